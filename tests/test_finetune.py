@@ -123,16 +123,13 @@ def outputs(run: TaskRun, seed: int = 0) -> np.ndarray:
 # --- Input and net ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("system", "task", "expected"),
-    [
-        ("bert", "cola", "[CLS] A [SEP]"),
-        ("bert", "rte", "[CLS] A [SEP] B [SEP]"),
-        ("roberta", "rte", "<s> A </s> </s> B </s>"),
-        ("gpt2", "sst2", "<|start|> A <|end|>"),
-        ("gpt", "rte", "<|start|> A <|delimiter|> B <|end|>"),
-    ],
-)
+@pytest.mark.parametrize(("system", "task", "expected"), [
+    ("bert", "cola", "[CLS] A [SEP]"),
+    ("bert", "rte", "[CLS] A [SEP] B [SEP]"),
+    ("roberta", "rte", "<s> A </s> </s> B </s>"),
+    ("gpt2", "sst2", "<|start|> A <|end|>"),
+    ("gpt", "rte", "<|start|> A <|delimiter|> B <|end|>"),
+])  # fmt: skip
 def test_each_family_sees_its_own_input(prepare, system: str, task: str, expected: str) -> None:
     run = prepare(system, task)
     texts = run.splits.train.texts

@@ -100,18 +100,14 @@ def test_a_damaged_folder(folder: pathlib.Path, tmp_path, name: str, capsys) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["source"]  # nothing is left behind
 
 
-@pytest.mark.parametrize(
-    ("changed", "name"),
-    [
-        ({"problem_type": "multi_label_classification"}, "problem_type"),
-        ({"problem_type": "regression"}, "regression"),
-        ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label"),
-        ({"id2label": {"0": "a", "1": "b"}}, "id2label"),
-        ({"id2label": ["a", "b", "c"]}, "config.json"),
-        ({"classifier_dropout": 3}, "classifier_dropout"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("changed", "name"), [
+    ({"problem_type": "multi_label_classification"}, "problem_type"),
+    ({"problem_type": "regression"}, "regression"),
+    ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label"),
+    ({"id2label": {"0": "a", "1": "b"}}, "id2label"),
+    ({"id2label": ["a", "b", "c"]}, "config.json"),
+    ({"classifier_dropout": 3}, "classifier_dropout"),
+], ids=str)  # fmt: skip
 def test_a_classifier_that_ours_cannot_be(tuned, tmp_path, changed, name, capsys) -> None:
     exporting.run(tuned, tmp_path / "out")
     config(**changed)(tmp_path / "out")
@@ -140,14 +136,11 @@ def test_a_damaged_run(tuned: pathlib.Path, tmp_path, name: str, capsys) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["run"]  # nothing is left behind
 
 
-@pytest.mark.parametrize(
-    ("system", "kind", "changed", "reason"),
-    [
-        ("gpt2", "double", {}, "GPT2ForSequenceClassification .*head"),
-        ("gpt", "single", {"relation": "similarity"}, "both orders"),
-        ("bert", "double", {"feature_layers": 2}, "several layers"),
-    ],
-)
+@pytest.mark.parametrize(("system", "kind", "changed", "reason"), [
+    ("gpt2", "double", {}, "GPT2ForSequenceClassification .*head"),
+    ("gpt", "single", {"relation": "similarity"}, "both orders"),
+    ("bert", "double", {"feature_layers": 2}, "several layers"),
+])  # fmt: skip
 def test_a_classifier_that_no_class_can_hold(
     pretrained_runs: Runs, tmp_path, system: str, kind: str, changed: Any, reason: str
 ) -> None:
@@ -165,15 +158,12 @@ def test_a_hugging_face_folder_is_to_be_imported_first(folder: pathlib.Path, tmp
         exporting.run(folder, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        (["imprt", "x"], "import"),
-        (["import", "x"], "--workdir"),
-        (["import", "./nowhere", "--workdir=y"], "./nowhere"),
-        (["export", "nowhere", "--to=y"], "nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "name"), [
+    (["imprt", "x"], "import"),
+    (["import", "x"], "--workdir"),
+    (["import", "./nowhere", "--workdir=y"], "./nowhere"),
+    (["export", "nowhere", "--to=y"], "nowhere"),
+])  # fmt: skip
 def test_arguments(arguments: list[str], name: str, capsys: pytest.CaptureFixture) -> None:
     message = refused(capsys, *arguments)
     assert name in message and message.count("\n") == 1

@@ -179,15 +179,12 @@ def without_prefix(name: str) -> str:
 POOLER, MASK = np.ones((8, 8), np.float32), np.tril(np.ones((1, 1, 64, 64), np.float32))
 
 
-@pytest.mark.parametrize(
-    ("system", "change", "more"),
-    [
-        ("bert", old_norms, {"bert.embeddings.position_ids": np.arange(64)[None]}),
-        ("roberta", str, {"roberta.pooler.dense.weight": POOLER}),
-        ("gpt2", without_prefix, {"h.0.attn.bias": MASK}),  # as the hub's gpt2
-        ("gpt", without_prefix, {}),
-    ],
-)
+@pytest.mark.parametrize(("system", "change", "more"), [
+    ("bert", old_norms, {"bert.embeddings.position_ids": np.arange(64)[None]}),
+    ("roberta", str, {"roberta.pooler.dense.weight": POOLER}),
+    ("gpt2", without_prefix, {"h.0.attn.bias": MASK}),  # as the hub's gpt2
+    ("gpt", without_prefix, {}),
+])  # fmt: skip
 def test_names_of_other_times(pretrained_runs: Runs, tmp_path, system, change, more) -> None:
     run = pretrained_runs(system)
     exporting.run(run, tmp_path / "out")

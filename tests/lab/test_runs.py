@@ -173,56 +173,47 @@ ROWS = [
 FRAME = run_table.as_frame([run_table.LoadedRun(row, None) for row in ROWS])
 
 
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        ("", "r1 r10 r2 r3"),
-        ("system=bert", "r1 r10"),
-        ("system!=bert", "r2 r3"),
-        ("system=*bert*", "r1 r10 r2"),
-        ("width>=128", "r1 r2 r3"),  # as texts 1024 would be less than 128
-        ("width<=128,seed<2", "r1 r10"),
-        ("loss=none", "r10 r2"),
-        ("loss>0", "r1 r3"),
-        ("run<r3", "r1 r2"),  # r10 comes after r3
-        ("net.max_len<512", "r3"),
-        ("width>5000", ""),
-        ('system == "bert" and width >= 128', "r1"),
-        ("`net.max_len` < 512 or rte >= 0.5", "r10 r3"),
-    ],
-)
+@pytest.mark.parametrize(("conditions", "expected"), [
+    ("", "r1 r10 r2 r3"),
+    ("system=bert", "r1 r10"),
+    ("system!=bert", "r2 r3"),
+    ("system=*bert*", "r1 r10 r2"),
+    ("width>=128", "r1 r2 r3"),  # as texts 1024 would be less than 128
+    ("width<=128,seed<2", "r1 r10"),
+    ("loss=none", "r10 r2"),
+    ("loss>0", "r1 r3"),
+    ("run<r3", "r1 r2"),  # r10 comes after r3
+    ("net.max_len<512", "r3"),
+    ("width>5000", ""),
+    ('system == "bert" and width >= 128', "r1"),
+    ("`net.max_len` < 512 or rte >= 0.5", "r10 r3"),
+])  # fmt: skip
 def test_conditions(conditions: str, expected: str) -> None:
     assert list(run_table.where(FRAME, conditions)["run"]) == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("by", "expected"),
-    [
-        ("", "r1 r10 r2 r3"),
-        ("run", "r1 r2 r3 r10"),
-        ("-run", "r10 r3 r2 r1"),
-        ("-width", "r3 r1 r2 r10"),
-        ("-loss", "r3 r1 r10 r2"),  # what is not known is last either way
-        ("-width,-seed", "r3 r2 r1 r10"),
-        ("system,-seed", "r10 r1 r3 r2"),
-    ],
-)
+@pytest.mark.parametrize(("by", "expected"), [
+    ("", "r1 r10 r2 r3"),
+    ("run", "r1 r2 r3 r10"),
+    ("-run", "r10 r3 r2 r1"),
+    ("-width", "r3 r1 r2 r10"),
+    ("-loss", "r3 r1 r10 r2"),  # what is not known is last either way
+    ("-width,-seed", "r3 r2 r1 r10"),
+    ("system,-seed", "r10 r1 r3 r2"),
+])  # fmt: skip
 def test_sorts(by: str, expected: str) -> None:
     assert list(runs.sort(FRAME, by)["run"]) == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--where=widht>3"], "'width'"),
-        (["--where=width"], "= != < <= > >="),
-        (["--where=width>none"], "no order"),
-        (["--where=widht > 3 and seed == 0"], "'width'"),
-        (["--where=width > (3"], "width > (3"),
-        (["absent"], "absent"),
-        ([], "DIR"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--where=widht>3"], "'width'"),
+    (["--where=width"], "= != < <= > >="),
+    (["--where=width>none"], "no order"),
+    (["--where=widht > 3 and seed == 0"], "'width'"),
+    (["--where=width > (3"], "width > (3"),
+    (["absent"], "absent"),
+    ([], "DIR"),
+])  # fmt: skip
 def test_mistakes_are_one_message(tmp_path, capsys, arguments: list[str], words: str) -> None:
     run_folders.write(tmp_path / "a")
     folders = [tmp_path] if arguments else ["list"]
