@@ -69,9 +69,10 @@ class Runner:
         from flax import linen as nn
 
         from scalelab import state, step
+        from scalelab.resources import blueprint
 
         begun = time.perf_counter()
-        run = common.abstract_run("bert", case.shape, dtype="bfloat16", **sizes)
+        run = blueprint.draw_alone("bert", case.shape, dtype="bfloat16", **sizes)
         block = train = step.make_train_step(run.net, run.terms, run.tx)
 
         def fresh(seed: Any) -> state.TrainState:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: command lines, cores, clocks, and runs made from sizes alone."""
+"""What the benchmarks share: command lines, cores and clocks."""
 
 import argparse
 import gc
@@ -9,13 +9,10 @@ import pathlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from scalelab.config import cli
 from scalelab.resources import malloc
-
-if TYPE_CHECKING:
-    from scalelab.resources.blueprint import Blueprint
 
 SIZES = ("batch_size", "length", "vocab_size")
 
@@ -145,30 +142,3 @@ def rates(amount: float, each: Sequence[Spent]) -> dict[str, float]:
         "per_sec": amount / statistics.median(spent.wall for spent in each),
         "per_cpu_sec": amount / statistics.median(spent.cpu for spent in each),
     }
-
-
-def abstract_run(
-    system: str, shape: str, *, batch_size: int, length: int, vocab_size: int,
-    dtype: str = "float32",
-) -> "Blueprint":  # fmt: skip
-    """Returns the abstract run (`resources.blueprint`) of a system's own config at some sizes.
-
-    Args:
-      system: a file of scalelab/systems.
-      shape: heads x width x layers.
-      batch_size: B of the only phase.
-      length: T of the only phase; no example is padded.
-      vocab_size: V.
-      dtype: of the computation.
-    """
-    from scalelab.config import files
-    from scalelab.config import pretraining as config_lib
-    from scalelab.resources import blueprint
-
-    pretrain = files.load(files.FOLDER / "pretrain.py")
-    config = pretrain.get_config(f"system={system},shape={shape},steps=1000")
-    config.net.dtype, config.tokenizer.vocab_size = dtype, vocab_size
-    config.net.max_len = max(config.net.max_len, length)
-    config.short.max_len, config.short.batch_size = length, batch_size
-    config.long.example_rate = 0.0
-    return blueprint.draw(config_lib.resolve(config.to_dict()))

@@ -67,8 +67,10 @@ class Ours:
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Runs both sides alternately."""
+    from scalelab.resources import blueprint
+
     about = common.describe(given)
-    run = common.abstract_run(
+    run = blueprint.draw_alone(
         "gpt2", given.shape, batch_size=1, length=given.prompt_len + given.new_tokens,
         vocab_size=given.vocab_size,
     )  # fmt: skip

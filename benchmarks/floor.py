@@ -26,7 +26,7 @@ class Floor:
     """The products of a training step as one program.
 
     Args:
-      run: an abstract run with one phase; see `common.abstract_run`.
+      run: an abstract run with one phase; see `blueprint.draw_alone`.
     """
 
     def __init__(self, run: Blueprint) -> None:

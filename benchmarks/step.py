@@ -122,10 +122,10 @@ def measure_case(
     system: str, shape: str, given: argparse.Namespace, peak: Any, missing: str | None
 ) -> dict[str, Any]:
     """Runs all sides of a system at a shape alternately; returns their numbers."""
-    from scalelab.resources import flops
+    from scalelab.resources import blueprint, flops
 
     sizes = {name: getattr(given, name) for name in common.SIZES}
-    run = common.abstract_run(system, shape, **sizes)
+    run = blueprint.draw_alone(system, shape, **sizes)
     sides, count = make_sides(run, given, missing), run.phases[0].forward
     found: dict[str, Any] = {
         "system": system,

@@ -81,15 +81,12 @@ def test_options_are_set_and_refused_like_fields(run: Run, monkeypatch, capsys) 
         assert code == 2 and word in error and "Traceback" not in error
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        (FILE, "--config.net.width=64", "--config.net.dropout_rate=0.2"),
-        ("--config.net.width=64", "--config.net.dropout_rate=0.2", FILE),
-        ("--config", FILE.removeprefix("--config="), "--config.net.width=64")
-        + ("--config.net.dropout_rate", "0.2"),
-    ],
-)
+@pytest.mark.parametrize("argv", [
+    (FILE, "--config.net.width=64", "--config.net.dropout_rate=0.2"),
+    ("--config.net.width=64", "--config.net.dropout_rate=0.2", FILE),
+    ("--config", FILE.removeprefix("--config="), "--config.net.width=64")
+    + ("--config.net.dropout_rate", "0.2"),
+])  # fmt: skip
 def test_fields_in_any_order_and_with_or_without_equals(argv: tuple[str, ...], run: Run) -> None:
     code, config = run(*argv)
     assert code == 0 and isinstance(config, Config)
@@ -104,14 +101,11 @@ def test_a_field_can_be_set_to_none(run: Run) -> None:
     assert code == 2
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("--init=none",), "--init=none"),
-        (("--init=a", "--config.machine.init=b"), "--config.machine.init=b"),
-        (("--init=",), "--init is missing"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "message"), [
+    (("--init=none",), "--init=none"),
+    (("--init=a", "--config.machine.init=b"), "--config.machine.init=b"),
+    (("--init=",), "--init is missing"),
+])  # fmt: skip
 def test_what_a_training_may_begin_with(
     argv: tuple[str, ...], message: str, run: Run, capsys: pytest.CaptureFixture
 ) -> None:
@@ -129,16 +123,13 @@ def ends(error: BaseException) -> Callable[[], None]:
     return main
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (OSError("no room"), 2, "error: no room\n"),
-        (cli.Stopped("at 5"), 2, "error: at 5\n"),
-        (cli.Stopped("at 5", cli.PREEMPTED), 75, "error: at 5\n"),
-        (KeyboardInterrupt(), 2, "error: interrupted; "),
-        (RuntimeError("RESOURCE_EXHAUSTED: 9 GB"), 2, "error: the device "),
-    ],
-)
+@pytest.mark.parametrize(("error", "code", "message"), [
+    (OSError("no room"), 2, "error: no room\n"),
+    (cli.Stopped("at 5"), 2, "error: at 5\n"),
+    (cli.Stopped("at 5", cli.PREEMPTED), 75, "error: at 5\n"),
+    (KeyboardInterrupt(), 2, "error: interrupted; "),
+    (RuntimeError("RESOURCE_EXHAUSTED: 9 GB"), 2, "error: the device "),
+])  # fmt: skip
 def test_how_errors_end(
     error: BaseException, code: int, message: str, run: Run, capsys: pytest.CaptureFixture
 ) -> None:

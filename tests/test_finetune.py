@@ -123,16 +123,13 @@ def outputs(run: TaskRun, seed: int = 0) -> np.ndarray:
 # --- Input and net ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("system", "task", "expected"),
-    [
-        ("bert", "cola", "[CLS] A [SEP]"),
-        ("bert", "rte", "[CLS] A [SEP] B [SEP]"),
-        ("roberta", "rte", "<s> A </s> </s> B </s>"),
-        ("gpt2", "sst2", "<|start|> A <|end|>"),
-        ("gpt", "rte", "<|start|> A <|delimiter|> B <|end|>"),
-    ],
-)
+@pytest.mark.parametrize(("system", "task", "expected"), [
+    ("bert", "cola", "[CLS] A [SEP]"),
+    ("bert", "rte", "[CLS] A [SEP] B [SEP]"),
+    ("roberta", "rte", "<s> A </s> </s> B </s>"),
+    ("gpt2", "sst2", "<|start|> A <|end|>"),
+    ("gpt", "rte", "<|start|> A <|delimiter|> B <|end|>"),
+])  # fmt: skip
 def test_each_family_sees_its_own_input(prepare, system: str, task: str, expected: str) -> None:
     run = prepare(system, task)
     texts = run.splits.train.texts
@@ -499,17 +496,6 @@ def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, n
     a, b = (load_trained(r.folder(0)) for r in (whole, cut))
     jax.tree.map(np.testing.assert_array_equal, a, b)
     assert timeless(whole) == timeless(cut)
-
-
-@pytest.mark.slow
-def test_lost_lines_of_metrics_are_named(prepare, monkeypatch, capsys) -> None:
-    run = prepare("bert", "cola", machine__checkpoint_every_steps=3, machine__log_every_steps=2)
-    at_step_7(monkeypatch, killed)
-    with pytest.raises(KeyboardInterrupt):
-        train(run, 0)
-    (run.folder(0) / "metrics.jsonl").unlink()
-    train(run, 0)
-    assert "warning" in (printed := capsys.readouterr().out) and "metrics.jsonl" in printed
 
 
 def test_a_signal_in_the_last_evaluation_is_not_forgotten(prepare, monkeypatch) -> None:

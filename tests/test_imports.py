@@ -46,18 +46,10 @@ ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines(
 MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
 # Binaries may import every room but each other.
 BINARIES = {
-    "train",
-    "population",
-    "sample",
-    "data.inspect",
-    "data.probes",
-    "interop.hf",
-    "eval.lm",
-    "eval.word_order",
-    "fill_mask",
-    "fit",
-}
-BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier", "lab.shapes"}
+    "train", "population", "sample", "fill_mask", "fit", "data.inspect", "data.probes",
+    "interop.hf", "eval.lm", "eval.word_order", "lab.runs", "lab.laws", "lab.compound",
+    "lab.frontier", "lab.shapes",
+}  # fmt: skip
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data", "tasks"},
@@ -68,16 +60,7 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"config"},
-    "absl": {
-        "config",
-        "train",
-        "population",
-        "sample",
-        "data",
-        "eval",
-        "study",
-        "fit",
-    },
+    "absl": {"config", "train", "population", "sample", "data", "eval", "study", "fit"},
     "orbax": {"runs"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
@@ -197,64 +180,38 @@ def test_nothing_needs_it(room: str) -> None:
     assert {m.split(".")[0] for m in users} == {room}
 
 
-def test_a_system_needs_no_tensorflow() -> None:
-    there = imported_by("import scalelab.systems.bert, scalelab.step, scalelab.data.batches")
-    assert "jax" in there
-    assert not there & {"tensorflow", "tensorflow_datasets", "torch", "transformers", "tokenizers"}
+# Code, and what it must not import: naming a task, reading runs or a system is light.
+TABLES = "import scalelab.lab.laws, scalelab.lab.compound, scalelab.lab.frontier"
+RUNS = "import scalelab.lab.runs, scalelab.lab.load.archive, scalelab.lab.show.card"
+NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
 
 
-def test_tasks_are_light() -> None:
-    """Naming a task, or reading its files, must cost neither JAX nor TensorFlow."""
-    there = imported_by("import scalelab.eval.cola, scalelab.eval.tsv, scalelab.tasks.submission")
-    assert "numpy" in there
-    assert not there & {"jax", "tensorflow", "tensorflow_datasets", "torch", "tokenizers"}
+@pytest.mark.parametrize(("code", "heavy"), [
+    ("import scalelab.systems.bert, scalelab.step, scalelab.data.batches",
+     {"tensorflow", "tensorflow_datasets", "torch", "transformers", "tokenizers"}),
+    ("import scalelab.eval.cola, scalelab.eval.tsv, scalelab.tasks.submission",
+     NO_JAX | {"tensorflow_datasets", "torch"}),
+    ("import scalelab.eval.compare, scalelab.lab.show.plots", NO_JAX | {"sklearn"}),
+    (TABLES, NO_JAX | {"sklearn", "matplotlib"}),
+    ("import scalelab.lab.shapes", NO_JAX | {"scipy", "matplotlib"}),
+    (RUNS, NO_JAX | {"scipy", "matplotlib"}),
+])  # fmt: skip
+def test_what_is_light(code: str, heavy: set[str]) -> None:
+    there = imported_by(code)
+    assert "numpy" in there and not there & heavy
 
 
-def test_reading_runs_is_light() -> None:
-    """Tables and comparisons are made where no accelerator and no training library is."""
-    there = imported_by("import scalelab.eval.compare, scalelab.lab.show.plots")
-    assert "scipy" in there
-    assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn"}
-    there = imported_by("import scalelab.lab.laws, scalelab.lab.compound, scalelab.lab.frontier")
-    assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn", "matplotlib"}
-    there = imported_by("import scalelab.lab.shapes")
-    assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
+@pytest.mark.parametrize("program", [
+    "train", "population", "sample", "fit", "interop.hf", "eval.lm", "eval.word_order", "fill_mask",
+    "data.probes", "worlds.__main__",
+])  # fmt: skip
+def test_help_answers_without_jax(program: str) -> None:
+    flags = program in ("train", "population", "sample", "fit")  # of absl
     there = imported_by(
-        "from scalelab.lab import runs\n"
-        "from scalelab.lab.load import archive\n"
-        "from scalelab.lab.show import card"
-    )
-    assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
-
-
-@pytest.mark.parametrize("binary", ["train", "population", "sample", "fit"])
-def test_help_answers_without_jax(binary: str) -> None:
-    there = imported_by(
-        f"import scalelab.{binary}\n"
-        "from absl import app\n"
-        f"sys.argv = ['{binary}', '--help']\n"
-        f"try: scalelab.config.cli.run(scalelab.{binary}.main)\n"
-        "except SystemExit as end: assert end.code == 0, end.code"
-    )
-    assert not there & {"jax", "flax", "tensorflow", "transformers", "orbax"}
-
-
-def test_help_of_interop_answers_without_jax() -> None:
-    there = imported_by(
-        "from scalelab.interop import hf\n"
-        "try: hf.main(['import', '--help'])\n"
+        f"import scalelab.{program} as program\n"
+        f"sys.argv = ['{program}', '--help']\n"
+        + ("from absl import app\nimport scalelab.config.cli\n" * flags)
+        + f"try: {'scalelab.config.cli.run(program.main)' if flags else 'program.main()'}\n"
         "except SystemExit as end: assert end.code == 0, end.code"
     )
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}
-
-
-@pytest.mark.parametrize(
-    "program", ["eval.lm", "eval.word_order", "fill_mask", "data.probes", "worlds.__main__"]
-)
-def test_help_of_programs_with_texts_answers_without_jax(program: str) -> None:
-    there = imported_by(
-        f"import scalelab.{program} as program\n"
-        "try: program.main(['--help'])\n"
-        "except SystemExit as end: assert end.code == 0, end.code"
-    )
-    assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax", "tokenizers"}

@@ -29,14 +29,11 @@ def planted(total: Callable[[int], float]) -> tuple[Callable[[int], StepMemory],
 
 
 @pytest.mark.parametrize("quantum", [1, 8])
-@pytest.mark.parametrize(
-    "total",
-    [
-        lambda b: 1000 + 70 * b,
-        lambda b: 1000 + 70 * b + 5000 * (b > 96),  # as where a loss goes on in chunks
-        lambda b: 1000 + 40 * b + 0.05 * b * b,
-    ],
-)
+@pytest.mark.parametrize("total", [
+    lambda b: 1000 + 70 * b,
+    lambda b: 1000 + 70 * b + 5000 * (b > 96),  # as where a loss goes on in chunks
+    lambda b: 1000 + 40 * b + 0.05 * b * b,
+])  # fmt: skip
 @pytest.mark.parametrize("capacity", [3000, 20_000, 100_000])
 def test_the_largest_batch_is_found(total: Any, capacity: int, quantum: int) -> None:
     measure, asked = planted(total)

@@ -103,22 +103,19 @@ def test_repetition_flags(start: Start) -> None:
     assert len(set(lowered["tokens"])) == len(lowered["tokens"])
 
 
-@pytest.mark.parametrize(
-    ("system", "flags", "message"),
-    [
-        (None, ["--prompt=x"], "--run is missing"),
-        (None, ["--prompt=x", "--run=nowhere"], "nowhere"),
-        ("gpt", [], "no prompt: .*--file=FILE"),
-        ("gpt", ["--file=nowhere.txt"], "No such file.*nowhere.txt"),
-        ("gpt", ["--prompt=x", "--top_p=0.5"], "top_p = 0.5: .* temperature"),
-        ("gpt", ["--prompt=x", "--num_samples=2"], "--temperature=1"),
-        ("gpt", ["--prompt=x", "--num_beams=2", "--top_k=3"], "--top_k"),
-        ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "--num_samples=3"),
-        ("gpt", ["--prompt=x", "--num_beams=151"], "300 tokens"),
-        ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 .* 64 .* 64 positions"),
-        ("bert", ["--prompt=x"], "bert, .*scalelab.fill_mask"),
-    ],
-)
+@pytest.mark.parametrize(("system", "flags", "message"), [
+    (None, ["--prompt=x"], "--run is missing"),
+    (None, ["--prompt=x", "--run=nowhere"], "nowhere"),
+    ("gpt", [], "no prompt: .*--file=FILE"),
+    ("gpt", ["--file=nowhere.txt"], "No such file.*nowhere.txt"),
+    ("gpt", ["--prompt=x", "--top_p=0.5"], "top_p = 0.5: .* temperature"),
+    ("gpt", ["--prompt=x", "--num_samples=2"], "--temperature=1"),
+    ("gpt", ["--prompt=x", "--num_beams=2", "--top_k=3"], "--top_k"),
+    ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "--num_samples=3"),
+    ("gpt", ["--prompt=x", "--num_beams=151"], "300 tokens"),
+    ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 .* 64 .* 64 positions"),
+    ("bert", ["--prompt=x"], "bert, .*scalelab.fill_mask"),
+])  # fmt: skip
 def test_bad_input(start: Start, system: str | None, flags: list[str], message: str) -> None:
     code, out, errors = start(system, *flags)
     assert code == 2 and out == "" and "Traceback" not in errors

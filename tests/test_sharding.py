@@ -56,20 +56,17 @@ def test_one_device_equals_two_and_four_in_each_way(system: str, tmp_path: pathl
 # --- The table -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("names", "shape", "expected"),
-    [
-        ((axes.VOCAB, axes.WIDTH), (10, 8), PartitionSpec("tensor", "fsdp")),
-        ((axes.VOCAB, axes.WIDTH), (11, 8), PartitionSpec(None, "fsdp")),  # 11 does not divide by 2
-        ((axes.LAYERS, axes.WIDTH, axes.HEADS), (3, 8, 2), PartitionSpec(None, "fsdp", "tensor")),
-        ((axes.LAYERS, axes.FFN, axes.WIDTH), (2, 32, 8), PartitionSpec(None, "tensor", "fsdp")),
-        ((axes.WIDTH, axes.WIDTH), (8, 8), PartitionSpec("fsdp", None)),  # used once
-        ((axes.NORM,), (8,), PartitionSpec(None)),
-        ((axes.BATCH, axes.LENGTH), (8, 16), PartitionSpec(("data", "fsdp"), None)),
-        ((axes.BATCH,), (6,), PartitionSpec(None)),
-        ((None,), (8,), PartitionSpec(None)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("names", "shape", "expected"), [
+    ((axes.VOCAB, axes.WIDTH), (10, 8), PartitionSpec("tensor", "fsdp")),
+    ((axes.VOCAB, axes.WIDTH), (11, 8), PartitionSpec(None, "fsdp")),  # 11 does not divide by 2
+    ((axes.LAYERS, axes.WIDTH, axes.HEADS), (3, 8, 2), PartitionSpec(None, "fsdp", "tensor")),
+    ((axes.LAYERS, axes.FFN, axes.WIDTH), (2, 32, 8), PartitionSpec(None, "tensor", "fsdp")),
+    ((axes.WIDTH, axes.WIDTH), (8, 8), PartitionSpec("fsdp", None)),  # used once
+    ((axes.NORM,), (8,), PartitionSpec(None)),
+    ((axes.BATCH, axes.LENGTH), (8, 16), PartitionSpec(("data", "fsdp"), None)),
+    ((axes.BATCH,), (6,), PartitionSpec(None)),
+    ((None,), (8,), PartitionSpec(None)),
+])  # fmt: skip
 def test_spec(
     names: tuple[str | None, ...], shape: tuple[int, ...], expected: PartitionSpec
 ) -> None:

@@ -111,25 +111,22 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
     assert not (packed / "logs").exists() or not list((packed / "logs").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "plan, run"),
-        (("rnu",), "'run'"),
-        (("plan", "--workdir=w"), "--config is missing"),
-        (("plan", "--config=configs/studies/formats.py:scale=tini", "--workdir=w"), "expected one"),
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((), "plan, run"),
+    (("rnu",), "'run'"),
+    (("plan", "--workdir=w"), "--config is missing"),
+    (("plan", "--config=configs/studies/formats.py:scale=tini", "--workdir=w"), "expected one"),
+    (
         (
-            (
-                "plan",
-                "--config=configs/studies/formats.py:scale=tiny",
-                "--workdir=w",
-                "--config.stages.main.shaeps=('2x8x1',)",
-            ),
-            "shaeps",
+            "plan",
+            "--config=configs/studies/formats.py:scale=tiny",
+            "--workdir=w",
+            "--config.stages.main.shaeps=('2x8x1',)",
         ),
-        (("status", "--workdir=nowhere"), "holds no study"),
-    ],
-)
+        "shaeps",
+    ),
+    (("status", "--workdir=nowhere"), "holds no study"),
+])  # fmt: skip
 def test_mistakes_are_one_message(arguments: tuple[str, ...], message: str) -> None:
     code, printed = study(*arguments) if arguments else study("--workdir=w")
     assert code == 2

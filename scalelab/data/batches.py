@@ -22,7 +22,6 @@ from absl import logging
 
 from scalelab.data.store import ExampleStore
 from scalelab.formats import draws
-from scalelab.helpers.names import nearest
 
 Batch = dict[str, np.ndarray]
 BatchAt = Callable[[int], Batch]
@@ -148,8 +147,6 @@ def iterate(
     leaving a `for` loop does) stops the reading ahead. An error of `batch_at` is raised after the
     batches before it.
     """
-    if loader not in ("tf", "numpy"):
-        raise ValueError(f"unknown loader {loader!r}: {nearest(loader, ('tf', 'numpy'))}")
     if start < stop and prefetch > 0 and loader == "tf":
         tf = _import_tensorflow()
         if tf is not None:

@@ -28,7 +28,6 @@ HUB_FILES = [
 INDEX = f"{WEIGHTS}.index.json"
 FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}  # float32 holds these exactly
 NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # early releases used TensorFlow's names
-MAX_DIMENSIONS = 8
 MAX_LISTED = 8
 
 
@@ -52,16 +51,8 @@ class Tensors:
                 raise ValueError(f"{file} is damaged ({brief(error)}): fetch it again") from None
             with opened:
                 for name in opened.keys():
-                    part = opened.get_slice(name)
-                    shape = part.get_shape()
-                    if name in self.dtypes:
-                        raise ValueError(f"{file}: {name} is in {self._files[name]} too")
-                    if len(shape) > MAX_DIMENSIONS:
-                        raise ValueError(
-                            f"{file}: {name} has {len(shape):,} dimensions; expected at most"
-                            f" {MAX_DIMENSIONS}"
-                        )
-                    self.dtypes[name], self._files[name] = part.get_dtype(), file
+                    self.dtypes[name] = opened.get_slice(name).get_dtype()
+                    self._files[name] = file
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor as float32.

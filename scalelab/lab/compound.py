@@ -2,20 +2,18 @@
 
   python -m scalelab.lab.compound --n=0.39M [--depths=2,3,4]
   python -m scalelab.lab.compound --base=2x104x3 --target_n=10.6M,20.5M,41.5M
-  python -m scalelab.lab.compound --results=RUNS_OR_CSV --step=1
+  python -m scalelab.lab.compound --results=RUNS --step=1
 
 The first command lists shapes (heads x width x layers) near a size N = 12 L H^2, to be trained
 alike. The others solve alpha = L^(1/phi), beta = H^(1/phi), phi = log2(L H^2) of a base shape and
-propose shapes with about 64 units a head. The base is --base, or the best of --results: among the
---best=3 shapes of least loss, the one of best score. RUNS is a folder of runs; a CSV has columns
-shape (or A, H, L), loss and score. Sizes of a grid differ by a tenth at most, and its runs only in
-shape and seed; other runs are refused unless --where chooses among them or --allow=FIELD,FIELD
-pools them.
+propose shapes with about 64 units a head. The base is --base, or the best of --results, a folder of
+runs: among the --best=3 shapes of least loss, the one of best score. Sizes of a grid differ by a
+tenth at most, and its runs only in shape and seed; other runs are refused unless --where chooses
+among them or --allow=FIELD,FIELD pools them.
 
 Targets: --target_n, sizes; --phi, values of phi; --step, steps of phi above the base, each doubling
-the size; --target_flops and --target_secs by --costs: RUNS that trained alike, or a CSV with
-columns n_model (or shape) and flops or seconds, to which a power law is fitted. --target_flops can
-also be in proportion to --base_flops of the base, unless the output head outweighs the layers.
+the size; --target_flops and --target_secs by --costs: runs that trained alike, to whose FLOPs or
+seconds a power law is fitted.
 `scalelab.lab.compare.shape_rules` tells how shapes are rounded.
 """
 
@@ -40,66 +38,53 @@ from scalelab.lab.compare.shape_rules import Scaling
 TARGETS = ("target_n", "phi", "step", "target_flops", "target_secs")
 
 
-def read_results(
-    path: pathlib.Path, columns: Sequence[str], notes: list[str], where: str = "", allow: str = ""
+def read_runs(
+    folder: pathlib.Path, columns: Sequence[str], notes: list[str], where: str = "", allow: str = ""
 ) -> pd.DataFrame:
-    """Reads measurements of shapes: "n_model", "shape" and `columns`, a row for each run or line.
+    """Reads measurements of shapes: "shape", "n_model" and `columns`, a row for each run.
 
     Args:
-      path: a CSV with columns "shape" (or A, H and L, or "n_model" alone) and the measured ones; or
-        a folder of runs, which have clocks and the measures of `run_points.read`.
-      columns: the measured ones.
+      folder: of runs.
+      columns: clocks and measures of `run_points.read`.
       notes: receives remarks on runs.
       where: conditions on runs.
       allow: fields, joined by commas, in which runs may differ.
 
     Raises:
-      ValueError: a column is missing, or runs differ in more than their shape.
+      ValueError: there are no such runs, or they differ in more than their shape.
     """
-    if path.is_dir():
-        parts = []
-        for name in columns:
-            measure = run_points.LOSS if name in run_points.AXES else name
-            points, remarks = run_points.read([path], measure, where)
-            allowed = run_points.parse_allowed(allow, points)
-            place = f"{path}" + (f" where {where}" if where else "")
-            remarks += run_points.check_poolable(points, run_points.SHAPE, allowed, place)
-            notes += [remark for remark in remarks if remark not in notes]
-            for p in points:
-                y = p.clocks.get(name) if name in run_points.AXES else p.value
-                parts.append({"shape": p.shape, "n_model": p.clocks["n_model"], name: y})
-        return pd.DataFrame(parts)
-    try:
-        rows = pd.read_csv(path)
-        if "shape" not in rows and {"A", "H", "L"} <= {*rows}:
-            rows["shape"] = [f"{a}x{h}x{d}" for a, h, d in rows[["A", "H", "L"]].to_numpy()]
-        if "shape" in rows:
-            rows["n_model"] = [Shape.parse(str(text)).n_model for text in rows["shape"]]
-        return rows.astype(dict.fromkeys(("n_model", *columns), float))
-    except (ValueError, KeyError) as error:
-        need = " and ".join(("shape (or A, H and L)", *columns))
-        raise ValueError(f"{path} is no CSV with columns {need}: {error}") from None
+    parts = []
+    for name in columns:
+        measure = run_points.LOSS if name in run_points.AXES else name
+        points, remarks = run_points.read([folder], measure, where)
+        allowed = run_points.parse_allowed(allow, points)
+        place = f"{folder}" + (f" where {where}" if where else "")
+        remarks += run_points.check_poolable(points, run_points.SHAPE, allowed, place)
+        notes += [remark for remark in remarks if remark not in notes]
+        for p in points:
+            y = p.clocks.get(name) if name in run_points.AXES else p.value
+            parts.append({"shape": p.shape, "n_model": p.clocks["n_model"], name: y})
+    return pd.DataFrame(parts)
 
 
 def read_grid(
-    path: pathlib.Path, score: str | None, notes: list[str], where: str = "", allow: str = "",
-    loss: str = run_points.LOSS,
-) -> tuple[dict[Shape, float], dict[Shape, float]]:  # fmt: skip
-    """Reads the loss and score of each shape of a grid, as means over its rows or seeds.
+    folder: pathlib.Path, score: str | None, notes: list[str], where: str = "", allow: str = ""
+) -> tuple[dict[Shape, float], dict[Shape, float]]:
+    """Reads the loss and score of each shape of a grid, as means over seeds.
 
-    Arguments and errors as for `read_results`. `score` and `loss` are the columns; None: no score.
-    The shapes must be of one size.
+    Arguments and errors as for `read_runs`. `score` is a measure of tasks; None: no score. The
+    shapes must be of one size.
     """
-    rows = read_results(path, [loss, *([score] if score else [])], notes, where, allow)
+    rows = read_runs(folder, [run_points.LOSS, *([score] if score else [])], notes, where, allow)
     sizes, most = rows["n_model"], shape_rules.EQUAL
     if float(sizes.max()) > most * float(sizes.min()):
         raise ValueError(
-            f"{path}: shapes have N from {sizes.min():,.0f} to {sizes.max():,.0f}; a grid has one"
-            f" size, to a factor {most:g}: select, for runs with"
+            f"{folder}: shapes have N from {sizes.min():,.0f} to {sizes.max():,.0f}; a grid has"
+            f" one size, to a factor {most:g}: select with"
             f" --where=n_model>={sizes.min():.0f},n_model<={int(most * sizes.min())}"
         )
     found = []
-    for name in (loss, score):
+    for name in (run_points.LOSS, score):
         means = rows.dropna(subset=name).groupby("shape", sort=False)[name].mean() if name else {}
         found.append({Shape.parse(shape): float(x) for shape, x in means.items()})
     return found[0], found[1]
@@ -153,9 +138,7 @@ def scale(given: argparse.Namespace) -> str:
         base = Shape.parse(given.base)
     else:
         score = None if given.score.lower() == "none" else given.score
-        score = "glue_large" if score == "score" and given.results.is_dir() else score
-        loss = run_points.LOSS if given.results.is_dir() else given.loss
-        losses, scores = read_grid(given.results, score, notes, given.where, given.allow, loss)
+        losses, scores = read_grid(given.results, score, notes, given.where, given.allow)
         base, best = shape_rules.choose(losses, scores, given.best)
         rows = [
             [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
@@ -168,16 +151,12 @@ def scale(given: argparse.Namespace) -> str:
         f"base {base}, N = {base.n_model:,}: phi = {scaling.phi:.4f},"
         f" alpha = {scaling.alpha:.4f}, beta = {scaling.beta:.4f}\n"
     )
-    clock, law, ratio = "flops" if given.target_flops else "seconds", None, 1.0
-    if given.target_flops and given.base_flops:
-        ratio = base.n_model / quantities.parse(given.base_flops)
-    elif given.target_flops or given.target_secs:
+    law = None
+    if given.target_flops or given.target_secs:
         if given.costs is None:
-            raise ValueError(
-                "--target_secs needs --costs, measured at some sizes; --target_flops needs --costs"
-                " or --base_flops"
-            )
-        costs = read_results(given.costs, [clock], notes, given.where, given.allow)
+            raise ValueError("--target_flops and --target_secs need --costs")
+        clock = "flops" if given.target_flops else "seconds"
+        costs = read_runs(given.costs, [clock], notes, given.where, given.allow)
         law = fit_cost(costs, clock)
     rows = []
     targets = next(filter(None, (getattr(given, name) for name in TARGETS)), "")
@@ -185,7 +164,7 @@ def scale(given: argparse.Namespace) -> str:
         if given.step or given.phi:
             phi = float(target) + (scaling.phi if given.step else 0.0)
         else:
-            number = quantities.parse(target) * ratio
+            number = quantities.parse(target)
             phi = shape_rules.size_to_phi(size_at(number, law, given.limit) if law else number)
         shape, size = scaling.at(phi), shape_rules.phi_to_size(phi)
         exact = [f"{scaling.beta**phi:.1f}", f"{scaling.alpha**phi:.2f}"]
@@ -202,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     start = made.add_mutually_exclusive_group(required=True)
     start.add_argument("--n", metavar="N", help="list a grid of this size, such as 0.39M")
     start.add_argument("--base", metavar="AxHxL", help="shape to scale")
-    start.add_argument("--results", metavar="RUNS_OR_CSV", type=pathlib.Path)
+    start.add_argument("--results", metavar="RUNS", type=pathlib.Path)
     target = made.add_mutually_exclusive_group()
     for name in TARGETS:
         target.add_argument(f"--{name}", metavar="X,X")
@@ -210,14 +189,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--depths", metavar="L,L", default=shape_rules.DEPTHS,
         type=lambda text: [cli.positive(depth) for depth in text.split(",")],
         help="layers of the grid's shapes; default: 2 to 16")  # fmt: skip
-    add("--score", default="score", help="column of the score in a CSV; for runs a task, glue_large"
-        " (default) or glue; none: the least loss wins")  # fmt: skip
-    add("--loss", default=run_points.LOSS, help="column of the loss in a CSV; default: loss")
+    add("--score", default="glue_large",
+        help="a task, glue_large (default) or glue; none: the least loss wins")  # fmt: skip
     add("--best", type=cli.positive, default=shape_rules.NUM_BEST, metavar="K",
         help="shapes of least loss among which the best score is chosen; default: 3")  # fmt: skip
-    cost = made.add_mutually_exclusive_group()
-    cost.add_argument("--costs", metavar="RUNS_OR_CSV", type=pathlib.Path)
-    cost.add_argument("--base_flops", metavar="X", help="FLOPs of training the base")
+    add("--costs", metavar="RUNS", type=pathlib.Path)
     add("--limit", type=float, default=law_fits.MAX_EXTRAPOLATION, metavar="FACTOR",
         help="how far outside the sizes of --costs; default: 10")  # fmt: skip
     add("--where", default="", help="conditions on runs, as scalelab.lab.runs takes them")

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from scalelab.config import cli, files
+from scalelab.config import cli
 from scalelab.config.pretraining import Config, Shape
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
@@ -99,22 +99,6 @@ def padding(shape: Shape, tile: int) -> tuple[float, float]:
     return weights, math.ceil(heads / tile) * tile / heads
 
 
-def build(given: argparse.Namespace, shape: Shape) -> "Blueprint | None":
-    """Builds a shape's run without arrays; None if heads do not divide the width."""
-    from scalelab.config import pretraining as config_lib
-    from scalelab.resources import blueprint
-
-    if shape.width % shape.num_heads:
-        return None
-    pretrain = files.load(files.FOLDER / "pretrain.py")
-    made = pretrain.get_config(f"system={given.system},shape={shape},steps=1000")
-    made.net.dtype, made.tokenizer.vocab_size = given.dtype, given.vocab_size
-    made.net.max_len = max(made.net.max_len, given.length)
-    made.short.max_len, made.short.batch_size = given.length, given.batch_size
-    made.long.example_rate = 0.0
-    return blueprint.draw(config_lib.resolve(made.to_dict()))
-
-
 def count_work(plan: "Blueprint", shape: Shape, tile: int) -> float:
     """Returns the FLOPs of a step with matrix products in whole tiles."""
     forward = plan.phases[0].forward
@@ -142,12 +126,13 @@ def advise(given: argparse.Namespace) -> str:
 
     environment.configure_jax(given.compile_cache_dir, given.dtype)
     tile = given.tile or TILES.get(jax.default_backend(), TILES["gpu"])
-    found = [(advice, build(given, advice.shape)) for advice in find_near(wanted, given.each)]
+    sizes = {name: getattr(given, name) for name in ("batch_size", "length", "vocab_size", "dtype")}
     rows, work, secs = [], [], []
     malloc.keep_freed()  # as training does
-    for advice, plan in found:
+    for advice in find_near(wanted, given.each):
         shape, placed = advice.shape, advice.grade < len(GRADES)
-        cells = ["-", "-"]
+        possible, cells = shape.width % shape.num_heads == 0, ["-", "-"]
+        plan = blueprint.draw_alone(given.system, str(shape), **sizes) if possible else None
         if plan is not None:
             work.append(count_work(plan, shape, tile))
             cells[0] = f"{work[-1] / work[0]:.2f}x"
@@ -168,7 +153,7 @@ def advise(given: argparse.Namespace) -> str:
     header = ("shape", "grade", "head size", "N", "change of N", "work", "measured")
     shown = len(header) if given.measure else len(header) - 1
     text = tables.plain(header[:shown], [row[:shown] for row in rows], 2)
-    if found[0][1] is None:
+    if wanted.width % wanted.num_heads:
         text += f"* {wanted}: {wanted.num_heads} heads do not divide a width of {wanted.width}\n"
     return text + (
         f"a step of {given.system}, {given.batch_size} x {given.length}, {given.dtype}, vocabulary"

@@ -45,11 +45,8 @@ def output_table(
 ) -> Embed | None:
     """The table that scores tokens, where it is not the input's: config.net.output_embedding.
 
-    Raises:
-      ValueError: neither None (tied, Press & Wolf 2017) nor "untied".
+    None: the input's scores them (tied, Press & Wolf 2017).
     """
-    if output_embedding not in (None, "untied"):
-        raise ValueError(f"output_embedding {output_embedding!r}: expected None or untied")
     return None if output_embedding is None else Embed(vocab_size, width, init)
 
 

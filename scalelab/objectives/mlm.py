@@ -118,14 +118,12 @@ def make(setting: Setting, options: None = None) -> MLM:
     """Makes the objective.
 
     Raises:
-      ValueError: no mask token, or a rate outside (0, 1).
+      ValueError: no mask token.
     """
-    ids, rate = setting.special_ids, setting.mask_rate
+    ids = setting.special_ids
     if "mask" not in ids:
         raise ValueError(
             "objective 'mlm' needs a mask token, but the special tokens have the roles "
             f"{', '.join(ids) or 'none'}; add one with the role 'mask' to SPECIAL_TOKENS"
         )
-    if not 0 < rate < 1:
-        raise ValueError(f"mask_rate must lie between 0 and 1, got {rate}")
-    return MLM(setting.vocab_size, ids["mask"], tuple(ids.values()), rate)
+    return MLM(setting.vocab_size, ids["mask"], tuple(ids.values()), setting.mask_rate)

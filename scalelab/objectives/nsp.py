@@ -19,6 +19,7 @@ class NSP:
     """Two classes, 0 = B follows A, 1 = B is random; see `scalelab.objectives` for the methods."""
 
     name: ClassVar[str] = "nsp"
+    label: ClassVar[str] = "random_second"
     samples: ClassVar[bool] = False
     predicts: ClassVar[str | None] = None
 
@@ -28,10 +29,10 @@ class NSP:
         return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of batch["random_second"] [B], of examples that are not padding."""
+        """Loss (and accuracy) of batch[label] [B], of examples that are not padding."""
         logits = model.pair_logits(ctx.hidden(model, batch))
         return xent.class_cross_entropy(
-            logits, batch["random_second"], batch["lengths"] > 0, accuracy=ctx.accuracy
+            logits, batch[self.label], batch["lengths"] > 0, accuracy=ctx.accuracy
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from scalelab import formats, objectives, sharding, state, step
+from scalelab.config import files, pretraining
 from scalelab.config.pretraining import Config
 from scalelab.resources import flops, malloc
 from scalelab.resources.flops import Flops
@@ -81,8 +82,7 @@ def draw(config: Config) -> Blueprint:
     """Draws up a run; nothing is computed and no data is read.
 
     Raises:
-      ValueError: system, objective, format, phases and nets of other runs do not go together, or
-        heads do not divide width.
+      ValueError: system, objective, format, phases and nets of other runs do not go together.
     """
     model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
     state.check_phases(model, config)
@@ -97,6 +97,29 @@ def draw(config: Config) -> Blueprint:
         Phase(p.batch_size, p.max_len, cost) for p, cost in zip(config.phases, costs, strict=True)
     )
     return Blueprint(**vars(model), config=config, boxed=boxed, phases=phases)
+
+
+def draw_alone(
+    system: str, shape: str, *, batch_size: int, length: int, vocab_size: int,
+    dtype: str = "float32",
+) -> Blueprint:  # fmt: skip
+    """Draws up a run of a system's own config at some sizes.
+
+    Args:
+      system: a file of scalelab/systems.
+      shape: heads x width x layers.
+      batch_size: B of the only phase.
+      length: T of the only phase; no example is padded.
+      vocab_size: V.
+      dtype: of the computation.
+    """
+    pretrain = files.load(files.FOLDER / "pretrain.py")
+    config = pretrain.get_config(f"system={system},shape={shape},steps=1000")
+    config.net.dtype, config.tokenizer.vocab_size = dtype, vocab_size
+    config.net.max_len = max(config.net.max_len, length)
+    config.short.max_len, config.short.batch_size = length, batch_size
+    config.long.example_rate = 0.0
+    return draw(pretraining.resolve(config.to_dict()))
 
 
 @dataclasses.dataclass(frozen=True)

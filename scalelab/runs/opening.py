@@ -77,23 +77,7 @@ def open_run(
     step_costs = {"tokens": tokens, "flops": [cost.train for cost in costs]}
     plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
-    frozen = fresh.frozen  # which checkpoints leave out
-    restored = checkpoints.restore(fresh.replace(frozen={}))
-    if restored is not None:
-        run = Run.from_meta(restored[0].replace(frozen=frozen), restored[1])
-    elif start is not None and start.opened is None:
-        raise ValueError(
-            f"no checkpoint in {workdir} is sound, and {start.path}, whose parameters it began"
-            " with, was not read: delete the folder and start again with --init"
-        )
-    else:
-        run = Run(fresh, data=data.fingerprint, initialised=list(start.fresh if start else ()))
-    if run.data != data.fingerprint:
-        raise ValueError(
-            f"the run in {workdir} was trained on other examples ({run.data}) than its config gives"
-            f" now ({data.fingerprint}): the corpus or the code of its format has changed; restore"
-            " the corpus, or start in a new --workdir"
-        )
+    run = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
     recorder = Recorder(workdir, config, data, costs, plan, run, checkpoints)
     if is_chief:
         run_folder.describe(workdir, config)
@@ -113,3 +97,32 @@ def open_run(
     else:
         recorder.save()
     return recorder, model, placed
+
+
+def _restore(
+    checkpoints: checkpoint.Checkpoints, fresh: TrainState, start: Start | None, fingerprint: str,
+    workdir: pathlib.Path,
+) -> Run:  # fmt: skip
+    """Returns the run of the newest checkpoint, or one that begins with the fresh state.
+
+    Raises:
+      ValueError: no checkpoint is sound, or the run was trained on other examples.
+    """
+    frozen = fresh.frozen  # which checkpoints leave out
+    restored = checkpoints.restore(fresh.replace(frozen={}))
+    if restored is not None:
+        run = Run.from_meta(restored[0].replace(frozen=frozen), restored[1])
+    elif start is not None and start.opened is None:
+        raise ValueError(
+            f"no checkpoint in {workdir} is sound, and {start.path}, whose parameters it began"
+            " with, was not read: delete the folder and start again with --init"
+        )
+    else:
+        run = Run(fresh, data=fingerprint, initialised=list(start.fresh if start else ()))
+    if run.data != fingerprint:
+        raise ValueError(
+            f"the run in {workdir} was trained on other examples ({run.data}) than its config gives"
+            f" now ({fingerprint}): the corpus or the code of its format has changed; restore the"
+            " corpus, or start in a new --workdir"
+        )
+    return run

@@ -150,15 +150,12 @@ def test_a_killed_run_leaves_nothing_that_is_trusted(tmp_path):
     assert visible(tmp_path) == [folder.name]  # and is gone
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (RuntimeError("no"), "^no$"),
-        (KeyboardInterrupt(), "^$"),
-        (OSError("ended"), "^ended$"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left.*cache_dir=DIR"),
-    ],
-)
+@pytest.mark.parametrize(("error", "message"), [
+    (RuntimeError("no"), "^no$"),
+    (KeyboardInterrupt(), "^$"),
+    (OSError("ended"), "^ended$"),
+    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left.*cache_dir=DIR"),
+])  # fmt: skip
 def test_a_failed_build_leaves_nothing(tmp_path, error, message):
     def fail(folder):
         write_content(folder)

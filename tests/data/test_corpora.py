@@ -200,20 +200,17 @@ def test_wikitext_2_has_its_published_numbers_of_articles():
         assert len(titles) == articles, split
 
 
-@pytest.mark.parametrize(
-    "spec, message",
-    [
-        ("wikitex:x", "'wikitex:x'.*'wikitext'"),
-        ("builtin:x", "builtin.*'x'"),
-        ("parquet:no/such/folder", "parquet:no/such/folder: "),
-        ("text:no/such/*.txt", "text:no/such/\\*.txt: "),
-        ("text:", "text: .*text:texts/"),
-        ("wikitext:EMPTY", "expected wiki.train.raw .*empty"),
-        ("parquet:EMPTY", "expected train-.*empty"),
-        ("wikitext:FOLDER", "wiki.train.raw: .*empty"),
-        ("text:FOLDER/*", "text:.*: .*empty"),
-    ],
-)
+@pytest.mark.parametrize("spec, message", [
+    ("wikitex:x", "'wikitex:x'.*'wikitext'"),
+    ("builtin:x", "builtin.*'x'"),
+    ("parquet:no/such/folder", "parquet:no/such/folder: "),
+    ("text:no/such/*.txt", "text:no/such/\\*.txt: "),
+    ("text:", "text: .*text:texts/"),
+    ("wikitext:EMPTY", "expected wiki.train.raw .*empty"),
+    ("parquet:EMPTY", "expected train-.*empty"),
+    ("wikitext:FOLDER", "wiki.train.raw: .*empty"),
+    ("text:FOLDER/*", "text:.*: .*empty"),
+])  # fmt: skip
 def test_missing(tmp_path, spec, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "wiki.train.raw").touch()
@@ -254,16 +251,13 @@ def test_faults_of_json_and_parquet_name_the_row(tmp_path):
         list(open_corpus(spec).labelled())
 
 
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        ("{", "line 2: .*JSON"),
-        ('{"texts": "a"}', "line 2: .*object"),
-        ('{"text": 5}', "line 2: .*object"),
-        ('{"n": ' + "7" * 5000 + "}", "line 2: .*JSON"),
-        ("[" * 100_000, "line 2: .*JSON"),
-    ],
-)
+@pytest.mark.parametrize("line, message", [
+    ("{", "line 2: .*JSON"),
+    ('{"texts": "a"}', "line 2: .*object"),
+    ('{"text": 5}', "line 2: .*object"),
+    ('{"n": ' + "7" * 5000 + "}", "line 2: .*JSON"),
+    ("[" * 100_000, "line 2: .*JSON"),
+])  # fmt: skip
 def test_broken_json_lines(tmp_path, line, message):
     (tmp_path / "x.jsonl").write_text('{"text": "good"}\n' + line)
     with pytest.raises(ValueError, match=message):

@@ -144,13 +144,10 @@ def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
     assert num_tokens["bert"] / num_tokens["roberta"] == pytest.approx(table, rel=0.06)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"data__format": "doc_sentences"}, "nsp"),
-        ({"objective": "foo"}, "objective 'foo'"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"data__format": "doc_sentences"}, "nsp"),
+    ({"objective": "foo"}, "objective 'foo'"),
+])  # fmt: skip
 def test_what_training_refuses_is_refused_here(
     change, message, wikitext, tmp_path, monkeypatch
 ) -> None:

@@ -80,11 +80,6 @@ print(next(stream)["a"].tolist(), next(stream)["a"].tolist())
     assert "Traceback" not in done.stderr
 
 
-def test_unknown_loader():
-    with pytest.raises(ValueError, match="unknown loader 'numpi'.*numpy"):
-        batches.iterate(batch_at, 0, 1, "numpi")
-
-
 def test_without_tensorflow_numpy_makes_the_batches(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # makes its import fail
     assert len(list(batches.iterate(batch_at, 0, 3, "tf"))) == 3

@@ -166,15 +166,12 @@ def test_progress_is_shown_or_not(corpus, tmp_path, capfd):
         assert f"{stage}: 100%" in err
 
 
-@pytest.mark.parametrize(
-    "files, options, message",
-    [
-        ({"train": " \n \n"}, {}, "text in it$"),
-        ({"train": " = A = \n \n Text. \n", "valid": " \n"}, {}, "valid split"),
-        ({"train": " = A = \n \n Text. \n"}, {"valid_rate": 0.999999}, "train split.*valid_rate"),
-        ({"train": "Grün", "valid": "x"}, {}, "wiki.train.raw: .*UTF-8 .*2"),
-    ],
-)
+@pytest.mark.parametrize("files, options, message", [
+    ({"train": " \n \n"}, {}, "text in it$"),
+    ({"train": " = A = \n \n Text. \n", "valid": " \n"}, {}, "valid split"),
+    ({"train": " = A = \n \n Text. \n"}, {"valid_rate": 0.999999}, "train split.*valid_rate"),
+    ({"train": "Grün", "valid": "x"}, {}, "wiki.train.raw: .*UTF-8 .*2"),
+])  # fmt: skip
 def test_bad_corpora_leave_nothing(tmp_path, files, options, message):
     folder = tmp_path / "corpus"
     folder.mkdir()

@@ -108,18 +108,15 @@ def test_two_inner_lower_case_words_are_exchanged(made):
     assert distances[1] and len(distances) > 3  # neighbours too, and not they alone
 
 
-@pytest.mark.parametrize(
-    ("sentence", "swapped"),
-    [
-        ("The old boat sank", "The boat old sank"),
-        ("Old boats Sink slowly , they say", "Old slowly Sink boats , they say"),
-        ("The far far away", None),
-        ("The Strasse straße strasse Is", None),  # the same but for case
-        ("The old, boat. (left) sank", None),
-        ("We 3 saw it", None),
-        ("It sank", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("sentence", "swapped"), [
+    ("The old boat sank", "The boat old sank"),
+    ("Old boats Sink slowly , they say", "Old slowly Sink boats , they say"),
+    ("The far far away", None),
+    ("The Strasse straße strasse Is", None),  # the same but for case
+    ("The old, boat. (left) sank", None),
+    ("We 3 saw it", None),
+    ("It sank", None),
+])  # fmt: skip
 def test_what_can_be_exchanged(sentence, swapped):
     found = probe_rows.swap(sentence.split(), np.random.default_rng(0))
     if sentence.startswith("Old boats"):  # three inner words: any two of them

@@ -95,22 +95,19 @@ def test_the_training_documents_alone_are_used(start, tmp_path, wikitext):
     assert all(text in train and text not in held_out for text in written)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--corpus=wikitxt:x"], "'wikitxt' .*'wikitext'"),
-        (["--num_train=81"], "num_train: .*4.* 81"),
-        (["--num_train=2000"], "same_document: .* 2,000"),
-        (["--num_train=many"], "argument --num_train: .*'many'"),
-        (["--seed=99999999999999999999"], "argument --seed: "),
-        (["--to=FULL"], "--to=.*full"),
-        (["--to=FILE"], "--to=.*file"),
-        (["--to=FILE/below"], "[Nn]ot a directory|File exists"),
-        (["--cache_dir=FILE"], "with --cache_dir=DIR"),
-        (["--corpus=text:ONE"], "split.* --valid_rate"),
-        (["--corpus=text:BYTES"], "UTF-8 .* 4 .*--errors=replace"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--corpus=wikitxt:x"], "'wikitxt' .*'wikitext'"),
+    (["--num_train=81"], "num_train: .*4.* 81"),
+    (["--num_train=2000"], "same_document: .* 2,000"),
+    (["--num_train=many"], "argument --num_train: .*'many'"),
+    (["--seed=99999999999999999999"], "argument --seed: "),
+    (["--to=FULL"], "--to=.*full"),
+    (["--to=FILE"], "--to=.*file"),
+    (["--to=FILE/below"], "[Nn]ot a directory|File exists"),
+    (["--cache_dir=FILE"], "with --cache_dir=DIR"),
+    (["--corpus=text:ONE"], "split.* --valid_rate"),
+    (["--corpus=text:BYTES"], "UTF-8 .* 4 .*--errors=replace"),
+])  # fmt: skip
 def test_what_is_refused(start, tmp_path, arguments, message):
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")

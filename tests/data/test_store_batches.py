@@ -126,14 +126,11 @@ def fixed_documents():
     return Documents(tokens, starts[0], (4 * lengths).astype(np.int32), starts[1])
 
 
-@pytest.mark.parametrize(
-    ("name", "digest"),
-    [
-        ("doc_sentences", "f7f2006f"),
-        ("full_sentences", "9a6fe1ba"),
-        ("segment_pair", "c72b42ad"),
-    ],
-)
+@pytest.mark.parametrize(("name", "digest"), [
+    ("doc_sentences", "f7f2006f"),
+    ("full_sentences", "9a6fe1ba"),
+    ("segment_pair", "c72b42ad"),
+])  # fmt: skip
 def test_batches_hold_the_numbers_of_store_version_2(name, digest, tmp_path):
     """Digests of commit 46e2154f, its arrays under their new names."""
     form, specials = load(name), Specials((1,), (2,), (3,))

@@ -241,13 +241,10 @@ def test_a_vocabulary_too_small_for_the_characters(tmp_path, kind):
         tokenizers.train(spec, TEXTS, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        (dict(kind="wordpeice"), "tokenizer.kind 'wordpeice'.*'wordpiece'"),
-        (dict(special_tokens=GPT2), "kind=wordpiece .*kind=bytebpe"),
-    ],
-)
+@pytest.mark.parametrize("fields, message", [
+    (dict(kind="wordpeice"), "tokenizer.kind 'wordpeice'.*'wordpiece'"),
+    (dict(special_tokens=GPT2), "kind=wordpiece .*kind=bytebpe"),
+])  # fmt: skip
 def test_bad_specs(fields, message):
     good = dict(kind="wordpiece", vocab_size=100, lowercase=False, special_tokens=BERT)
     tokenizers.TokenizerSpec(**good)

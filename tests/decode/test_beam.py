@@ -42,14 +42,11 @@ def test_without_an_end_it_keeps_the_best(num_beams: int) -> None:
         assert all(text.ended_by == "length" for text in texts)
 
 
-@pytest.mark.parametrize(
-    ("length_penalty", "tokens", "score", "ended_by"),
-    [
-        (0.0, [], np.log(0.4), "end"),
-        (1.0, [1, 2], np.log(0.36) / 3, "end"),
-        (-1.0, [], np.log(0.4), "end"),
-    ],
-)
+@pytest.mark.parametrize(("length_penalty", "tokens", "score", "ended_by"), [
+    (0.0, [], np.log(0.4), "end"),
+    (1.0, [1, 2], np.log(0.36) / 3, "end"),
+    (-1.0, [], np.log(0.4), "end"),
+])  # fmt: skip
 def test_the_length_penalty(length_penalty: float, tokens: list, score: float, ended_by) -> None:
     """0 ends at once (0.4) or goes on to 1 (0.6), 2 (0.6 of that), and then the end, 3."""
     chances = [[0, 0.6, 0, 0.4], [0.2, 0, 0.6, 0.2], [0, 0, 0, 1.0], [1.0, 0, 0, 0]]

@@ -16,14 +16,11 @@ def kept(logits: jax.Array) -> list[int]:
     return np.flatnonzero(np.isfinite(np.asarray(logits)[0])).tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "temperature"),
-    [
-        ("temperature", -0.5, None), ("temperature", INF, None),
-        ("top_k", 0, 1.0), ("top_k", 5, 0.0), ("top_p", 0.0, 1.0), ("top_p", 1.5, 1.0),
-        ("top_p", 0.9, 0.0), ("repetition_penalty", 0.0, 0.0), ("repetition_stop", 0, 0.0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value", "temperature"), [
+    ("temperature", -0.5, None), ("temperature", INF, None),
+    ("top_k", 0, 1.0), ("top_k", 5, 0.0), ("top_p", 0.0, 1.0), ("top_p", 1.5, 1.0),
+    ("top_p", 0.9, 0.0), ("repetition_penalty", 0.0, 0.0), ("repetition_stop", 0, 0.0),
+])  # fmt: skip
 def test_rules_refuse(name: str, value: float, temperature: float | None) -> None:
     with pytest.raises(ValueError, match=f"{name} = {value}: expected"):
         Rules(**{"temperature": temperature, name: value})

@@ -48,14 +48,11 @@ def test_overrides_of_a_task() -> None:
         override(before, {"optim.epps": 1})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("recipe=turk", "'turk'.*'turc'"),
-        ("recpie=turc", "'recpie'.*'recipe'"),
-        ("turc", "'turc': .*name=value"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("recipe=turk", "'turk'.*'turc'"),
+    ("recpie=turc", "'recpie'.*'recipe'"),
+    ("turc", "'turc': .*name=value"),
+])  # fmt: skip
 def test_misspelt_arguments(arguments: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         values(arguments)

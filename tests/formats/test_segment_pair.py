@@ -211,14 +211,11 @@ def test_chunks_do_not_show(documents_of, listed, monkeypatch):
     assert listed(chunks()) == whole
 
 
-@pytest.mark.parametrize(
-    ("lengths", "max_len", "message"),
-    [
-        ([[1, 2, 3]], 20, "only 1 "),
-        ([[1], [2], [3]], 20, "two sentences"),
-        ([[1, 2], [3, 4]], 4, "max_len = 4 .*5 "),
-    ],
-)
+@pytest.mark.parametrize(("lengths", "max_len", "message"), [
+    ([[1, 2, 3]], 20, "only 1 "),
+    ([[1], [2], [3]], 20, "two sentences"),
+    ([[1, 2], [3, 4]], 4, "max_len = 4 .*5 "),
+])  # fmt: skip
 def test_what_cannot_be_paired_is_refused(documents_of, lengths, max_len, message):
     with pytest.raises(ValueError, match=message):
         list(segment_pair.build(documents_of(lengths), specials=BERT, max_len=max_len, seed=0))

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -58,19 +57,6 @@ def raw(change: Callable[[bytes], bytes]) -> Damage:
         file.write_bytes(change(file.read_bytes()))
 
     return damage
-
-
-def header(change: Callable[[dict], Any]) -> Damage:
-    """Changes the header of the file of tensors."""
-
-    def rewrite(data: bytes) -> bytes:
-        (length,) = struct.unpack("<Q", data[:8])
-        entries = json.loads(data[8 : 8 + length])
-        change(entries)
-        new = json.dumps(entries).encode()
-        return struct.pack("<Q", len(new)) + new + data[8 + length :]
-
-    return raw(rewrite)
 
 
 def indexed(**places: str) -> Damage:

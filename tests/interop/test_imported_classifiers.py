@@ -66,20 +66,17 @@ def classifier(*labels: str, regression: bool = False) -> imported.ImportedClass
     return imported.ImportedClassifier(pathlib.Path("runs/x"), labels, regression, "double", {})
 
 
-@pytest.mark.parametrize(
-    ("task", "labels", "order", "matched"),
-    [
-        ("mnli", ("CONTRADICTION", "Entailment", "neutral"), [1, 2, 0], "by name"),
-        ("cola", ("LABEL_0", "LABEL_1"), [0, 1], "by number"),
-        # Numbers in the files have names; names decide, not numbers.
-        ("sst2", ("POSITIVE", "NEGATIVE"), [1, 0], "by name"),
-        ("sst2", ("1", "0"), [1, 0], "by name"),
-        ("cola", ("acceptable", "unacceptable"), [1, 0], "by name"),
-        ("mrpc", ("not equivalent", "Equivalent"), [0, 1], "by name"),
-        ("qqp", ("duplicate", "not-duplicate"), [1, 0], "by name"),
-        ("wnli", ("entailment", "not_entailment"), [1, 0], "by name"),
-    ],
-)
+@pytest.mark.parametrize(("task", "labels", "order", "matched"), [
+    ("mnli", ("CONTRADICTION", "Entailment", "neutral"), [1, 2, 0], "by name"),
+    ("cola", ("LABEL_0", "LABEL_1"), [0, 1], "by number"),
+    # Numbers in the files have names; names decide, not numbers.
+    ("sst2", ("POSITIVE", "NEGATIVE"), [1, 0], "by name"),
+    ("sst2", ("1", "0"), [1, 0], "by name"),
+    ("cola", ("acceptable", "unacceptable"), [1, 0], "by name"),
+    ("mrpc", ("not equivalent", "Equivalent"), [0, 1], "by name"),
+    ("qqp", ("duplicate", "not-duplicate"), [1, 0], "by name"),
+    ("wnli", ("entailment", "not_entailment"), [1, 0], "by name"),
+])  # fmt: skip
 def test_classes_are_matched_by_name_else_by_number(
     task: str, labels: tuple[str, ...], order: list[int], matched: str
 ) -> None:
@@ -87,18 +84,15 @@ def test_classes_are_matched_by_name_else_by_number(
     assert found == order and matched in how
 
 
-@pytest.mark.parametrize(
-    ("made", "task"),
-    [
-        (classifier("good", "bad"), "sst2"),
-        (classifier("LABEL_1", "LABEL_0"), "sst2"),
-        (classifier("1", "2"), "cola"),
-        (classifier("a", "b"), "mnli"),
-        (classifier("neutral", "b", "c"), "mnli"),
-        (classifier("x", regression=True), "cola"),
-        (classifier("a", "b"), "stsb"),
-    ],
-)
+@pytest.mark.parametrize(("made", "task"), [
+    (classifier("good", "bad"), "sst2"),
+    (classifier("LABEL_1", "LABEL_0"), "sst2"),
+    (classifier("1", "2"), "cola"),
+    (classifier("a", "b"), "mnli"),
+    (classifier("neutral", "b", "c"), "mnli"),
+    (classifier("x", regression=True), "cola"),
+    (classifier("a", "b"), "stsb"),
+])  # fmt: skip
 def test_classes_that_do_not_fit(made: imported.ImportedClassifier, task: str) -> None:
     title = load_task(task).title
     with pytest.raises(ValueError, match=f"(?s){title}.*runs/x"):
@@ -116,16 +110,12 @@ def test_numbered_classes_have_their_names(pretrained_runs: Runs, tmp_path, labe
     assert config["id2label"] == {"0": named[0], "1": named[1]}
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"labels": 3}, "labels"), ({"labels": None}, "labels"), ({"regression": 1}, "regression"),
-        ({"head": {"kind": 5}}, "head.kind"), ({"system": "bret"}, "'bert'"),
-        ({"net": {"num_heads": 2, "num_layers": 2, "width": -1}}, "net.width"),
-        ({"labels": ["a", "b"]}, "out/bias"), ({"head": {"kind": "single"}}, "head/dense/bias"),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "name"), [
+    ({"labels": 3}, "labels"), ({"labels": None}, "labels"), ({"regression": 1}, "regression"),
+    ({"head": {"kind": 5}}, "head.kind"), ({"system": "bret"}, "'bert'"),
+    ({"net": {"num_heads": 2, "num_layers": 2, "width": -1}}, "net.width"),
+    ({"labels": ["a", "b"]}, "out/bias"), ({"head": {"kind": "single"}}, "head/dense/bias"),
+], ids=str)  # fmt: skip
 def test_a_damaged_import(back: pathlib.Path, tmp_path, change: dict[str, Any], name: str) -> None:
     shutil.copytree(back, tmp_path / "run")
     config = json.loads((back / "config.json").read_text()) | change

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import shutil
-import struct
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,7 @@ import fine_tuned
 import law_folders
 import numpy as np
 import pytest
-from damage import Damage, config, header, indexed, raw, tensors, without, written
+from damage import Damage, config, indexed, raw, tensors, without, written
 
 from scalelab.interop import exporting, hf, importing
 from scalelab.runs import pretrained
@@ -20,7 +19,6 @@ from scalelab.runs import pretrained
 pytestmark = pytest.mark.slow
 
 Runs = Callable[[str], pathlib.Path]
-DEEP, LONG = "[" * 200_000, '{"x": ' + "9" * 5000 + "}"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -48,13 +46,6 @@ def refused(capsys: pytest.CaptureFixture, *arguments: str) -> str:
     return message
 
 
-def entry(end: str, **changed: Any) -> Damage:
-    """Changes the header's entry of the tensor whose name ends so."""
-    return header(
-        lambda entries: next(x for n, x in entries.items() if n.endswith(end)).update(changed)
-    )
-
-
 def both(*damages: Damage) -> Damage:
     return lambda folder: [damage(folder) for damage in damages]
 
@@ -67,11 +58,6 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> Callable[[Any], np.ndarray]:
 DAMAGED_FOLDERS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "cut": (raw(lambda data: data[:-100]), (WEIGHTS,)),
     "a header of garbage": (raw(lambda data: data[:8] + b"x" * (len(data) - 8)), (WEIGHTS,)),
-    "a shape against its bytes": (entry("word_embeddings.weight", shape=[7, 7]), (WEIGHTS,)),
-    "a deep header": (
-        raw(lambda data: struct.pack("<Q", len(DEEP)) + DEEP.encode() + data), (WEIGHTS,)),
-    "200,000 dimensions": (
-        entry("query.bias", shape=[8] + [1] * 200_000), (WEIGHTS, "query.bias", "200,001")),
     "a packed tensor": (tensors(query__weight=zeros((8, 3), np.int64)), ("query.weight", "I64")),
     "a wrong shape": (tensors(pooler__dense__weight=zeros((8, 9), np.float32)), ("pooler",)),
     "heads that do not fit": (tensors(query__weight=zeros((7, 8), np.float32)), ("query.weight",)),
@@ -84,24 +70,17 @@ DAMAGED_FOLDERS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "an index that leads elsewhere": (indexed(nothing="../x.safetensors"), ("../x",)),
     "no config": (without("config.json"), ("config.json",)),
     "a damaged config": (written("config.json", "{"), ("config.json",)),
-    "a deep config": (written("config.json", DEEP), ("config.json",)),
-    "a config of a list": (written("config.json", "[1]"), ("config.json",)),
     "a run folder": (config(system="bert", machine={}), ("export",)),
     "no tokenizer": (without(*TOKENIZER), ("tokenizer.json", "vocab.txt")),
     "an empty vocabulary": (both(without(*TOKENIZER), written("vocab.txt", "")), ("tokenizer",)),
-    **{
-        f"{name} {content[:9]}": (written(name, content), ("tokenizer",))
-        for name in TOKENIZER
-        for content in ("[]", "5", DEEP, LONG.replace("x", "pad_token"))
-    },
+    **{name: (written(name, "[]"), ("tokenizer",)) for name in TOKENIZER},
     "a smaller vocabulary": (config(vocab_size=299), ("vocab_size", "299")),
     "more layers": (config(num_hidden_layers=2), ("2 layers", "encoder.layer.1")),
     "layers in words": (config(num_hidden_layers="two"), ("num_hidden_layers", "'two'")),
     "layers beyond memory": (config(num_hidden_layers=10**9), ("1,000,000,000",)),
     **{
-        f"{field} of another net": (config(**{field: size}), ("config.json",))
+        f"{field} of another net": (config(**{field: 304}), ("config.json",))
         for field in ("vocab_size", "max_position_embeddings", "intermediate_size", "hidden_size")
-        for size in (304, 10**13)
     },
     "another activation": (config(hidden_act="gelu_new"), ("hidden_act", "'gelu_new'", "'gelu'")),
     "perhaps a decoder": (config(is_decoder=None), ("is_decoder",)),
@@ -121,18 +100,14 @@ def test_a_damaged_folder(folder: pathlib.Path, tmp_path, name: str, capsys) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["source"]  # nothing is left behind
 
 
-@pytest.mark.parametrize(
-    ("changed", "name"),
-    [
-        ({"problem_type": "multi_label_classification"}, "problem_type"),
-        ({"problem_type": "regression"}, "regression"),
-        ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label"),
-        ({"id2label": {"0": "a", "1": "b"}}, "id2label"),
-        ({"id2label": ["a", "b", "c"]}, "config.json"),
-        ({"classifier_dropout": 3}, "classifier_dropout"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("changed", "name"), [
+    ({"problem_type": "multi_label_classification"}, "problem_type"),
+    ({"problem_type": "regression"}, "regression"),
+    ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label"),
+    ({"id2label": {"0": "a", "1": "b"}}, "id2label"),
+    ({"id2label": ["a", "b", "c"]}, "config.json"),
+    ({"classifier_dropout": 3}, "classifier_dropout"),
+], ids=str)  # fmt: skip
 def test_a_classifier_that_ours_cannot_be(tuned, tmp_path, changed, name, capsys) -> None:
     exporting.run(tuned, tmp_path / "out")
     config(**changed)(tmp_path / "out")
@@ -142,11 +117,8 @@ def test_a_classifier_that_ours_cannot_be(tuned, tmp_path, changed, name, capsys
 DAMAGED_RUNS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "no tokenizer": (lambda f: shutil.rmtree(f / "tokenizer"), ("tokenizer.json",)),
     "a damaged tokenizer": (written("tokenizer/tokenizer.json", "{"), ("tokenizer",)),
-    **{
-        f"special tokens {content}": (
-            written("tokenizer/special_tokens_map.json", content), ("special_tokens_map",))
-        for content in ("[]", "5", "null", '{"pad_token": 5}')
-    },
+    "special tokens": (
+        written("tokenizer/special_tokens_map.json", '{"pad_token": 5}'), ("special_tokens_map",)),
     "nothing but a task": (written("config.json", '{"task": "x"}'), ("system",)),
     "other labels": (config(labels=["a", "b"]), ("head/out/bias", "(2,)", "(3,)")),
     "a family without a map": (config(system="t5"), ("'t5'",)),
@@ -164,14 +136,11 @@ def test_a_damaged_run(tuned: pathlib.Path, tmp_path, name: str, capsys) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["run"]  # nothing is left behind
 
 
-@pytest.mark.parametrize(
-    ("system", "kind", "changed", "reason"),
-    [
-        ("gpt2", "double", {}, "GPT2ForSequenceClassification .*head"),
-        ("gpt", "single", {"relation": "similarity"}, "both orders"),
-        ("bert", "double", {"feature_layers": 2}, "several layers"),
-    ],
-)
+@pytest.mark.parametrize(("system", "kind", "changed", "reason"), [
+    ("gpt2", "double", {}, "GPT2ForSequenceClassification .*head"),
+    ("gpt", "single", {"relation": "similarity"}, "both orders"),
+    ("bert", "double", {"feature_layers": 2}, "several layers"),
+])  # fmt: skip
 def test_a_classifier_that_no_class_can_hold(
     pretrained_runs: Runs, tmp_path, system: str, kind: str, changed: Any, reason: str
 ) -> None:
@@ -189,15 +158,12 @@ def test_a_hugging_face_folder_is_to_be_imported_first(folder: pathlib.Path, tmp
         exporting.run(folder, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        (["imprt", "x"], "import"),
-        (["import", "x"], "--workdir"),
-        (["import", "./nowhere", "--workdir=y"], "./nowhere"),
-        (["export", "nowhere", "--to=y"], "nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "name"), [
+    (["imprt", "x"], "import"),
+    (["import", "x"], "--workdir"),
+    (["import", "./nowhere", "--workdir=y"], "./nowhere"),
+    (["export", "nowhere", "--to=y"], "nowhere"),
+])  # fmt: skip
 def test_arguments(arguments: list[str], name: str, capsys: pytest.CaptureFixture) -> None:
     message = refused(capsys, *arguments)
     assert name in message and message.count("\n") == 1

@@ -6,14 +6,11 @@ import io
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import threading
 
 import law_folders
 import pytest
 import run_folders
-import tiny
 
 from scalelab.lab import runs
 from scalelab.lab.load import archive, run_table
@@ -132,13 +129,7 @@ def test_fine_tunings_and_their_means(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("config.json", None),
-        ("config.json", '{"net": '),
-        ("config.json", "[" * 100_000),
-        ("environment.json", "{"),
-        ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n'),
-    ],
+    [("config.json", None), ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n')],
 )
 def test_damage_is_listed(tmp_path, capsys, name: str, content: str | None) -> None:
     """What else can be wrong with a file: tests/runs/test_records.py."""
@@ -182,56 +173,47 @@ ROWS = [
 FRAME = run_table.as_frame([run_table.LoadedRun(row, None) for row in ROWS])
 
 
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        ("", "r1 r10 r2 r3"),
-        ("system=bert", "r1 r10"),
-        ("system!=bert", "r2 r3"),
-        ("system=*bert*", "r1 r10 r2"),
-        ("width>=128", "r1 r2 r3"),  # as texts 1024 would be less than 128
-        ("width<=128,seed<2", "r1 r10"),
-        ("loss=none", "r10 r2"),
-        ("loss>0", "r1 r3"),
-        ("run<r3", "r1 r2"),  # r10 comes after r3
-        ("net.max_len<512", "r3"),
-        ("width>5000", ""),
-        ('system == "bert" and width >= 128', "r1"),
-        ("`net.max_len` < 512 or rte >= 0.5", "r10 r3"),
-    ],
-)
+@pytest.mark.parametrize(("conditions", "expected"), [
+    ("", "r1 r10 r2 r3"),
+    ("system=bert", "r1 r10"),
+    ("system!=bert", "r2 r3"),
+    ("system=*bert*", "r1 r10 r2"),
+    ("width>=128", "r1 r2 r3"),  # as texts 1024 would be less than 128
+    ("width<=128,seed<2", "r1 r10"),
+    ("loss=none", "r10 r2"),
+    ("loss>0", "r1 r3"),
+    ("run<r3", "r1 r2"),  # r10 comes after r3
+    ("net.max_len<512", "r3"),
+    ("width>5000", ""),
+    ('system == "bert" and width >= 128', "r1"),
+    ("`net.max_len` < 512 or rte >= 0.5", "r10 r3"),
+])  # fmt: skip
 def test_conditions(conditions: str, expected: str) -> None:
     assert list(run_table.where(FRAME, conditions)["run"]) == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("by", "expected"),
-    [
-        ("", "r1 r10 r2 r3"),
-        ("run", "r1 r2 r3 r10"),
-        ("-run", "r10 r3 r2 r1"),
-        ("-width", "r3 r1 r2 r10"),
-        ("-loss", "r3 r1 r10 r2"),  # what is not known is last either way
-        ("-width,-seed", "r3 r2 r1 r10"),
-        ("system,-seed", "r10 r1 r3 r2"),
-    ],
-)
+@pytest.mark.parametrize(("by", "expected"), [
+    ("", "r1 r10 r2 r3"),
+    ("run", "r1 r2 r3 r10"),
+    ("-run", "r10 r3 r2 r1"),
+    ("-width", "r3 r1 r2 r10"),
+    ("-loss", "r3 r1 r10 r2"),  # what is not known is last either way
+    ("-width,-seed", "r3 r2 r1 r10"),
+    ("system,-seed", "r10 r1 r3 r2"),
+])  # fmt: skip
 def test_sorts(by: str, expected: str) -> None:
     assert list(runs.sort(FRAME, by)["run"]) == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--where=widht>3"], "'width'"),
-        (["--where=width"], "= != < <= > >="),
-        (["--where=width>none"], "no order"),
-        (["--where=widht > 3 and seed == 0"], "'width'"),
-        (["--where=width > (3"], "width > (3"),
-        (["absent"], "absent"),
-        ([], "DIR"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--where=widht>3"], "'width'"),
+    (["--where=width"], "= != < <= > >="),
+    (["--where=width>none"], "no order"),
+    (["--where=widht > 3 and seed == 0"], "'width'"),
+    (["--where=width > (3"], "width > (3"),
+    (["absent"], "absent"),
+    ([], "DIR"),
+])  # fmt: skip
 def test_mistakes_are_one_message(tmp_path, capsys, arguments: list[str], words: str) -> None:
     run_folders.write(tmp_path / "a")
     folders = [tmp_path] if arguments else ["list"]
@@ -272,16 +254,6 @@ def test_csv_has_all_digits(tmp_path, capsys) -> None:
     columns = ["run", "net.width", "loss"]
     output(capsys, tmp_path, f"--columns={','.join(columns)}", f"--csv={tmp_path / 'runs.csv'}")
     assert (tmp_path / "runs.csv").read_text().splitlines()[0] == "run,net.width,loss"
-
-
-def test_the_program_starts_quickly_and_ends_quietly_before_a_closed_pipe(tmp_path) -> None:
-    run_folders.write(tmp_path / "a")
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, "-m", "scalelab.lab.runs", str(tmp_path)]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=tiny.ROOT)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 # --- Two runs -------------------------------------------------------------------------------------

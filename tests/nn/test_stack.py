@@ -34,15 +34,12 @@ class Times(nn.Module):
         return self.factor * x
 
 
-@pytest.mark.parametrize(
-    ("layer", "expected"),
-    [
-        # x + 2x = 3x; norm x5 = 15x; + 7 * 15x = 120x; norm x11.
-        (PostNorm, 15 * 8 * 11),
-        # x + 2 * 5x = 11x; + 7 * 11 * 11x.
-        (PreNorm, 11 + 7 * 11 * 11),
-    ],
-)
+@pytest.mark.parametrize(("layer", "expected"), [
+    # x + 2x = 3x; norm x5 = 15x; + 7 * 15x = 120x; norm x11.
+    (PostNorm, 15 * 8 * 11),
+    # x + 2 * 5x = 11x; + 7 * 11 * 11x.
+    (PreNorm, 11 + 7 * 11 * 11),
+])  # fmt: skip
 def test_order_of_sublayers_and_norms(layer: type, expected: float) -> None:
     module = layer(Double(), Times(7.0), Times(5.0), Times(11.0), 0.5)
     out, _ = module.apply({}, jnp.ones((B, T, D)), context(B, T), None)

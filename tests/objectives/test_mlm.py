@@ -169,9 +169,3 @@ def test_padding_examples_weigh_nothing() -> None:
 def test_no_mask_token() -> None:
     with pytest.raises(ValueError, match="mask .*roles eos"):
         mlm.make(Setting(V, {"eos": 0}, 0.15))
-
-
-@pytest.mark.parametrize("rate", [0.0, 1.0, -1.0])
-def test_impossible_rate(rate: float) -> None:
-    with pytest.raises(ValueError, match=" 0 and 1"):
-        mlm.make(Setting(V, SPECIAL_IDS, rate))

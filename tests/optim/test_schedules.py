@@ -7,15 +7,12 @@ import pytest
 from scalelab.optim import adamw
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        # warm-up to 10, end at 50
-        ("linear", {0: 0, 5: 0.5, 10: 1, 20: 0.75, 30: 0.5, 49: 0.025, 50: 0, 60: 0}),
-        ("cosine", {0: 0, 5: 0.5, 10: 1, 20: (2 + math.sqrt(2)) / 4, 30: 0.5, 50: 0, 60: 0}),
-        ("constant", {0: 0, 5: 0.5, 10: 1, 30: 1, 50: 1, 60: 1}),
-    ],
-)
+@pytest.mark.parametrize(("name", "values"), [
+    # warm-up to 10, end at 50
+    ("linear", {0: 0, 5: 0.5, 10: 1, 20: 0.75, 30: 0.5, 49: 0.025, 50: 0, 60: 0}),
+    ("cosine", {0: 0, 5: 0.5, 10: 1, 20: (2 + math.sqrt(2)) / 4, 30: 0.5, 50: 0, 60: 0}),
+    ("constant", {0: 0, 5: 0.5, 10: 1, 30: 1, 50: 1, 60: 1}),
+])  # fmt: skip
 def test_by_hand(name: str, values: dict[int, float]) -> None:
     schedule = adamw.get_schedule(name)
     for elapsed, factor in values.items():

@@ -178,18 +178,15 @@ def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pa
         np.testing.assert_array_equal(params[0][name], params[1][name])
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (dict(net__width=16), r"width .*8 .*16 .*\[8\] .*\[16\]"),
-        (dict(net__max_len=32), r"max_len .*64 .*32 .*embed/positions/table: \[64, 8\]"),
-        (dict(net__num_heads=1), "num_heads .*2 .*1 "),
-        (dict(net__num_layers=2), "num_layers .*1 .*2 "),
-        (dict(machine__init="nowhere"), "nowhere"),
-        (dict(init="01234567"), "config.init .*digest"),
-        (dict(init="01234567", machine__init=None), "--init=RUN"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "message"), [
+    (dict(net__width=16), r"width .*8 .*16 .*\[8\] .*\[16\]"),
+    (dict(net__max_len=32), r"max_len .*64 .*32 .*embed/positions/table: \[64, 8\]"),
+    (dict(net__num_heads=1), "num_heads .*2 .*1 "),
+    (dict(net__num_layers=2), "num_layers .*1 .*2 "),
+    (dict(machine__init="nowhere"), "nowhere"),
+    (dict(init="01234567"), "config.init .*digest"),
+    (dict(init="01234567", machine__init=None), "--init=RUN"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(
     lab: Lab, pretrained_runs: Runs, fields: dict[str, Any], message: str
 ) -> None:

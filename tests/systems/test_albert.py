@@ -58,16 +58,13 @@ def apart(a: Any, b: Any) -> float:
     return max(float(jnp.abs(x - y).max() / jnp.maximum(jnp.abs(y).max(), zero)) for x, y in pairs)
 
 
-@pytest.mark.parametrize(
-    ("shared", "num_groups"),
-    [
-        ("all", 2),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("all", 1), ("attention", 1), ("ffn", 2))
-        ),
-    ],
-)
+@pytest.mark.parametrize(("shared", "num_groups"), [
+    ("all", 2),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (("all", 1), ("attention", 1), ("ffn", 2))
+    ),
+])  # fmt: skip
 def test_layers_are_copies_whose_gradients_are_summed(shared: str, num_groups: int) -> None:
     with tiny.in_double():
         check_copies(shared, num_groups)

@@ -18,7 +18,6 @@ from scalelab import objectives, systems
 from scalelab.config import pretraining
 from scalelab.config.fields import make_options
 from scalelab.helpers import names
-from scalelab.nn.attention import head_size
 
 SYSTEMS = names.module_names("systems")
 # Every shape of the thesis' experiments (protocol, 7.5).
@@ -160,13 +159,6 @@ def test_number_of_parameters(name: str, case: tuple[str, int, int]) -> None:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_heads_must_divide_the_width(name: str) -> None:
-    with pytest.raises(ValueError, match="3 heads .*128"):
-        make(name, (3, 128, 2))
-    assert head_size(128, 4) == 32
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
 def test_more_tokens_than_positions(name: str) -> None:
     with pytest.raises(ValueError, match="4 positions.* 8 "):
         init(make(name, (2, 8, 1), max_len=4), make_terms(name))
@@ -297,5 +289,3 @@ def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     assert jnp.array_equal(logits(untied), logits(other))
     other = untied | {"output_embed": {"table": table + 1}}
     assert not jnp.array_equal(logits(untied), logits(other))
-    with pytest.raises(ValueError, match="output_embedding 'own'.*untied"):
-        make(name, (2, 16, 1), output_embedding="own")

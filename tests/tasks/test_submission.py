@@ -27,22 +27,19 @@ def test_the_names_of_a_whole_submission():
     assert len(submission.official_files()) == len(FILES)
 
 
-@pytest.mark.parametrize(
-    "name, split, file, predicted, lines",
-    [
-        ("cola", "test", "CoLA.tsv", [0, 1, 1], "0 1 1"),
-        ("sst2", "test", "SST-2.tsv", [1, 0, 1], "1 0 1"),
-        ("mrpc", "test", "MRPC.tsv", [1, 0, 0], "1 0 0"),
-        ("stsb", "test", "STS-B.tsv", [-0.3, 5.01, 2.34567], "0.000 5.000 2.346"),
-        ("qqp", "test", "QQP.tsv", [0, 0, 1], "0 0 1"),
-        ("mnli", "test_matched", "MNLI-m.tsv", [2, 0, 1], "contradiction entailment neutral"),
-        ("mnli", "test_mismatched", "MNLI-mm.tsv", [0, 0, 1], "entailment entailment neutral"),
-        ("mnli", "AX", "AX.tsv", [1, 1, 2], "neutral neutral contradiction"),
-        ("qnli", "test", "QNLI.tsv", [0, 1, 1], "entailment not_entailment not_entailment"),
-        ("rte", "test", "RTE.tsv", [1, 0, 0], "not_entailment entailment entailment"),
-        ("wnli", "test", "WNLI.tsv", [1, 1, 0], "1 1 0"),
-    ],
-)
+@pytest.mark.parametrize("name, split, file, predicted, lines", [
+    ("cola", "test", "CoLA.tsv", [0, 1, 1], "0 1 1"),
+    ("sst2", "test", "SST-2.tsv", [1, 0, 1], "1 0 1"),
+    ("mrpc", "test", "MRPC.tsv", [1, 0, 0], "1 0 0"),
+    ("stsb", "test", "STS-B.tsv", [-0.3, 5.01, 2.34567], "0.000 5.000 2.346"),
+    ("qqp", "test", "QQP.tsv", [0, 0, 1], "0 0 1"),
+    ("mnli", "test_matched", "MNLI-m.tsv", [2, 0, 1], "contradiction entailment neutral"),
+    ("mnli", "test_mismatched", "MNLI-mm.tsv", [0, 0, 1], "entailment entailment neutral"),
+    ("mnli", "AX", "AX.tsv", [1, 1, 2], "neutral neutral contradiction"),
+    ("qnli", "test", "QNLI.tsv", [0, 1, 1], "entailment not_entailment not_entailment"),
+    ("rte", "test", "RTE.tsv", [1, 0, 0], "not_entailment entailment entailment"),
+    ("wnli", "test", "WNLI.tsv", [1, 1, 0], "1 1 0"),
+])  # fmt: skip
 def test_a_file(glue, tmp_path, name, split, file, predicted, lines):
     task = load_task(name)
     written = submission.write(

@@ -145,32 +145,26 @@ TOY = Task(
 )
 
 
-@pytest.mark.parametrize(
-    ("counts", "pattern"),
-    [
-        ((3, 2, 9), ""),
-        ((2, 2, 9), "Toy train 2 .*3"),
-        ((4, 2, 9), "Toy train 4, .*3"),
-        ((3, 1), "Toy dev 1 .*NOT .* 2; other absent"),
-        ((3, 3, 9), "Toy dev 3, .*2"),
-    ],
-)
+@pytest.mark.parametrize(("counts", "pattern"), [
+    ((3, 2, 9), ""),
+    ((2, 2, 9), "Toy train 2 .*3"),
+    ((4, 2, 9), "Toy train 4, .*3"),
+    ((3, 1), "Toy dev 1 .*NOT .* 2; other absent"),
+    ((3, 3, 9), "Toy dev 3, .*2"),
+])  # fmt: skip
 def test_what_is_not_whole_is_named(tmp_path, counts, pattern):
     for name, n in zip(("train", "dev", "other"), counts, strict=False):
         (tmp_path / f"{name}.tsv").write_text("a\tb\n" + "x\t1\n" * n)
     assert re.fullmatch(pattern, "".join(remarks(TOY, load(TOY, tmp_path))))
 
 
-@pytest.mark.parametrize(
-    ("train", "dev", "pattern"),
-    [
-        ("x\t1\n" * 100, "a.\t1\nb.\t0\n", "Toy: '.' .*no training row .*100%.* of dev"),
-        ("x\t1\n" * 99 + "x.\t1\n", "a.\t1\nb.\t0\n", ""),
-        ("x\t1\n" * 99, "a.\t1\nb.\t0\n", ""),  # too few rows
-        ("\t1\n \t1\nx\t0\n", "x\t1\n\t1\n", "Toy empty texts: 2 in train, 1 in dev"),
-        ("x\t0\n", "x\t1\nbroken\nx\t0\n", "Toy broken lines left out: 1 in dev"),
-    ],
-)
+@pytest.mark.parametrize(("train", "dev", "pattern"), [
+    ("x\t1\n" * 100, "a.\t1\nb.\t0\n", "Toy: '.' .*no training row .*100%.* of dev"),
+    ("x\t1\n" * 99 + "x.\t1\n", "a.\t1\nb.\t0\n", ""),
+    ("x\t1\n" * 99, "a.\t1\nb.\t0\n", ""),  # too few rows
+    ("\t1\n \t1\nx\t0\n", "x\t1\n\t1\n", "Toy empty texts: 2 in train, 1 in dev"),
+    ("x\t0\n", "x\t1\nbroken\nx\t0\n", "Toy broken lines left out: 1 in dev"),
+])  # fmt: skip
 def test_unusual_rows_are_named(tmp_path, train, dev, pattern):
     for name, rows in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.tsv").write_text("a\tb\n" + rows)

@@ -107,17 +107,14 @@ def test_correlations_keep_their_digits_far_from_zero() -> None:
     assert metrics.spearman(gold, -(gold**3)) == pytest.approx(-1, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (([0, 1], [0, 1, 1]), r"\(2,\), \(3,\)"),
-        (([0, 1], [0, np.nan]), "finite"),
-        (([], []), "no example"),
-        (([0, 1], [0, 1], [0, 0]), "no example"),
-        (([0, 1], [0, 1], [2, -1]), "0 or more"),
-        (([[0, 1]], [0, 1]), r"gold \[n\]"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (([0, 1], [0, 1, 1]), r"\(2,\), \(3,\)"),
+    (([0, 1], [0, np.nan]), "finite"),
+    (([], []), "no example"),
+    (([0, 1], [0, 1], [0, 0]), "no example"),
+    (([0, 1], [0, 1], [2, -1]), "0 or more"),
+    (([[0, 1]], [0, 1]), r"gold \[n\]"),
+])  # fmt: skip
 @pytest.mark.parametrize("metric", metrics.METRICS)
 def test_what_cannot_be_scored_is_refused(metric: str, arguments: tuple, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -77,29 +77,23 @@ def test_what_a_study_names_it_can_confirm_and_refute(name, arguments, tmp_path)
     assert found == dict.fromkeys(made.hypotheses, ("confirmed", "refuted"))
 
 
-@pytest.mark.parametrize(
-    ("study", "arguments", "name", "without"),
-    [
-        ("thesis_7_5_2", "scale=full,seeds=2", "3", ("2x384x2", "2x544x2")),
-        ("thesis_7_5_2", "scale=full,seeds=2", "4b", ("2x544x2",)),
-        ("thesis_7_5_2", "scale=small", "3", ("2x64x8",)),
-        ("thesis_7_5_2", "scale=small", "4b", ("1x256x2",)),
-        ("thesis_7_5_1", "scale=tiny", "2b", ("2x24x2",)),
-    ],
-)
+@pytest.mark.parametrize(("study", "arguments", "name", "without"), [
+    ("thesis_7_5_2", "scale=full,seeds=2", "3", ("2x384x2", "2x544x2")),
+    ("thesis_7_5_2", "scale=full,seeds=2", "4b", ("2x544x2",)),
+    ("thesis_7_5_2", "scale=small", "3", ("2x64x8",)),
+    ("thesis_7_5_2", "scale=small", "4b", ("1x256x2",)),
+    ("thesis_7_5_1", "scale=tiny", "2b", ("2x24x2",)),
+])  # fmt: skip
 def test_without_one_shape_a_study_cannot(study, arguments, name, without, tmp_path) -> None:
     """So the test above would tell: these rows are what the hypotheses rest on."""
     assert "undecided" in verdicts(load(study, arguments), name, tmp_path, without)
 
 
-@pytest.mark.parametrize(
-    ("study", "arguments", "name"),
-    [
-        ("thesis_7_5_1", "scale=full", "1a"), ("thesis_7_5_3", "scale=full", "6"),
-        ("thesis_7_5_5", "scale=full", "4a"), ("thesis_7_5_5", "scale=full,seeds=2", "5"),
-        ("thesis_7_5_2", "scale=tiny", "4b"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("study", "arguments", "name"), [
+    ("thesis_7_5_1", "scale=full", "1a"), ("thesis_7_5_3", "scale=full", "6"),
+    ("thesis_7_5_5", "scale=full", "4a"), ("thesis_7_5_5", "scale=full,seeds=2", "5"),
+    ("thesis_7_5_2", "scale=tiny", "4b"),
+])  # fmt: skip
 def test_what_is_left_out_could_not_be_decided(study, arguments, name, tmp_path) -> None:
     made = load(study, arguments)
     assert name not in made.hypotheses

@@ -24,17 +24,14 @@ class Reading(Invented):
         return self.read.get(row.variant, [1.0])
 
 
-@pytest.mark.parametrize(
-    ("passes", "verdict"),
-    [
-        ([1.0, 1.0], "confirmed"),
-        ([1.04, 1.0], "confirmed"),
-        ([1.06], "undecided"),  # beyond comparability.TOLERANCE
-        ([1.0, 1.2], "undecided"),  # one of its runs
-        ([1.58], "undecided"),
-        ([None], "undecided"),
-    ],
-)
+@pytest.mark.parametrize(("passes", "verdict"), [
+    ([1.0, 1.0], "confirmed"),
+    ([1.04, 1.0], "confirmed"),
+    ([1.06], "undecided"),  # beyond comparability.TOLERANCE
+    ([1.0, 1.2], "undecided"),  # one of its runs
+    ([1.58], "undecided"),
+    ([None], "undecided"),
+])  # fmt: skip
 @pytest.mark.parametrize(
     ("name", "variant"), [("f3", "mlm_on_pairs_unique"), ("f4", "pairs_unique")]
 )

@@ -74,18 +74,15 @@ def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path: pathl
         assert path.read_bytes() == (tmp_path / "same" / path.relative_to(grammar)).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--kind=markov", "--num_nouns=3"], "--num_nouns"),
-        (["--kind=markov", "--vocab_size=1"], "2 tokens"),
-        (["--kind=markov", "--order=9"], "at most 4096"),
-        (["--kind=neighbours", "--length=8"], "odd number"),
-        (["--kind=grammar", "--documents=0"], "documents"),
-        (["--kind=grammar", "--num_topics=1"], "num_topics=1: "),
-        (["--kind=grammar", "--num_nouns=1"], "num_nouns: expected 2"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--kind=markov", "--num_nouns=3"], "--num_nouns"),
+    (["--kind=markov", "--vocab_size=1"], "2 tokens"),
+    (["--kind=markov", "--order=9"], "at most 4096"),
+    (["--kind=neighbours", "--length=8"], "odd number"),
+    (["--kind=grammar", "--documents=0"], "documents"),
+    (["--kind=grammar", "--num_topics=1"], "num_topics=1: "),
+    (["--kind=grammar", "--num_nouns=1"], "num_nouns: expected 2"),
+])  # fmt: skip
 def test_mistakes_are_one_message(
     arguments: list[str],
     message: str,

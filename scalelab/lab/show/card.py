@@ -58,7 +58,7 @@ def write(
       ValueError: there is no run, or a file of it is damaged.
     """
     run = records.read_run(folder)
-    result, environment = run.result, run.environment
+    result = run.result
     objective = run.config.get("objective")
     what = f"fine-tuned on {run.task}" if run.task else f"pre-trained with {objective}"
     cost, scores = _describe_progress(run, step)
@@ -70,8 +70,6 @@ def write(
         }  # fmt: skip
     if result and result.imported:
         cost = {"budget": f"imported; the cost of its training is {UNKNOWN}"}
-    dirty = ", with local changes" if environment.git_dirty else ""
-    packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
     sections: dict[str, Mapping[str, object]] = {
         "Configuration": _describe_config(run, params),
         "Departures from the control": {
@@ -81,13 +79,7 @@ def write(
         "Cost": cost,
         "Scores": scores,
         "Fine-tunings": _describe_tasks(folder / "tasks"),
-        "Origin": {
-            "imported from": (result and result.imported or {}).get("source"),
-            "command": environment.command and f"`{environment.command}`",
-            "commit": f"{environment.git_commit or UNKNOWN}{dirty}",
-            "numerics version": environment.numerics,
-            "packages": packages or UNKNOWN,
-        },
+        "Origin": _describe_origin(run),
     }
     known = {
         title: {key: _format(value) for key, value in facts.items() if value not in (None, "")}
@@ -140,6 +132,19 @@ def _describe_progress(run: RunRecord, step: int | None) -> tuple[Facts, Facts]:
             if key != "max_len":
                 scores[f"{line.get('eval/max_len', '')} {key}".strip()] = value
     return cost, scores
+
+
+def _describe_origin(run: RunRecord) -> Facts:
+    environment = run.environment
+    dirty = ", with local changes" if environment.git_dirty else ""
+    packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
+    return {
+        "imported from": (run.result and run.result.imported or {}).get("source"),
+        "command": environment.command and f"`{environment.command}`",
+        "commit": f"{environment.git_commit or UNKNOWN}{dirty}",
+        "numerics version": environment.numerics,
+        "packages": packages or UNKNOWN,
+    }
 
 
 def _describe_tasks(folder: pathlib.Path) -> Facts:

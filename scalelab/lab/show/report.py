@@ -18,6 +18,7 @@ import pathlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from scalelab.config.fields import flatten
 from scalelab.helpers.files import write_text
@@ -116,7 +117,6 @@ def make(
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     beside = None if departing else published
     drawn = figures.write(study, scores, folder / "figures", makers=makers, published=beside)
-    chart = figures.chart_losses(study)
     values = {
         "study": study, "facts": describe_study(study), "tables": made,
         "shared": [note for note in (made[0].notes if len(made) > 1 else ())
@@ -132,7 +132,12 @@ def make(
         markdown=tables.with_notes, bullets=tables.bullets,
     )  # fmt: skip
     write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
-    svg = {name: (folder / "figures" / f"{name}.svg").read_bytes() for name in drawn}
+    return _write_page(folder, values, figures.chart_losses(study))
+
+
+def _write_page(folder: pathlib.Path, values: Mapping[str, Any], chart: Any) -> pathlib.Path:
+    """Writes report.html with its pictures and its chart, if any, inlined; returns its path."""
+    svg = {name: (folder / "figures" / f"{name}.svg").read_bytes() for name in values["figures"]}
     library, script = figures.library() if chart else "", render("page.js")
     page = render(
         "report.html", **values, pictures={k: base64.b64encode(v).decode() for k, v in svg.items()},

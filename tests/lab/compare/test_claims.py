@@ -97,17 +97,14 @@ def test_what_cannot_be_compared_says_so() -> None:
     assert found.claims[0].corrected is None
 
 
-@pytest.mark.parametrize(
-    ("needs", "cases", "verdict"),
-    [
-        (ALL, [1, 1], "confirmed"), (ALL, [0, 0, 0], "refuted"), (ALL, [1, 0, 1], "undecided"),
-        (ALL, [1], "undecided"),
-        (MOST, [1, 0, 1], "confirmed"), (MOST, [1, 0], "undecided"), (MOST, [0, 0, 1], "refuted"),
-        (MOST, [1], "undecided"),
-        (ANY, [1, 0, 1, 0, 0], "confirmed"), (ANY, [1, 0, 0], "undecided"),
-        (ANY, [0, 0], "refuted"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("needs", "cases", "verdict"), [
+    (ALL, [1, 1], "confirmed"), (ALL, [0, 0, 0], "refuted"), (ALL, [1, 0, 1], "undecided"),
+    (ALL, [1], "undecided"),
+    (MOST, [1, 0, 1], "confirmed"), (MOST, [1, 0], "undecided"), (MOST, [0, 0, 1], "refuted"),
+    (MOST, [1], "undecided"),
+    (ANY, [1, 0, 1, 0, 0], "confirmed"), (ANY, [1, 0, 0], "undecided"),
+    (ANY, [0, 0], "refuted"),
+])  # fmt: skip
 def test_counts(needs: str, cases, verdict: str) -> None:
     made = finding(cases=map(bool, cases), needs=needs)
     (found,) = claims.decide([made], counts_only=True)

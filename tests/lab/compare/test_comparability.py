@@ -69,21 +69,18 @@ def test_declared_differences_pass() -> None:
     assert comparability.check(make(runs)) == []
 
 
-@pytest.mark.parametrize(
-    ("other", "facts", "field"),
-    [
-        ({"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
-        (GPT | {"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
-        ({"objective": "mlm"}, {}, "objective"),  # a departure is free between systems alone
-        ({"seed": 1}, {"free": ["system"]}, "seed"),
-        ({"net.width": 16}, {"free": ["seed"]}, "net.width"),
-        (GPT, {"free": ["seed"]}, "system"),
-        ({"result": {"data_hash": "e"}}, {}, "data"),
-        ({"environment": {"numerics": 2}}, {}, "numerics"),
-        ({"environment": {"earlier_starts": (Environment(numerics=2),)}}, {}, "numerics"),
-        ({"result": {"steps": 120}}, {}, "matched"),
-    ],
-)
+@pytest.mark.parametrize(("other", "facts", "field"), [
+    ({"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
+    (GPT | {"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
+    ({"objective": "mlm"}, {}, "objective"),  # a departure is free between systems alone
+    ({"seed": 1}, {"free": ["system"]}, "seed"),
+    ({"net.width": 16}, {"free": ["seed"]}, "net.width"),
+    (GPT, {"free": ["seed"]}, "system"),
+    ({"result": {"data_hash": "e"}}, {}, "data"),
+    ({"environment": {"numerics": 2}}, {}, "numerics"),
+    ({"environment": {"earlier_starts": (Environment(numerics=2),)}}, {}, "numerics"),
+    ({"result": {"steps": 120}}, {}, "matched"),
+])  # fmt: skip
 def test_undeclared_differences_are_named(other, facts, field) -> None:
     study = make({"a": {}, "b": other}, **facts)
     with pytest.raises(ValueError, match=rf"(?s)undeclared fields.*{field}.* a.* b") as refused:
@@ -113,14 +110,11 @@ def test_every_clock_can_be_matched(clock) -> None:
     assert comparability.check(make({"a": {}, "b": far}, matched=other)) == []
 
 
-@pytest.mark.parametrize(
-    ("allow", "message"),
-    [
-        ("optim.lerning_rate", "--allow=optim.lerning_rate: no such field: .*'optim.learning_rate"),
-        ("finetune.dta", "no such field: .*'finetune.data'"),
-        ("machine.prefetch", "no such field"),
-    ],
-)
+@pytest.mark.parametrize(("allow", "message"), [
+    ("optim.lerning_rate", "--allow=optim.lerning_rate: no such field: .*'optim.learning_rate"),
+    ("finetune.dta", "no such field: .*'finetune.data'"),
+    ("machine.prefetch", "no such field"),
+])  # fmt: skip
 def test_what_cannot_be_allowed(allow, message) -> None:
     study = make({"a": {}})
     with pytest.raises(ValueError, match=message):

@@ -1,10 +1,10 @@
 """Compound scaling: the protocol's own grid, base and scaled shapes; targets, costs, refusals."""
 
-import csv
 import pathlib
 
 import law_folders
 import numpy as np
+import pandas as pd
 import pytest
 import run_folders
 
@@ -15,25 +15,18 @@ from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.shape_rules import Scaling
 
 # Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
-GRID = """A,H,L,n_model,loss,score
-2,128,2,393216,5.66,66.6
-2,104,3,389376,6.34,68.2
-2,90,4,388800,6.41,67.1
-2,74,6,394272,6.47,
-2,64,8,393216,6.50,
-2,58,10,403680,6.54,
-2,52,12,389376,6.58,
-2,48,14,387072,6.62,
-2,46,16,406272,6.62,
-"""
+GRID = (
+    (2, 128, 2, 393216, 5.66, 66.6),
+    (2, 104, 3, 389376, 6.34, 68.2),
+    (2, 90, 4, 388800, 6.41, 67.1),
+    (2, 74, 6, 394272, 6.47, None),
+    (2, 64, 8, 393216, 6.50, None),
+    (2, 58, 10, 403680, 6.54, None),
+    (2, 52, 12, 389376, 6.58, None),
+    (2, 48, 14, 387072, 6.62, None),
+    (2, 46, 16, 406272, 6.62, None),
+)
 BASE = Scaling(Shape(2, 104, 3))
-
-
-@pytest.fixture
-def grid(tmp_path) -> pathlib.Path:
-    path = tmp_path / "grid.csv"
-    path.write_text(GRID)
-    return path
 
 
 def output(capsys, *arguments) -> str:
@@ -46,9 +39,8 @@ def fails(capsys, *arguments) -> str:
 
 @pytest.mark.parametrize("n_model", [0.39e6, 393_216])
 def test_the_grid_is_the_protocols(n_model: float) -> None:
-    rows = list(csv.DictReader(GRID.splitlines()))
-    assert shape_rules.grid(n_model) == [Shape(int(r["A"]), int(r["H"]), int(r["L"])) for r in rows]
-    assert [s.n_model for s in shape_rules.grid(n_model)] == [int(r["n_model"]) for r in rows]
+    shapes = shape_rules.grid(n_model)
+    assert [(*shape, shape.n_model) for shape in shapes] == [row[:4] for row in GRID]
 
 
 def test_a_base_gives_the_protocols_coefficients() -> None:
@@ -101,8 +93,9 @@ def test_shapes_and_numbers_are_read() -> None:
             quantities.parse(wrong)
 
 
-def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
-    losses, scores = compound.read_grid(grid, "score", [])
+def test_the_best_of_the_grid_is_chosen_as_the_protocol_does() -> None:
+    losses = {Shape(*row[:3]): row[4] for row in GRID}
+    scores = {Shape(*row[:3]): row[5] for row in GRID if row[5]}
     base, looked_at = shape_rules.choose(losses, scores)
     assert base == (2, 104, 3)
     assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
@@ -135,15 +128,13 @@ def test_runs_are_read(tmp_path, capsys) -> None:
     assert "base: 2x128x2, of 5 shapes" in text
 
 
-def test_a_grid_is_of_one_size(tmp_path, grid, capsys) -> None:
+def test_a_grid_is_of_one_size(tmp_path, capsys) -> None:
     write_runs(tmp_path / "runs")
     text = fails(capsys, f"--results={tmp_path / 'runs'}", "--step=1")
     assert "6,144 to 1,572,864" in text
     chosen = "--where=n_model>=6144,n_model<=6758"
     assert chosen in text
     assert "of 1 shapes" in output(capsys, f"--results={tmp_path / 'runs'}", chosen)
-    grid.write_text(GRID + "16,1024,10,125829120,3.0,80\n")
-    assert "387,072 to 125,829,120" in fails(capsys, f"--results={grid}")
 
 
 OTHERWISE = [
@@ -183,19 +174,13 @@ def test_costs_of_runs_give_a_size(tmp_path, capsys, target: str) -> None:
     assert "1M" in output(capsys, *far, "--limit=1000")
 
 
-def test_costs_of_a_table(tmp_path) -> None:
+def test_a_law_of_costs() -> None:
     sizes = np.array([1e5, 3e5, 1e6, 4e6])
-    path = tmp_path / "costs.csv"
-    rows = [f"{n:.0f},{2e-3 * n**0.8}" for n in sizes]
-    path.write_text("\n".join(["n_model,seconds", *rows]))
-    law = compound.fit_cost(compound.read_results(path, ["seconds"], []), "seconds")
+    law = compound.fit_cost(pd.DataFrame({"n_model": sizes, "flops": 2e-3 * sizes**0.8}), "flops")
     assert law.parameters["a"].value == pytest.approx(-0.8, abs=1e-6)
     assert compound.size_at(2e-3 * 2e7**0.8, law) == pytest.approx(2e7, rel=1e-4)
-    with pytest.raises(ValueError, match="flops"):
-        compound.read_results(path, ["flops"], [])
-    path.write_text("\n".join(["n_model,seconds", *(f"{n},{1e6 / n}" for n in sizes)]))
-    with pytest.raises(ValueError, match="seconds"):
-        compound.fit_cost(compound.read_results(path, ["seconds"], []), "seconds")
+    with pytest.raises(ValueError, match="seconds do not rise"):
+        compound.fit_cost(pd.DataFrame({"n_model": sizes, "seconds": 1e6 / sizes}), "seconds")
 
 
 def test_the_binary_lists_the_grid(capsys) -> None:
@@ -206,19 +191,15 @@ def test_the_binary_lists_the_grid(capsys) -> None:
     assert "* 5 depths" in text
 
 
-def test_the_binary_goes_from_results_to_the_protocols_shapes(grid, capsys) -> None:
-    text = output(capsys, f"--results={grid}", "--target_n=10.6M,20.5M,41.5M")
-    assert "base: 2x104x3, of 9 shapes" in text
+def test_the_binary_goes_from_a_base_to_the_protocols_shapes(capsys) -> None:
+    text = output(capsys, "--base=2x104x3", "--target_n=10.6M,20.5M,41.5M")
     assert "alpha = 1.0761, beta = 1.3633" in text
     for _, shape in SCALED:
         assert shape in text
-    for target in (("--phi=19.727",), ("--target_flops=27.2M", "--base_flops=1M")):
-        assert "7x469x4" in output(capsys, "--base=2x104x3", *target)
-    grid.write_text(GRID.replace("loss", "valid"))
-    assert "base: 2x128x2" in output(capsys, f"--results={grid}", "--loss=valid", "--best=1")
+    assert "7x469x4" in output(capsys, "--base=2x104x3", "--phi=19.727")
 
 
-def test_wrong_arguments_are_one_message(tmp_path, grid, capsys) -> None:
+def test_wrong_arguments_are_one_message(tmp_path, capsys) -> None:
     base = "--base=2x104x3"
     for named, *arguments in [
         ("--base",),
@@ -231,12 +212,8 @@ def test_wrong_arguments_are_one_message(tmp_path, grid, capsys) -> None:
         ("'0'", "--n=1M", "--depths=0"),
         ("64 layers", "--n=500", "--depths=64"),
         (str(tmp_path), f"--results={tmp_path}"),
-        ("nowhere", "--results=nowhere.csv"),
+        ("nowhere", "--results=nowhere"),
         ("'104x3'", "--base=104x3"),
         ("--target", base, "--target=3"),
     ]:
         assert named in fails(capsys, *arguments)
-    grid.write_text("shape,loss\n2x64x2,many\n")
-    assert "many" in fails(capsys, f"--results={grid}", "--score=none")
-    grid.write_text("")
-    assert "no CSV" in fails(capsys, f"--results={grid}", "--score=none")

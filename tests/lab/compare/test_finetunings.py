@@ -52,18 +52,15 @@ def test_what_was_planned_passes(workdir) -> None:
     assert check(workdir) == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "named"),
-    [
-        ("optim.learning_rate", 1e-4, "finetune.optim.learning_rate: 2e-05 in .*, 0.0001 in "),
-        ("epochs", 2.0, "finetune.epochs: 3.0 in .*, 2.0 in "),
-        ("head.kind", "single", "finetune.head.kind: 'double' in .*, 'single' in "),
-        ("dropout_rate", 0.0, "finetune.dropout_rate: 0.1 in .*, 0.0 in "),
-        ("recipe", "turc", "finetune.recipe: 'thesis' in .*, 'turc' in "),
-        ("data.train", "others", "finetune.data: .*train.*'others'"),
-        ("init", "other", "finetune.init: .*'other' in "),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "named"), [
+    ("optim.learning_rate", 1e-4, "finetune.optim.learning_rate: 2e-05 in .*, 0.0001 in "),
+    ("epochs", 2.0, "finetune.epochs: 3.0 in .*, 2.0 in "),
+    ("head.kind", "single", "finetune.head.kind: 'double' in .*, 'single' in "),
+    ("dropout_rate", 0.0, "finetune.dropout_rate: 0.1 in .*, 0.0 in "),
+    ("recipe", "turc", "finetune.recipe: 'thesis' in .*, 'turc' in "),
+    ("data.train", "others", "finetune.data: .*train.*'others'"),
+    ("init", "other", "finetune.init: .*'other' in "),
+])  # fmt: skip
 def test_differences_name_the_field_and_two_runs(workdir, field, value, named) -> None:
     adapt(workdir, field, value)
     with pytest.raises(ValueError, match=f"(?s)undeclared fields.*{named}") as caught:

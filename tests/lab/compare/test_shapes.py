@@ -12,19 +12,16 @@ from scalelab.resources import flops
 PLAIN = len(shapes.GRADES)
 
 
-@pytest.mark.parametrize(
-    ("shape", "grade"),
-    [
-        (Shape(8, 512, 3), 0),
-        (Shape(6, 384, 6), 0),
-        (Shape(7, 448, 4), 1),  # 448 = 7 x 64, no multiple of 128
-        (Shape(8, 448, 4), 2),  # heads of 56
-        (Shape(6, 480, 4), 3),  # heads of 80
-        (Shape(7, 469, 4), PLAIN),
-        (Shape(2, 104, 3), PLAIN),  # heads of 52
-        (Shape(3, 448, 4), PLAIN),  # 3 does not divide 448
-    ],
-)
+@pytest.mark.parametrize(("shape", "grade"), [
+    (Shape(8, 512, 3), 0),
+    (Shape(6, 384, 6), 0),
+    (Shape(7, 448, 4), 1),  # 448 = 7 x 64, no multiple of 128
+    (Shape(8, 448, 4), 2),  # heads of 56
+    (Shape(6, 480, 4), 3),  # heads of 80
+    (Shape(7, 469, 4), PLAIN),
+    (Shape(2, 104, 3), PLAIN),  # heads of 52
+    (Shape(3, 448, 4), PLAIN),  # 3 does not divide 448
+])  # fmt: skip
 def test_grades_by_hand(shape: Shape, grade: int) -> None:
     assert shapes.grade(shape) == grade
 

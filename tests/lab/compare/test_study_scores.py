@@ -256,17 +256,14 @@ def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = N
     return scores.check_treatment(scores.rows, "qnli")[0]
 
 
-@pytest.mark.parametrize(
-    ("fields", "names"),
-    [
-        ({}, []),
-        ({"nsp": 0.51}, ["nsp_accuracy 0.51"]),
-        ({"mlm": 6.8, "nsp": 0.5}, ["mlm_loss 6.8", "nsp_accuracy 0.5"]),
-        ({"wrong": 28}, ["qnli", "floor"]),
-        ({"scratch": 5}, ["from scratch"]),
-        ({"scratch": 20}, []),
-    ],
-)
+@pytest.mark.parametrize(("fields", "names"), [
+    ({}, []),
+    ({"nsp": 0.51}, ["nsp_accuracy 0.51"]),
+    ({"mlm": 6.8, "nsp": 0.5}, ["mlm_loss 6.8", "nsp_accuracy 0.5"]),
+    ({"wrong": 28}, ["qnli", "floor"]),
+    ({"scratch": 5}, ["from scratch"]),
+    ({"scratch": 20}, []),
+])  # fmt: skip
 def test_what_makes_scores_untestable(fields, names, tmp_path) -> None:
     given = {"nsp": 0.8, "mlm": 5.0, "wrong": 10} | fields
     why = treated(tmp_path, **given)

@@ -97,14 +97,11 @@ def test_predictions_of_all_seeds(tmp_path) -> None:
         assert (predicted != gold).sum(axis=-1).tolist() == [[4, 5, 6]]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda texts, gold: (texts[:50], gold[:50]), "60 dev .* 50"),
-        (lambda texts, gold: (["x", *texts[1:]], gold), "other texts"),
-        (lambda texts, gold: (texts, np.where(np.arange(60) == 7, 1 - gold, gold)), "example 7"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda texts, gold: (texts[:50], gold[:50]), "60 dev .* 50"),
+    (lambda texts, gold: (["x", *texts[1:]], gold), "other texts"),
+    (lambda texts, gold: (texts, np.where(np.arange(60) == 7, 1 - gold, gold)), "example 7"),
+])  # fmt: skip
 def test_how_dev_sets_differ(tmp_path, monkeypatch, change, words: str) -> None:
     task_folders.write_all(tmp_path, tasks=("rte",), num_seeds=1)
     changed = change(*task_folders.dev_set("rte"))
