@@ -31,6 +31,7 @@ from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, READY, Job
 
 POLL_SECS = 0.5
+READ_SECS = 3.0  # reading all run folders every half second took a tenth of a core
 
 Show = Callable[[Study, list[Job], list[str], dict[str, str]], None]
 
@@ -102,7 +103,7 @@ class Pool:
                     working[threads.submit(self._run_process, claims)] = names
             self.show(study, found, [*itertools.chain(*working.values())], self.failed)
             if working:
-                for future in futures.wait(working, POLL_SECS, futures.FIRST_COMPLETED).done:
+                for future in futures.wait(working, READ_SECS, futures.FIRST_COMPLETED).done:
                     self._note(working.pop(future), future.result())
             elif any(is_claimed(self.workdir, job) for job in left):
                 self._stop.wait(POLL_SECS)  # more may follow what another process does
