@@ -113,6 +113,9 @@ def test_the_caches_of_beams_go_with_them() -> None:
     leaves, parts = jax.tree.leaves(layers), jax.tree.leaves(layers, is_leaf=is_unstacked)
     assert all(is_unstacked(part) and len(part.parts) == small.DECODER_LAYERS for part in parts)
     assert len(leaves) == 4 * small.DECODER_LAYERS and {len(leaf) for leaf in leaves} == {2}
+    params = filter(is_unstacked, jax.tree.leaves(made.params, is_leaf=is_unstacked))
+    layers = {small.ENCODER_LAYERS, small.DECODER_LAYERS}  # of both stacks, wherever they lie
+    assert {len(part.parts) for part in params} == layers
     found, *others = beams(SOURCES, PROMPTS, Fixed(made.params, made.blocks, NET))
     expected, *same = beams(SOURCES, PROMPTS)
     assert [text.score for text in found] != pytest.approx([text.score for text in expected])

@@ -109,16 +109,20 @@ def test_impossible_pairs(names: Any, heads: Any, format: str, message: str) -> 
 
 
 def test_a_program_is_traced_with_the_lengths_of_its_own_format(monkeypatch) -> None:
-    """Two formats declare one array, with other lengths."""
+    """Two formats declare one array, with other lengths; a third one has it not."""
     for name, length in (("one", lambda max_len: max_len), ("two", lambda max_len: 2 * max_len)):
         array = formats.Array("answer", "ragged", length=length)
         scratch.add(monkeypatch, "formats", name, ARRAYS=(*formats.COMMON, array))
-    scratch.add(monkeypatch, "objectives", "asks", NEEDS=("answer",), make=lambda *_: object())
+    facts = {"NEEDS": ("answer",), "HEADS": (), "SEES": None, "make": lambda *_: object()}
+    scratch.add(monkeypatch, "objectives", "asks", **facts)
     for name, length in (("one", 8), ("two", 16)):
         setting = objectives.Setting(9, {}, 0.15, format=name)
         terms = objectives.make({"asks": 1.0}, setting)
         batch = objectives.example_batch(8, objectives.needed_arrays(terms), 3)
         assert batch["answer"].shape == (3, length) and batch["answer_lengths"].shape == (3,)
+        objectives.check(["asks"], heads=(), sees="both", format=name)
+    with pytest.raises(ValueError, match=rf"'asks' needs the array 'answer'.*'{DOCS}'.*\(one, two"):
+        objectives.check(["asks"], heads=(), sees="both", format=DOCS)
 
 
 def test_an_objective_may_need_another_one_in_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
