@@ -143,9 +143,6 @@ def segments(
 
 
 def fit(length_a: np.ndarray, length_b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts the longer segment until both fit `room`; returns their lengths.
-
-    Of two equally long ones the second loses a token, as in `transformers`.
-    """
+    """Cuts the longer segment until both fit `room`; returns their lengths."""
     kept_a = np.minimum(length_a, np.maximum(room - length_b, room - room // 2))
     return kept_a, np.minimum(length_b, room - kept_a)

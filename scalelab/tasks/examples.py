@@ -13,7 +13,7 @@ import numpy as np
 from scalelab.data.cache import entry
 from scalelab.data.store import ExampleStore
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.formats import Frame, pairs
+from scalelab.formats import Frame
 
 VERSION = [2, 1]  # of the files in the cache, and of the rows that `assemble` makes
 ARRAYS = ("tokens", "tokens_starts", "second_starts", "truncated")  # of `assemble`
@@ -127,6 +127,16 @@ def store_of(arrays: dict[str, np.ndarray]) -> ExampleStore:
     return ExampleStore(arrays, meta | {"ragged": {"tokens": int(lengths.max(initial=0))}})
 
 
+def kept_lengths(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Truncates pairs longest-first: tokens go from the end of the longer text until both fit.
+
+    Of two equally long texts the second loses one, as in `transformers`. Takes lengths [n] and [n]
+    and returns those that stay, `room` together at most.
+    """
+    kept = np.minimum(first, np.maximum(room - second, room - room // 2))
+    return kept, np.minimum(second, room - kept)
+
+
 def assemble(
     first: list[np.ndarray], second: list[np.ndarray] | None, frame: Frame, max_len: int
 ) -> dict[str, np.ndarray]:
@@ -159,7 +169,7 @@ def assemble(
     if second is None:
         kept, kept_second = np.minimum(lengths, room), second_lengths
     else:
-        kept, kept_second = pairs.fit(lengths, second_lengths, room)
+        kept, kept_second = kept_lengths(lengths, second_lengths, room)
     begin, between, end = (list(ids) for ids in (frame.begin, frame.between, frame.end))
     pieces: list[np.ndarray | list[int]] = []
     for i, ids in enumerate(first):

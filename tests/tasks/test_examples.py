@@ -7,11 +7,10 @@ import pytest
 
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats import Frame
-from scalelab.formats.pairs import fit
 from scalelab.tasks import batches as task_batches
 from scalelab.tasks import files
 from scalelab.tasks.batches import BUCKETS, TaskBatches, bucket, evaluation_batches
-from scalelab.tasks.examples import TaskExamples, assemble, digest, encode, store_of
+from scalelab.tasks.examples import TaskExamples, assemble, digest, encode, kept_lengths, store_of
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels
 
@@ -161,7 +160,7 @@ def test_longest_first_truncation() -> None:
     """Against a loop that removes one token at a time."""
     lengths = np.array([(a, b) for a in range(12) for b in range(12)])
     for room in range(1, 24):
-        made = fit(lengths[:, 0], lengths[:, 1], room)
+        made = kept_lengths(lengths[:, 0], lengths[:, 1], room)
         expected = [slowly(a, b, room) for a, b in lengths]
         np.testing.assert_array_equal(np.stack(made, axis=1), expected)
 
