@@ -91,16 +91,18 @@ def fit(inputs: np.ndarray, gold: np.ndarray, num_labels: int, hidden: int | Non
 
 def _unflatten(flat: jax.Array | np.ndarray, sizes: Sizes) -> Params:
     """Returns the parameters that `flat` holds."""
-    return ravel_pytree(jax.eval_shape(sizes.init))[1](jnp.asarray(flat))
+    return ravel_pytree(sizes.init())[1](jnp.asarray(flat))
 
 
 @functools.partial(jax.jit, static_argnames="sizes")
 def _apply(flat: jax.Array, inputs: jax.Array, sizes: Sizes) -> jax.Array:
     """Returns scores [n, C] of examples [K, n, F]."""
     params = _unflatten(flat, sizes)
-    x = jnp.tensordot(jax.nn.softmax(params["mix"]), inputs, axes=1)
-    for k, (weights, bias) in enumerate(zip(params["weights"], params["biases"], strict=True)):
-        x = (jax.nn.relu(x) if k else x) @ weights + bias
+    # L-BFGS needs exact products, where an accelerator would round by default.
+    with jax.default_matmul_precision("highest"):
+        x = jnp.tensordot(jax.nn.softmax(params["mix"]), inputs, axes=1)
+        for k, (weights, bias) in enumerate(zip(params["weights"], params["biases"], strict=True)):
+            x = (jax.nn.relu(x) if k else x) @ weights + bias
     return x
 
 

@@ -71,8 +71,8 @@ def measure(
     from scalelab.eval.probes import layers, states
 
     kind, pooling, most = (asked.options[name] for name in OPTIONS)
-    if kind not in PROBES:
-        raise ValueError(f"--probe={kind}: expected {' or '.join(PROBES)}")
+    if kind not in PROBES or most < 1:
+        raise ValueError(f"--probe={kind} --max_words={most}: expected linear or mlp, and words")
     sizes = np.cumsum([len(sentence.words) for sentence in items[0]])
     items = [items[0][: max(1, int((sizes <= most).sum()))], *items[1:]]
     placed, splits, left_out = placement.place(opened, asked.tensor_parallel), [], 0

@@ -1,7 +1,7 @@
 """Probes of every layer, their control task, and the layers at which the answer is."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -81,7 +81,7 @@ def _share(scores: np.ndarray, gold: np.ndarray) -> float:
     return float((scores.argmax(axis=1) == gold).mean())
 
 
-def _row(name: str, dev: float, test: float, num: int) -> dict[str, object]:
+def _row(name: str, dev: float, test: float, num: int) -> dict[str, Any]:
     """Returns the first columns of a row of the table."""
     low, high = items.interval([(test, num)])
     return {"layer": name, "items": num, "dev": dev, "accuracy": test, "low": low, "high": high}

@@ -74,7 +74,7 @@ def plant(num: int, at: int, *, by_type: bool) -> Examples:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_planted_layer_is_found(at: int) -> None:
-    made = layers.probe([plant(num, at, by_type=False) for num in (300, 150, 150)], None)
+    made = layers.probe([plant(num, at, by_type=False) for num in (600, 300, 300)], None)
     table = made.table.set_index("layer")
     assert made.layer == at and table["accuracy"][str(at)] > 0.98
     others = [str(k) for k in range(3) if k != at] + ["majority", "by word"]
@@ -82,15 +82,15 @@ def test_a_planted_layer_is_found(at: int) -> None:
     assert table["selectivity"][str(at)] > 0.3
     assert table["weight"].argmax() == at
     centre, expected = layers.profile(*table[["mixed", "weight"]].to_numpy()[:3].T)
-    assert centre == pytest.approx(at, abs=0.7)
+    assert centre == pytest.approx(at, abs=0.1)
     assert at == 0 or expected == pytest.approx(at, abs=0.1)
     assert (made.outputs.argmax(axis=1) == made.gold).mean() == table["accuracy"][str(at)]
     row = table.loc[str(at)]
-    assert row["low"] < row["accuracy"] < row["high"]
+    assert row["low"] < row["accuracy"] <= row["high"]
 
 
 def test_a_probe_that_remembers_words_is_not_selective() -> None:
-    table = layers.probe([plant(num, 1, by_type=True) for num in (300, 150, 150)], None).table
+    table = layers.probe([plant(num, 1, by_type=True) for num in (600, 300, 300)], None).table
     assert table["control"][1] > 0.98 and table["selectivity"][1] < 0
     assert table["control"][0] < 0.8
 
@@ -251,7 +251,11 @@ def test_options(pretrained_runs: Runs, data, tmp_path, start) -> None:
         itertools.accumulate(len(s.words) for s in engine.treebank.read(data, "train")),
     )
     assert f"mlp probes, first of a word's pieces, {max(words)} words of train" in out
-    for wrong, expected in (("--probe=tree", "linear or mlp"), ("--pooling=max", "first, last")):
+    for wrong, expected in (
+        ("--probe=tree", "linear or mlp"),
+        ("--pooling=max", "first, last"),
+        ("--max_words=0", "words"),
+    ):
         code, _, errors = start(pos, *run, f"--workdir={tmp_path / 'x'}", wrong)
         assert (code, expected in errors) == (2, True), errors
     roots = "1\tYes\t_\tINTJ\t_\t_\t0\troot\t_\t_\n"
