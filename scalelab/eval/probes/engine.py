@@ -27,7 +27,7 @@ PROBES = {"linear": None, "mlp": 64}  # name -> width of the hidden layer
 OPTIONS = {
     "probe": ("linear", "the classifier: linear or mlp; default: linear"),
     "pooling": ("mean", "a word's vector: mean, first or last of its pieces; default: mean"),
-    "max_words": (30_000, "words that train is cut to, in whole sentences; default: 30000"),
+    "max_words": (30_000, "words of train that are used, about, evenly spread; default: 30000"),
 }
 DATA = "folder of a UD treebank: one *-ud-SPLIT.conllu[.xz] for each of train, dev and test"
 LEFT_OUT = "{:,} sentences that the net cannot hold, or with a word that it drops, are left out"
@@ -65,16 +65,13 @@ def measure(
     Raises:
       ValueError: an unknown option, or a split without examples.
     """
-    import numpy as np
-
     from scalelab.eval import placement
     from scalelab.eval.probes import layers, states
 
     kind, pooling, most = (asked.options[name] for name in OPTIONS)
     if kind not in PROBES or most < 1:
         raise ValueError(f"--probe={kind} --max_words={most}: expected linear or mlp, and words")
-    sizes = np.cumsum([len(sentence.words) for sentence in items[0]])
-    items = [items[0][: max(1, int((sizes <= most).sum()))], *items[1:]]
+    items = [thin(items[0], most), *items[1:]]
     placed, splits, left_out = placement.place(opened, asked.tensor_parallel), [], 0
     for name, part in zip(treebank.SPLITS, items, strict=True):
         vectors, kept = states.read(opened, placed, part, pooling, batch_tokens=asked.batch_tokens)
@@ -89,7 +86,7 @@ def measure(
         values = [compute(own, splits[2].labels) for own in splits[2].features]
         made.table.loc[: num - 1, column] = values
     centre, expected = layers.profile(*made.table[["mixed", "weight"]].to_numpy()[:num].T)
-    words = sum(len(sentence.words) for sentence in items[0])
+    words = num_words(items[0])
     lines = [
         f"{kind} probes, {pooling} of a word's pieces, {words:,} words of train",
         describe(made.table, made.layer)
@@ -107,6 +104,17 @@ def measure(
         printed="".join(f"{line}\n" for line in [*lines, *(f"* {note}" for note in notes)]),
         notes=notes,
     )
+
+
+def thin(sentences: Sequence[Sentence], most: int) -> Sequence[Sentence]:
+    """Returns sentences with about `most` words, evenly spread: treebanks are sorted by genre."""
+    step = max(1.0, num_words(sentences) / most)
+    return [sentences[int(k * step)] for k in range(max(1, int(len(sentences) / step)))]
+
+
+def num_words(sentences: Sequence[Sentence]) -> int:
+    """Counts the words of sentences."""
+    return sum(len(sentence.words) for sentence in sentences)
 
 
 def _examples(
