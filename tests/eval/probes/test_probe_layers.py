@@ -98,7 +98,7 @@ def test_a_planted_layer_is_found(at: int) -> None:
 
 def test_a_probe_that_remembers_words_is_not_selective() -> None:
     table = rows(layers.probe([plant(num, 1, by_type=True) for num in SIZES], None).table)
-    assert table["1"]["control"] > 0.98 and table["1"]["selectivity"] < 0
+    assert table["1"]["control"] > 0.95 and table["1"]["selectivity"] < 0
     assert table["0"]["control"] < 0.8
 
 
