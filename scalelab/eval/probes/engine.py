@@ -27,7 +27,7 @@ PROBES = {"linear": None, "mlp": 64}  # name -> width of the hidden layer
 OPTIONS = {
     "probe": ("linear", "the classifier: linear or mlp; default: linear"),
     "pooling": ("mean", "a word's vector: mean, first or last of its pieces; default: mean"),
-    "max_words": (30_000, "words of train that are used, about, evenly spread; default: 30000"),
+    "max_words": (20_000, "words of train that are used, about, evenly spread; default: 20000"),
 }
 DATA = "folder of a UD treebank: one *-ud-SPLIT.conllu[.xz] for each of train, dev and test"
 LEFT_OUT = "{:,} sentences that the net cannot hold, or with a word that it drops, are left out"
