@@ -112,19 +112,19 @@ class Tokenizer:
         return np.fromiter(itertools.chain.from_iterable(pieces), np.int32, starts[-1]), starts
 
     def encode_aligned(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Encodes texts, and says where each piece ends, and its word.
+        """Encodes texts, and says where each piece stands, and its word.
 
         Returns:
-          Each text's start [len(texts) + 1]; ids [n]; and [2, n], for each piece the character of
-          its text after its last one, and the number of its word; all int64.
+          Each text's start [len(texts) + 1]; ids [n]; and [3, n], for each piece the first
+          character of its text, the one after its last, and the number of its word; all int64.
         """
         encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
         starts = np.cumsum([0, *(len(found.ids) for found in encoded)], dtype=np.int64)
         pieces = [
-            [*zip(found.ids, (stop for _, stop in found.offsets), found.word_ids, strict=True)]
+            [*zip(found.ids, *zip(*found.offsets, strict=True), found.word_ids, strict=True)]
             for found in encoded
         ]
-        flat = np.array([*itertools.chain.from_iterable(pieces)], np.int64).reshape(-1, 3)
+        flat = np.array([*itertools.chain.from_iterable(pieces)], np.int64).reshape(-1, 4)
         return starts, flat.T[0], flat.T[1:]
 
     def encode_with_masks(self, text: str) -> np.ndarray:

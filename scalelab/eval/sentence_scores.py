@@ -122,7 +122,7 @@ def scorer(
     batch_size = max(1, batch_tokens // (reading.context + reading.num_special))
 
     def score(texts: Sequence[str]) -> Scores:
-        starts, tokens, (stops, words) = opened.tokenizer.encode_aligned(texts)
+        starts, tokens, (_, stops, words) = opened.tokenizer.encode_aligned(texts)
         lengths = np.diff(starts)
         assert lengths.max(initial=0) <= reading.context, "left out by the caller"
         word_stops = _word_stops(words, starts) if rule == "pll_word" else None

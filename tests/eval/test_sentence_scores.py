@@ -103,7 +103,7 @@ def test_the_rest_of_a_word_is_hidden(pretrained_runs: Runs) -> None:
     found = [
         sentence_scores.scorer(opened, placed, rule, 128)(TEXTS) for rule in ("pll", "pll_word")
     ]
-    words = opened.tokenizer.encode_aligned(TEXTS)[2][1]
+    words = opened.tokenizer.encode_aligned(TEXTS)[2][2]
     text = np.repeat(np.arange(len(TEXTS)), np.diff(found[0].starts))
     is_last = np.append((words[1:] != words[:-1]) | (text[1:] != text[:-1]), True)
     same = np.isclose(found[0].log_probs, found[1].log_probs, rtol=1e-5)

@@ -37,6 +37,9 @@ YARDSTICKS = {
     "wsc": ("WSC", "accuracy"),
     "crows_pairs": ("CrowS-Pairs", "accuracy"),
     "winogender": ("Winogender", "accuracy"),
+    "probes.pos": ("POS probe", "accuracy"),
+    "probes.dep": ("dependency probe", "accuracy"),
+    "probes.spans": ("chunk probe", "accuracy"),
 }
 ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
 # Rows of their dev sets, by split.

@@ -1,0 +1,1 @@
+"""Probes: what the frozen states of a net tell about words and their syntax."""

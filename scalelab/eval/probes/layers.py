@@ -1,0 +1,133 @@
+"""Probes of every layer, their control task, and the layers at which the answer is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from scalelab.eval import items
+from scalelab.eval.probes.classifier import fit, standardize
+from scalelab.helpers.progress import show_bar
+
+
+class Examples(NamedTuple):
+    """The examples of a split: [n]."""
+
+    features: np.ndarray  # [L + 1, n, F] float32
+    labels: list[str]
+    types: list[str]  # the word type of each
+    texts: list[str]
+    addresses: list[str]  # sentence and words, counted from 1
+
+
+class Probed(NamedTuple):
+    """What the probes of all layers find."""
+
+    table: pd.DataFrame  # a row a layer, then a row a baseline
+    layer: int  # the best on dev
+    gold: np.ndarray  # [n] int32, of test
+    outputs: np.ndarray  # [n, C] float32, of test at that layer
+    labels: list[str]
+
+
+def probe(splits: Sequence[Examples], hidden: int | None) -> Probed:
+    """Trains probes on each layer, on the control task, and on mixtures of layers.
+
+    Args:
+      splits: train, dev and test.
+      hidden: width of the probes' hidden layer; None: they are linear.
+    """
+    labels = sorted({label for split in splits for label in split.labels})
+    index = {label: k for k, label in enumerate(labels)}
+    gold = [np.array([index[label] for label in split.labels], np.int32) for split in splits]
+    control = control_labels([split.types for split in splits], gold[0])
+    inputs = standardize([split.features for split in splits])
+    num, rows, found = len(inputs[0]), [], []
+    with show_bar("probes", 3 * num - 1, show=True, unit=" fits") as tick:
+
+        def train(layers: slice, targets: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+            """Returns the scores on dev and test, and the weights of the layers."""
+            fitted = fit(inputs[0][layers], targets, len(labels), hidden)
+            tick(1)
+            return [fitted.scores(part[layers]) for part in inputs[1:]], fitted.weights
+
+        weights = np.ones(1)
+        for layer in range(num):
+            own = slice(layer, layer + 1)
+            scores, _ = train(own, gold[0])
+            found.append(scores[1])
+            mixed = scores
+            if layer:
+                mixed, weights = train(slice(layer + 1), gold[0])
+            random = _share(train(own, control[0])[0][1], control[2])
+            row = _row(str(layer), *map(_share, scores, gold[1:]), len(gold[2]))
+            rows.append(row | {
+                "control": random, "selectivity": row["accuracy"] - random,
+                "mixed": _share(mixed[1], gold[2]),
+            })  # fmt: skip
+    table = pd.DataFrame(rows).assign(weight=weights)
+    best = int(table["dev"].argmax())
+    more = [
+        _row(name, *((a == b).mean() for a, b in zip(guesses, gold[1:], strict=True)), len(gold[2]))
+        for name, guesses in baselines([split.types for split in splits], gold[0]).items()
+    ]
+    table = pd.concat([table, pd.DataFrame(more)], ignore_index=True)
+    return Probed(table, best, gold[2], found[best], labels)
+
+
+def _share(scores: np.ndarray, gold: np.ndarray) -> float:
+    """Returns the share of examples whose label has the highest score."""
+    return float((scores.argmax(axis=1) == gold).mean())
+
+
+def _row(name: str, dev: float, test: float, num: int) -> dict[str, Any]:
+    """Returns the first columns of a row of the table."""
+    low, high = items.interval([(test, num)])
+    return {"layer": name, "items": num, "dev": dev, "accuracy": test, "low": low, "high": high}
+
+
+def control_labels(types: Sequence[Sequence[str]], gold: np.ndarray) -> list[np.ndarray]:
+    """Gives each word type one label, drawn as `gold` is distributed (Hewitt and Liang 2019, 2).
+
+    Args:
+      types: the word type of each example, for each split.
+      gold: [n] int32, of train.
+
+    Returns:
+      The labels of each split.
+    """
+    known = sorted({name for split in types for name in split})
+    drawn = dict(zip(known, np.random.default_rng(0).choice(gold, len(known)), strict=True))
+    return [np.array([drawn[name] for name in split], np.int32) for split in types]
+
+
+def baselines(types: Sequence[Sequence[str]], gold: np.ndarray) -> Mapping[str, list[np.ndarray]]:
+    """Returns the answers of two baselines on all splits but the first.
+
+    `majority` is the most frequent label of train, `by word` the most frequent one of the example's
+    word type; `gold` [n] is train's.
+    """
+    most = np.bincount(gold).argmax()
+    counts = pd.crosstab(np.array(types[0], object), gold)
+    of_type = counts.idxmax(axis=1).to_dict()
+    return {
+        "majority": [np.full(len(split), most) for split in types[1:]],
+        "by word": [np.array([of_type.get(name, most) for name in split]) for split in types[1:]],
+    }
+
+
+def profile(mixed: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Returns the layers at which the answer is (Tenney et al. 2019, 3.2 and 3.3).
+
+    Args:
+      mixed: [L + 1], scores of mixtures of the layers up to each.
+      weights: [L + 1], the layers' shares in the mixture of all.
+
+    Returns:
+      The centre of gravity, which is the mean layer by the weights; and the expected layer, which
+      is the mean layer by the gains of `mixed`, NaN where all layers together gain nothing.
+    """
+    gains, layers = np.diff(mixed), np.arange(len(mixed))
+    gained = gains.sum()
+    return float(weights @ layers), float(gains @ layers[1:] / gained if gained > 0 else np.nan)

@@ -1,0 +1,22 @@
+"""Part of speech of words, from the frozen states of each layer (Liu et al. 2019, 3).
+
+  python -m scalelab.eval.probes.pos --run=RUN --data=UD_DIR --workdir=DIR
+
+Labels are the universal part-of-speech tags (UPOS). docs/yardsticks.md explains the table.
+"""
+
+from scalelab.eval.probes import engine
+from scalelab.eval.probes.treebank import Sentence
+from scalelab.eval.yardstick import program
+
+
+def find(sentence: Sentence) -> list[engine.Labelled]:
+    """Returns each word with its tag."""
+    return [((place,), tag) for place, tag in enumerate(sentence.upos)]
+
+
+YARDSTICK = engine.yardstick("probes.pos", engine.Probing(find, lambda vectors: vectors[0]))
+main = program(YARDSTICK, __doc__)
+
+if __name__ == "__main__":
+    main()

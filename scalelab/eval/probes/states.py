@@ -1,0 +1,134 @@
+"""Frozen states: what every layer of a net holds of each word, the embedding first.
+
+Layer 0 is the input of the first layer; the last layer is the net's output, after its last norm.
+So they are the `hidden_states` of transformers. A word's vector is pooled over its pieces.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab.eval import likelihood
+from scalelab.eval.likelihood import Reading
+from scalelab.eval.placement import Placed
+from scalelab.eval.probes.treebank import Sentence
+from scalelab.helpers.progress import show_bar
+from scalelab.nn.stack import STATES, Stack
+from scalelab.runs.pretrained import Pretrained
+
+# Which of a word's pieces its vector is the mean of.
+POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda ranges: ranges,
+    "first": lambda ranges: np.stack([ranges[:, 0], ranges[:, 0] + 1], axis=1),
+    "last": lambda ranges: np.stack([ranges[:, 1] - 1, ranges[:, 1]], axis=1),
+}
+
+
+def read(
+    opened: Pretrained,
+    placed: Placed,
+    sentences: Sequence[Sentence],
+    pooling: str = "mean",
+    *,
+    batch_tokens: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Computes the states of all words. A sentence is one row, in the frame of training.
+
+    Args:
+      opened: the run.
+      placed: its net on the devices.
+      sentences: treebank sentences; the net reads them with the spaces of their text.
+      pooling: which pieces of a word count, a name in POOLING.
+      batch_tokens: tokens in a batch, padding included; None: what suits the device.
+
+    Returns:
+      [num_words, L + 1, D] float32, the words of the kept sentences in order; and the indices of
+      the kept sentences, int64. Left out are sentences that the net cannot hold, and those with a
+      word of which the tokenizer keeps nothing.
+
+    Raises:
+      ValueError: the net has a source, the pooling is unknown, no sentence is left, or a state is
+        not finite.
+    """
+    if pooling not in POOLING:
+        raise ValueError(f"pooling {pooling!r}: expected {', '.join(POOLING)}")
+    if opened.system.HAS_SOURCE:
+        raise ValueError(f"{opened.path} is a net that reads a source: its states are not probed")
+    frame = opened.tokenizer.frame()
+    room = opened.config.net.max_len - len(frame.begin) - len(frame.end)
+    reading = Reading(frame.begin, frame.end, None, room, room, in_place=True)
+    starts, ids, pieces = opened.tokenizer.encode_aligned([s.text for s in sentences])
+    ranges = [
+        _pieces_of_words(sentence, *pieces[:2, start:stop])
+        for sentence, start, stop in zip(sentences, starts, starts[1:], strict=False)
+    ]
+    fits = np.diff(starts) <= room
+    fits &= [bool((own[:, 0] < own[:, 1]).all()) for own in ranges]
+    kept = np.flatnonzero(fits)
+    if not len(kept):
+        raise ValueError(f"{opened.path} can hold none of the sentences: {room} tokens at most")
+    ids = np.concatenate([ids[starts[k] : starts[k + 1]] for k in kept]).astype(np.int32)
+    starts = np.cumsum([0, *np.diff(starts)[kept]])
+    word_starts = np.cumsum([0, *(len(sentences[k].words) for k in kept)])
+    compute, found = _computer(placed.net), None
+    batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
+    batch_size = max(1, batch_tokens // (room + reading.num_special))
+    rows = likelihood.lay_rows(starts, reading)
+    with show_bar("states", len(kept), show=True, unit=" sentences") as tick:
+        for batch in likelihood.plan(rows, reading, batch_size, placed.ways):
+            arrays, _, _ = likelihood.fill(batch, rows, ids, reading)
+            made = np.asarray(compute(placed.params, placed.put(arrays)))
+            if found is None:
+                found = np.zeros((word_starts[-1], *made.shape[2:]), np.float32)
+            for row, k in zip(made, batch.rows, strict=False):
+                own = POOLING[pooling](ranges[kept[k]]) + len(frame.begin)
+                # The even ones are the sums of own[:, 0] to own[:, 1], which is a place of `row`
+                # only below a last row of zeros.
+                padded = np.concatenate([row, np.zeros_like(row[:1])])
+                sums = np.add.reduceat(padded, own.ravel(), axis=0)[::2]
+                counts = (own[:, 1] - own[:, 0])[:, None, None]
+                found[word_starts[k] : word_starts[k + 1]] = sums / counts
+            tick(len(batch.rows))
+    assert found is not None
+    if not np.isfinite(found).all():
+        raise ValueError("the net's states are not finite: its training had diverged")
+    return found, kept
+
+
+def _pieces_of_words(sentence: Sentence, begins: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Returns the range of the pieces that overlap each word: [num_words, 2].
+
+    Args:
+      sentence: the sentence.
+      begins: [T], the character with which each piece of its text begins.
+      stops: [T], the character after each.
+    """
+    ends = np.array(sentence.stops)
+    firsts = ends - [len(word) for word in sentence.words]
+    return np.stack([np.searchsorted(stops, firsts, "right"), np.searchsorted(begins, ends)], 1)
+
+
+@functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
+def _computer(net: nn.Module) -> Callable[..., jax.Array]:
+    """Returns (parameters, batch) -> the states of all layers [B, T, L + 1, D] float32."""
+
+    def compute(params: Any, batch: dict[str, jax.Array]) -> jax.Array:
+        inputs = []
+
+        def keep_input(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            if isinstance(context.module, Stack) and context.method_name == "__call__":
+                inputs.append(args[0])
+            return call(*args, **kwargs)
+
+        with nn.intercept_methods(keep_input):
+            (output, _), found = net.apply({"params": params}, batch, train=False, mutable=[STATES])
+        (first,), (layers,) = inputs, jax.tree.leaves(found)
+        states = jnp.stack([first, *layers[:-1], output], axis=2)
+        return states.astype(jnp.float32)
+
+    return jax.jit(compute)

@@ -1,0 +1,134 @@
+"""Reads treebanks of Universal Dependencies: CoNLL-U files, plain or .xz.
+
+Format: https://universaldependencies.org/format.html. Words are syntactic words: of a multiword
+token ("don't") its parts ("do", "n't"). Empty nodes are left out.
+"""
+
+import lzma
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+SPLITS = ("train", "dev", "test")
+NUM_FIELDS = 10
+
+
+class Sentence(NamedTuple):
+    """A sentence of n words with its dependency tree."""
+
+    words: list[str]
+    upos: list[str]
+    heads: list[int]  # the head's place, counted from 1; 0: the root
+    deprels: list[str]
+    spaces: list[bool]  # whether a space follows each word
+
+    @property
+    def text(self) -> str:
+        """The sentence as it was written."""
+        return "".join(
+            word + " " * space for word, space in zip(self.words, self.spaces, strict=True)
+        )
+
+    @property
+    def stops(self) -> list[int]:
+        """The character of `text` after each word."""
+        found, at = [], 0
+        for word, space in zip(self.words, self.spaces, strict=True):
+            found.append(at + len(word))
+            at += len(word) + space
+        return found
+
+
+def read(folder: pathlib.Path, split: str) -> list[Sentence]:
+    """Reads the sentences of a split: the one file of the folder named *-ud-<split>.conllu[.xz].
+
+    Raises:
+      ValueError: no such file or several, no sentence in it, or a line that is not CoNLL-U.
+    """
+    paths = sorted(folder.glob(f"*-ud-{split}.conllu")) + sorted(
+        folder.glob(f"*-ud-{split}.conllu.xz")
+    )
+    if len(paths) != 1:
+        raise ValueError(
+            f"{folder}: expected one file *-ud-{split}.conllu or *-ud-{split}.conllu.xz, found"
+            f" {', '.join(path.name for path in paths) or 'none'}"
+        )
+    (path,) = paths
+    opener = lzma.open if path.suffix == ".xz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            lines = file.read().split("\n")
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    found = list(_sentences(path, lines))
+    if not found:
+        raise ValueError(f"{path} has no sentence")
+    return found
+
+
+def _sentences(path: pathlib.Path, lines: Sequence[str]) -> Iterator[Sentence]:
+    """Yields the sentences of a file's lines."""
+    rows: list[tuple[int, list[str]]] = []  # number of the line, fields
+    for number, line in enumerate([*lines, ""], 1):
+        line = line.removesuffix("\r")
+        if line.startswith("#"):
+            continue
+        if line.strip():
+            fields = line.split("\t")
+            if len(fields) != NUM_FIELDS:
+                raise ValueError(
+                    f"{path}, line {number}: not CoNLL-U: expected {NUM_FIELDS} fields between"
+                    f" tabs, found {len(fields)}"
+                )
+            rows.append((number, fields))
+        elif rows:
+            yield _parse(path, rows)
+            rows = []
+
+
+def _parse(path: pathlib.Path, rows: Sequence[tuple[int, list[str]]]) -> Sentence:
+    """Makes a sentence of its lines; raises ValueError with the line's number."""
+    made, number = Sentence([], [], [], [], []), rows[0][0]
+    last, spaced = 0, True  # the last word of a multiword token, and whether a space follows it
+    try:
+        for number, (place, form, _, upos, _, _, head, deprel, _, misc) in rows:  # noqa: B007
+            done, space = len(made.words), "SpaceAfter=No" not in misc.split("|")
+            if "-" in place:
+                first, last_text = place.split("-")
+                _expect(int(first) == done + 1 > last and int(last_text) > done, f"range {place}")
+                last, spaced = int(last_text), space
+            elif "." in place:
+                _expect(int(place.split(".")[0]) == done, f"empty node {place} after word {done}")
+            else:
+                _expect(int(place) == done + 1, f"word {place} after word {done}")
+                inside = done + 1 < last
+                made.words.append(form)
+                made.upos.append(upos)
+                made.heads.append(int(head))
+                made.deprels.append(deprel)
+                made.spaces.append(spaced if done + 1 == last else space and not inside)
+        num = len(made.words)
+        _expect(last <= num, f"a range ends at {last} in a sentence of {num} words")
+        _expect(_is_tree(made.heads), f"heads {made.heads} are no tree")
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: not CoNLL-U: {error}") from None
+    return made
+
+
+def _expect(right: bool, message: str) -> None:
+    if not right:
+        raise ValueError(message)
+
+
+def _is_tree(heads: Sequence[int]) -> bool:
+    """Whether there is one root, above every word."""
+    children: dict[int, list[int]] = {}
+    for place, head in enumerate(heads, 1):
+        children.setdefault(head, []).append(place)
+    seen, todo = 0, list(children.get(0, ()))
+    if len(todo) != 1:
+        return False
+    while todo:
+        seen += 1
+        todo += children.get(todo.pop(), ())
+    return seen == len(heads)
