@@ -23,6 +23,7 @@ MASKED_SCORE = -1e30
 # (query [B, T, N, K], keys [B, S, N, K], ctx) -> scores [B, N, T, S] float32.
 Score = Callable[[jax.Array, jax.Array, Context], jax.Array]
 Heads = Union["SelfAttention", "CrossAttention"]
+WEIGHTS = "attention_weights"  # [B, N, T, S] in Flax's collection "intermediates"
 
 
 @flax.struct.dataclass
@@ -71,7 +72,8 @@ def _attend(
 ) -> jax.Array:
     """Attends from x [B, T, D] to keys and values with axes `place`, "bsnk" or "bnsk" (a cache's).
 
-    The mask and bias of ctx apply. Returns [B, T, D].
+    The mask and bias of ctx apply. Returns [B, T, D]. Who applies the net with
+    mutable=["intermediates"] also finds there the weights before dropout, by the name WEIGHTS.
     """
     query = _project(module, "query", x)
     needed = useful(0.5 if ctx.mask.causal else 1.0)
@@ -87,6 +89,7 @@ def _attend(
     if allowed is not None:
         scores = jnp.where(allowed, scores, MASKED_SCORE)
     weights = jax.nn.softmax(scores, axis=-1).astype(module.dtype)
+    module.sow("intermediates", WEIGHTS, weights)
     weights = Dropout(module.dropout_rate, name="dropout")(weights, ctx)
     with part("attention"), needed:
         mixed = jnp.einsum(f"bnts,{place}->btnk", weights, found.values)

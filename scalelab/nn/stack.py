@@ -139,7 +139,7 @@ def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
         apply_at = nn.remat(apply_at, policy=policy, prevent_cse=unrolled)
     return nn.scan(
         apply_at,
-        variable_axes={"params": 0, STATES: 0},
+        variable_axes={"params": 0, STATES: 0, "intermediates": 0},
         variable_broadcast=False if shared is None else SHARED,
         split_rngs={"params": True, "dropout": True},
         in_axes=(nn.broadcast, 0, 0),  # pyright: ignore[reportArgumentType]

@@ -112,9 +112,11 @@ def ours(
         return out | losses, sum(losses.values())
 
     def loss_fn(params: Any) -> tuple[jax.Array, Found]:
-        (out, loss), states = nn.apply(forward, net, mutable=[STATES])({"params": params})
-        (layers,) = jax.tree.leaves(states)
-        return loss, out | {"layers": layers, "loss": loss}
+        apply = nn.apply(forward, net, mutable=[STATES, "intermediates"])
+        (out, loss), found = apply({"params": params})
+        (layers,) = jax.tree.leaves(found[STATES])
+        weights, *_ = jax.tree.leaves(found["intermediates"])
+        return loss, out | {"layers": layers, "attention": weights, "loss": loss}
 
     if not gradients:
         return jax.jit(lambda params: loss_fn(params)[1])
@@ -148,10 +150,11 @@ def theirs(system: str, model: Any, length: int) -> Found:
     """A class of transformers, in the precision of its parameters."""
     given = inputs(system, prepare(system, length)[1])
     model.zero_grad()
-    out = model(**given, output_hidden_states=True)
+    out = model(**given, output_hidden_states=True, output_attentions=True)
     logits = out.prediction_logits if system in peers.PAIRS else out.logits
     found = {
         "layers": np.stack([h.detach().numpy() for h in out.hidden_states[1:]]),
+        "attention": np.stack([a.detach().numpy() for a in out.attentions]),
         "hidden": out.hidden_states[-1].detach().numpy(),
         "logits": logits.detach().numpy(),
     }
@@ -208,6 +211,9 @@ def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> d
     ends_in_norm = any("norm/scale" in row.paths for row in maps.load(system).body)
     for i in range(len(exact["layers"]) - ends_in_norm):
         apart[f"layer {i}"] = relative(found["layers"][i][valid], exact["layers"][i][valid])
+    for i in range(len(exact.get("attention", ()))):
+        maps_of_layer = (x["attention"][i].swapaxes(1, 2)[valid] for x in (found, exact))
+        apart[f"attention {i}"] = relative(*maps_of_layer)
     if "gradients" not in found or "gradients" not in exact:
         return apart
     a, b = (leaves(x["gradients"]) for x in (found, exact))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from parts import NORMAL, context, init, normal, softmax
 
-from scalelab.nn.attention import CrossAttention, KeyValueCache, SelfAttention, head_size
+from scalelab.nn.attention import WEIGHTS, CrossAttention, KeyValueCache, SelfAttention, head_size
 from scalelab.nn.masks import Context, Mask
 
 B, T, N, K, D = 2, 5, 3, 4, 7
@@ -64,6 +64,26 @@ def test_attention_is_what_the_loops_say(causal: bool) -> None:
                 allowed[b, i, j] = j < LENGTHS[b] and (j <= i or not causal)
     params = jax.tree.map(np.asarray, variables["params"])
     np.testing.assert_allclose(out, by_loops(params, x, allowed, bias), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_can_be_read(causal: bool) -> None:
+    """They give the output again, also in training; who does not ask for them gets none."""
+    x, ctx = normal(B, T, D), context(B, T, lengths=jnp.array(LENGTHS), causal=causal)
+    variables = init(MODULE, x, ctx, None)
+    assert [*variables] == ["params"]
+    (out, _), found = MODULE.apply(variables, x, ctx, None, mutable=["intermediates"])
+    (weights,) = found["intermediates"][WEIGHTS]
+    p = variables["params"]
+    value = np.einsum("btd,dnk->btnk", x, p["value"]["kernel"]) + p["value"]["bias"]
+    mixed = np.einsum("bnts,bsnk,nkd->btd", weights, value, p["out"]["kernel"])
+    np.testing.assert_allclose(out, mixed + p["out"]["bias"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    assert (weights[1, :, :, 3:] == 0).all() and (weights[0, :, 0, 1:] == 0).all() == causal
+    given = variables, x, ctx.replace(train=True), None
+    key = {"dropout": jax.random.key(0)}
+    _, found = MODULE.apply(*given, rngs=key, mutable=["intermediates"])
+    np.testing.assert_allclose(found["intermediates"][WEIGHTS][0], weights, rtol=1e-5)
 
 
 def distance(query: jax.Array, keys: jax.Array, ctx: Context) -> jax.Array:

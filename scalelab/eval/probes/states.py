@@ -5,8 +5,8 @@ So they are the `hidden_states` of transformers. A word's vector is pooled over 
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -57,6 +57,41 @@ def read(
     """
     if pooling not in POOLING:
         raise ValueError(f"pooling {pooling!r}: expected {', '.join(POOLING)}")
+    layout = lay_out(opened, placed, sentences, batch_tokens)
+    kept, compute, found = layout.kept, _computer(placed.net), None
+    word_starts = np.cumsum([0, *(len(sentences[k].words) for k in kept)])
+    with show_bar("states", len(kept), show=True, unit=" sentences") as tick:
+        for rows, arrays in layout.batches:
+            made = np.asarray(compute(placed.params, placed.put(arrays)))
+            if found is None:
+                found = np.zeros((word_starts[-1], *made.shape[2:]), np.float32)
+            for row, k in zip(made, rows, strict=False):
+                own = POOLING[pooling](layout.pieces[k])
+                # The even ones are the sums of own[:, 0] to own[:, 1], which is a place of `row`
+                # only below a last row of zeros.
+                padded = np.concatenate([row, np.zeros_like(row[:1])])
+                sums = np.add.reduceat(padded, own.ravel(), axis=0)[::2]
+                counts = (own[:, 1] - own[:, 0])[:, None, None]
+                found[word_starts[k] : word_starts[k + 1]] = sums / counts
+            tick(len(rows))
+    assert found is not None
+    if not np.isfinite(found).all():
+        raise ValueError("the net's states are not finite: its training had diverged")
+    return found, kept
+
+
+class Layout(NamedTuple):
+    """Sentences as rows of batches, in the frame of training."""
+
+    kept: np.ndarray  # [num_kept] int64, the sentences that have a row
+    pieces: Sequence[np.ndarray]  # of each its words' [n, 2] tokens: first, and after the last
+    batches: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]]  # places in `kept`, arrays
+
+
+def lay_out(
+    opened: Pretrained, placed: Placed, sentences: Sequence[Sentence], batch_tokens: int | None
+) -> Layout:
+    """Lays out the sentences that `read` keeps; arguments and errors as there."""
     if opened.system.HAS_SOURCE:
         raise ValueError(f"{opened.path} is a net that reads a source: its states are not probed")
     frame = opened.tokenizer.frame()
@@ -74,30 +109,14 @@ def read(
         raise ValueError(f"{opened.path} can hold none of the sentences: {room} tokens at most")
     ids = np.concatenate([ids[starts[k] : starts[k + 1]] for k in kept]).astype(np.int32)
     starts = np.cumsum([0, *np.diff(starts)[kept]])
-    word_starts = np.cumsum([0, *(len(sentences[k].words) for k in kept)])
-    compute, found = _computer(placed.net), None
     batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
     batch_size = max(1, batch_tokens // (room + reading.num_special))
     rows = likelihood.lay_rows(starts, reading)
-    with show_bar("states", len(kept), show=True, unit=" sentences") as tick:
-        for batch in likelihood.plan(rows, reading, batch_size, placed.ways):
-            arrays, _, _ = likelihood.fill(batch, rows, ids, reading)
-            made = np.asarray(compute(placed.params, placed.put(arrays)))
-            if found is None:
-                found = np.zeros((word_starts[-1], *made.shape[2:]), np.float32)
-            for row, k in zip(made, batch.rows, strict=False):
-                own = POOLING[pooling](ranges[kept[k]]) + len(frame.begin)
-                # The even ones are the sums of own[:, 0] to own[:, 1], which is a place of `row`
-                # only below a last row of zeros.
-                padded = np.concatenate([row, np.zeros_like(row[:1])])
-                sums = np.add.reduceat(padded, own.ravel(), axis=0)[::2]
-                counts = (own[:, 1] - own[:, 0])[:, None, None]
-                found[word_starts[k] : word_starts[k + 1]] = sums / counts
-            tick(len(batch.rows))
-    assert found is not None
-    if not np.isfinite(found).all():
-        raise ValueError("the net's states are not finite: its training had diverged")
-    return found, kept
+    batches = (
+        (batch.rows, likelihood.fill(batch, rows, ids, reading)[0])
+        for batch in likelihood.plan(rows, reading, batch_size, placed.ways)
+    )
+    return Layout(kept, [ranges[k] + len(frame.begin) for k in kept], batches)
 
 
 def _pieces_of_words(sentence: Sentence, begins: np.ndarray, stops: np.ndarray) -> np.ndarray:

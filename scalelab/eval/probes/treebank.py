@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 SPLITS = ("train", "dev", "test")
 NUM_FIELDS = 10
+PUNCTUATION = "PUNCT"  # part of speech
 
 
 class Sentence(NamedTuple):

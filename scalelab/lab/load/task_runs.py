@@ -40,6 +40,9 @@ YARDSTICKS = {
     "probes.pos": ("POS probe", "accuracy"),
     "probes.dep": ("dependency probe", "accuracy"),
     "probes.spans": ("chunk probe", "accuracy"),
+    "probes.distance": ("tree distance (UUAS)", "hits"),
+    "probes.depth": ("tree depth (root)", "hits"),
+    "probes.heads": ("heads as parsers", "hits"),
 }
 ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
 # Rows of their dev sets, by split.

@@ -1,0 +1,129 @@
+"""Attention between the words of sentences (Clark et al. 2019, "What Does BERT Look At?").
+
+The heads of all layers stand in one row of K = L N. Attention goes from the row's token or word to
+the column's.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab.eval.placement import Placed
+from scalelab.eval.probes import states
+from scalelab.eval.probes.treebank import PUNCTUATION, Sentence
+from scalelab.helpers.progress import show_bar
+from scalelab.nn.attention import WEIGHTS
+from scalelab.runs.pretrained import Pretrained
+
+SURFACE = ("itself", "previous", "next", "begin", "end", "punctuation", "entropy")
+
+
+class Attention(NamedTuple):
+    """The attention of K heads in sentences."""
+
+    sentences: Sequence[Sentence]  # those that the net can hold
+    maps: Sequence[np.ndarray]  # [K, n, n] float32 between the words of each
+    surface: np.ndarray  # [K, 7], means over tokens by SURFACE
+
+
+def read(
+    opened: Pretrained,
+    placed: Placed,
+    sentences: Sequence[Sentence],
+    batch_tokens: int | None = None,
+) -> Attention:
+    """Computes the attention of every head in sentences, without dropout.
+
+    Raises:
+      ValueError: the net has no attention, or as `states.read`.
+    """
+    layout = states.lay_out(opened, placed, sentences, batch_tokens or 2048)
+    kept = [sentences[k] for k in layout.kept]
+    frame, compute = opened.tokenizer.frame(), _computer(placed.net)
+    maps: list[Any] = [None] * len(kept)
+    sums, counts = 0.0, 0
+    with show_bar("attention", len(kept), show=True, unit=" sentences") as tick:
+        for rows, arrays in layout.batches:
+            made = np.asarray(compute(placed.params, placed.put(arrays)))
+            for own, num, k in zip(made, arrays["lengths"].tolist(), rows, strict=False):
+                own, pieces = own[:, :num, :num], layout.pieces[k]
+                maps[k] = between_words(own, pieces)
+                text = range(len(frame.begin), num - len(frame.end))
+                marks = [upos == PUNCTUATION for upos in kept[k].upos]
+                more = surface(own, text, _covers(pieces[marks], num).any(axis=0))
+                sums, counts = sums + more[0], counts + more[1]
+            tick(len(rows))
+    assert isinstance(sums, np.ndarray)
+    if not np.isfinite(sums).all():
+        raise ValueError("the net's attention is not finite: its training had diverged")
+    return Attention(kept, maps, sums / counts)
+
+
+@functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
+def _computer(net: nn.Module) -> Callable[..., jax.Array]:
+    """Returns (parameters, batch) -> the attention of all heads [B, K, T, T] float32."""
+
+    def compute(params: Any, batch: dict[str, jax.Array]) -> jax.Array:
+        _, found = net.apply({"params": params}, batch, train=False, mutable=["intermediates"])
+        leaves = jax.tree_util.tree_leaves_with_path(found)
+        weights = [x for path, x in leaves if jax.tree_util.DictKey(WEIGHTS) in path]
+        if not weights:
+            raise ValueError("this net has no attention to read")
+        (layers,) = weights  # [L, B, N, T, T]
+        heads = layers.swapaxes(0, 1).astype(jnp.float32)
+        return heads.reshape(heads.shape[0], -1, *heads.shape[3:])
+
+    return jax.jit(compute)
+
+
+def between_words(maps: np.ndarray, pieces: np.ndarray) -> np.ndarray:
+    """Turns attention between tokens into attention between words (4.1).
+
+    Attention to a word is the sum over its pieces, attention from it the mean.
+
+    Args:
+      maps: [K, T, T].
+      pieces: [n, 2], the first token of each word and the one after its last.
+
+    Returns:
+      [K, n, n]; what goes to tokens outside all words is left out.
+    """
+    member = _covers(pieces, maps.shape[1])
+    return (member / member.sum(axis=1, keepdims=True)) @ maps @ member.T
+
+
+def _covers(ranges: np.ndarray, num_tokens: int) -> np.ndarray:
+    """Returns which of T tokens each of the ranges [n, 2] has: [n, T] float32."""
+    places = np.arange(num_tokens)
+    return ((places >= ranges[:, :1]) & (places < ranges[:, 1:])).astype(np.float32)
+
+
+def surface(
+    maps: np.ndarray, text: range, punctuation: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Adds up the attention of a row of T tokens by where it goes (3.1 to 3.3).
+
+    Args:
+      maps: [K, T, T].
+      text: the tokens that are no special ones; they alone are counted as attending.
+      punctuation: [T] bool.
+
+    Returns:
+      [K, 7] sums by SURFACE, of which the last is the entropy in nats, and [7] numbers of tokens.
+    """
+    rows = np.arange(text.start, text.stop)
+    own = maps[:, rows]
+    sums, counts = [], [len(rows)] * len(SURFACE)
+    for column, offset in enumerate((0, -1, 1)):
+        there = rows[(rows + offset >= 0) & (rows + offset < maps.shape[1])]
+        sums.append(maps[:, there, there + offset].sum(axis=1))
+        counts[column] = len(there)
+    for part in (own[..., : text.start], own[..., text.stop :], own[..., punctuation]):
+        sums.append(part.sum(axis=(1, 2)))
+    sums.append(-(own * np.log(np.maximum(own, 1e-30))).sum(axis=(1, 2)))
+    return np.stack(sums, axis=1), np.array(counts)

@@ -1,0 +1,50 @@
+"""Structural probe of distance: is the syntax tree in a linear map of the states?
+
+  python -m scalelab.eval.probes.distance --run=RUN --data=DIR --workdir=DIR
+
+DIR holds a treebank of Universal Dependencies, *-ud-{train,dev,test}.conllu or .conllu.xz. The
+score, UUAS, is the share of the test trees' edges that the minimum spanning tree of the predicted
+distances has; DSpr. is the rank correlation of predicted and true distances, in sentences of 5 to
+50 words. The row `chain` joins neighbours; --random measures a net with random weights.
+scalelab/eval/probes/structural.py says how probes are fitted.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from scalelab.eval.probes import engine
+from scalelab.eval.probes.treebank import Sentence
+from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+
+if TYPE_CHECKING:
+    from scalelab.runs.pretrained import Pretrained
+
+OPTIONS = {
+    "max_words": (250_000, "words that train is cut to, in whole sentences; default: 250000"),
+    "rank": (64, "rank of the linear map, at most the width; default: 64"),
+    "epochs": (10, "passes over the train split; default: 10"),
+}
+
+
+def measure(
+    opened: "Pretrained", items: Sequence[Sequence[Sentence]], asked: Asked, *, kind: str
+) -> Measured:
+    """Measures a net with the probe `kind`, "distance" or "depth"."""
+    from scalelab.eval.probes import structural, trees
+
+    probe = {"distance": trees.DISTANCE, "depth": trees.DEPTH}[kind]
+    return structural.measure(probe, opened, items, asked)
+
+
+def yardstick(kind: str) -> Yardstick:
+    """Makes the yardstick of a structural probe."""
+    given = engine.read, functools.partial(measure, kind=kind), engine.DATA, "ud-english-ewt"
+    return Yardstick(f"probes.{kind}", *given, OPTIONS, scratch=True)
+
+
+YARDSTICK = yardstick("distance")
+main = program(YARDSTICK, __doc__)
+
+if __name__ == "__main__":
+    main()

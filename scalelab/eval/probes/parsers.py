@@ -1,0 +1,207 @@
+"""Attention heads as dependency parsers (Clark et al. 2019, 4.2 and 4.3), alone and together.
+
+A parser gives every two words (i, j) of a sentence a score, that of j to be the head of i.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import optimize
+
+from scalelab.eval import items as items_lib
+from scalelab.eval import placement
+from scalelab.eval.probes import attention
+from scalelab.eval.probes.attention import Attention
+from scalelab.eval.probes.engine import LEFT_OUT
+from scalelab.eval.probes.treebank import Sentence
+from scalelab.eval.yardstick import Asked, Measured
+from scalelab.lab import tables
+from scalelab.runs.pretrained import Pretrained
+
+OFFSETS = [k for k in range(-10, 11) if k]  # of the baselines, in words
+WAYS = ("word to head", "head to word")
+STEPS = 200  # of L-BFGS
+Parse = Callable[[np.ndarray], np.ndarray]  # attention [K, n, n] -> scores of F parsers [F, n, n]
+
+
+def both_ways(maps: np.ndarray) -> np.ndarray:
+    """Makes two parsers of each attention head.
+
+    Args:
+      maps: [K, n, n], attention from i to j.
+
+    Returns:
+      [2 K, n, n]: the attention from i to j, then that from j to i; 0 where i = j.
+    """
+    found = np.concatenate([maps, maps.swapaxes(1, 2)])
+    found[:, np.arange(maps.shape[1]), np.arange(maps.shape[1])] = 0.0
+    return found
+
+
+def offsets(maps: np.ndarray) -> np.ndarray:
+    """Makes the baselines, one for each of OFFSETS: whether j = i + offset, [20, n, n]."""
+    places = np.arange(maps.shape[1])
+    return np.subtract.outer(places, places).T == np.reshape(OFFSETS, (-1, 1, 1))
+
+
+def gold_heads(sentence: Sentence) -> np.ndarray:
+    """Returns the place of each word's head [n]; -1 for the root and punctuation."""
+    return np.where(np.array(sentence.deprels) == "punct", 0, sentence.heads) - 1
+
+
+class Answers(NamedTuple):
+    """The answers of F parsers about the words of a split that have a head."""
+
+    hits: np.ndarray  # [F, words], whether the likeliest head is right
+    relations: np.ndarray  # [words], without subtypes
+
+
+def answer(found: Attention, parse: Parse) -> Answers:
+    """Answers with the word of the highest score, and with none where all scores are 0."""
+    hits, relations = [], []
+    for sentence, maps in zip(found.sentences, found.maps, strict=True):
+        gold = gold_heads(sentence)
+        words, scores = np.flatnonzero(gold >= 0), parse(maps)
+        right = (scores.argmax(axis=-1) == gold) & (scores.max(axis=-1) > 0)
+        hits.append(right[:, words])
+        relations += [sentence.deprels[word].partition(":")[0] for word in words]
+    return Answers(np.concatenate(hits, axis=1), np.array(relations))
+
+
+def choose(dev: Answers, test: Answers) -> dict[str, int]:
+    """Chooses the parser that is best on dev for each relation of test.
+
+    "all" is the best for all words; it serves relations that dev lacks.
+    """
+    chosen = {"all": int(dev.hits.mean(axis=1).argmax())}
+    for name in np.unique(test.relations).tolist():
+        own = dev.hits[:, dev.relations == name]
+        chosen[name] = int(own.mean(axis=1).argmax()) if own.size else chosen["all"]
+    return chosen
+
+
+def pick(test: Answers, chosen: dict[str, int]) -> np.ndarray:
+    """Returns the hits [words] of the parsers chosen for the words' relations."""
+    parsers = [chosen[name] for name in test.relations.tolist()]
+    return test.hits[parsers, np.arange(len(parsers))]
+
+
+# --- All heads together ----------------
+
+
+class Choices(NamedTuple):
+    """The heads that words may have: a row for each other word of their sentence."""
+
+    features: np.ndarray  # [rows, F], scores of parsers
+    starts: np.ndarray  # [words], the first row of each word
+    sizes: np.ndarray  # [words], the number of its rows
+    gold: np.ndarray  # [words], the row of the right one
+
+
+def list_choices(found: Attention) -> Choices:
+    """Lists the choices of the words that have a head; features are those of `both_ways`."""
+    features, sizes, gold, row = [], [], [], 0
+    for sentence, maps in zip(found.sentences, found.maps, strict=True):
+        scores, heads = both_ways(maps), gold_heads(sentence)
+        for word in np.flatnonzero(heads >= 0):
+            features.append(np.delete(scores[:, word], word, axis=1).T)
+            gold.append(row + heads[word] - (heads[word] > word))
+            sizes.append(len(heads) - 1)
+            row += sizes[-1]
+    starts = np.cumsum([0, *sizes[:-1]])
+    return Choices(np.concatenate(features), starts, np.array(sizes), np.array(gold))
+
+
+def fit(given: Choices) -> np.ndarray:
+    """Fits the weights [F] of p(head) ~ exp(weights . features) by maximum likelihood (4.3).
+
+    It is the paper's probe that sees attention alone.
+    """
+    features, starts, sizes, gold = given
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = features @ weights
+        scores -= np.repeat(np.maximum.reduceat(scores, starts), sizes)
+        exps = np.exp(scores)
+        sums = np.add.reduceat(exps, starts)
+        slope = features.T @ (exps / np.repeat(sums, sizes)) - features[gold].sum(axis=0)
+        return float((np.log(sums) - scores[gold]).mean()), slope / len(gold)
+
+    start = np.zeros(features.shape[1])
+    return optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
+
+
+def hits(given: Choices, weights: np.ndarray) -> np.ndarray:
+    """Returns whether each word's head alone has the highest score: [words] bool."""
+    scores = given.features @ weights
+    best = np.maximum.reduceat(scores, given.starts)
+    ties = np.add.reduceat(scores == np.repeat(best, given.sizes), given.starts)
+    return (scores[given.gold] == best) & (ties == 1)
+
+
+# --- The yardstick ----------------
+
+
+def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked) -> Measured:
+    """Chooses heads on the first split, and scores them on the second.
+
+    Raises:
+      ValueError: a split has no word with a head, or as `attention.read`.
+    """
+    placed = placement.place(opened, asked.tensor_parallel)
+    dev, test = (attention.read(opened, placed, part, asked.batch_tokens) for part in items)
+    by_head, by_offset = (
+        [answer(split, parse) for split in (dev, test)] for parse in (both_ways, offsets)
+    )
+    if not all(own.relations.size for own in by_head):
+        raise ValueError("--data: a split has no word with a head")
+    heads, distances = choose(*by_head), choose(*by_offset)
+    right, baseline = pick(by_head[1], heads), pick(by_offset[1], distances)
+    together = hits(list_choices(test), fit(list_choices(dev))).mean()
+    rows = []
+    for name in ["all", *pd.Series(by_head[1].relations).value_counts().index]:
+        own = (by_head[1].relations == name) | (name == "all")
+        way, head = divmod(heads[name], len(by_head[1].hits) // 2)
+        rows.append([
+            name, own.sum(), by_head[1].hits[heads[name], own].mean(), _name(opened, head),
+            WAYS[way], by_offset[1].hits[distances[name], own].mean(), OFFSETS[distances[name]],
+        ])  # fmt: skip
+    columns = ["relation", "words", "accuracy", "head", "direction", "baseline", "offset"]
+    low, high = items_lib.interval([(right.mean(), len(right))])
+    left_out = sum(map(len, items)) - len(dev.sentences) - len(test.sentences)
+    lines = [
+        tables.plain(columns, [
+            [name, f"{num:,}", f"{100 * x:.1f}", head, way, f"{100 * y:.1f}", f"{offset:+d}"]
+            for name, num, x, head, way, y, offset in rows
+        ]),
+        f"best head of each relation: {100 * right.mean():.1f} [{100 * low:.1f}, "
+        f"{100 * high:.1f}], best offset of each: {100 * baseline.mean():.1f}",
+        f"all heads together, weights fitted on dev: {100 * together:.1f}",
+        "\nattention to, in %; entropy in nats",
+        tables.plain(["head", *attention.SURFACE], [
+            [_name(opened, k), *(f"{100 * x:.1f}" for x in own[:-1]), f"{own[-1]:.2f}"]
+            for k, own in enumerate(test.surface.tolist())
+        ]),
+    ]  # fmt: skip
+    return Measured(
+        texts=[
+            [f"{s.words[word]} < {s.words[head]}: {s.deprels[word]}"
+             for s in test.sentences for word, head in enumerate(gold_heads(s)) if head >= 0]
+        ],
+        gold=np.ones(len(right), np.int32),
+        outputs=np.where(right[:, None] == [False, True], 0.0, -np.inf).astype(np.float32),
+        labels=["missed", "found"],
+        recipe="best head of each relation",
+        scores={"hits": float(right.mean())},
+        table=pd.DataFrame(rows, columns=columns),
+        printed="\n".join(lines),
+        notes=(LEFT_OUT.format(left_out),) if left_out else (),
+    )  # fmt: skip
+
+
+def _name(opened: Pretrained, head: int) -> str:
+    """Names a head by layer and place, both from 1, as the paper does: "2-1"."""
+    layer, place = divmod(head, opened.config.net.num_heads)
+    return f"{layer + 1}-{place + 1}"

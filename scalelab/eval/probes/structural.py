@@ -1,0 +1,189 @@
+"""Structural probes: does a linear map of a net's states show syntax trees?
+
+Hewitt and Manning 2019, "A Structural Probe for Finding Syntax in Word Representations". A map B of
+rank k gives word i the vector B h_i. The distance probe fits |B h_i - B h_j|^2 to the number of
+edges between two words, the depth probe |B h_i|^2 to that between a word and the root (section 2).
+The loss is the absolute error, normalised by the number of pairs or words of a sentence.
+
+Each layer has its map, fitted on train; the layer that is best on dev is scored on test. The
+learning rate falls to 0 over a fixed number of epochs; the reference code divides it by 10 where
+the dev loss stalls.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+
+from scalelab.eval import items as items_lib
+from scalelab.eval import placement, token_scores
+from scalelab.eval.probes import states, trees
+from scalelab.eval.probes.engine import LEFT_OUT
+from scalelab.eval.probes.treebank import Sentence
+from scalelab.eval.probes.trees import Probe
+from scalelab.eval.yardstick import Asked, Measured
+from scalelab.helpers.progress import show_bar
+from scalelab.lab import tables
+from scalelab.runs.pretrained import Pretrained
+
+LEARNING_RATE = 1e-3  # of Adam, as in the reference code
+BATCH = 20  # sentences in a step
+BASELINE = "chain"  # each word is the head of the next one
+
+
+class Split(NamedTuple):
+    """The sentences of a split, with the states of their words."""
+
+    sentences: Sequence[Sentence]
+    states: np.ndarray  # [num_words, L + 1, D] float32
+    starts: np.ndarray  # [num_sentences + 1], the first word of each
+    targets: Sequence[np.ndarray]  # what the probe is to predict of each
+
+
+def make_split(probe: Probe, sentences: Sequence[Sentence], found: np.ndarray) -> Split:
+    """Puts sentences and the states of their words together."""
+    starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
+    return Split(sentences, found, starts, [probe.target(s.heads) for s in sentences])
+
+
+def fit(probe: Probe, split: Split, rank: int, epochs: int, seed: int = 0) -> np.ndarray:
+    """Fits a map for each layer, all at once: [L + 1, k, D] float32; k is at most D."""
+    _, num_layers, width = split.states.shape
+    shape = num_layers, min(rank, width), width
+    maps = jax.random.uniform(jax.random.key(seed), shape, minval=-0.05, maxval=0.05)
+    rng = np.random.default_rng(seed)
+    plan = [_draw_epoch(split.starts, rng) for _ in range(epochs)]
+    num_steps = sum(map(len, plan))
+    optimizer = optax.adam(optax.linear_schedule(LEARNING_RATE, 0.0, num_steps))
+    step = _make_step(probe.predict, optimizer)
+    carry = maps, optimizer.init(maps)
+    with show_bar("steps", num_steps, show=True, unit=" steps") as tick:
+        for length, members in (batch for epoch in plan for batch in epoch):
+            carry = step(carry, *_fill(split, members, length))
+            tick(1)
+    return np.asarray(carry[0])
+
+
+def _draw_epoch(starts: np.ndarray, rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
+    """Draws the batches of an epoch: padded length, and at most BATCH sentences."""
+    lengths = np.diff(starts)
+    padded = np.array([token_scores.round_up(n, int(lengths.max())) for n in lengths.tolist()])
+    found = []
+    for length in np.unique(padded).tolist():
+        members = rng.permutation(np.flatnonzero(padded == length))
+        found += [(length, part) for part in np.split(members, range(BATCH, len(members), BATCH))]
+    return [found[k] for k in rng.permutation(len(found))]
+
+
+def _fill(split: Split, members: np.ndarray, length: int) -> Iterator[np.ndarray]:
+    """Yields states [S, T, L + 1, D], targets [S, T(, T)] and lengths [S], padded with 0."""
+    ndim = split.targets[0].ndim
+    found = np.zeros((BATCH, length, *split.states.shape[1:]), np.float32)
+    gold = np.zeros((BATCH, *(length,) * ndim), np.float32)
+    lengths = np.zeros(BATCH, np.int32)
+    for row, k in enumerate(members):
+        lengths[row] = num = len(split.targets[k])
+        found[row, :num] = split.states[split.starts[k] : split.starts[k + 1]]
+        gold[(row, *(slice(num),) * ndim)] = split.targets[k]
+    yield from (found, gold, lengths)
+
+
+def loss(
+    predict: Callable[[Any], Any], maps: jax.Array, found: jax.Array, gold: jax.Array,
+    lengths: jax.Array,
+) -> jax.Array:  # fmt: skip
+    """Computes the sum of all layers' losses, which share no parameter, as means over sentences.
+
+    Args:
+      predict: of the probe.
+      maps: [L + 1, k, D].
+      found: states [S, T, L + 1, D].
+      gold: targets [S, T] or [S, T, T].
+      lengths: [S] words; sentences of length 0 do not count.
+    """
+    with jax.default_matmul_precision("float32"):
+        made = predict(jnp.einsum("stld,lkd->lstk", found, maps))
+    places = jnp.indices(gold.shape[1:])
+    inside = (places < lengths.reshape(-1, *(1,) * places.ndim)).all(axis=1)
+    errors = jnp.where(inside, jnp.abs(made - gold), 0.0).sum(tuple(range(2, made.ndim)))
+    counts = jnp.maximum(lengths, 1) ** (gold.ndim - 1)
+    return (errors / counts).sum() / (lengths > 0).sum()
+
+
+def _make_step(
+    predict: Callable[[Any], Any], optimizer: optax.GradientTransformation
+) -> Callable[..., Any]:
+    """Returns the compiled step: (maps and the optimizer's state, *batch) -> both."""
+
+    def step(carry: Any, *batch: jax.Array) -> Any:
+        maps, state = carry
+        slope = jax.grad(functools.partial(loss, predict))(maps, *batch)
+        updates, state = optimizer.update(slope, state)
+        return optax.apply_updates(maps, updates), state
+
+    return jax.jit(step)
+
+
+def predict(probe: Probe, split: Split, maps: np.ndarray) -> list[list[np.ndarray]]:
+    """Returns what the probe predicts of each sentence, layer by layer."""
+    vectors = np.einsum("nld,lkd->lnk", split.states, maps, optimize=True)
+    return [[probe.predict(x) for x in np.split(own, split.starts[1:-1])] for own in vectors]
+
+
+# --- The yardstick ----------------
+
+
+def measure(
+    probe: Probe, opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked
+) -> Measured:
+    """Fits a probe on the first split, chooses a layer on the second, and scores the third.
+
+    Raises:
+      ValueError: a split has no tree of several words, or as `states.read`.
+    """
+    placed, splits, left_out = placement.place(opened, asked.tensor_parallel), [], 0
+    num_words = np.cumsum([len(sentence.words) for sentence in items[0]])
+    num_train = max(1, int((num_words <= asked.options["max_words"]).sum()))
+    for sentences in (items[0][:num_train], *items[1:]):
+        found, kept = states.read(opened, placed, sentences, batch_tokens=asked.batch_tokens)
+        splits.append(make_split(probe, [sentences[k] for k in kept], found))
+        left_out += len(sentences) - len(kept)
+    train, dev, test = splits
+    maps = fit(probe, train, asked.options["rank"], asked.options["epochs"])
+    scores = []  # of dev and test, for each layer and the baseline
+    for split in (dev, test):
+        chain = [probe.chain(len(sentence.words)) for sentence in split.sentences]
+        found = [*predict(probe, split, maps), chain]
+        scores.append([trees.score(probe, split.sentences, split.targets, x) for x in found])
+    if not all(own[0].hits.size for own in scores):
+        raise ValueError("--data: a split has no sentence of several words")
+    names = [*map(str, range(len(maps))), BASELINE]
+    rows = [
+        [name, a.hits.mean(), b.hits.mean(), a.correlation, b.correlation]
+        for name, a, b in zip(names, *scores, strict=True)
+    ]
+    hits, correlation = probe.scores
+    columns = [f"{name} {split}" for name in (hits, correlation) for split in ("dev", "test")]
+    table = pd.DataFrame(rows, columns=["layer", *columns])
+    best = int(table[f"{hits} dev"][:-1].argmax())
+    right = scores[1][best].hits
+    shown = [[name, *(f"{100 * x:.1f}" for x in own)] for name, *own in rows]
+    low, high = items_lib.interval([(right.mean(), len(right))])
+    return Measured(
+        texts=[[text for sentence in test.sentences for text in probe.items(sentence)]],
+        gold=np.ones(len(right), np.int32),
+        outputs=np.where(right[:, None] == [False, True], 0.0, -np.inf).astype(np.float32),
+        labels=["missed", "found"],
+        recipe=f"layer {best}, rank {maps.shape[1]}",
+        scores={"hits": float(right.mean())},
+        table=table,
+        printed=tables.plain(["layer", *columns], shown)
+        + f"{hits} of layer {best}, the best on dev: {100 * right.mean():.1f}"
+        f" [{100 * low:.1f}, {100 * high:.1f}] of {len(right):,}\n",
+        notes=(LEFT_OUT.format(left_out),) if left_out else (),
+    )
