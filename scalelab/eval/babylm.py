@@ -25,6 +25,7 @@ COMPS, Global PIQA and age of acquisition are not measured.
 
 import collections
 import dataclasses
+import functools
 import itertools
 import json
 import pathlib
@@ -191,6 +192,8 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     questions = list(itertools.compress(chosen, fits))
     left_out = collections.Counter(q.task for q, fit in zip(chosen, fits, strict=True) if not fit)
     present = {q.task for q in questions}
+    if "blimp" not in present:
+        raise ValueError(f"{opened.path} cannot hold any sentence of BLiMP")
     notes = [f"{KINDS[t].title}: {items.LEFT_OUT.format(n)}" for t, n in left_out.items()]
     notes += [f"{KINDS[t].title}: nothing to score" for t in KINDS if t not in present]
     if first := asked.options["first"]:
@@ -200,18 +203,21 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     exact = dataclasses.replace(opened, config=dataclasses.replace(opened.config, net=net))
     words = [row for row in asked_items if not isinstance(row, Question)]
     readings = [
-        _read_words(run, words, asked.tensor_parallel, official=run is opened)
-        for run in (opened, exact)
+        reading_times.read(run, words, official=official, tensor_parallel=asked.tensor_parallel)
+        for run, official in ((opened, True), (exact, False))
     ]
-    scores = [_score(opened, questions, rule, asked, asked.partial)]
-    if net == opened.config.net:
-        scores *= 2
-    else:
+    score = functools.partial(
+        pairs.score, items=[q.item for q in questions], rule=rule,
+        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
+    )  # fmt: skip
+    scores = [score(opened, partial=asked.partial)] * 2
+    if net != opened.config.net:
         partial = asked.partial.with_stem(f"{asked.partial.stem}-float32")
-        scores.append(_score(exact, questions, rule, asked, partial))
+        scores[1] = score(exact, partial=partial)
         partial.unlink(missing_ok=True)
 
-    table = pd.concat([_tabulate(questions, *scores), _tabulate_reading(*readings)])
+    rows = [*_tabulate(questions, *scores), *_tabulate_reading(*readings)]
+    table = pd.DataFrame(rows, columns=COLUMNS)
     whole = () if first else tuple(present - left_out.keys())
     folder = f"results/{opened.path.resolve().stem}/main/zero_shot/{BACKENDS[opened.predicts]}"
     predictions = _predict(questions, scores[0][0], whole, fast=asked.options["rows"] == "fast")
@@ -252,44 +258,6 @@ def _choose(questions: Sequence[Question], options: Mapping[str, Any]) -> list[Q
     return found
 
 
-def _score(
-    opened: "Pretrained",
-    questions: Sequence[Question],
-    rule: str,
-    asked: Asked,
-    partial: pathlib.Path,
-) -> tuple[np.ndarray, np.ndarray]:
-    return pairs.score(
-        opened, [q.item for q in questions], rule, batch_tokens=asked.batch_tokens,
-        tensor_parallel=asked.tensor_parallel, partial=partial,
-    )  # fmt: skip
-
-
-def _read_words(
-    opened: "Pretrained",
-    words: Sequence[Mapping[str, str]],
-    tensor_parallel: int,
-    *,
-    official: bool,
-) -> dict[str, np.ndarray]:
-    """Returns the columns of numbers, with the surprisals of each word and of the one before it."""
-    frame = pd.DataFrame(words)
-    numbers = frame.drop(columns=list(reading_times.TEXTS)).apply(pd.to_numeric)
-    columns = {str(name): numbers[name].to_numpy(float) for name in numbers}
-    # The only empty context is the word None, which pandas reads as a missing value.
-    now = [*zip(frame["item"].replace("", "None"), frame["word"], strict=True)]
-    has_before = ~frame["prev_item"].isin(["", "None"]).to_numpy()
-    before = [*zip(frame["prev_item"], frame["prev_word"], strict=True)]
-    found = reading_times.surprisals(
-        opened, [*now, *itertools.compress(before, has_before)],
-        official=official, tensor_parallel=tensor_parallel,
-    )  # fmt: skip
-    columns["surprisal"] = found[: len(now)]
-    columns["prev_surprisal"] = np.full(len(now), np.nan)
-    columns["prev_surprisal"][has_before] = found[len(now) :]
-    return columns
-
-
 # --- Tables and files ----------------
 
 
@@ -297,7 +265,7 @@ def _tabulate(
     questions: Sequence[Question],
     official: tuple[np.ndarray, np.ndarray],
     fair: tuple[np.ndarray, np.ndarray],
-) -> pd.DataFrame:
+) -> list[list[Any]]:
     """Makes the rows of the tasks that score texts, from sums and numbers of tokens [n, C]."""
     means = fair[0] / np.maximum(fair[1], 1)
     ratios = np.array([np.nan if q.ratio is None else q.ratio for q in questions])
@@ -307,7 +275,7 @@ def _tabulate(
     shares = [items.split_ties(asked, values[ours])[1] for values in (fair[0], means)]
     made = items.table(asked, *shares).rename(columns={"accuracy": "fair"})
     made["official"], made["metric"] = items.table(asked, wins, wins)["accuracy"], "accuracy"
-    rows = []
+    rows = made[made["level"].notna()].astype({"level": int})[COLUMNS].to_numpy().tolist()
     for task in sorted({q.task for q in questions if q.ratio is not None}):
         own = np.array([q.task == task for q in questions])
         gaps = [values[own, 0] - values[own, 1] for values in (fair[0], means)]
@@ -315,7 +283,7 @@ def _tabulate(
         low, high = _rank_interval(found[1], own.sum())
         title = KINDS[task].title
         rows.append([1, title, "rho", own.sum(), found[0], found[1], low, high, found[2]])
-    return pd.concat([made[made["level"].notna()][COLUMNS], pd.DataFrame(rows, columns=COLUMNS)])
+    return rows
 
 
 def _preference(sums: np.ndarray) -> np.ndarray:
@@ -332,18 +300,13 @@ def _rank_interval(rho: float, num: int) -> tuple[float, float]:
 
 def _tabulate_reading(
     official: Mapping[str, np.ndarray], fair: Mapping[str, np.ndarray]
-) -> pd.DataFrame:
+) -> list[list[Any]]:
     """Makes the rows of the reading times."""
     titles = "reading: eye tracking", "reading: self-paced"
-    found = [reading_times.scores(columns) for columns in (official, fair)]
+    scores = [reading_times.scores(columns) for columns in (official, fair)]
     num = int(np.isfinite(fair["surprisal"]).sum())
-    rows = [
-        [1, title, "variance", num, *values, *interval, np.nan]
-        for title, values, interval in zip(
-            titles, zip(*found, strict=True), reading_times.intervals(fair), strict=True
-        )
-    ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    made = zip(titles, *scores, reading_times.intervals(fair), strict=True)
+    return [[1, title, "variance", num, a, b, *ends, np.nan] for title, a, b, ends in made]
 
 
 def _predict(
@@ -385,17 +348,11 @@ def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
     return "".join([f"rule {rule}\n", tables.plain(header, rows), *(f"* {n}\n" for n in notes)])
 
 
-YARDSTICK = Yardstick(
-    "babylm",
-    read,
-    measure,
-    "folder of the evaluation data",
-    "babylm",
-    {
-        "rows": ("full", "items of the full or of the fast evaluation; default: full"),
-        "first": (0, "only so many items of each paradigm; default: 0, all"),
-    },
-)
+OPTIONS = {
+    "rows": ("full", "items of the full or of the fast evaluation; default: full"),
+    "first": (0, "only so many items of each paradigm; default: 0, all"),
+}
+YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
 main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
@@ -27,6 +28,31 @@ BATCH_SIZE = 64
 RESAMPLES = 500
 
 Row = tuple[tuple[int, ...], int, int]  # ids, place of the prediction, predicted id
+
+
+def read(
+    opened: "Pretrained",
+    words: Sequence[Mapping[str, str]],
+    *,
+    official: bool,
+    tensor_parallel: int = 1,
+) -> dict[str, np.ndarray]:
+    """Returns the columns of numbers, with surprisals of each word and of the word before it.
+
+    Arguments as for `surprisals`, but for `words`: the rows of the file.
+    """
+    frame = pd.DataFrame(words)
+    numbers = frame.drop(columns=list(TEXTS)).apply(pd.to_numeric)
+    columns = {str(name): numbers[name].to_numpy(float) for name in numbers}
+    # The one empty context is the word None. The pipeline reads both as missing before a word.
+    now = [*zip(frame["item"].replace("", "None"), frame["word"], strict=True)]
+    has_before = ~frame["prev_item"].isin(["", "None"]).to_numpy()
+    before = frame.loc[has_before, ["prev_item", "prev_word"]].itertuples(index=False, name=None)
+    pairs = [*now, *before]
+    found = surprisals(opened, pairs, official=official, tensor_parallel=tensor_parallel)
+    columns["surprisal"], columns["prev_surprisal"] = np.full((2, len(now)), np.nan)
+    columns["surprisal"][:], columns["prev_surprisal"][has_before] = np.split(found, [len(now)])
+    return columns
 
 
 def surprisals(
@@ -51,13 +77,15 @@ def surprisals(
 
     asked = [_rows(opened, context, word, official=official) for context, word in words]
     max_len = opened.config.net.max_len
-    rows = sorted({row for own in asked for row in own if len(row[0]) <= max_len}, key=_length)
+    rows = sorted(
+        {row for own in asked for row in own if len(row[0]) <= max_len}, key=lambda row: len(row[0])
+    )
     placed = placement.place(opened, tensor_parallel)
     score = jax.jit(functools.partial(token_scores.nats, placed.net))
     size, nats = placed.round_up(BATCH_SIZE), {}
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
-        length = token_scores.round_up(_length(part[-1]), max_len)
+        length = token_scores.round_up(len(part[-1][0]), max_len)
         batch = token_scores.pad([np.array(ids) for ids, _, _ in part], length, size)
         places, targets = np.zeros((2, size, 1), np.int32)
         places[: len(part), 0] = [place for _, place, _ in part]
@@ -67,24 +95,18 @@ def surprisals(
     return np.array([sum(nats.get(row, np.nan) for row in own) for own in asked])
 
 
-def _length(row: Row) -> int:
-    return len(row[0])
-
-
 def _rows(opened: "Pretrained", context: str, word: str, *, official: bool) -> list[Row]:
     """Returns the rows that predict each piece of a word."""
     tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
-    pieces = (_official_pieces if official else _pieces)(tokenizer, context, word)
-    if opened.predicts == "masked":
-        masks = (tokenizer.special_ids["mask"],) * MASKS
-        at = len(frame.begin)
-        return [
-            ((*frame.begin, *ids, *masks, *frame.end), at + len(ids), target)
-            for ids, target in pieces
-        ]
-    end = frame.end if official else ()
-    rows = [((*frame.begin, *ids, *end), target) for ids, target in pieces]
-    return [(ids, len(ids) - 1, target) for ids, target in rows]
+    is_masked = opened.predicts == "masked"
+    tail = frame.end if official or is_masked else ()
+    if is_masked:
+        tail = (*[tokenizer.special_ids["mask"]] * MASKS, *tail)
+    found = []
+    for before, target in (_official_pieces if official else _pieces)(tokenizer, context, word):
+        ids = (*frame.begin, *before, *tail)
+        found.append((ids, len(frame.begin) + len(before) if is_masked else len(ids) - 1, target))
+    return found
 
 
 def _pieces(tokenizer: "Tokenizer", context: str, word: str) -> list[tuple[list[int], int]]:
