@@ -190,14 +190,13 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     chosen = _choose([q for q in asked_items if isinstance(q, Question)], asked.options)
     fits = pairs.fitting(opened, [q.item for q in chosen], rule)
     questions = list(itertools.compress(chosen, fits))
-    left_out = collections.Counter(q.task for q, fit in zip(chosen, fits, strict=True) if not fit)
-    present = {q.task for q in questions}
-    if "blimp" not in present:
+    scored, all_asked = (collections.Counter(q.task for q in part) for part in (questions, chosen))
+    if not scored["blimp"]:
         raise ValueError(f"{opened.path} cannot hold any sentence of BLiMP")
-    notes = [f"{KINDS[t].title}: {items.LEFT_OUT.format(n)}" for t, n in left_out.items()]
-    notes += [f"{KINDS[t].title}: nothing to score" for t in KINDS if t not in present]
-    if first := asked.options["first"]:
-        notes.append(f"only the first {first:,} items of each paradigm")
+    left_out, first = all_asked - scored, asked.options["first"]
+    notes = [f"{KINDS[task].title}: {items.LEFT_OUT.format(n)}" for task, n in left_out.items()]
+    notes += [f"{kind.title}: nothing to score" for task, kind in KINDS.items() if not scored[task]]
+    notes += [f"only the first {first:,} items of each paradigm"] * bool(first)
 
     net = dataclasses.replace(opened.config.net, dtype="float32")
     exact = dataclasses.replace(opened, config=dataclasses.replace(opened.config, net=net))
@@ -218,16 +217,15 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
 
     rows = [*_tabulate(questions, *scores), *_tabulate_reading(*readings)]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    whole = () if first else tuple(present - left_out.keys())
+    whole = () if first else tuple(scored.keys() - left_out.keys())
+    made = _predict(questions, scores[0][0], whole, fast=asked.options["rows"] == "fast")
+    made["reading"] = _predict_reading(readings[0])
     folder = f"results/{opened.path.resolve().stem}/main/zero_shot/{BACKENDS[opened.predicts]}"
-    predictions = _predict(questions, scores[0][0], whole, fast=asked.options["rows"] == "fast")
-    predictions["reading"] = _predict_reading(readings[0])
     ours = [k for k, question in enumerate(questions) if question.task in PAIRS]
     own = [questions[k].item for k in ours]
     answers = items.judge(own, *(values[ours, :2] for values in scores[1]))
-    texts = zip(*(items.turn(item.texts, k) for k, item in enumerate(own)), strict=True)
     return Measured(
-        texts=list(texts),
+        texts=[*zip(*(items.turn(item.texts, k) for k, item in enumerate(own)), strict=True)],
         gold=answers.gold,
         outputs=answers.outputs,
         labels=["1", "2"],
@@ -236,7 +234,7 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
         table=table,
         printed=_describe(table, rule, notes),
         notes=tuple(notes),
-        files={f"{folder}/{name}/predictions.json": made for name, made in predictions.items()},
+        files={f"{folder}/{name}/predictions.json": content for name, content in made.items()},
     )
 
 

@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import math
+import os
 import pathlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import law_folders
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 from scipy import stats
 
 from scalelab.eval import babylm, items, placement, reading_times, sentence_scores
@@ -112,6 +115,26 @@ def test_both_layouts_hold_the_same_questions(data, tmp_path) -> None:
     assert sorted((q._replace(fast=False) for q in again if not isinstance(q, dict)), key=key) == (
         sorted((q._replace(fast=False) for q in found if not isinstance(q, dict)), key=key)
     )
+
+
+@pytest.mark.realdata
+def test_the_real_files_have_as_many_items_as_the_pipeline_checks() -> None:
+    """Sizes from `collate_preds.py` of 2026; the last two numbers of operations of each file."""
+    root = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
+    if not (root / "babylm").is_dir():
+        pytest.skip(f"{root}/babylm is absent")
+    found = babylm.read(root / "babylm")
+    questions = [q for q in found if isinstance(q, babylm.Question)]
+    sizes = Counter(q.item.groups[0] for q in questions)
+    expected = {
+        "superlative_quantifiers_2": 986, "determiner_noun_agreement_irregular_1": 681,
+        "regular_4_ops": 388, "regular_5_ops": 94, "ambiref_4_ops": 434, "ambiref_5_ops": 123,
+        "move_contents_4_ops": 353, "move_contents_5_ops": 116, "wug_adj": 200,
+    }  # fmt: skip
+    assert {uid: sizes[uid] for uid in expected} == expected
+    fast = Counter(q.item.groups[0] for q in questions if q.task == "blimp" and q.fast)
+    assert set(fast.values()) == {200} and len(fast) == 67
+    assert len(found) - len(questions) == 1726
 
 
 # --- Scores ----------------
