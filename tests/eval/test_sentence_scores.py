@@ -128,7 +128,7 @@ def test_only_what_spans_need_is_scored(pretrained_runs: Runs, system: str, rule
     score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
     spans = [None, ((4, 16), (27, 32)), (), ((6, 9),)]
     made, whole = score(TEXTS, spans), score(TEXTS)
-    np.testing.assert_allclose(made.add_up(spans), whole.add_up(spans), rtol=1e-6)
+    np.testing.assert_allclose(made.add_up(spans), whole.add_up(spans), rtol=1e-5)
     assert np.isnan(made.log_probs).sum() > np.isnan(whole.log_probs).sum()
 
 
