@@ -193,10 +193,10 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     scored, all_asked = (collections.Counter(q.task for q in part) for part in (questions, chosen))
     if not scored["blimp"]:
         raise ValueError(f"{opened.path} cannot hold any sentence of BLiMP")
-    left_out, first = all_asked - scored, asked.options["first"]
+    left_out, most = all_asked - scored, asked.options["per_group"]
     notes = [f"{KINDS[task].title}: {items.LEFT_OUT.format(n)}" for task, n in left_out.items()]
     notes += [f"{kind.title}: nothing to score" for task, kind in KINDS.items() if not scored[task]]
-    notes += [f"only the first {first:,} items of each paradigm"] * bool(first)
+    notes += [f"only the first {most:,} items of each paradigm"] * bool(most)
 
     net = dataclasses.replace(opened.config.net, dtype="float32")
     exact = dataclasses.replace(opened, config=dataclasses.replace(opened.config, net=net))
@@ -217,7 +217,7 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
 
     rows = [*_tabulate(questions, *scores), *_tabulate_reading(*readings)]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    whole = () if first else tuple(scored.keys() - left_out.keys())
+    whole = () if most else tuple(scored.keys() - left_out.keys())
     made = _predict(questions, scores[0][0], whole, fast=asked.options["rows"] == "fast")
     made["reading"] = _predict_reading(readings[0])
     folder = f"results/{opened.path.resolve().stem}/main/zero_shot/{BACKENDS[opened.predicts]}"
@@ -240,20 +240,15 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
 
 def _choose(questions: Sequence[Question], options: Mapping[str, Any]) -> list[Question]:
     """Returns the questions that the options name."""
-    rows, first = options["rows"], options["first"]
-    if rows not in ("full", "fast") or first < 0:
-        raise ValueError(f"expected --rows=full or fast, and --first >= 0: {rows}, {first}")
-    if rows == "fast":
+    if options["rows"] not in ("full", "fast"):
+        raise ValueError(f"--rows={options['rows']}: expected full or fast")
+    if options["rows"] == "fast":
         questions = [q for q in questions if q.fast]
         if not any(q.task == "blimp" for q in questions):
             raise ValueError("--rows=fast: expected babylm_2025_fast_rows.json in --data")
-    seen: collections.Counter[str] = collections.Counter()
-    found = []
-    for question in questions:
-        seen[question.item.groups[0]] += 1
-        if not first or seen[question.item.groups[0]] <= first:
-            found.append(question)
-    return found
+    nth: collections.defaultdict[str, Iterator[int]] = collections.defaultdict(itertools.count)
+    most = options["per_group"] or len(questions)
+    return [q for q in questions if next(nth[q.item.groups[0]]) < most]
 
 
 # --- Tables and files ----------------
@@ -348,7 +343,7 @@ def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
 
 OPTIONS = {
     "rows": ("full", "items of the full or of the fast evaluation; default: full"),
-    "first": (0, "only so many items of each paradigm; default: 0, all"),
+    "per_group": (0, "score only the first N items of each paradigm; default: all"),
 }
 YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
 main = program(YARDSTICK, __doc__)

@@ -76,7 +76,7 @@ def data(tmp_path) -> pathlib.Path:
 
 
 def ask(opened: pretrained.Pretrained, found: list, tmp_path, **options: Any) -> Any:
-    asked = Asked(tmp_path / "partial.npz", {"rows": "full", "first": 0} | options, 512)
+    asked = Asked(tmp_path / "partial.npz", {"rows": "full", "per_group": 0} | options, 512)
     return babylm.measure(opened, found, asked)
 
 
@@ -309,7 +309,7 @@ def test_the_program_and_its_options(
     def start(*more: str) -> tuple[int, str, str]:
         return law_folders.start(capsys, babylm, *given, *more)
 
-    code, out, errors = start(f"--workdir={tmp_path / 'w'}", "--rows=fast", "--first=3")
+    code, out, errors = start(f"--workdir={tmp_path / 'w'}", "--rows=fast", "--per_group=3")
     assert code == 0, errors
     assert "BLiMP supplement: nothing" in out and "only the first 3" in out
     folder = tmp_path / "w/seed0"
@@ -323,7 +323,7 @@ def test_the_program_and_its_options(
 
     (data / "babylm_2025_fast_rows.json").unlink()
     work = f"--workdir={tmp_path / 'bad'}"
-    cases = [(["--rows=fast"], "fast_rows.json"), (["--rows=all"], "--rows=full or fast")]
+    cases = [(["--rows=fast"], "fast_rows.json"), (["--rows=all"], "expected full or fast")]
     for more, expected in cases:
         code, _, errors = start(work, *more)
         assert (code, expected in errors) == (2, True), errors
