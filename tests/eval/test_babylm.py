@@ -239,8 +239,9 @@ def test_surprisals_of_an_export(pretrained_runs: Runs, tmp_path, system: str) -
         pieces, total = tokenizer(word, add_special_tokens=False)["input_ids"], 0.0
         for k, piece in enumerate(pieces):
             text = tokenizer.decode(piece)
-            first = tokenizer(text, add_special_tokens=False)["input_ids"][0]
-            total -= chance(context, first if k else piece)
+            if k:
+                piece = tokenizer(text, add_special_tokens=False)["input_ids"][0]
+            total -= chance(context, piece)
             context += text
         expected.append(total)
     made = reading_times.surprisals(opened, words, official=True)
