@@ -262,7 +262,7 @@ def _tabulate(
     """Makes the rows of the tasks that score texts, from sums and numbers of tokens [n, C]."""
     means = fair[0] / np.maximum(fair[1], 1)
     ratios = np.array([np.nan if q.ratio is None else q.ratio for q in questions])
-    ours = np.flatnonzero(np.isnan(ratios))
+    ours = [k for k, question in enumerate(questions) if question.ratio is None]
     asked = [questions[k].item for k in ours]
     wins, _ = items.split_ties(asked, official[0][ours])
     shares = [items.split_ties(asked, values[ours])[1] for values in (fair[0], means)]
