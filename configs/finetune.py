@@ -4,7 +4,7 @@
     --config=configs/finetune.py:recipe=turc --config.epochs=5
 
 Arguments, all optional, joined by commas:
-  recipe   thesis (the default), turc, small, gpt, layerwise, features
+  recipe   thesis (the default), turc, small, gpt, layerwise, babylm, features
   task     adds the recipe's fields for this task: cola, sst2, ...; the task programs set it
 Fields and defaults: scalelab/config/finetuning.py.
 """

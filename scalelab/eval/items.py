@@ -107,6 +107,19 @@ def judge(items: Sequence[Item], sums: np.ndarray, counts: np.ndarray) -> Answer
     return Answers(gold, by_sum, right, mean_right)
 
 
+def split_ties(items: Sequence[Item], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what each item wins, [n] each: if of equal scores the first wins, and if all share.
+
+    Args:
+      items: what was asked.
+      values: [n, C] scores; -inf for what an item has less than C texts.
+    """
+    values, right = values.astype(np.float32), np.array([item.right for item in items])
+    best = values == values.max(axis=1, keepdims=True)
+    shares = best[np.arange(len(items)), right] / best.sum(axis=1)
+    return best.argmax(axis=1) == right, shares
+
+
 def turn(values: Sequence[Any], by: int) -> list[Any]:
     """Returns alternatives with the first one at the place `by` (modulo their number)."""
     by %= len(values)

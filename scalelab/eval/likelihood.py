@@ -142,6 +142,15 @@ def lay_rows(starts: np.ndarray, reading: Reading, word_stops: np.ndarray | None
     return Windows(*table)
 
 
+def trim(rows: Windows, wanted: np.ndarray) -> Windows:
+    """Drops rows that score none of the `wanted` [n] tokens, and scored tokens on either side."""
+    places = np.flatnonzero(wanted)
+    first, last = np.searchsorted(places, rows.firsts), np.searchsorted(places, rows.lasts)
+    kept = Windows(*(column[last > first] for column in rows))
+    first, last = first[last > first], last[last > first]
+    return kept._replace(firsts=places[first], lasts=places[last - 1] + 1)
+
+
 class Batch(NamedTuple):
     """Rows that are scored together."""
 
@@ -214,18 +223,21 @@ def token_nats(
     reading: Reading,
     batch_size: int,
     word_stops: np.ndarray | None = None,
+    wanted: np.ndarray | None = None,
     *,
     show: bool = True,
 ) -> np.ndarray:
     """Computes minus the log-probability of each of the `tokens` [n], with a progress bar.
 
-    Documents begin at `starts` [num_documents + 1]; for `word_stops` see `lay_rows`. Returns [n]
-    float32, nats; NaN for tokens that are not predicted.
+    Documents begin at `starts` [num_documents + 1]; for `word_stops` see `lay_rows`. Tokens that
+    are not `wanted` [n] need no score; None: all are. Returns [n] float32, nats; NaN for tokens
+    that are not predicted.
 
     Raises:
       ValueError: a score is not finite.
     """
     rows = lay_rows(starts, reading, word_stops)
+    rows = rows if wanted is None else trim(rows, wanted)
     batches = list(plan(rows, reading, batch_size, placed.ways))
     total = sum(len(batch.rows) * batch.length for batch in batches)
     score = _scorer(placed.net, reading.in_place)

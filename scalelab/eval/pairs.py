@@ -86,8 +86,8 @@ def score(
         tick(done)
         for start in range(done, len(items), AT_ONCE):
             part = items[start : start + AT_ONCE]
-            made = score_texts([text for item in part for text in item.texts])
             spans = [span for item in part for span in item.spans or [None] * len(item.texts)]
+            made = score_texts([text for item in part for text in item.texts], spans)
             added, at = made.add_up(spans), 0
             for place, item in enumerate(part, start):
                 num = len(item.texts)
@@ -150,7 +150,9 @@ def measure(
     if most := asked.options["per_group"]:
         nth = collections.defaultdict(itertools.count)
         items = [item for item in items if next(nth[item.groups[0]]) < most]
-    items, left_out = _leave_out(opened, items, rule)
+    fits = fitting(opened, items, rule)
+    left_out = fits.count(False)
+    items = list(itertools.compress(items, fits))
     sums, counts = score(
         opened, items, rule, batch_tokens=asked.batch_tokens,
         tensor_parallel=asked.tensor_parallel, partial=asked.partial,
@@ -175,13 +177,11 @@ def measure(
     )
 
 
-def _leave_out(
-    opened: "Pretrained", items: "Sequence[Item]", rule: str
-) -> "tuple[list[Item], int]":
-    """Returns the items whose texts a row of the net holds and scores, and the number of others.
+def fitting(opened: "Pretrained", items: "Sequence[Item]", rule: str) -> list[bool]:
+    """Returns for each item whether a row of the net holds and scores its texts.
 
     Raises:
-      ValueError: none is left.
+      ValueError: none does.
     """
     from scalelab.eval import sentence_scores
 
@@ -191,12 +191,11 @@ def _leave_out(
     lengths = iter((starts[1:] - starts[:-1]).tolist())
     of_item = ([next(lengths) for _ in item.texts] for item in items)
     fits = [least <= min(own) and max(own) <= reading.context for own in of_item]
-    kept = [item for item, fit in zip(items, fits, strict=True) if fit]
-    if not kept:
+    if not any(fits):
         raise ValueError(
             f"{opened.path} can score no item: texts must have {least} to {reading.context} tokens"
         )
-    return kept, len(items) - len(kept)
+    return fits
 
 
 YARDSTICK = yardstick("pairs", read, "file of pairs, one JSON object a line")

@@ -42,6 +42,7 @@ class Measured:
     table: "pd.DataFrame"  # groups.tsv
     printed: str  # the table for the terminal
     notes: tuple[str, ...] = ()  # what was left out, and why
+    files: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more JSON, path -> content
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,6 +243,9 @@ def _write(
     files.write_json(folder / "config.json", config)
     made.table.to_csv(folder / "groups.tsv", sep="\t", index=False, float_format="%.6f")
     files.write_text(folder / "groups.txt", made.printed)
+    for path, content in made.files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(folder / path, content)
     predictions.write(
         folder / "predictions.tsv",
         texts=made.texts,

@@ -49,7 +49,11 @@ class ExportedRun:
 
 
 def run(
-    source: pathlib.Path, to: pathlib.Path, dtype: str | None = None, part: str | None = None
+    source: pathlib.Path,
+    to: pathlib.Path,
+    dtype: str | None = None,
+    part: str | None = None,
+    step: int | None = None,
 ) -> list[str]:
     """Exports a run.
 
@@ -59,6 +63,7 @@ def run(
       dtype: "float32", "float16" or "bfloat16" of the stored tensors; None: the dtypes that an
         imported checkpoint had, else float32.
       part: which of the run's nets, as its system names them (`systems.Part`); None: the first.
+      step: which checkpoint of a pre-training; None: the newest.
 
     Returns:
       Lines for the user.
@@ -68,7 +73,10 @@ def run(
     """
     place = output_folder.check(to, "--to", replace=True)
     opened = records.read_run(source, metrics=False)
-    exported = _open_net(opened, part) if opened.task is None else _open_classifier(opened, part)
+    if opened.task is None:
+        exported = _open_net(opened, part, step)
+    else:
+        exported = _open_classifier(opened, part, step)
     with output_folder.filling(place) as partial:
         _write(exported, partial, dtype)
     name = exported.architecture.name
@@ -78,8 +86,8 @@ def run(
     return lines
 
 
-def _open_net(run: RunRecord, part: str | None) -> ExportedRun:
-    opened = pretrained.load(run.folder)
+def _open_net(run: RunRecord, part: str | None, step: int | None) -> ExportedRun:
+    opened = pretrained.load(run.folder, step)
     family, net, options = (
         maps.load(opened.config.system), opened.config.net, opened.config.system_options
     )  # fmt: skip
@@ -95,6 +103,9 @@ def _open_net(run: RunRecord, part: str | None) -> ExportedRun:
         net, options, flat = _cut(parts[name], net, options, flat)
         others = ", ".join(f"--part={other}" for other in parts if other != name)
         remarks.append(f"this is the {name} of the run; {others} writes its other net")
+    if step is not None:
+        after = f"these are the parameters after step {step:,}"
+        remarks.append(f"{after}; the card has cost and scores of the whole run")
     for a in family.variants:
         if _paths(family, a) == flat.keys():
             return ExportedRun(
@@ -125,8 +136,10 @@ def _cut(
     return dataclasses.replace(net, **part.net), {**options, **part.options}, cut
 
 
-def _open_classifier(run: RunRecord, part: str | None) -> ExportedRun:
+def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> ExportedRun:
     path = run.folder
+    if step is not None:
+        raise ValueError(f"--step={step}: the run in {path} is a classifier, which keeps one step")
     if part is not None:
         raise ValueError(f"--part={part}: the run in {path} is a classifier, which has one net")
     config = json_files.fill(ClassifierConfig, run.config, path / "config.json")

@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> None:
         "--part",
         help="which net of a run with several, such as generator; default: the one for tasks",
     )
+    out.add_argument("--step", type=int, help="checkpoint of a pre-training; default: the newest")
     arguments = made.parse_args(argv)
     malloc.return_freed()
     with cli.one_message("nothing was left behind"):
@@ -43,7 +44,8 @@ def main(argv: list[str] | None = None) -> None:
         else:
             from scalelab.interop import exporting
 
-            lines = exporting.run(arguments.run, arguments.to, arguments.dtype, arguments.part)
+            more = arguments.dtype, arguments.part, arguments.step
+            lines = exporting.run(arguments.run, arguments.to, *more)
     print("\n".join(lines))
 
 

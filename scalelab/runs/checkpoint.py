@@ -114,20 +114,32 @@ class Checkpoints:
                 step, args=arguments, metrics=None if rank is None else {"rank": rank}
             )
 
-    def restore(self, like: ArrayPytree) -> tuple[ArrayPytree, dict[str, Any]] | None:
-        """Restores the newest sound checkpoint.
+    def restore(
+        self, like: ArrayPytree, step: int | None = None
+    ) -> tuple[ArrayPytree, dict[str, Any]] | None:
+        """Restores a checkpoint.
 
         Args:
           like: a state with the shapes, types and shardings wanted; None: those on disk, as plain
             dicts on the first device.
+          step: its step; None: the newest sound one.
 
         Returns:
           (state, meta), or None if there is no checkpoint.
 
         Raises:
-          ValueError: checkpoints are there, but none is sound, or they have another layout.
+          ValueError: checkpoints are there, but none is sound, they have another layout, or there
+            is none of that step.
         """
         steps, damaged = self.steps(), []
+        if step is not None:
+            if step not in steps:
+                near = sorted(sorted(steps, key=lambda kept: abs(kept - step))[:2])
+                raise ValueError(
+                    f"{self._directory} keeps no checkpoint of step {step}; the nearest:"
+                    f" {' and '.join(map(str, near)) or 'none'}"
+                )
+            steps = [step]
         for k, step in reversed(list(enumerate(steps))):
             try:
                 found = self._restore(step, like)

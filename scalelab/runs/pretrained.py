@@ -31,7 +31,7 @@ from scalelab.systems import System
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """A pre-training run, with the parameters of its newest checkpoint."""
+    """A pre-training run, with the parameters of one of its checkpoints."""
 
     path: pathlib.Path
     config: Config
@@ -82,8 +82,8 @@ class Pretrained:
         return self.path / "tokenizer"
 
 
-def load(path: str | pathlib.Path) -> Pretrained:
-    """Opens the run folder of a pre-training.
+def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
+    """Opens the run folder of a pre-training, at a step or, for None, at its newest checkpoint.
 
     Raises:
       ValueError: the folder holds none, or a part of one is missing; the message says which.
@@ -106,7 +106,7 @@ def load(path: str | pathlib.Path) -> Pretrained:
             raise ValueError("tokenizer.json has {} pieces, the net {}".format(*sizes))
     except ValueError as error:
         raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
-    saved = _read_newest(path / "checkpoints")
+    saved = _read(path / "checkpoints", step)
     if saved is None:
         raise ValueError(f"the run in {path} has saved no checkpoint yet")
     shapes = [
@@ -130,7 +130,7 @@ def load_trained(folder: pathlib.Path) -> ArrayPytree:
       ValueError: the folder keeps none.
     """
     directory = folder / "checkpoints"
-    saved = _read_newest(directory) if directory.is_dir() else None
+    saved = _read(directory) if directory.is_dir() else None
     if saved is None:
         raise ValueError(f"{folder} holds no finished fine-tuning; train it in a new --workdir")
     return saved["params"]
@@ -179,10 +179,10 @@ def _abstract_params(
     return objectives_lib.abstract_variables(net, made, **sizes)["params"]
 
 
-def _read_newest(directory: pathlib.Path) -> ArrayPytree:
-    """Returns the newest sound checkpoint as plain dicts; None if there is none."""
+def _read(directory: pathlib.Path, step: int | None = None) -> ArrayPytree:
+    """Returns the checkpoint of a step, or the newest sound one, as plain dicts; None: no one."""
     checkpoints = Checkpoints(directory, num_last=None)
-    restored = checkpoints.restore(None)
+    restored = checkpoints.restore(None, step)
     checkpoints.close()
     return None if restored is None else restored[0]
 

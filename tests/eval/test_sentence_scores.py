@@ -122,6 +122,60 @@ def test_spans_count_the_tokens_that_end_in_them(pretrained_runs: Runs) -> None:
     assert parts[0][1] == len(pieces)
 
 
+@pytest.mark.parametrize(("system", "rule"), CASES)
+def test_only_what_spans_need_is_scored(pretrained_runs: Runs, system: str, rule: str) -> None:
+    opened = opened_run(pretrained_runs(system))
+    score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
+    spans = [None, ((4, 16), (27, 32)), (), ((6, 9),)]
+    made, whole = score(TEXTS, spans), score(TEXTS)
+    np.testing.assert_allclose(made.add_up(spans), whole.add_up(spans), rtol=1e-5)
+    assert np.isnan(made.log_probs).sum() > np.isnan(whole.log_probs).sum()
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("system", ["gpt", "gpt2", "bert", "roberta", "albert", "electra"])
+def test_transformers_gives_the_same_scores(pretrained_runs: Runs, tmp_path, system: str) -> None:
+    """BabyLM's way: the classes that `Auto...` finds, one text at a time, completions by offsets.
+
+    ELECTRA's generator is what `AutoModelForMaskedLM` can load.
+    """
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    from scalelab.interop import exporting
+
+    opened = opened_run(pretrained_runs(system))
+    exporting.run(opened.path, tmp_path / "out", part="generator" if system == "electra" else None)
+    is_masked = opened.predicts == "masked"
+    auto = transformers.AutoModelForMaskedLM if is_masked else transformers.AutoModelForCausalLM
+    net = auto.from_pretrained(tmp_path / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+
+    def total(text: str, begin: int) -> float:
+        """The scores of the tokens that end after the character `begin`."""
+        encoded = tokenizer(text, return_offsets_mapping=True)
+        ids = torch.tensor(encoded["input_ids"])
+        places = [t for t, (_, stop) in enumerate(encoded["offset_mapping"]) if stop > begin]
+        if not is_masked:
+            with torch.no_grad():
+                found = torch.log_softmax(net(ids[None]).logits[0], -1)
+            return float(sum(found[t - 1, ids[t]] for t in places if t))
+        rows = ids.repeat(len(places), 1)
+        rows[range(len(places)), places] = tokenizer.mask_token_id
+        with torch.no_grad():
+            found = torch.log_softmax(net(rows).logits, -1)
+        return float(sum(found[k, t, ids[t]] for k, t in enumerate(places)))
+
+    rule = sentence_scores.BY_PREDICTION[opened.predicts][0]
+    score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
+    for begins in ([0, 0, 0, 0], [4, 17, 0, 6]):
+        spans = [((a, len(text)),) for a, text in zip(begins, TEXTS, strict=True)]
+        sums, _ = score(TEXTS, spans).add_up(spans)
+        expected = [total(text, a) for a, text in zip(begins, TEXTS, strict=True)]
+        np.testing.assert_allclose(sums, expected, atol=1e-4)
+        assert (np.abs(sums[:2]) > 1).all()
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize(
     ("system", "rule"),

@@ -18,7 +18,7 @@ from fine_tuned import KINDS
 from safetensors.numpy import load_file
 
 from scalelab import formats, objectives, systems
-from scalelab.interop import exporting, hf, importing, maps
+from scalelab.interop import exporting, hf, importing, maps, output_folder
 from scalelab.runs import pretrained
 
 pytestmark = pytest.mark.slow
@@ -161,9 +161,22 @@ def test_half_precision_on_request(
         np.testing.assert_array_equal(half[name], x.astype(getattr(ml_dtypes, dtype, dtype)))
     opened = pretrained.load(pretrained_runs("gpt"))
     large = dataclasses.replace(opened, params=jax.tree.map(lambda x: 0 * x - 7e4, opened.params))
-    monkeypatch.setattr(pretrained, "load", lambda _: large)
+    monkeypatch.setattr(pretrained, "load", lambda *_: large)
     with pytest.raises(ValueError, match=r"\S\.\w+ .*--dtype=float16"):
         exporting.run(pretrained_runs("gpt"), tmp_path / "large", "float16")
+
+
+def test_a_step_on_request(pretrained_runs: Runs, tmp_path, capsys) -> None:
+    run = pretrained_runs("gpt2")
+    for name, more in (("new", []), ("3", ["--step=3"]), ("0", ["--step=0"])):
+        hf.main(["export", str(run), f"--to={tmp_path / name}", *more])
+    new, last, first = (load_file(tmp_path / k / "model.safetensors") for k in ("new", "3", "0"))
+    assert all((new[name] == x).all() for name, x in last.items())
+    assert not any((new[name] == x).all() for name, x in first.items())
+    assert json.loads((tmp_path / "0" / output_folder.MARKER).read_text())["step"] == 0
+    with pytest.raises(SystemExit) as ended:
+        hf.main(["export", str(run), f"--to={tmp_path}/other", "--step=2"])
+    assert ended.value.code == 2 and "0 and 3" in capsys.readouterr().err
 
 
 def old_norms(name: str) -> str:

@@ -43,6 +43,7 @@ YARDSTICKS = {
     "probes.distance": ("tree distance (UUAS)", "hits"),
     "probes.depth": ("tree depth (root)", "hits"),
     "probes.heads": ("heads as parsers", "hits"),
+    "babylm": ("BabyLM", "accuracy"),
 }
 ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
 # Rows of their dev sets, by split.

@@ -1,0 +1,352 @@
+"""BabyLM: the zero-shot evaluation of the BabyLM Challenge 2026, by its rules and by fairer ones.
+
+  python -m scalelab.eval.babylm --run=RUN --data=DIR --workdir=DIR [--rows=fast]
+
+DIR is the challenge's folder `full_eval`, with blimp_filtered/, supplement_filtered/,
+entity_tracking/, wug_adj_nominalization/, wug_past_tense/ and reading/reading_data.csv. The second
+and the fifth may be absent. They may also stand in DIR/eval/, and BLiMP itself in DIR/blimp or
+beside DIR, with the rows that count in DIR/babylm_2025_filtered_rows.json (fast: ..._fast_rows).
+
+| column | of equal scores | dtype | a word's surprisal |
+|---|---|---|---|
+| official | the first, which is right, wins | the run's | of the word without the blank before it |
+| fair | each gets its share | float32 | of the word as it stands in its sentence |
+
+A left-to-right net without a start token does not score the first token. Accuracies are means over
+paradigms. Of entity tracking the continuations are scored, and items with an option "nothing" are
+left out, as since 2026. The wugs' score is Spearman's correlation of a net's preference with
+people's; scalelab/eval/reading_times.py has that of reading. Intervals hold 95%.
+
+result.json and predictions.tsv have the minimal pairs (BLiMP and its supplement). The predictions
+that a submission collects stand below WORKDIR/seed0/results, in the layout that
+`strict/evaluation_pipeline/collate_preds.py` of github.com/babylm-org/babylm-eval reads. EWoK,
+COMPS, Global PIQA and age of acquisition are not measured.
+"""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from scalelab.eval import blimp, items, pairs, reading_times
+from scalelab.eval.items import Item
+from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+from scalelab.tasks.metrics import spearman
+
+if TYPE_CHECKING:
+    from scalelab.runs.pretrained import Pretrained
+
+BACKENDS = {"next": "causal", "masked": "mlm"}  # names of the pipeline
+
+
+class Kind(NamedTuple):
+    """One of the tasks that score texts."""
+
+    title: str
+    data: str  # folder of its files
+    full: str  # folder of its predictions
+    fast: str | None  # the same of the fast evaluation; None: it has other items
+
+
+KINDS = {
+    "blimp": Kind("BLiMP", "blimp_filtered", "blimp/blimp_filtered", "blimp/blimp_fast"),
+    "supplement": Kind(
+        "BLiMP supplement", "supplement_filtered", "blimp/supplement_filtered", None
+    ),
+    "entity_tracking": Kind(
+        "entity tracking", "entity_tracking", "entity_tracking/entity_tracking",
+        "entity_tracking/entity_tracking_fast",
+    ),
+    "wug_adj": Kind(
+        "wug adjectives", "wug_adj_nominalization", *["wug_adj/wug_adj_nominalization"] * 2
+    ),
+    "wug_past": Kind("wug past tense", "wug_past_tense", *["wug_past/wug_past_tense"] * 2),
+}  # fmt: skip
+PAIRS, OPTIONAL = ("blimp", "supplement"), ("supplement", "wug_past")
+READING = "reading/reading_data.csv"
+COLUMNS = ["level", "group", "metric", "items", "official", "fair", "low", "high", "by_mean"]
+
+
+class Question(NamedTuple):
+    """An item of a task; its first text is the right one, or the one that people rated."""
+
+    task: str
+    item: Item
+    answers: tuple[str, ...]  # as predictions spell the texts
+    ratio: float | None = None  # share of the people who prefer the first text
+    fast: bool = False  # whether the fast evaluation has it
+
+
+# --- Files ----------------
+
+
+def read(folder: pathlib.Path) -> list[Any]:
+    """Reads all questions, then the words of the reading times, as objects.
+
+    Raises:
+      ValueError: a file is missing or malformed; the message names it.
+    """
+    base = folder / "eval" if (folder / "eval").is_dir() else folder
+    found: list[Any] = []
+    for task, kind in KINDS.items():
+        paths = sorted((base / kind.data).glob("*.jsonl"))
+        if task == "blimp" and not paths:
+            found += _read_blimp(folder)
+        elif paths or task in OPTIONAL:
+            found += [question for path in paths for question in _read_file(task, path)]
+        else:
+            raise ValueError(f"expected the folder {base / kind.data} with .jsonl files in it")
+    words = items.read_table(base / READING, reading_times.COLUMNS, delimiter=",")
+    if not words:
+        raise ValueError(f"expected the file {base / READING} with rows in it")
+    return found + [{name: row[name] for name in reading_times.COLUMNS} for row in words]
+
+
+def _read_file(task: str, path: pathlib.Path) -> Iterator[Question]:
+    """Reads a file in the pipeline's own layout."""
+    title = KINDS[task].title
+    if task in PAIRS:
+        for row in items.read_lines(path, blimp.KEYS[:2]):
+            texts = row["sentence_good"], row["sentence_bad"]
+            yield Question(task, Item((row.get("UID", path.stem), title), texts, 0), texts)
+    elif task == "entity_tracking":
+        for row in items.read_lines(path, ("input_prefix", "options", "numops")):
+            prefix, options = row["input_prefix"], tuple(row["options"])
+            if not any("nothing" in option for option in options):
+                texts = tuple(prefix + option for option in options)
+                spans = tuple(((len(prefix), len(text)),) for text in texts)
+                item = Item((f"{path.stem}_{row['numops']}_ops", title), texts, 0, spans)
+                yield Question(task, item, options, fast=path.stem == "regular")
+    else:
+        for row in items.read_lines(path, ("sentences", "ratio")):
+            texts = tuple(row["sentences"].split("\t"))
+            if len(texts) != 2:
+                raise ValueError(f"{path}: expected two sentences with a tab between: {texts}")
+            yield Question(task, Item((task, title), texts, 0), texts, float(row["ratio"]), True)
+
+
+def _read_blimp(folder: pathlib.Path) -> list[Question]:
+    """Reads the rows of BLiMP that count."""
+    places = folder / "blimp", folder.resolve().parent / "blimp"
+    place = next((path for path in places if path.is_dir()), None)
+    paths = [folder / f"babylm_2025_{name}_rows.json" for name in ("filtered", "fast")]
+    if place is None or not paths[0].is_file():
+        raise ValueError(
+            f"expected {KINDS['blimp'].data}/*.jsonl in {folder}, or {paths[0].name} there and"
+            f" BLiMP in {places[0]} or {places[1]}"
+        )
+    found: dict[str, list[Item]] = {}
+    for item in blimp.read(place):
+        uid = item.groups[0]
+        found.setdefault(uid, []).append(item._replace(groups=(uid, KINDS["blimp"].title)))
+    sizes = {uid: len(own) for uid, own in found.items()}
+    full, fast = (_read_rows(path, sizes) if path.is_file() else {} for path in paths)
+    return [
+        Question("blimp", item := found[uid][k], item.texts, fast=k in fast.get(uid, ()))
+        for uid, rows in full.items()
+        for k in rows
+    ]
+
+
+def _read_rows(path: pathlib.Path, sizes: Mapping[str, int]) -> dict[str, list[int]]:
+    """Reads paradigm -> rows; raises ValueError if they are not rows of these paradigms."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        wrong = [
+            f"{uid} has {sizes[uid]:,} rows, no row {k}" if uid in sizes else f"no paradigm {uid}"
+            for uid, rows in found.items()
+            for k in rows
+            if k not in range(sizes.get(uid, 0))
+        ]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path}: expected an object of paradigms with rows: {error}") from None
+    if wrong:
+        raise ValueError(f"{path} names other items than BLiMP's files hold: {wrong[0]}")
+    return found
+
+
+# --- Measuring ----------------
+
+
+def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> Measured:
+    """Measures a net on all tasks.
+
+    Raises:
+      ValueError: the net predicts no tokens, can score no item, or an option is wrong.
+    """
+    from scalelab.eval import sentence_scores
+
+    if opened.predicts is None:
+        raise ValueError(f"{opened.path} predicts no tokens, which this evaluation needs")
+    rule = sentence_scores.BY_PREDICTION[opened.predicts][0]
+    chosen = _choose([q for q in asked_items if isinstance(q, Question)], asked.options)
+    fits = pairs.fitting(opened, [q.item for q in chosen], rule)
+    questions = list(itertools.compress(chosen, fits))
+    scored, all_asked = (collections.Counter(q.task for q in part) for part in (questions, chosen))
+    if not scored["blimp"]:
+        raise ValueError(f"{opened.path} cannot hold any sentence of BLiMP")
+    left_out, most = all_asked - scored, asked.options["per_group"]
+    notes = [f"{KINDS[task].title}: {items.LEFT_OUT.format(n)}" for task, n in left_out.items()]
+    notes += [f"{kind.title}: nothing to score" for task, kind in KINDS.items() if not scored[task]]
+    notes += [f"only the first {most:,} items of each paradigm"] * bool(most)
+
+    net = dataclasses.replace(opened.config.net, dtype="float32")
+    exact = dataclasses.replace(opened, config=dataclasses.replace(opened.config, net=net))
+    words = [row for row in asked_items if not isinstance(row, Question)]
+    readings = [
+        reading_times.read(run, words, official=official, tensor_parallel=asked.tensor_parallel)
+        for run, official in ((opened, True), (exact, False))
+    ]
+    score = functools.partial(
+        pairs.score, items=[q.item for q in questions], rule=rule,
+        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
+    )  # fmt: skip
+    scores = [score(opened, partial=asked.partial)] * 2
+    if net != opened.config.net:
+        partial = asked.partial.with_stem(f"{asked.partial.stem}-float32")
+        scores[1] = score(exact, partial=partial)
+        partial.unlink(missing_ok=True)
+
+    rows = [*_tabulate(questions, *scores), *_tabulate_reading(*readings)]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    whole = () if most else tuple(scored.keys() - left_out.keys())
+    made = _predict(questions, scores[0][0], whole, fast=asked.options["rows"] == "fast")
+    made["reading"] = _predict_reading(readings[0])
+    folder = f"results/{opened.path.resolve().stem}/main/zero_shot/{BACKENDS[opened.predicts]}"
+    ours = [k for k, question in enumerate(questions) if question.task in PAIRS]
+    own = [questions[k].item for k in ours]
+    answers = items.judge(own, *(values[ours, :2] for values in scores[1]))
+    return Measured(
+        texts=[*zip(*(items.turn(item.texts, k) for k, item in enumerate(own)), strict=True)],
+        gold=answers.gold,
+        outputs=answers.outputs,
+        labels=["1", "2"],
+        recipe=rule,
+        scores={"accuracy": float(answers.right.mean())},
+        table=table,
+        printed=_describe(table, rule, notes),
+        notes=tuple(notes),
+        files={f"{folder}/{name}/predictions.json": content for name, content in made.items()},
+    )
+
+
+def _choose(questions: Sequence[Question], options: Mapping[str, Any]) -> list[Question]:
+    """Returns the questions that the options name."""
+    if options["rows"] not in ("full", "fast"):
+        raise ValueError(f"--rows={options['rows']}: expected full or fast")
+    if options["rows"] == "fast":
+        questions = [q for q in questions if q.fast]
+        if not any(q.task == "blimp" for q in questions):
+            raise ValueError("--rows=fast: expected babylm_2025_fast_rows.json in --data")
+    nth: collections.defaultdict[str, Iterator[int]] = collections.defaultdict(itertools.count)
+    most = options["per_group"] or len(questions)
+    return [q for q in questions if next(nth[q.item.groups[0]]) < most]
+
+
+# --- Tables and files ----------------
+
+
+def _tabulate(
+    questions: Sequence[Question],
+    official: tuple[np.ndarray, np.ndarray],
+    fair: tuple[np.ndarray, np.ndarray],
+) -> list[list[Any]]:
+    """Makes the rows of the tasks that score texts, from sums and numbers of tokens [n, C]."""
+    means = fair[0] / np.maximum(fair[1], 1)
+    ratios = np.array([np.nan if q.ratio is None else q.ratio for q in questions])
+    ours = [k for k, question in enumerate(questions) if question.ratio is None]
+    asked = [questions[k].item for k in ours]
+    wins, _ = items.split_ties(asked, official[0][ours])
+    shares = [items.split_ties(asked, values[ours])[1] for values in (fair[0], means)]
+    made = items.table(asked, *shares).rename(columns={"accuracy": "fair"})
+    made["official"], made["metric"] = items.table(asked, wins, wins)["accuracy"], "accuracy"
+    rows = made[made["level"].notna()].astype({"level": int})[COLUMNS].to_numpy().tolist()
+    for task in sorted({q.task for q in questions if q.ratio is not None}):
+        own = np.array([q.task == task for q in questions])
+        gaps = [values[own, 0] - values[own, 1] for values in (fair[0], means)]
+        found = [spearman(ratios[own], x) for x in (_preference(official[0][own]), *gaps)]
+        low, high = _rank_interval(found[1], own.sum())
+        title = KINDS[task].title
+        rows.append([1, title, "rho", own.sum(), found[0], found[1], low, high, found[2]])
+    return rows
+
+
+def _preference(sums: np.ndarray) -> np.ndarray:
+    """Returns the probability of the first of two texts: [n] float32."""
+    return special.expit((sums[:, 0] - sums[:, 1]).astype(np.float32))
+
+
+def _rank_interval(rho: float, num: int) -> tuple[float, float]:
+    """Returns the 95% interval of a rank correlation (Bonett and Wright 2000)."""
+    centre = np.arctanh(np.clip(rho, -1 + 1e-9, 1 - 1e-9))
+    half = items.Z * np.sqrt((1 + rho**2 / 2) / max(num - 3, 1))
+    return float(np.tanh(centre - half)), float(np.tanh(centre + half))
+
+
+def _tabulate_reading(
+    official: Mapping[str, np.ndarray], fair: Mapping[str, np.ndarray]
+) -> list[list[Any]]:
+    """Makes the rows of the reading times."""
+    titles = "reading: eye tracking", "reading: self-paced"
+    scores = [reading_times.scores(columns) for columns in (official, fair)]
+    num = int(np.isfinite(fair["surprisal"]).sum())
+    made = zip(titles, *scores, reading_times.intervals(fair), strict=True)
+    return [[1, title, "variance", num, a, b, *ends, np.nan] for title, a, b, ends in made]
+
+
+def _predict(
+    questions: Sequence[Question], sums: np.ndarray, tasks: Sequence[str], *, fast: bool
+) -> dict[str, dict[str, Any]]:
+    """Returns the content of the files of whole `tasks`, by folder."""
+    found: dict[str, dict[str, Any]] = {}
+    best = sums.astype(np.float32).argmax(axis=1)
+    for question, choice, preference in zip(questions, best, _preference(sums), strict=True):
+        kind, uid = KINDS[question.task], question.item.groups[0]
+        folder = kind.fast if fast else kind.full
+        if folder is None or question.task not in tasks:
+            continue
+        made = found.setdefault(folder, {}).setdefault(uid, {"predictions": []})["predictions"]
+        made.append({"id": f"{uid}_{len(made)}", "pred": question.answers[choice]})
+        if question.ratio is not None:
+            made[-1]["prob"] = preference
+    return found
+
+
+def _predict_reading(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the content of the file of the reading times."""
+    both = zip(columns["surprisal"], columns["prev_surprisal"], strict=True)
+    made = [{"id": k, "pred": now, "prev_pred": before} for k, (now, before) in enumerate(both)]
+    return {"reading": {"predictions": made}}
+
+
+def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
+    """Formats a row for each task."""
+    from scalelab.lab import tables
+
+    rows = [
+        [row.group, row.metric, f"{row.items:,}", f"{100 * row.official:.1f}",
+         f"{100 * row.fair:.1f}", f"[{100 * row.low:.1f}, {100 * row.high:.1f}]",
+         "" if np.isnan(row.by_mean) else f"{100 * row.by_mean:.1f}"]
+        for row in table[table["level"] == 1].itertuples()
+    ]  # fmt: skip
+    header = ["task", "score", "items", "official", "fair", "95% interval", "by mean"]
+    return "".join([f"rule {rule}\n", tables.plain(header, rows), *(f"* {n}\n" for n in notes)])
+
+
+OPTIONS = {
+    "rows": ("full", "items of the full or of the fast evaluation; default: full"),
+    "per_group": (0, "score only the first N items of each paradigm; default: all"),
+}
+YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
+main = program(YARDSTICK, __doc__)
+
+if __name__ == "__main__":
+    main()

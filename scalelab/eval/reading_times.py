@@ -1,0 +1,175 @@
+"""Reading times: how much of them the surprisal of words explains beyond length and frequency.
+
+The words, times and regressions are those of the BabyLM evaluation (de Varda et al. 2023). A score
+is the share of the variance that the controls leave which surprisal explains: (R2 with it - R2
+without) / (1 - R2 without), the square of their partial correlation.
+"""
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from scalelab.data.tokenizers import Tokenizer
+    from scalelab.runs.pretrained import Pretrained
+
+TEXTS = ("item", "word", "prev_item", "prev_word")
+CONTROLS = ("Subtlex_log10", "length", "context_length")
+BEFORE = ("prev_length", "prev_surprisal")  # more controls of self-paced reading
+EYE = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
+SELF_PACED = "self_paced_reading_time"
+COLUMNS = (*TEXTS, *CONTROLS, BEFORE[0], *EYE, SELF_PACED, "sent_id")
+MASKS = 3  # that a masked net sees in the place of the word and of all after it
+BATCH_SIZE = 64
+RESAMPLES = 500
+
+Row = tuple[tuple[int, ...], int, int]  # ids, place of the prediction, predicted id
+
+
+def read(
+    opened: "Pretrained",
+    words: Sequence[Mapping[str, str]],
+    *,
+    official: bool,
+    tensor_parallel: int = 1,
+) -> dict[str, np.ndarray]:
+    """Returns the columns of numbers, with surprisals of each word and of the word before it.
+
+    Arguments as for `surprisals`, but for `words`: the rows of the file.
+    """
+    frame = pd.DataFrame(words)
+    numbers = frame.drop(columns=list(TEXTS)).apply(pd.to_numeric)
+    columns = {str(name): numbers[name].to_numpy(float) for name in numbers}
+    # The one empty context is the word None. The pipeline reads both as missing before a word.
+    now = [*zip(frame["item"].replace("", "None"), frame["word"], strict=True)]
+    has_before = ~frame["prev_item"].isin(["", "None"]).to_numpy()
+    before = frame.loc[has_before, ["prev_item", "prev_word"]].itertuples(index=False, name=None)
+    pairs = [*now, *before]
+    found = surprisals(opened, pairs, official=official, tensor_parallel=tensor_parallel)
+    columns["surprisal"], columns["prev_surprisal"] = np.full((2, len(now)), np.nan)
+    columns["surprisal"][:], columns["prev_surprisal"][has_before] = np.split(found, [len(now)])
+    return columns
+
+
+def surprisals(
+    opened: "Pretrained",
+    words: Sequence[tuple[str, str]],
+    *,
+    official: bool,
+    tensor_parallel: int = 1,
+) -> np.ndarray:
+    """Computes surprisals of words after their contexts: [n] nats; NaN where a row is too long.
+
+    Args:
+      opened: the run of a net that predicts tokens.
+      words: pairs of context and word.
+      official: whether the word is encoded as the pipeline does it, without the blank before it,
+        and each of its pieces decoded and encoded again; else it is encoded in its context.
+      tensor_parallel: devices that share the net.
+    """
+    import jax
+
+    from scalelab.eval import placement, token_scores
+
+    asked = [_rows(opened, context, word, official=official) for context, word in words]
+    max_len = opened.config.net.max_len
+    rows = sorted(
+        {row for own in asked for row in own if len(row[0]) <= max_len}, key=lambda row: len(row[0])
+    )
+    placed = placement.place(opened, tensor_parallel)
+    score = jax.jit(functools.partial(token_scores.nats, placed.net))
+    size, nats = placed.round_up(BATCH_SIZE), {}
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        length = token_scores.round_up(len(part[-1][0]), max_len)
+        batch = token_scores.pad([np.array(ids) for ids, _, _ in part], length, size)
+        places, targets = np.zeros((2, size, 1), np.int32)
+        places[: len(part), 0] = [place for _, place, _ in part]
+        targets[: len(part), 0] = [target for _, _, target in part]
+        found = score(placed.params, *(placed.put(x) for x in (batch, places, targets)))
+        nats |= zip(part, np.asarray(found)[: len(part), 0].tolist(), strict=True)
+    return np.array([sum(nats.get(row, np.nan) for row in own) for own in asked])
+
+
+def _rows(opened: "Pretrained", context: str, word: str, *, official: bool) -> list[Row]:
+    """Returns the rows that predict each piece of a word."""
+    tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
+    is_masked = opened.predicts == "masked"
+    tail = frame.end if official or is_masked else ()
+    if is_masked:
+        tail = (*[tokenizer.special_ids["mask"]] * MASKS, *tail)
+    found = []
+    for before, target in (_official_pieces if official else _pieces)(tokenizer, context, word):
+        ids = (*frame.begin, *before, *tail)
+        found.append((ids, len(frame.begin) + len(before) if is_masked else len(ids) - 1, target))
+    return found
+
+
+def _pieces(tokenizer: "Tokenizer", context: str, word: str) -> list[tuple[list[int], int]]:
+    """Returns the pieces of a word in its context, each with all ids before it."""
+    _, ids, (stops, _) = tokenizer.encode_aligned([f"{context} {word}"])
+    first, flat = int((stops <= len(context)).sum()), ids.tolist()
+    return [(flat[:k], flat[k]) for k in range(first, len(flat))]
+
+
+def _official_pieces(
+    tokenizer: "Tokenizer", context: str, word: str
+) -> list[tuple[list[int], int]]:
+    """Returns the pieces of a word alone, each with the ids of the text before it."""
+    pieces = tokenizer.encode(word).tolist()
+    found = [(tokenizer.encode(context).tolist(), pieces[0])]
+    for piece, following in itertools.pairwise(pieces):
+        context += tokenizer.decode([piece])
+        again = tokenizer.encode(tokenizer.decode([following])).tolist()
+        found.append((tokenizer.encode(context).tolist(), again[0] if again else following))
+    return found
+
+
+# --- Regressions ----------------
+
+
+def explained(
+    columns: Mapping[str, np.ndarray],
+    outcome: str,
+    controls: Sequence[str],
+    weights: np.ndarray | None = None,
+) -> float:
+    """Returns the share of an outcome's variance beyond controls that `surprisal` explains.
+
+    Args:
+      columns: [n] numbers by name; rows with NaN in a column that is used are left out.
+      outcome: the name of what is explained.
+      controls: the names of the controls; the products of any two are controls too.
+      weights: [n], the number of times that each row counts; None: once.
+    """
+    table = np.stack([columns[name] for name in (outcome, "surprisal", *controls)], axis=1)
+    used = np.isfinite(table).all(axis=1)
+    table, weights = table[used], np.ones(used.sum()) if weights is None else weights[used]
+    x = table[:, 2:]
+    x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-12)
+    products = [x[:, i] * x[:, j] for i, j in itertools.combinations(range(x.shape[1]), 2)]
+    scale = np.sqrt(weights)[:, None]
+    design = np.column_stack([np.ones(len(x)), x, *products]) * scale
+    both = table[:, :2] * scale
+    left = both - design @ np.linalg.lstsq(design, both, rcond=None)[0]
+    (a, b), (_, c) = left.T @ left
+    return float(b**2 / (a * c)) if a * c > 0 else 0.0
+
+
+def scores(columns: Mapping[str, Any], weights: np.ndarray | None = None) -> tuple[float, float]:
+    """Returns the scores of eye tracking, a mean over its four times, and self-paced reading."""
+    eye = [explained(columns, outcome, CONTROLS, weights) for outcome in EYE]
+    return sum(eye) / len(eye), explained(columns, SELF_PACED, (*CONTROLS, *BEFORE), weights)
+
+
+def intervals(columns: Mapping[str, Any]) -> np.ndarray:
+    """Returns the 95% percentile intervals [2, 2] of both scores, by resampling sentences."""
+    sentences, index = np.unique(columns["sent_id"], return_inverse=True)
+    shares = np.full(len(sentences), 1 / len(sentences))
+    draws = np.random.default_rng(0).multinomial(len(sentences), shares, size=RESAMPLES)
+    found = np.array([scores(columns, draw[index].astype(float)) for draw in draws])
+    return np.percentile(found, [2.5, 97.5], axis=0).T
