@@ -86,8 +86,8 @@ def score(
         tick(done)
         for start in range(done, len(items), AT_ONCE):
             part = items[start : start + AT_ONCE]
-            made = score_texts([text for item in part for text in item.texts])
             spans = [span for item in part for span in item.spans or [None] * len(item.texts)]
+            made = score_texts([text for item in part for text in item.texts], spans)
             added, at = made.add_up(spans), 0
             for place, item in enumerate(part, start):
                 num = len(item.texts)

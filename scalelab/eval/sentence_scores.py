@@ -44,17 +44,22 @@ class Scores(NamedTuple):
         Returns:
           [num_texts] float64 each: sums, and the numbers of scored tokens.
         """
-        used = ~np.isnan(self.log_probs)
-        for k, own in enumerate(spans):
-            if own is not None:
-                part = slice(self.starts[k], self.starts[k + 1])
-                begins, ends = np.array(own).reshape(-1, 2).T
-                stops = self.stops[part, None]
-                used[part] &= ((stops > begins) & (stops <= ends)).any(axis=1)
+        used = ~np.isnan(self.log_probs) & _inside(self.starts, self.stops, spans)
         values = np.where(used, self.log_probs, 0.0), used
         totals = [np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)]) for x in values]
         sums, counts = (x[self.starts[1:]] - x[self.starts[:-1]] for x in totals)
         return sums, counts
+
+
+def _inside(starts: np.ndarray, stops: np.ndarray, spans: Sequence[Spans | None]) -> np.ndarray:
+    """Returns for each token [n] whether its last character is in the spans of its text."""
+    found = np.ones(len(stops), bool)
+    for k, own in enumerate(spans):
+        if own is not None:
+            part = slice(starts[k], starts[k + 1])
+            begins, ends = np.array(own).reshape(-1, 2).T
+            found[part] = ((stops[part, None] > begins) & (stops[part, None] <= ends)).any(axis=1)
+    return found
 
 
 def rules(opened: Pretrained) -> list[str]:
@@ -105,10 +110,20 @@ def make_reading(opened: Pretrained, rule: str) -> Reading:
     return Reading(frame.begin, end, mask_id, room, room, in_place=rule == "discriminator")
 
 
+def choose_batch_size(reading: Reading, batch_tokens: int | None) -> int:
+    """Returns the rows of a full context that a batch has; None: what suits the device."""
+    # On CPU a step of 4,096 tokens took three times as long a token as one of 2,048 (LOG.md).
+    batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
+    return max(1, batch_tokens // (reading.context + reading.num_special))
+
+
 def scorer(
     opened: Pretrained, placed: Placed, rule: str, batch_tokens: int | None = None
-) -> Callable[[Sequence[str]], Scores]:
-    """Returns a function that scores texts.
+) -> Callable[..., Scores]:
+    """Returns a function that scores texts [n].
+
+    Its second argument, [n] spans or nothing, says which characters of each text will count; it
+    then scores few tokens beside them.
 
     Args:
       opened: the run.
@@ -117,18 +132,17 @@ def scorer(
       batch_tokens: tokens in a batch, padding included; None: what suits the device.
     """
     reading = make_reading(opened, rule)
-    # On CPU a step of 4,096 tokens took three times as long a token as one of 2,048 (LOG.md).
-    batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
-    batch_size = max(1, batch_tokens // (reading.context + reading.num_special))
+    batch_size = choose_batch_size(reading, batch_tokens)
 
-    def score(texts: Sequence[str]) -> Scores:
+    def score(texts: Sequence[str], spans: Sequence[Spans | None] | None = None) -> Scores:
         starts, tokens, (stops, words) = opened.tokenizer.encode_aligned(texts)
         lengths = np.diff(starts)
         assert lengths.max(initial=0) <= reading.context, "left out by the caller"
         word_stops = _word_stops(words, starts) if rule == "pll_word" else None
         ids = tokens.astype(np.int32)
+        wanted = None if spans is None else _inside(starts, stops, spans)
         nats = likelihood.token_nats(
-            placed, ids, starts, reading, batch_size, word_stops, show=False
+            placed, ids, starts, reading, batch_size, word_stops, wanted, show=False
         )
         return Scores(-nats, starts, stops)
 

@@ -32,6 +32,16 @@ def accuracy(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
     return _shaped(w @ (many == gold).T / w.sum(axis=1)[:, None], shape)
 
 
+def hits(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    """Share of examples of which class 1 is predicted, whatever gold is.
+
+    For items that a net answers rightly (class 1) or not (class 0), with gold always 1: the score
+    of a net that answers nothing is 0. Arguments and errors as for `accuracy`.
+    """
+    _, many, w, shape = _prepare(gold, predicted, weights)
+    return _shaped(w @ (many == 1).T / w.sum(axis=1)[:, None], shape)
+
+
 def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
     """F1 of class 1, 2 PR / (P + R); 0 if class 1 is neither there nor predicted.
 
@@ -86,12 +96,13 @@ def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 METRICS: dict[str, Metric] = {
     "matthews": matthews,
     "accuracy": accuracy,
+    "hits": hits,
     "f1": f1,
     "pearson": pearson,
     "spearman": spearman,
 }
 # Least and greatest value.
-RANGES = dict.fromkeys(METRICS, (-1.0, 1.0)) | dict.fromkeys(("accuracy", "f1"), (0.0, 1.0))
+RANGES = dict.fromkeys(METRICS, (-1.0, 1.0)) | dict.fromkeys(("accuracy", "hits", "f1"), (0.0, 1.0))
 
 
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:

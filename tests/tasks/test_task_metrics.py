@@ -10,10 +10,11 @@ import sklearn.metrics
 
 from scalelab.tasks import metrics
 
-CLASSES = ("matthews", "accuracy", "f1")
+CLASSES = ("matthews", "accuracy", "hits", "f1")
 REFERENCE = {
     "matthews": sklearn.metrics.matthews_corrcoef,
     "accuracy": sklearn.metrics.accuracy_score,
+    "hits": lambda gold, predicted: np.mean(predicted == 1),
     "f1": lambda gold, predicted: sklearn.metrics.f1_score(gold, predicted, zero_division=0.0),
     "pearson": lambda gold, predicted: scipy.stats.pearsonr(gold, predicted).statistic,
     "spearman": lambda gold, predicted: scipy.stats.spearmanr(gold, predicted).statistic,

@@ -37,6 +37,7 @@ YARDSTICKS = {
     "wsc": ("WSC", "accuracy"),
     "crows_pairs": ("CrowS-Pairs", "accuracy"),
     "winogender": ("Winogender", "accuracy"),
+    "lambada": ("LAMBADA", "hits"),
 }
 ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
 # Rows of their dev sets, by split.
