@@ -76,7 +76,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     """
     import numpy as np
 
-    from scalelab.eval import likelihood, lm, placement, sentence_scores, token_scores
+    from scalelab.eval import items, likelihood, lm, placement, sentence_scores, token_scores
 
     reading = lm.make_reading(opened, None, None)
     unknown = opened.tokenizer.special_ids.get("unk", -1)
@@ -91,11 +91,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     pieces = add_up(wanted)
     known = (pieces > 0) & (pieces < np.minimum(lengths, reading.context))
     known &= add_up(tokens == unknown) == 0
-    if 2 * known.sum() < len(passages):
-        raise ValueError(
-            f"the tokenizer of {opened.path} cannot write {(~known).sum():,} of the"
-            f" {len(passages):,} words that are asked for"
-        )
+    items.check_known(opened.path, ~known)
     # The text of each passage that the net sees.
     kept = np.repeat(starts[1:], lengths) - np.arange(len(tokens)) <= reading.context
     sees = np.concatenate([[0], np.cumsum(np.minimum(lengths, reading.context))])
@@ -128,7 +124,7 @@ def tabulate(made: Guesses, source: str) -> "pd.DataFrame":
         mean, ends = calibration.jackknife(
             np.stack([nats, np.ones_like(nats)], axis=1), lambda x: x[:, 0] / x[:, 1]
         )
-        perplexities = [math.exp(x) for x in (mean, *(ends or (math.nan, math.nan)))]
+        perplexities = [math.exp(min(x, 700.0)) for x in (mean, *(ends or (math.nan, math.nan)))]
         rows.append([name, num, share, *items.interval([(share, num)]), *perplexities])
     columns = ["group", "passages", "accuracy", "low", "high"]
     columns += ["perplexity", "perplexity_low", "perplexity_high"]
@@ -139,6 +135,7 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
     """Measures a net on the passages."""
     import numpy as np
 
+    from scalelab.eval import items
     from scalelab.lab import tables
 
     made = guess(opened, passages, asked)
@@ -160,18 +157,13 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
     header = ["group", "passages", "accuracy", "95% interval", "perplexity", "95% interval"]
     rule = "log_likelihood" if opened.predicts == "next" else "pll_word"
     printed = f"rule {rule}\n{tables.plain(header, rows)}" + "".join(f"* {n}\n" for n in notes)
-    with np.errstate(divide="ignore"):
-        outputs = np.log(np.eye(2, dtype=np.float32)[made.right.astype(int)])
     return Measured(
         texts=[[own.text for own in passages]],
-        gold=np.ones(len(passages), np.int32),
-        outputs=outputs,
-        labels=["miss", "hit"],
         recipe=rule,
-        scores={"hits": float(made.right.mean())},
         table=table,
         printed=printed,
         notes=tuple(notes),
+        **items.hits(made.right),
     )
 
 
