@@ -122,6 +122,17 @@ def test_spans_count_the_tokens_that_end_in_them(pretrained_runs: Runs) -> None:
     assert parts[0][1] == len(pieces)
 
 
+@pytest.mark.parametrize(("system", "rule"), CASES[:4])
+def test_scoring_only_the_spans_gives_the_same(pretrained_runs: Runs, system, rule) -> None:
+    opened = opened_run(pretrained_runs(system))
+    score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
+    spans = [((4, 9),), ((0, 3), (23, 28)), None, ((0, 5),)]
+    whole, narrow = score(TEXTS), score(TEXTS, spans)
+    for expected, found in zip(whole.add_up(spans), narrow.add_up(spans), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert np.isnan(narrow.log_probs).sum() > np.isnan(whole.log_probs).sum()
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize(
     ("system", "rule"),

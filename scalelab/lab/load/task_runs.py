@@ -38,6 +38,8 @@ YARDSTICKS = {
     "crows_pairs": ("CrowS-Pairs", "accuracy"),
     "winogender": ("Winogender", "accuracy"),
     "lambada": ("LAMBADA", "hits"),
+    "lama": ("LAMA", "hits"),
+    "prompts": ("prompts", "accuracy"),
 }
 ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
 # Rows of their dev sets, by split.
