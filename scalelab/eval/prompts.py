@@ -169,8 +169,8 @@ def words_of(example: Example) -> list[str]:
     return list(TASKS[example.task].words.values())
 
 
-def demonstrate(train: Sequence[Example], options: Mapping[str, Any]) -> list[list[str]]:
-    """Draws the demonstrations of each prompt: `seeds` x `orders` lists of `shots` texts.
+def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any]) -> list[list[str]]:
+    """Draws the demonstrations of each prompt of a task: `seeds` x `orders` lists of `shots` texts.
 
     Raises:
       ValueError: the training set has fewer examples.
@@ -182,11 +182,11 @@ def demonstrate(train: Sequence[Example], options: Mapping[str, Any]) -> list[li
     if not shots:
         return [[]]
     if len(train) < shots:
-        raise ValueError(f"--shots={shots}, but a task has {len(train)} training examples")
+        raise ValueError(f"--shots={shots}, but {name} has {len(train)} training examples")
     words, labels = words_of(train[0]), np.array([own.label for own in train])
     prompts = []
     for seed in range(options["seeds"]):
-        rng = np.random.default_rng([seed, zlib.crc32(train[0].task.encode())])
+        rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
         mixed, turn = rng.permutation(len(train)), rng.permutation(len(words))
         rounds = pd.Series(labels[mixed]).groupby(labels[mixed]).cumcount()
         chosen = mixed[np.lexsort((turn[labels[mixed]], rounds))][:shots]
@@ -219,7 +219,7 @@ def choose(
     if len(dev) > options["examples"]:
         drawn = np.random.default_rng(0).choice(len(dev), options["examples"], replace=False)
         dev = [dev[k] for k in sorted(drawn)]
-    drawn = demonstrate([own for own in examples if own.is_train], options)
+    drawn = demonstrate(name, [own for own in examples if own.is_train], options)
     sizes = [np.diff(encode(own or [""])[1]).cumsum().tolist() for own in drawn]
     alone = np.diff(encode([ask(own, "").texts[0] for own in dev])[1])
     num = options["shots"]

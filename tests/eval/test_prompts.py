@@ -68,22 +68,22 @@ def test_every_template_has_its_texts_and_one_gap() -> None:
 
 
 def test_demonstrations_are_balanced_drawn_by_seed_and_reordered() -> None:
-    drawn = prompts.demonstrate(TRAIN, OPTIONS | {"shots": 6, "seeds": 3, "orders": 2})
+    drawn = prompts.demonstrate("SST-2", TRAIN, OPTIONS | {"shots": 6, "seeds": 3, "orders": 2})
     assert len(drawn) == 6 and len({tuple(own) for own in drawn}) == 6
     for seed in range(3):
         first, second = drawn[2 * seed : 2 * seed + 2]
         assert sorted(first) == sorted(second) and len(set(first)) == 6
         assert Counter("good" in text for text in first) == {True: 3, False: 3}
     assert len({tuple(sorted(own)) for own in drawn}) == 3
-    assert prompts.demonstrate(TRAIN, OPTIONS) == [[]]
+    assert prompts.demonstrate("SST-2", TRAIN, OPTIONS) == [[]]
     control = OPTIONS | {"shots": 20, "random_labels": True}
-    (given,) = prompts.demonstrate(TRAIN, control)
-    (true,) = prompts.demonstrate(TRAIN, control | {"random_labels": False})
+    (given,) = prompts.demonstrate("SST-2", TRAIN, control)
+    (true,) = prompts.demonstrate("SST-2", TRAIN, control | {"random_labels": False})
     same = [a == b for a, b in zip(given, true, strict=True)]
     assert 4 < sum(same) < 16
     assert [a.split(" It was")[0] for a in given] == [b.split(" It was")[0] for b in true]
     with pytest.raises(ValueError, match="30 training examples"):
-        prompts.demonstrate(TRAIN, OPTIONS | {"shots": 31})
+        prompts.demonstrate("SST-2", TRAIN, OPTIONS | {"shots": 31})
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
