@@ -72,7 +72,7 @@ def jackknife(
         return value, None
     with np.errstate(divide="ignore", invalid="ignore"):  # all may hang on one document
         without = statistic(total - parts)
-    half = stats.t.ppf(0.975, num - 1) * math.sqrt(num - 1) * float(np.std(without))
+    half = float(stats.t.ppf(0.975, num - 1) * math.sqrt(num - 1) * np.std(without))
     return value, [value - half, value + half] if math.isfinite(half) else None
 
 

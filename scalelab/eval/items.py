@@ -154,7 +154,8 @@ def table(items: Sequence[Item], right: np.ndarray, by_mean: np.ndarray) -> pd.D
     """
     values = pd.DataFrame({"accuracy": right, "by_mean": by_mean})
     made = group_means([item.groups for item in items], values)
-    return made[["level", "group", "items", "accuracy", "low", "high", "by_mean"]]
+    columns = ["level", "group", "items", "accuracy", "low", "high", "by_mean"]
+    return made.reindex(columns=columns)
 
 
 def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.DataFrame:

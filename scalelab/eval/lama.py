@@ -197,10 +197,10 @@ def tabulate(facts: Sequence[Fact], pieces: "np.ndarray", ranks: "np.ndarray") -
     from scalelab.eval import items
 
     groups = pd.DataFrame([(own.relation, own.source) for own in facts])
-    pieces = pd.Series(pieces)
-    most = pieces.groupby([groups[0], groups[1]]).transform(lambda own: own.mode()[0])
+    given = pd.Series(pieces)
+    most = given.groupby([groups[0], groups[1]]).transform(lambda own: own.mode()[0])
     columns = {"p1": ranks == 0, "p10": ranks < 10, "mrr": 1 / (1 + ranks)}
-    values = pd.DataFrame(columns).assign(most_frequent=pieces == most)
+    values = pd.DataFrame(columns).assign(most_frequent=given == most)
     table = items.group_means(list(groups.itertuples(index=False, name=None)), values)
     shares = [
         values["p1"][groups[level] == name].mean() if level in groups else values["p1"].mean()

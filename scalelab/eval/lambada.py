@@ -9,8 +9,9 @@ compare. The word is what follows the last space.
 The pieces of the word are guessed in turn from the left, each given the right ones before it. A
 word is right if each piece alone is the net's most probable token. A net that predicts the next
 token sees the passage up to the piece. For a masked net the piece and the rest of the word are
-masked, and the end of the text follows: it sees how many pieces are missing. The perplexity is
-exp(mean of -log p(word)). A passage longer than what the net was trained on loses its first tokens.
+masked, and a full stop follows: without it, nets guess one. Such a net sees how many pieces are
+missing. The perplexity is exp(mean of -log p(word)). A passage longer than what the net was trained
+on loses its first tokens.
 
 Intervals hold 95%: Wilson's for accuracy, Student's of the mean of log p for perplexity.
 scalelab/eval/yardstick.py lists the files of --workdir.
@@ -80,22 +81,26 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
 
     reading = lm.make_reading(opened, None, None)
     unknown = opened.tokenizer.special_ids.get("unk", -1)
-    starts, tokens, (stops, _) = opened.tokenizer.encode_aligned([own.text for own in passages])
+    after = "" if reading.mask_id is None else "."
+    texts = [own.text + after for own in passages]
+    starts, tokens, (stops, _) = opened.tokenizer.encode_aligned(texts)
     lengths = np.diff(starts)
-    wanted = stops > np.repeat([own.begin for own in passages], lengths)
+    ends = np.repeat([len(own.text) for own in passages], lengths)
+    wanted = (stops > np.repeat([own.begin for own in passages], lengths)) & (stops <= ends)
 
     def add_up(values: np.ndarray) -> np.ndarray:
-        totals = np.append(0, np.cumsum(np.where(wanted, values, 0)))
+        totals = np.append(0, np.cumsum(values))
         return totals[starts[1:]] - totals[starts[:-1]]
 
     pieces = add_up(wanted)
     known = (pieces > 0) & (pieces < np.minimum(lengths, reading.context))
-    known &= add_up(tokens == unknown) == 0
+    known &= add_up(wanted & (tokens == unknown)) == 0
     items.check_known(opened.path, ~known)
     # The text of each passage that the net sees.
     kept = np.repeat(starts[1:], lengths) - np.arange(len(tokens)) <= reading.context
     sees = np.concatenate([[0], np.cumsum(np.minimum(lengths, reading.context))])
-    rows = likelihood.lay_rows(sees, reading, np.repeat(sees[1:], np.diff(sees)))
+    word_stops = np.repeat(sees[1:] - add_up(stops > ends), np.diff(sees))
+    rows = likelihood.lay_rows(sees, reading, word_stops)
     rows = likelihood.narrow(rows, (wanted & np.repeat(known, lengths))[kept])
     found = np.zeros((len(tokens), 3))
     size = sentence_scores.choose_batch_size(reading, asked.batch_tokens)
@@ -103,6 +108,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
         placement.place(opened, asked.tensor_parallel), tokens[kept].astype(np.int32), rows,
         reading, size, token_scores.guesses,
     ))  # fmt: skip
+    found[~wanted] = 0
     nats = np.where(known, add_up(found[:, 0]), np.nan)
     return Guesses(known & (add_up(found[:, 2]) == 0), nats, pieces, lengths > reading.context)
 

@@ -58,7 +58,7 @@ def guesses(
     batch: Batch,
     places: jax.Array,
     targets: jax.Array,
-    among: jax.Array | None = None,
+    among: jax.Array | np.ndarray | None = None,
 ) -> jax.Array:
     """Says how near the net's best guess at `places` [B, P] is to the `targets` [B, P].
 

@@ -45,7 +45,7 @@ def all_words(opened: Any) -> np.ndarray:
 def test_words_are_pieces_that_stand_alone(pretrained_runs: Runs, system: str) -> None:
     tokenizer = opened_run(pretrained_runs(system)).tokenizer
     words = lama.list_words(tokenizer)
-    assert {"bada", "gedu", "dodo"} <= words.keys() and not {"", "[mask]", "##a"} & words.keys()
+    assert len(words) > 5 and not {"", "[mask]", "##a"} & words.keys()
     for text, ids in words.items():
         for k in ids:
             again = tokenizer.encode(f"a {tokenizer.decode([k]).strip()}")
@@ -99,7 +99,7 @@ def write_lama(folder: pathlib.Path, facts: list[Fact]) -> pathlib.Path:
     template = {"relation": "P1", "template": "[X] dodo [Y] .", "label": "something"}
     (folder / "relations.jsonl").write_text(json.dumps(template) + "\n")
     rows = [{"sub_label": f.before[:-6], "obj_label": f.answer} for f in facts]
-    rows += [{"sub_label": "Bada", "obj_label": x} for x in ("two words", "dodobada" * 40)]
+    rows += [{"sub_label": "Bada", "obj_label": x} for x in ("bada gedu", "gedu dodo")]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "TREx/P1.jsonl").write_text(lines)
     born = {"sub_label": "Bada", "obj_label": facts[0].answer, "masked_sentences": []}
@@ -127,7 +127,10 @@ def test_the_program_compares_over_a_common_vocabulary(
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
     start = functools.partial(law_folders.start, capsys, lama)
     runs = {system: pretrained_runs(system) for system in ("gpt2", "bert")}
-    data = write_lama(tmp_path / "lama", facts_of(opened_run(runs["bert"])))
+    common = set.intersection(*({*lama.list_words(opened_run(r).tokenizer)} for r in runs.values()))
+    words = sorted(filter(str.isalpha, common))
+    facts = [Fact("P1", "TREx", f"{subject} dodo ", words[0], " .") for subject in SUBJECTS]
+    data = write_lama(tmp_path / "lama", facts)
     texts, sizes = {}, {}
     for system, other in (("gpt2", "bert"), ("bert", "gpt2"), ("bert", None)):
         work = tmp_path / f"{system}-{other}"

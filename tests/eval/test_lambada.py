@@ -51,10 +51,11 @@ def naive(opened: Any, passage: lambada.Passage) -> tuple[bool, float]:
     right, nats = True, 0.0
     for k, piece in enumerate(word):
         masks = [] if reading.mask_id is None else [reading.mask_id] * (len(word) - k)
-        seen = [*before, *word[:k], *masks]
-        cut = max(0, len(before) + len(word) - reading.context)
+        stop = tokenizer.encode(".").tolist() if masks else []
+        seen = [*before, *word[:k], *masks, *stop]
+        cut = max(0, len(before) + len(word) + len(stop) - reading.context)
         row = [*reading.begin, *seen[cut:], *reading.end]
-        place = len(row) - len(reading.end) - (len(masks) or 1)
+        place = len(row) - len(reading.end) - len(stop) - (len(masks) or 1)
         chances = chances_of(opened, row, place)
         right &= int(chances.argmax()) == piece
         nats -= float(chances[piece])
@@ -84,9 +85,10 @@ def test_the_right_words_are_counted(pretrained_runs: Runs, system: str) -> None
     whole = [w for w in words if len(tokenizer.encode(f"a {w}")) == len(tokenizer.encode("a")) + 1]
     ids = np.array([tokenizer.encode(f"a {w}")[-1] for w in whole])
     for context in CONTEXTS:
+        stop = [] if reading.mask_id is None else tokenizer.encode(".").tolist()
         mask = [] if reading.mask_id is None else [reading.mask_id]
-        row = [*reading.begin, *tokenizer.encode(context), *mask, *reading.end]
-        place = len(row) - len(reading.end) - 1
+        row = [*reading.begin, *tokenizer.encode(context), *mask, *stop, *reading.end]
+        place = len(row) - len(reading.end) - len(stop) - 1
         chances = chances_of(opened, row, place)
         best = int(chances.argmax())
         found.append((context, whole[int(chances[ids].argmax())], best in ids))
@@ -155,8 +157,9 @@ def test_transformers_guesses_the_same(pretrained_runs: Runs, tmp_path, system: 
     asked = passages()
     made = ask(opened, asked)
     for k, own in enumerate(asked):
-        ids = theirs(own.text, return_offsets_mapping=True)
-        places = [i for i, (_, stop) in enumerate(ids["offset_mapping"]) if stop > own.begin]
+        ids = theirs(own.text + "." * (system == "bert"), return_offsets_mapping=True)
+        stops = [stop for _, stop in ids["offset_mapping"]]
+        places = [i for i, stop in enumerate(stops) if own.begin < stop <= len(own.text)]
         row, right, nats = torch.tensor([ids["input_ids"]]), True, 0.0
         for place in places:
             seen = row.clone()

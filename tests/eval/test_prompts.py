@@ -49,7 +49,7 @@ def test_files(tmp_path) -> None:
     assert item.texts == ("One. It is. Question: is it? Answer: true.",
                           "One. It is. Question: is it? Answer: false.")  # fmt: skip
     assert item.spans is not None and item.right == 1
-    words = [t[a:b] for t, ((a, b),) in zip(item.texts, item.spans, strict=True)]
+    words = [t[slice(*(own or ())[0])] for t, own in zip(item.texts, item.spans, strict=True)]
     assert words == [" true", " false"]
     assert found[1].texts == ('a "fine film',) and "\xf0" in found[4].texts[0]
     write(tmp_path / "CB/val.jsonl", json.dumps({**row, "premise": "", "hypothesis": ""}) + "\n")
@@ -99,15 +99,16 @@ def test_nothing_is_cut(pretrained_runs: Runs, system: str) -> None:
         texts = [text for prompt in made for item in prompt for text in item.texts]
         assert max(map(len, opened.tokenizer.encode_batch(texts))) <= room
         kept = len(made[0])
-        assert 6 <= kept < 13 and f"SST-2: {13 - kept} of 13 examples are too long" in notes[-1]
+        assert 0 < kept < 13 and f"SST-2: {13 - kept} of 13 examples are too long" in notes[-1]
         (dropped,) = notes[:-1] or [None]
         assert (dropped is None) == (shots == 0)
         if dropped:
             num = int(dropped.split()[1])
             assert 0 <= num < 8 and all(text.count(" It was ") == num + 1 for text in texts)
-    few, _ = prompts.choose(opened, [*TRAIN, *DEV], OPTIONS | {"examples": 5})
-    again, _ = prompts.choose(opened, [*TRAIN, *DEV], OPTIONS | {"examples": 5})
-    assert len(few[0]) == 5 and few == again
+    short = [own._replace(texts=(f"{k}",)) for k, own in enumerate([*TRAIN, *DEV])]
+    (few,), _ = prompts.choose(opened, short, OPTIONS | {"examples": 5})
+    (again,), _ = prompts.choose(opened, short, OPTIONS | {"examples": 5})
+    assert len({item.texts for item in few}) == 5 and few == again
 
 
 def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
