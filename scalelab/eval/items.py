@@ -165,19 +165,58 @@ def table(items: Sequence[Item], right: np.ndarray, by_mean: np.ndarray) -> pd.D
       level, group, items, accuracy, low, high, by_mean. A row of a higher level is the mean of its
       finest groups.
     """
-    levels = max(len(item.groups) for item in items)
-    frame = pd.DataFrame([item.groups for item in items], columns=range(levels))
-    frame = frame.assign(right=right, by_mean=by_mean)
+    values = pd.DataFrame({"accuracy": right, "by_mean": by_mean})
+    made = group_means([item.groups for item in items], values)
+    columns = ["level", "group", "items", "accuracy", "low", "high", "by_mean"]
+    return made.reindex(columns=columns)
+
+
+def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.DataFrame:
+    """Averages items by group.
+
+    Args:
+      groups: [n], those of each item, the finest first.
+      values: [n] rows of numbers; the first column holds shares, 0 or 1.
+
+    Returns:
+      level, group, items, the columns of `values`, and low and high of the first. A row of a higher
+      level, or `mean`, is the mean of its finest groups.
+    """
+    names, levels = list(values), range(max(map(len, groups)))
+    frame = pd.DataFrame(groups, columns=levels).join(values)
     rows = []
-    for level in [*range(levels), None]:
+    for level in [*levels, None]:
         named = frame.groupby(level, sort=False) if level is not None else [("mean", frame)]
         for name, part in named:
             own = part.groupby(0, sort=False)
-            means = own[["right", "by_mean"]].mean().mean()
-            low, high = interval([(x.mean(), len(x)) for _, x in own["right"]])
-            rows.append([level, name, len(part), means["right"], low, high, means["by_mean"]])
-    columns = ["level", "group", "items", "accuracy", "low", "high", "by_mean"]
-    return pd.DataFrame(rows, columns=columns)
+            low, high = interval([(x.mean(), len(x)) for _, x in own[names[0]]])
+            rows.append([level, name, len(part), *own[names].mean().mean(), low, high])
+    return pd.DataFrame(rows, columns=["level", "group", "items", *names, "low", "high"])
+
+
+def hits(right: np.ndarray) -> dict[str, Any]:
+    """Returns what a yardstick finds of answers that are right or not [n]: fields of Measured."""
+    with np.errstate(divide="ignore"):
+        outputs = np.log(np.eye(2, dtype=np.float32)[right.astype(int)])
+    return {
+        "gold": np.ones(len(right), np.int32),
+        "outputs": outputs,
+        "labels": ["miss", "hit"],
+        "scores": {"hits": float(right.mean())},
+    }
+
+
+def check_known(path: pathlib.Path, is_unknown: np.ndarray) -> None:
+    """Refuses a tokenizer of a run in `path` that cannot write most answers [n].
+
+    Raises:
+      ValueError: more than half are unknown.
+    """
+    if 2 * is_unknown.sum() > len(is_unknown):
+        raise ValueError(
+            f"the tokenizer of {path} cannot write {is_unknown.sum():,} of the"
+            f" {len(is_unknown):,} answers"
+        )
 
 
 def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:

@@ -170,7 +170,8 @@ def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> Ite
     lengths = _round_up(rows.stops - rows.starts + reading.num_special, longest)
     places = np.ones_like(lengths)
     if reading.mask_id is None:
-        places = np.minimum(_round_up(rows.lasts - rows.firsts, longest), lengths)
+        places = rows.lasts - rows.firsts
+        places = np.where(places == 1, 1, np.minimum(_round_up(places, longest), lengths))
     shapes, which = np.unique(np.stack([lengths, places], axis=1), axis=0, return_inverse=True)
     for k, (length, num_places) in reversed(list(enumerate(shapes.tolist()))):
         members = np.flatnonzero(which == k)
@@ -238,25 +239,50 @@ def token_nats(
     """
     rows = lay_rows(starts, reading, word_stops)
     rows = rows if wanted is None else trim(rows, wanted)
+    if not rows.starts.size:
+        return np.full(len(tokens), np.nan, np.float32)
+    judge = token_scores.replaced_nats if reading.in_place else token_scores.nats
+    return score_rows(placed, tokens, rows, reading, batch_size, judge, show=show)
+
+
+def score_rows(
+    placed: Placed,
+    tokens: np.ndarray,
+    rows: Windows,
+    reading: Reading,
+    batch_size: int,
+    judge: Callable[..., jax.Array],
+    *,
+    show: bool = True,
+) -> np.ndarray:
+    """Judges the tokens that the rows score, at least one, with a progress bar.
+
+    `judge` is a function of token_scores, such as `nats`, that returns [B, P, ...]. Returns
+    [n, ...] float32 for the `tokens` [n]; NaN for those that no row scores.
+
+    Raises:
+      ValueError: a score is not finite.
+    """
     batches = list(plan(rows, reading, batch_size, placed.ways))
     total = sum(len(batch.rows) * batch.length for batch in batches)
-    score = _scorer(placed.net, reading.in_place)
-    found = np.full(len(tokens), np.nan, np.float32)
+    score = _scorer(placed.net, judge)
+    found = np.zeros(0, np.float32)
     with show_bar("scores", total, show=show, unit=" positions") as tick:
         for batch in batches:
             made = np.asarray(score(placed.params, *placed.put(fill(batch, rows, tokens, reading))))
+            if not found.size:
+                found = np.full((len(tokens), *made.shape[2:]), np.nan, np.float32)
             scored = rows.firsts[batch.rows, None] + np.arange(batch.num_places)
             used = scored < rows.lasts[batch.rows, None]
-            places, nats = scored[used], made[: len(used)][used]
+            places, values = scored[used], made[: len(used)][used]
             assert np.isnan(found[places]).all(), "a token is scored twice"
-            found[places] = nats
-            if not np.isfinite(nats).all():
+            found[places] = values
+            if not np.isfinite(values).all():
                 raise ValueError("the net's scores are not finite: its training had diverged")
             tick(len(batch.rows) * batch.length)
     return found
 
 
 @functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
-def _scorer(net: nn.Module, in_place: bool) -> Callable[..., jax.Array]:
-    judge = token_scores.replaced_nats if in_place else token_scores.nats
+def _scorer(net: nn.Module, judge: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return jax.jit(functools.partial(judge, net))

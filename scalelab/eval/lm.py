@@ -10,14 +10,18 @@ A document is scored as training reads it: its sentences joined by single spaces
 not scored. Losses are nats a predicted token. Bits per byte are loss x tokens / (bytes x ln 2), as
 in the validation of a training. `bytes` are the UTF-8 bytes of the text, equal for every tokenizer.
 `tokens` are all tokens, so the mean loss stands for a document's first token, which a causal net
-does not predict. A tokenizer that lowers case or replaces unknown text predicts less than the bytes
-hold; a note below the table says so.
+does not predict. The 95% interval is over documents. A tokenizer that lowers case or replaces
+unknown text predicts less than the bytes hold; a note below the table says so.
 
 A document longer than the context is read in windows that move on by the stride; each token is
 scored once. It has at least context - stride tokens before it in a causal net, and half as many on
 either side in a masked net (except at the document's ends).
 
-Under --workdir: documents.tsv (a line a document), result.json, environment.json.
+The calibration error asks whether the probability of a net's best guess is the share of its right
+guesses; scalelab/eval/calibration.py defines it.
+
+Under --workdir: documents.tsv (a line a document), calibration.tsv (a line a bin), result.json,
+environment.json.
 """
 
 import argparse
@@ -165,18 +169,17 @@ def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame
 
 
 def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
-    """Returns the numbers of all documents, given those of each and the net's objective.
-
-    Raises:
-      ValueError: no token is predicted.
-    """
+    """Returns the numbers of all documents, given those of each and the net's objective."""
+    from scalelab.eval import calibration
     from scalelab.runs.metrics import bits_per_byte
 
     total = table[["tokens", "predicted", "bytes"]].sum().to_dict()
-    if not total["predicted"]:
-        raise ValueError("no document of the corpus has a token to predict")
     nll = math.fsum(table["nll"])
     loss = nll / total["predicted"]
+    parts = table[["nll", "predicted", "tokens", "bytes"]].to_numpy(float)
+    _, interval = calibration.jackknife(
+        parts, lambda x: x[:, 0] / x[:, 1] * x[:, 2] / x[:, 3] / math.log(2)
+    )
     return {
         "documents": len(table),
         **total,
@@ -184,11 +187,13 @@ def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
         "loss": loss,
         PERPLEXITY[predicts]: math.exp(min(loss, 700.0)),
         "bits_per_byte": bits_per_byte(loss, total["tokens"], total["bytes"]),
+        "bits_per_byte_interval": interval,
     }
 
 
 def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
     """Formats the line for all documents, and the `shown` worst and best by bits per byte."""
+    from scalelab.eval import calibration
     from scalelab.lab import tables
 
     counts = ("documents", "tokens", "predicted", "bytes")
@@ -198,6 +203,7 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
     perplexity = facts[PERPLEXITY["masked" if masked else "next"]]
     row = [f"{facts[count]:,}" for count in counts]
     row += [f"{loss:,.4f}", f"{perplexity:,.3f}", f"{facts['bits_per_byte']:,.4f}"]
+    row.append(calibration.show(facts["bits_per_byte_interval"]))
     known = table[table["predicted"] > 0].sort_values(
         "bits_per_byte", ascending=False, kind="stable"
     )
@@ -209,7 +215,8 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
     if len(rows) > 2 * shown:
         rows = [*rows[:shown], ["..."] + [""] * 5, *rows[-shown:]]
     columns = ["documents, worst first", "index", "tokens", "bytes", "loss", "bits/byte"]
-    return f"{tables.plain([*header, 'bits/byte'], [row], 0)}\n{tables.plain(columns, rows)}"
+    summary = tables.plain([*header, "bits/byte", "95% interval"], [row], 0)
+    return f"{summary}\n{tables.plain(columns, rows)}"
 
 
 def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
@@ -233,7 +240,7 @@ def evaluate(given: argparse.Namespace) -> None:
     workdir = given.workdir
     if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
-    from scalelab.eval import likelihood, placement
+    from scalelab.eval import calibration, likelihood, placement, token_scores
     from scalelab.helpers.files import write_json
     from scalelab.runs import environment, pretrained, run_folder
 
@@ -244,10 +251,16 @@ def evaluate(given: argparse.Namespace) -> None:
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     begun = time.perf_counter()
     placed = placement.place(opened, given.tensor_parallel)
-    nats = likelihood.token_nats(
-        placed, documents.tokens, documents.starts, reading, given.batch_size
+    rows = likelihood.lay_rows(documents.starts, reading)
+    if not rows.starts.size:
+        raise ValueError("no document of the corpus has a token to predict")
+    found = likelihood.score_rows(
+        placed, documents.tokens, rows, reading, given.batch_size, token_scores.guesses
     )
+    nats, best_nats, rank = found.T
     table = score_documents(nats, documents)
+    bins = calibration.bin_guesses(best_nats, rank == 0, documents.starts)
+    reliability = calibration.reliability(bins.sum(axis=0))
     predicts = "next" if reading.mask_id is None else "masked"
     facts = {
         "status": "completed",
@@ -261,20 +274,24 @@ def evaluate(given: argparse.Namespace) -> None:
         "context": reading.context + reading.num_special,
         "stride": reading.stride,
         **summarize(table, predicts),
+        **calibration.summarize(bins),
         "notes": notes(opened, documents),
         "seconds": time.perf_counter() - begun,
     }
     print(f"{facts['measure']} of {run_folder.name(config)}, step {opened.step}, on {given.corpus}")
     print(f"split {given.split}, context {facts['context']}, stride {facts['stride']}\n")
-    print(describe(facts, table, given.show), end="")
+    print(describe(facts, table, given.show))
+    print(calibration.describe(facts, reliability), end="")
     print("".join(f"* {note}\n" for note in facts["notes"]), end="")
     if workdir:
         workdir.mkdir(parents=True, exist_ok=True)
         columns = ["tokens", "predicted", "bytes", "nll", "bits_per_byte"]
         table.to_csv(workdir / "documents.tsv", sep="\t", columns=columns, float_format="%.6f")
+        path = workdir / "calibration.tsv"
+        reliability.to_csv(path, sep="\t", index=False, float_format="%.6f")
         write_json(workdir / "environment.json", environment.describe())
         write_json(workdir / "result.json", facts)
-        print(f"wrote {workdir}/documents.tsv and result.json")
+        print(f"wrote {workdir}/documents.tsv, calibration.tsv and result.json")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -111,7 +111,7 @@ def _rows(opened: "Pretrained", context: str, word: str, *, official: bool) -> l
 
 def _pieces(tokenizer: "Tokenizer", context: str, word: str) -> list[tuple[list[int], int]]:
     """Returns the pieces of a word in its context, each with all ids before it."""
-    _, ids, (stops, _) = tokenizer.encode_aligned([f"{context} {word}"])
+    _, ids, (_, stops, _) = tokenizer.encode_aligned([f"{context} {word}"])
     first, flat = int((stops <= len(context)).sum()), ids.tolist()
     return [(flat[:k], flat[k]) for k in range(first, len(flat))]
 

@@ -110,6 +110,13 @@ def make_reading(opened: Pretrained, rule: str) -> Reading:
     return Reading(frame.begin, end, mask_id, room, room, in_place=rule == "discriminator")
 
 
+def choose_batch_size(reading: Reading, batch_tokens: int | None) -> int:
+    """Returns the rows of a full context that a batch has; None: what suits the device."""
+    # On CPU a step of 4,096 tokens took three times as long a token as one of 2,048 (LOG.md).
+    batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
+    return max(1, batch_tokens // (reading.context + reading.num_special))
+
+
 def scorer(
     opened: Pretrained, placed: Placed, rule: str, batch_tokens: int | None = None
 ) -> Callable[..., Scores]:
@@ -124,9 +131,7 @@ def scorer(
       batch_tokens: tokens in a batch, padding included; None: what suits the device.
     """
     reading = make_reading(opened, rule)
-    # On CPU a step of 4,096 tokens took three times as long a token as one of 2,048 (LOG.md).
-    batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
-    batch_size = max(1, batch_tokens // (reading.context + reading.num_special))
+    batch_size = choose_batch_size(reading, batch_tokens)
 
     def score(texts: Sequence[str], spans: Sequence[Spans | None] | None = None) -> Scores:
         starts, tokens, (_, stops, words) = opened.tokenizer.encode_aligned(texts)

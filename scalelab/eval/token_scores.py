@@ -1,6 +1,6 @@
 """Token scores of a net at given places of a batch, for evaluation and for filling masks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
@@ -45,17 +45,43 @@ def nats(
 
     The scores [B, P, V] are never in memory at once.
     """
-    features, table, bias = _features(net, params, batch, places)
-    rows = features.reshape(-1, features.shape[-1])
 
-    def score(given: tuple[jax.Array, jax.Array]) -> jax.Array:
-        scores = tied_logits(given[0], table, bias)
-        return jax.nn.logsumexp(scores) - scores[given[1]]
+    def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
+        return jax.nn.logsumexp(scores) - scores[target]
 
-    at_once = xent.chunk_size(1, len(rows), table.shape[0])
-    return jax.lax.map(score, (rows, targets.reshape(-1)), batch_size=at_once).reshape(
-        targets.shape
-    )
+    return _judge_each(judge, net, params, batch, places, targets)
+
+
+def guesses(
+    net: nn.Module,
+    params: ArrayPytree,
+    batch: Batch,
+    places: jax.Array,
+    targets: jax.Array,
+    among: jax.Array | np.ndarray | None = None,
+) -> jax.Array:
+    """Says how near the net's best guess at `places` [B, P] is to the `targets` [B, P].
+
+    Args:
+      net: unbound.
+      params: its parameters.
+      batch: rows of tokens.
+      places: in the rows.
+      targets: ids.
+      among: [V], the tokens that may be guessed; None: all.
+
+    Returns:
+      [B, P, 3] float32: minus the log-probability of the target; of the most probable token; and
+      the number of other tokens that are at least as probable as the target (0: a right guess).
+    """
+
+    def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
+        total = jax.nn.logsumexp(scores)
+        ahead = scores >= scores[target]
+        rank = jnp.sum(ahead if among is None else ahead & among) - 1
+        return jnp.stack([total - scores[target], total - scores.max(), rank.astype(total.dtype)])
+
+    return _judge_each(judge, net, params, batch, places, targets)
 
 
 def replaced_nats(
@@ -72,6 +98,26 @@ def replaced_nats(
 
     scores = nn.apply(apply, net)({"params": params})
     return jax.nn.softplus(jnp.take_along_axis(scores, places, axis=1))
+
+
+def _judge_each(
+    judge: Callable[[jax.Array, jax.Array], jax.Array],
+    net: nn.Module,
+    params: ArrayPytree,
+    batch: Batch,
+    places: jax.Array,
+    targets: jax.Array,
+) -> jax.Array:
+    """Returns `judge(scores [V], target)` of each target [B, P], a chunk of them at a time."""
+    features, table, bias = _features(net, params, batch, places)
+    rows = features.reshape(-1, features.shape[-1])
+    at_once = xent.chunk_size(1, len(rows), table.shape[0])
+    made = jax.lax.map(
+        lambda given: judge(tied_logits(given[0], table, bias), given[1]),
+        (rows, targets.reshape(-1)),
+        batch_size=at_once,
+    )
+    return made.reshape(*targets.shape, *made.shape[1:])
 
 
 def _features(

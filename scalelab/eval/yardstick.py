@@ -149,6 +149,9 @@ def parser(yardstick: Yardstick, text: str | None) -> cli.Parser:
     add("--data", required=True, type=pathlib.Path, help=yardstick.data)
     add("--workdir", required=True, type=pathlib.Path, help="folder for the results")
     for name, (default, meaning) in yardstick.options.items():
+        if isinstance(default, bool):
+            add(f"--{name}", action="store_true", help=meaning)
+            continue
         kind = str if default is None else type(default)
         add(f"--{name}", default=default, help=meaning, type=kind)
     add("--random", action="store_true", help="measure the same net with random weights")

@@ -287,7 +287,7 @@ def _constant(metric: str, gold: np.ndarray) -> float:
     """Returns the score of the best constant answer."""
     if metric == "accuracy":
         return float(np.unique(gold, return_counts=True)[1].max() / len(gold))
-    share = float(np.mean(gold == 1)) if metric == "f1" else 0.0  # a correlation has 0
+    share = float(np.mean(gold == 1)) if metric == "f1" else 0.0  # of correlations and hits
     return 2 * share / (1 + share)
 
 

@@ -44,6 +44,9 @@ YARDSTICKS = {
     "probes.depth": ("tree depth (root)", "hits"),
     "probes.heads": ("heads as parsers", "hits"),
     "babylm": ("BabyLM", "accuracy"),
+    "lambada": ("LAMBADA", "hits"),
+    "lama": ("LAMA", "hits"),
+    "prompts": ("prompts", "accuracy"),
 }
 ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
 # Rows of their dev sets, by split.

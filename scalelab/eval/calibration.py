@@ -1,0 +1,105 @@
+"""Calibration of token predictions, and intervals over documents.
+
+A net is calibrated if of the tokens that it guesses with probability p a share of p are right. The
+expected calibration error sorts the most probable guesses into 15 bins of equal width by their
+probability, and averages |share right - mean probability| over bins, weighted by their tokens
+(Guo et al. 2017, "On calibration of modern neural networks", eq. 3).
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+NUM_BINS = 15
+
+
+def bin_guesses(best_nats: np.ndarray, right: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Sorts the guesses of each document into bins by their probability.
+
+    Args:
+      best_nats: [n], minus the log-probability of the most probable token; NaN: no guess.
+      right: [n], whether it is the text's.
+      starts: [num_documents + 1], where each document begins.
+
+    Returns:
+      [num_documents, bins, 3] float64: guesses, right ones, and the sum of their probabilities.
+    """
+    known = ~np.isnan(best_nats)
+    chances = np.exp(-best_nats[known].astype(np.float64))
+    document = np.repeat(np.arange(len(starts) - 1), np.diff(starts))[known]
+    found = np.minimum((chances * NUM_BINS).astype(int), NUM_BINS - 1) + document * NUM_BINS
+    size = (len(starts) - 1) * NUM_BINS
+    sums = [np.bincount(found, w, size) for w in (np.ones_like(chances), right[known], chances)]
+    return np.stack(sums, axis=-1).reshape(-1, NUM_BINS, 3)
+
+
+def calibration_error(bins: np.ndarray) -> np.ndarray:
+    """Returns the expected calibration error of bins [..., bins, 3]: [...]."""
+    gaps = np.abs(bins[..., 1] - bins[..., 2]).sum(axis=-1)
+    return gaps / bins[..., 0].sum(axis=-1)
+
+
+def reliability(bins: np.ndarray) -> pd.DataFrame:
+    """Makes the reliability table of bins [bins, 3]; bins without a guess are left out."""
+    edges = np.arange(NUM_BINS + 1) / NUM_BINS
+    made = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "guesses": bins[:, 0].astype(int)})
+    used = bins[:, 0] > 0
+    shares = bins[used, 1:] / bins[used, :1]
+    return made[used].assign(right=shares[:, 0], probability=shares[:, 1])
+
+
+def jackknife(
+    parts: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]
+) -> tuple[float, list[float] | None]:
+    """Estimates a function of sums over documents.
+
+    Args:
+      parts: [n, ...], the summands of each document.
+      statistic: smooth function of sums [m, ...]: [m].
+
+    Returns:
+      The value, and its 95% interval over documents; None if too few of them determine it. The
+      standard error is the jackknife's, which leaves out each document in turn (Efron and Stein
+      1981); the interval is Student's.
+    """
+    total, num = parts.sum(axis=0), len(parts)
+    value = float(statistic(total[None])[0])
+    if num < 2:
+        return value, None
+    with np.errstate(divide="ignore", invalid="ignore"):  # all may hang on one document
+        without = statistic(total - parts)
+    half = float(stats.t.ppf(0.975, num - 1) * math.sqrt(num - 1) * np.std(without))
+    return value, [value - half, value + half] if math.isfinite(half) else None
+
+
+def show(interval: Sequence[float] | None) -> str:
+    """Formats an interval."""
+    return "[{:,.4f}, {:,.4f}]".format(*interval) if interval else "-"
+
+
+def summarize(bins: np.ndarray) -> dict[str, Any]:
+    """Returns the share of right guesses and the calibration error, given those of documents."""
+    error, interval = jackknife(bins, calibration_error)
+    guesses, right, _ = bins.sum(axis=(0, 1))
+    return {
+        "accuracy": right / guesses,
+        "calibration_error": error,
+        "calibration_error_interval": interval and [max(0.0, interval[0]), interval[1]],
+    }
+
+
+def describe(facts: Mapping[str, Any], table: pd.DataFrame) -> str:
+    """Formats the result of `summarize` and the reliability table."""
+    from scalelab.lab import tables
+
+    rows = [
+        [f"{begin:.3f} to {end:.3f}", f"{guesses:,}", f"{right:.4f}", f"{mean:.4f}"]
+        for begin, end, guesses, right, mean in table.itertuples(index=False)
+    ]
+    ends = show(facts["calibration_error_interval"])
+    head = f"calibration error {facts['calibration_error']:.4f}, 95% interval {ends}\n"
+    return head + tables.plain(["probability of a guess", "guesses", "right", "mean"], rows)

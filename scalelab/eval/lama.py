@@ -1,0 +1,256 @@
+"""LAMA: facts that a net knows, asked as cloze sentences (Petroni et al. 2019).
+
+  python -m scalelab.eval.lama --run=RUN --data=DIR --workdir=DIR [--vocabulary=RUN2,RUN3]
+
+DIR holds relations.jsonl, TREx/<relation>.jsonl, Google_RE/<relation>_test.jsonl and
+Squad/test.jsonl, or some of them. The object of a fact is masked. A net that predicts the next
+token reads the text before the object, and is asked only where no word stands after it.
+
+Answers are the words that are one piece of the net's vocabulary. With --vocabulary they are those
+that the other runs have too (compared without case), and the facts are those that all the nets can
+be asked, so that systems compare. Other right objects of the same question do not compete (the
+filtered ranks of Bordes et al. 2013).
+
+P@1 and P@10 are the shares of facts whose object is first, or among the first ten; MRR is the mean
+of 1 / rank. They are means over relations; `micro` is P@1 over facts. `most frequent` is the P@1 of
+each relation's most frequent object. Intervals hold 95%, as in scalelab/eval/items.py.
+scalelab/eval/yardstick.py lists the files of --workdir.
+"""
+
+import functools
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from scalelab.data.tokenizers import Tokenizer
+    from scalelab.runs.pretrained import Pretrained
+
+# Templates of Google-RE (Petroni et al. 2019, table 1); those of T-REx are in relations.jsonl.
+GOOGLE_RE = {
+    "place_of_birth": "[X] was born in [Y] .",
+    "date_of_birth": "[X] (born [Y]).",
+    "place_of_death": "[X] died in [Y] .",
+}
+MASK = "[MASK]"  # the object in sentences of SQuAD
+LEFT_OUT = (
+    "a word stands after the object", "the object has an unknown piece",
+    "the object is not one word of the vocabulary", "the text is too long",
+)  # fmt: skip
+
+
+class Fact(NamedTuple):
+    """A question with its answer."""
+
+    relation: str
+    source: str
+    before: str  # the text before the object
+    answer: str
+    after: str
+
+
+def read(folder: pathlib.Path) -> list[Fact]:
+    """Reads all facts of a folder; sentences of SQuAD with several gaps are left out.
+
+    Raises:
+      ValueError: there is none, a line lacks a key, or a relation has no template.
+    """
+    from scalelab.eval import items
+
+    path = folder / "relations.jsonl"
+    known = list(items.read_lines(path, ("relation", "template"))) if path.exists() else []
+    templates = GOOGLE_RE | {row["relation"]: row["template"] for row in known}
+    labels = {row["relation"]: f"{row['relation']} {row.get('label', '')}".strip() for row in known}
+    found = []
+    for path in sorted([*folder.glob("TREx/*.jsonl"), *folder.glob("Google_RE/*.jsonl")]):
+        name = path.stem.removesuffix("_test")
+        if name not in templates:
+            raise ValueError(f"{path}: relations.jsonl has no template of {name!r}")
+        before, _, after = templates[name].partition("[Y]")
+        for row in items.read_lines(path, ("sub_label", "obj_label")):
+            text, rest = (part.replace("[X]", row["sub_label"]) for part in (before, after))
+            relation, source = labels.get(name, name), path.parent.name
+            found.append(Fact(relation, source, text, row["obj_label"], rest))
+    path = folder / "Squad/test.jsonl"
+    for row in items.read_lines(path, ("masked_sentences", "obj_label")) if path.exists() else ():
+        text, *rest = row["masked_sentences"][0].split(MASK)
+        if len(rest) == 1:
+            found.append(Fact("Squad", "Squad", text, row["obj_label"], rest[0]))
+    if not found:
+        raise ValueError(f"{folder}: expected TREx/, Google_RE/ or Squad/ of LAMA in it")
+    return found
+
+
+def list_words(tokenizer: "Tokenizer") -> dict[str, list[int]]:
+    """Returns the pieces that are whole words after a space, by their text without case."""
+    texts = [tokenizer.decode([k]).strip() for k in range(tokenizer.vocab_size)]
+    before, found = tokenizer.encode("a").tolist(), {}
+    for k, ids in enumerate(tokenizer.encode_batch([f"a {text}" for text in texts])):
+        if texts[k] and ids.tolist() == [*before, k]:
+            found.setdefault(texts[k].casefold(), []).append(k)
+    return found
+
+
+class Encoded(NamedTuple):
+    """Facts as a net reads them."""
+
+    tokens: "np.ndarray"  # [n] int32
+    starts: "np.ndarray"  # [num_facts + 1]
+    is_answer: "np.ndarray"  # [n], whether a token is a piece of the object
+    flaws: "np.ndarray"  # [num_facts, 4], what of LEFT_OUT holds
+
+
+def encode(opened: "Pretrained", facts: Sequence[Fact]) -> Encoded:
+    """Encodes facts, and says which a net cannot be asked."""
+    import numpy as np
+
+    from scalelab.eval import lm
+
+    reading = lm.make_reading(opened, None, None)
+    texts = [own.before + own.answer + own.after for own in facts]
+    starts, tokens, (_, stops, _) = opened.tokenizer.encode_aligned(texts)
+    begins = np.array([len(own.before) for own in facts])
+    ends = begins + [len(own.answer) for own in facts]
+    lengths = np.diff(starts)
+    inside = (stops > np.repeat(begins, lengths)) & (stops <= np.repeat(ends, lengths))
+    words = [k for same in list_words(opened.tokenizer).values() for k in same]
+
+    def count(values: np.ndarray) -> np.ndarray:
+        totals = np.append(0, np.cumsum(inside & values))
+        return totals[starts[1:]] - totals[starts[:-1]]
+
+    flaws = np.stack(
+        [
+            [reading.mask_id is None and any(map(str.isalnum, own.after)) for own in facts],
+            count(tokens == opened.tokenizer.special_ids.get("unk", -1)) > 0,
+            (count(inside) != 1) | (count(np.isin(tokens, words)) != 1),
+            lengths > reading.context,
+        ],
+        axis=1,
+    )
+    return Encoded(tokens.astype(np.int32), starts, inside, flaws)
+
+
+def choose(nets: "Sequence[Pretrained]", facts: Sequence[Fact]) -> tuple[list[Fact], list[str]]:
+    """Returns the facts that all nets can be asked, and notes on what is left out.
+
+    Raises:
+      ValueError: none is left, or a tokenizer does not know most objects.
+    """
+    import numpy as np
+
+    from scalelab.eval import items
+
+    made = [encode(net, facts) for net in nets]
+    for net, own in zip(nets, made, strict=True):
+        items.check_known(net.path, own.flaws[:, 1])
+    flaws = np.any([own.flaws for own in made], axis=0)
+    first = np.where(flaws.any(axis=1), flaws.argmax(axis=1), -1)  # the first reason counts
+    counts = [(why, int((first == k).sum())) for k, why in enumerate(LEFT_OUT)]
+    notes = [f"{num:,} of {len(facts):,} facts left out: {why}" for why, num in counts if num]
+    if (first >= 0).all():
+        raise ValueError(f"{nets[0].path} can be asked no fact: {'; '.join(notes)}")
+    return [own for own, reason in zip(facts, first, strict=True) if reason < 0], notes
+
+
+def rank(
+    opened: "Pretrained", facts: Sequence[Fact], among: "np.ndarray", asked: Asked
+) -> "tuple[np.ndarray, np.ndarray]":
+    """Ranks the objects of facts among the words `among` [V].
+
+    Returns:
+      [num_facts] each: the object's piece, and the number of words that the net prefers to it;
+      other right objects of the same question do not count.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from scalelab.eval import likelihood, lm, placement, sentence_scores, token_scores
+
+    reading, read = lm.make_reading(opened, None, None), encode(opened, facts)
+    rows = likelihood.narrow(likelihood.lay_rows(read.starts, reading), read.is_answer)
+    found = likelihood.score_rows(
+        placement.place(opened, asked.tensor_parallel), read.tokens, rows, reading,
+        sentence_scores.choose_batch_size(reading, asked.batch_tokens),
+        functools.partial(token_scores.guesses, among=among),
+    )[read.is_answer]  # fmt: skip
+    questions = ["\t".join((own.relation, own.before, own.after)) for own in facts]
+    columns = {"piece": read.tokens[read.is_answer], "nats": found[:, 0], "rank": found[:, 2]}
+    frame = pd.DataFrame(columns, index=pd.Index(questions, name="question")).reset_index()
+    for _, own in frame[frame.duplicated("question", keep=False)].groupby("question"):
+        once = own.drop_duplicates("piece")
+        ahead = np.less_equal.outer(once["nats"].to_numpy(), own["nats"].to_numpy())
+        other = np.not_equal.outer(once["piece"].to_numpy(), own["piece"].to_numpy())
+        frame.loc[own.index, "rank"] -= (ahead & other).sum(axis=0)
+    return frame["piece"].to_numpy(), frame["rank"].to_numpy(int)
+
+
+def tabulate(facts: Sequence[Fact], pieces: "np.ndarray", ranks: "np.ndarray") -> "pd.DataFrame":
+    """Makes the rows of the report: relations, sources, and the mean over relations."""
+    import pandas as pd
+
+    from scalelab.eval import items
+
+    groups = pd.DataFrame([(own.relation, own.source) for own in facts])
+    given = pd.Series(pieces)
+    most = given.groupby([groups[0], groups[1]]).transform(lambda own: own.mode()[0])
+    columns = {"p1": ranks == 0, "p10": ranks < 10, "mrr": 1 / (1 + ranks)}
+    values = pd.DataFrame(columns).assign(most_frequent=given == most)
+    table = items.group_means(list(groups.itertuples(index=False, name=None)), values)
+    shares = [
+        values["p1"][groups[level] == name].mean() if level in groups else values["p1"].mean()
+        for level, name in zip(table["level"], table["group"], strict=True)
+    ]
+    return table.assign(micro=shares)
+
+
+def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measured:
+    """Measures a net on the facts.
+
+    Raises:
+      ValueError: a run of --vocabulary cannot be read, or no fact is left.
+    """
+    import numpy as np
+
+    from scalelab.eval import items
+    from scalelab.lab import tables
+    from scalelab.runs import pretrained
+
+    others = (asked.options["vocabulary"] or "").split(",")
+    nets = [opened, *map(pretrained.load, filter(None, others))]
+    kept, notes = choose(nets, facts)
+    words = [list_words(net.tokenizer) for net in nets]
+    common = set.intersection(*map(set, words))
+    among = np.zeros(opened.config.tokenizer.vocab_size, bool)
+    among[[k for text in common for k in words[0][text]]] = True
+    pieces, ranks = rank(opened, kept, among, asked)
+    table = tabulate(kept, pieces, ranks)
+    rows = [
+        [str(row.group), f"{row.items:,}", f"{100 * row.p1:.1f}",
+         f"[{100 * row.low:.1f}, {100 * row.high:.1f}]", f"{100 * row.p10:.1f}",
+         f"{row.mrr:.3f}", f"{100 * row.micro:.1f}", f"{100 * row.most_frequent:.1f}"]
+        for row in table.itertuples()
+    ]  # fmt: skip
+    header = ["relation", "facts", "P@1", "95% interval", "P@10", "MRR", "micro", "most frequent"]
+    shown = f"{len(common):,} words that may be answers" + f", of {len(nets)} nets" * bool(nets[1:])
+    return Measured(
+        texts=[[own.before + MASK + own.after for own in kept], [own.answer for own in kept]],
+        recipe="log_likelihood" if opened.predicts == "next" else "pll",
+        table=table,
+        printed=f"{shown}\n{tables.plain(header, rows)}" + "".join(f"* {n}\n" for n in notes),
+        notes=(shown, *notes),
+        **items.hits(ranks == 0),
+    )
+
+
+OPTIONS = {"vocabulary": (None, "other runs, RUN2,RUN3: only words and facts that all have")}
+YARDSTICK = Yardstick("lama", read, measure, "folder of LAMA's files", "lama", OPTIONS)
+main = program(YARDSTICK, __doc__)
+
+if __name__ == "__main__":
+    main()

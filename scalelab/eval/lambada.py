@@ -1,0 +1,182 @@
+"""LAMBADA: does a net guess the last word of a passage, as Paperno et al. (2016) ask?
+
+  python -m scalelab.eval.lambada --run=RUN --data=DIR --workdir=DIR
+
+DIR holds lambada_test.jsonl, the cased variant (`{"text": ...}` a line). --data may also name a
+file: another .jsonl, or plain text with a passage a line. Accuracies of the variants do not
+compare. The word is what follows the last space.
+
+The pieces of the word are guessed in turn from the left, each given the right ones before it. A
+word is right if each piece alone is the net's most probable token. A net that predicts the next
+token sees the passage up to the piece. For a masked net the piece and the rest of the word are
+masked, and a full stop follows: without it, nets guess one. Such a net sees how many pieces are
+missing. The perplexity is exp(mean of -log p(word)). A passage longer than what the net was trained
+on loses its first tokens.
+
+Intervals hold 95%: Wilson's for accuracy, Student's of the mean of log p for perplexity.
+scalelab/eval/yardstick.py lists the files of --workdir.
+"""
+
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from scalelab.runs.pretrained import Pretrained
+
+FILE = "lambada_test.jsonl"
+
+
+class Passage(NamedTuple):
+    """A passage whose last word is asked for."""
+
+    source: str  # the file, without its ending
+    text: str
+    begin: int  # the space before the word
+
+
+def read(path: pathlib.Path) -> list[Passage]:
+    """Reads the passages of a folder or file.
+
+    Raises:
+      ValueError: there is none, or one has no word before its last.
+    """
+    from scalelab.eval import items
+
+    path = path / FILE if path.is_dir() else path
+    if path.suffix == ".jsonl":
+        texts = [str(row["text"]) for row in items.read_lines(path, ("text",))]
+    else:
+        texts = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    made = [Passage(path.stem, text, text.rfind(" ")) for text in map(str.strip, texts)]
+    if not made or (short := [own.text for own in made if own.begin < 0]):
+        raise ValueError(f"{path}: expected passages of two words or more, found {short[:1]}")
+    return made
+
+
+class Guesses(NamedTuple):
+    """How a net guesses the last words: [n] each."""
+
+    right: "np.ndarray"
+    nats: "np.ndarray"  # minus the log-probability of the word; NaN: an unknown word
+    pieces: "np.ndarray"
+    is_cut: "np.ndarray"  # whether the passage was too long
+
+
+def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Guesses:
+    """Guesses the last word of every passage.
+
+    Raises:
+      ValueError: the net predicts no tokens, or the tokenizer does not know most words.
+    """
+    import numpy as np
+
+    from scalelab.eval import items, likelihood, lm, placement, sentence_scores, token_scores
+
+    reading = lm.make_reading(opened, None, None)
+    unknown = opened.tokenizer.special_ids.get("unk", -1)
+    after = "" if reading.mask_id is None else "."
+    texts = [own.text + after for own in passages]
+    starts, tokens, (stops, _) = opened.tokenizer.encode_aligned(texts)
+    lengths = np.diff(starts)
+    ends = np.repeat([len(own.text) for own in passages], lengths)
+    wanted = (stops > np.repeat([own.begin for own in passages], lengths)) & (stops <= ends)
+
+    def add_up(values: np.ndarray) -> np.ndarray:
+        totals = np.append(0, np.cumsum(values))
+        return totals[starts[1:]] - totals[starts[:-1]]
+
+    pieces = add_up(wanted)
+    known = (pieces > 0) & (pieces < np.minimum(lengths, reading.context))
+    known &= add_up(wanted & (tokens == unknown)) == 0
+    items.check_known(opened.path, ~known)
+    # The text of each passage that the net sees.
+    kept = np.repeat(starts[1:], lengths) - np.arange(len(tokens)) <= reading.context
+    sees = np.concatenate([[0], np.cumsum(np.minimum(lengths, reading.context))])
+    word_stops = np.repeat(sees[1:] - add_up(stops > ends), np.diff(sees))
+    rows = likelihood.lay_rows(sees, reading, word_stops)
+    rows = likelihood.narrow(rows, (wanted & np.repeat(known, lengths))[kept])
+    found = np.zeros((len(tokens), 3))
+    size = sentence_scores.choose_batch_size(reading, asked.batch_tokens)
+    found[kept] = np.nan_to_num(likelihood.score_rows(
+        placement.place(opened, asked.tensor_parallel), tokens[kept].astype(np.int32), rows,
+        reading, size, token_scores.guesses,
+    ))  # fmt: skip
+    found[~wanted] = 0
+    nats = np.where(known, add_up(found[:, 0]), np.nan)
+    return Guesses(known & (add_up(found[:, 2]) == 0), nats, pieces, lengths > reading.context)
+
+
+def tabulate(made: Guesses, source: str) -> "pd.DataFrame":
+    """Makes the rows: all passages, and those with words of one and of several pieces."""
+    import numpy as np
+    import pandas as pd
+
+    from scalelab.eval import calibration, items
+
+    groups = {source: made.pieces >= 0, "1 piece": made.pieces == 1, "more": made.pieces > 1}
+    rows = []
+    for name, own in groups.items():
+        nats = made.nats[own & ~np.isnan(made.nats)]
+        if not nats.size:
+            continue
+        share, num = made.right[own].mean(), int(own.sum())
+        mean, ends = calibration.jackknife(
+            np.stack([nats, np.ones_like(nats)], axis=1), lambda x: x[:, 0] / x[:, 1]
+        )
+        perplexities = [math.exp(min(x, 700.0)) for x in (mean, *(ends or (math.nan, math.nan)))]
+        rows.append([name, num, share, *items.interval([(share, num)]), *perplexities])
+    columns = ["group", "passages", "accuracy", "low", "high"]
+    columns += ["perplexity", "perplexity_low", "perplexity_high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Measured:
+    """Measures a net on the passages."""
+    import numpy as np
+
+    from scalelab.eval import items
+    from scalelab.lab import tables
+
+    made = guess(opened, passages, asked)
+    table = tabulate(made, passages[0].source)
+    counts = [
+        ("passages are longer than the net reads: their first tokens are left out", made.is_cut),
+        ("words are unknown to the tokenizer: no answer, and not in the perplexity",
+         np.isnan(made.nats)),
+    ]  # fmt: skip
+    notes = [f"{own.sum():,} {text}" for text, own in counts if own.any()]
+    if opened.config.tokenizer.lowercase:
+        notes.append("the tokenizer lowers case: capital letters are not guessed")
+    rows = [
+        [row.group, f"{row.passages:,}", f"{100 * row.accuracy:.2f}",
+         f"[{100 * row.low:.2f}, {100 * row.high:.2f}]", f"{row.perplexity:,.1f}",
+         f"[{row.perplexity_low:,.1f}, {row.perplexity_high:,.1f}]"]
+        for row in table.itertuples()
+    ]  # fmt: skip
+    header = ["group", "passages", "accuracy", "95% interval", "perplexity", "95% interval"]
+    rule = "log_likelihood" if opened.predicts == "next" else "pll_word"
+    printed = f"rule {rule}\n{tables.plain(header, rows)}" + "".join(f"* {n}\n" for n in notes)
+    return Measured(
+        texts=[[own.text for own in passages]],
+        recipe=rule,
+        table=table,
+        printed=printed,
+        notes=tuple(notes),
+        **items.hits(made.right),
+    )
+
+
+YARDSTICK = Yardstick(
+    "lambada", read, measure, f"folder with {FILE}, or a file of passages", "lambada"
+)
+main = program(YARDSTICK, __doc__)
+
+if __name__ == "__main__":
+    main()

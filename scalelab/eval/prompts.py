@@ -1,0 +1,336 @@
+"""Prompts: tasks as text with a gap, after no, one or a few solved examples (Brown et al. 2020).
+
+  python -m scalelab.eval.prompts --run=RUN --data=DIR --workdir=DIR --shots=4 --seeds=3 --orders=2
+
+DIR has a folder for each task: SST-2, MNLI, QNLI, QQP in GLUE's layout; RTE, CB, BoolQ, WiC in
+SuperGLUE's; agnews and trec. Those that are there are asked, with the templates and label words of
+`TASKS`. The answer is the label whose word scores highest: by log p of the word given what stands
+before it, or, for a masked net, at the gap, its pieces from the left. --rule takes another rule of
+scalelab/eval/sentence_scores.py.
+
+Demonstrations are drawn from the training set, each label as often as the others. There are --seeds
+draws, each in --orders orders. --random_labels gives them random labels, as a control. A prompt is
+never cut. Where more than half of a task's prompts are too long, it gets fewer demonstrations; an
+example that is still too long for a prompt is left out of all. Notes count both.
+
+`accuracy` is that of the mean probabilities over prompts, as in predictions.tsv; its interval holds
+95%. `mean`, `worst` and `best` are over single prompts; `majority` is the share of the most
+frequent label. scalelab/eval/yardstick.py lists the files of --workdir.
+"""
+
+import csv
+import pathlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scalelab.eval import pairs
+from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from scalelab.eval.items import Item
+    from scalelab.runs.pretrained import Pretrained
+
+
+class Task(NamedTuple):
+    """A task as a text with a gap."""
+
+    train: str  # file below --data; the first that fits the pattern
+    dev: str
+    keys: tuple[str, ...]  # of the texts, in the order of the template
+    label: str  # key of the label
+    template: str  # {label} is the gap
+    words: Mapping[str, str]  # label -> its word
+
+
+TRUE_FALSE = "{} Question: {} True or false? Answer: {label}."
+THREE = {"entailment": "true", "contradiction": "false", "neutral": "neither"}
+TRUE_FALSE_NEITHER = "{} Question: {} True, false or neither? Answer: {label}."
+TASKS = {
+    "SST-2": Task(
+        "SST-2/train.tsv", "SST-2/dev.tsv", ("sentence",), "label", "{} It was {label}.",
+        {"0": "bad", "1": "good"},
+    ),
+    "AG News": Task(
+        "agnews/16-shot/*/train.tsv", "agnews/test.csv", ("text",), "label",
+        "{} This is news about {label}.",
+        {"0": "world", "1": "sports", "2": "business", "3": "technology"},
+    ),
+    "TREC": Task(
+        "trec/TREC.train", "trec/TREC.test", ("text",), "label",
+        "{} The answer is a {label}.",
+        {"ABBR": "name", "DESC": "description", "ENTY": "thing", "HUM": "person",
+         "LOC": "place", "NUM": "number"},
+    ),
+    "MNLI": Task(
+        "MNLI/train.tsv", "MNLI/dev_matched.tsv", ("sentence1", "sentence2"), "gold_label",
+        TRUE_FALSE_NEITHER, THREE,
+    ),
+    "QNLI": Task(
+        "QNLI/train.tsv", "QNLI/dev.tsv", ("question", "sentence"), "label",
+        "{1} This answers the question {0} Answer: {label}.",
+        {"entailment": "true", "not_entailment": "false"},
+    ),
+    "QQP": Task(
+        "QQP/train.tsv", "QQP/dev.tsv", ("question1", "question2"), "is_duplicate",
+        "{} {} The two questions ask the same: {label}.", {"1": "true", "0": "false"},
+    ),
+    "RTE": Task(
+        "RTE/train.jsonl", "RTE/val.jsonl", ("premise", "hypothesis"), "label", TRUE_FALSE,
+        {"entailment": "true", "not_entailment": "false"},
+    ),
+    "CB": Task(
+        "CB/train.jsonl", "CB/val.jsonl", ("premise", "hypothesis"), "label",
+        TRUE_FALSE_NEITHER, THREE,
+    ),
+    "BoolQ": Task(
+        "BoolQ/train*.jsonl", "BoolQ/val.jsonl", ("passage", "question"), "label",
+        "{} Question: {}? Answer: {label}.", {"True": "true", "False": "false"},
+    ),
+    "WiC": Task(
+        "WiC/train.jsonl", "WiC/val.jsonl", ("sentence1", "sentence2", "word"), "label",
+        "{} {} The word {} means the same in both: {label}.", {"True": "true", "False": "false"},
+    ),
+}  # fmt: skip
+
+
+class Example(NamedTuple):
+    """An example of a task."""
+
+    task: str
+    is_train: bool
+    texts: tuple[str, ...]
+    label: int  # place of its label in the task's `words`
+
+
+def read(folder: pathlib.Path) -> list[Example]:
+    """Reads the tasks of a folder.
+
+    Raises:
+      ValueError: there is none, or a file is not its task's.
+    """
+    found = []
+    for name, task in TASKS.items():
+        labels = list(task.words)
+        for pattern, is_train in ((task.train, True), (task.dev, False)):
+            for path in sorted(folder.glob(pattern))[:1]:
+                for row in _read_rows(path, (*task.keys, task.label)):
+                    if str(row[task.label]) not in labels:
+                        raise ValueError(f"{path}: label {row[task.label]!r} is none of {labels}")
+                    texts = tuple(" ".join(str(row[key]).split()) for key in task.keys)
+                    found.append(Example(name, is_train, texts, labels.index(str(row[task.label]))))
+    if all(own.is_train for own in found):
+        expected = ", ".join(task.dev for task in TASKS.values())
+        raise ValueError(f"{folder}: expected one of {expected} in it")
+    return found
+
+
+def _read_rows(path: pathlib.Path, keys: Sequence[str]) -> Iterable[Mapping[str, Any]]:
+    """Reads a file of examples in the layout that its ending says."""
+    from scalelab.eval import items
+
+    if path.suffix == ".jsonl":
+        return items.read_lines(path, keys)
+    if path.suffix == ".tsv":
+        return items.read_table(path, keys, quoting=False)
+    if path.suffix == ".csv":  # AG News: class, title, description, without a header
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        return [{"label": str(int(row[0]) - 1), "text": f"{row[1]} {row[2]}"} for row in rows]
+    lines = filter(None, path.read_text(encoding="latin-1").split("\n"))  # TREC: LABEL:fine text
+    parts = [line.partition(" ") for line in lines]
+    return [{"label": label.partition(":")[0], "text": text} for label, _, text in parts]
+
+
+# --- Prompts ----------------
+
+
+def render(example: Example, word: str, before: str = "") -> tuple[str, tuple[int, int]]:
+    """Returns `before` with an example, a word in its gap; and the place of " word" in it."""
+    filled = TASKS[example.task].template.format(*example.texts, label="\0")
+    head, _, tail = filled.partition("\0")
+    begin = len(before) + len(head)
+    return before + head + word + tail, (begin - 1, begin + len(word))
+
+
+def ask(example: Example, before: str) -> "Item":
+    """Makes the question which label word suits an example, after demonstrations."""
+    from scalelab.eval.items import Item
+
+    texts, spans = zip(*(render(example, word, before) for word in words_of(example)), strict=True)
+    return Item((example.task,), texts, example.label, tuple((span,) for span in spans))
+
+
+def words_of(example: Example) -> list[str]:
+    """Returns the label words of an example's task."""
+    return list(TASKS[example.task].words.values())
+
+
+def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any]) -> list[list[str]]:
+    """Draws the demonstrations of each prompt of a task: `seeds` x `orders` lists of `shots` texts.
+
+    Raises:
+      ValueError: the training set has fewer examples.
+    """
+    import numpy as np
+    import pandas as pd
+
+    shots = options["shots"]
+    if not shots:
+        return [[]]
+    if len(train) < shots:
+        raise ValueError(f"--shots={shots}, but {name} has {len(train)} training examples")
+    words, labels = words_of(train[0]), np.array([own.label for own in train])
+    prompts = []
+    for seed in range(options["seeds"]):
+        rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        mixed, turn = rng.permutation(len(train)), rng.permutation(len(words))
+        rounds = pd.Series(labels[mixed]).groupby(labels[mixed]).cumcount()
+        chosen = mixed[np.lexsort((turn[labels[mixed]], rounds))][:shots]
+        given = rng.integers(len(words), size=shots) if options["random_labels"] else labels[chosen]
+        drawn = [render(train[k], words[g])[0] for k, g in zip(chosen, given, strict=True)]
+        orders = [np.arange(shots), *(rng.permutation(shots) for _ in range(options["orders"] - 1))]
+        prompts += [[drawn[k] for k in order] for order in orders]
+    return prompts
+
+
+def choose(
+    opened: "Pretrained", examples: Sequence[Example], options: Mapping[str, Any]
+) -> "tuple[list[list[Item]], list[str]]":
+    """Makes the prompts of one task, none longer than what the net was trained on.
+
+    Args:
+      opened: the run.
+      examples: all of the task.
+      options: those of the program.
+
+    Returns:
+      For each prompt the same examples; and notes on what does not fit.
+    """
+    import numpy as np
+
+    from scalelab.eval import lm
+
+    room, encode = lm.make_reading(opened, None, None).context, opened.tokenizer.encode_flat
+    name, dev = examples[0].task, [own for own in examples if not own.is_train]
+    if len(dev) > options["examples"]:
+        drawn = np.random.default_rng(0).choice(len(dev), options["examples"], replace=False)
+        dev = [dev[k] for k in sorted(drawn)]
+    drawn = demonstrate(name, [own for own in examples if own.is_train], options)
+    sizes = [np.diff(encode(own or [""])[1]).cumsum().tolist() for own in drawn]
+    alone = np.diff(encode([ask(own, "").texts[0] for own in dev])[1])
+    num = options["shots"]
+    while num and np.median(alone) + max(own[num - 1] for own in sizes) > room:
+        num -= 1
+    notes = [f"{name}: {num} of {options['shots']} demonstrations fit"] * (num < options["shots"])
+    prompts = [[ask(own, "".join(f"{t} " for t in shots[:num])) for own in dev] for shots in drawn]
+    fits = np.ones(len(dev), bool)
+    for prompt in prompts:
+        lengths = np.diff(encode([text for item in prompt for text in item.texts])[1])
+        fits &= lengths.reshape(len(dev), -1).max(axis=1) <= room
+    if not fits.all():
+        notes.append(f"{name}: {(~fits).sum():,} of {len(dev):,} examples are too long, left out")
+    return [[i for i, fit in zip(p, fits, strict=True) if fit] for p in prompts], notes
+
+
+def tabulate(
+    asked: "Sequence[Item]", combined: "np.ndarray", single: "Sequence[np.ndarray]"
+) -> "pd.DataFrame":
+    """Makes the rows of the report.
+
+    Args:
+      asked: the examples.
+      combined: [n], whether each is right by the mean over prompts.
+      single: for each prompt the same.
+    """
+    import pandas as pd
+
+    from scalelab.eval import items
+
+    groups = [item.groups for item in asked]
+    gold = pd.Series([item.right for item in asked])
+    most = gold.groupby([own[0] for own in groups]).transform(lambda own: own.mode()[0])
+    values = pd.DataFrame({"accuracy": combined, "majority": gold == most})
+    each = [items.group_means(groups, pd.DataFrame({"right": own}))["right"] for own in single]
+    spread = pd.concat(each, axis=1)
+    made = items.group_means(groups, values)
+    return made.assign(mean=spread.mean(axis=1), worst=spread.min(axis=1), best=spread.max(axis=1))
+
+
+def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> Measured:
+    """Measures a net on the tasks.
+
+    Raises:
+      ValueError: options or rule do not allow it, or no example fits.
+    """
+    import numpy as np
+    from scipy import special
+
+    from scalelab.eval import items, sentence_scores
+    from scalelab.lab import tables
+
+    options = asked.options
+    if options["random_labels"] and not options["shots"]:
+        raise ValueError("--random_labels needs demonstrations: set --shots")
+    if options["shots"] < 0 or min(options["seeds"], options["orders"], options["examples"]) < 1:
+        raise ValueError("--seeds, --orders and --examples must be 1 or more, --shots 0 or more")
+    rule = sentence_scores.choose_rule(opened, options["rule"])
+    if options["rule"] is None and rule == "pll":
+        rule = "pll_word"
+    tasks: dict[str, list[Example]] = {}
+    for own in examples:
+        tasks.setdefault(own.task, []).append(own)
+    made = [choose(opened, own, options) for own in tasks.values() if not own[-1].is_train]
+    notes = [note for _, found in made for note in found]
+    prompts = [[i for p in parts for i in p] for parts in zip(*(p for p, _ in made), strict=True)]
+    if not prompts[0]:
+        raise ValueError(f"{opened.path} can read no example: {'; '.join(notes)}")
+    sums, counts = pairs.score(
+        opened, [item for prompt in prompts for item in prompt], rule,
+        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
+        partial=asked.partial,
+    )  # fmt: skip
+    sums, counts = (x.reshape(len(prompts), len(prompts[0]), -1) for x in (sums, counts))
+    single = [items.judge(prompts[0], *own).right for own in zip(sums, counts, strict=True)]
+    mixed = special.logsumexp(special.log_softmax(sums, axis=-1), axis=0) - np.log(len(prompts))
+    answers = items.judge(prompts[0], mixed, np.ones_like(mixed))
+    table = tabulate(prompts[0], answers.right, single)
+    rows = [
+        [str(row.group), f"{row.items:,}", f"{100 * row.accuracy:.1f}",
+         f"[{100 * row.low:.1f}, {100 * row.high:.1f}]", f"{100 * row.majority:.1f}",
+         *(f"{100 * x:.1f}" for x in (row.mean, row.worst, row.best))]
+        for row in table.itertuples()
+    ]  # fmt: skip
+    header = ["task", "examples", "accuracy", "95% interval", "majority", "mean", "worst", "best"]
+    shown = f"rule {rule}, {options['shots']} shots, {len(prompts)} prompts"
+    shown += ", random labels" * options["random_labels"]
+    width = answers.outputs.shape[1]
+    return Measured(
+        texts=[[item.texts[0][: item.spans[0][0][0]] for item in prompts[0]]],
+        gold=answers.gold,
+        outputs=answers.outputs,
+        labels=[str(k + 1) for k in range(width)],
+        recipe=rule,
+        scores={"accuracy": float(answers.right.mean())},
+        table=table,
+        printed=f"{shown}\n{tables.plain(header, rows)}" + "".join(f"* {n}\n" for n in notes),
+        notes=(shown, *notes),
+    )
+
+
+OPTIONS = {
+    "shots": (0, "demonstrations in a prompt; default: 0"),
+    "seeds": (1, "draws of the demonstrations; default: 1"),
+    "orders": (1, "orders of each draw; default: 1"),
+    "random_labels": (False, "give the demonstrations random labels"),
+    "examples": (1000, "examples of a task at most, drawn at random; default: 1000"),
+    "rule": pairs.OPTIONS["rule"],
+}
+YARDSTICK = Yardstick("prompts", read, measure, "folder of the tasks' folders", "prompts", OPTIONS)
+main = program(YARDSTICK, __doc__)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""LAMA: a relation by hand, ranks by all scores of a row, transformers, and what is left out."""
+
+import functools
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import law_folders
+import numpy as np
+import pytest
+
+from scalelab.eval import lama, token_scores, yardstick
+from scalelab.eval.lama import Fact
+from scalelab.runs import environment, predictions, pretrained, records
+
+Runs = Callable[[str], pathlib.Path]
+opened_run = functools.cache(pretrained.load)
+SUBJECTS = ["Bada", "gedu dodo", "bada gedu"]
+
+
+def facts_of(opened: Any) -> list[Fact]:
+    """Questions about words of the vocabulary, each with two right answers."""
+    pieces = (ids[0] for ids in lama.list_words(opened.tokenizer).values())
+    words = [w for w in (opened.tokenizer.decode([k]).strip() for k in pieces) if w.isalpha()]
+    return [
+        Fact("P1", "TREx", f"{subject} dodo ", words[(7 * k + j) % len(words)], " .")
+        for k, subject in enumerate(SUBJECTS)
+        for j in (0, 3)
+    ]
+
+
+def asked() -> yardstick.Asked:
+    return yardstick.Asked(pathlib.Path(), {"vocabulary": None}, batch_tokens=128)
+
+
+def all_words(opened: Any) -> np.ndarray:
+    among = np.zeros(opened.config.tokenizer.vocab_size, bool)
+    among[[k for same in lama.list_words(opened.tokenizer).values() for k in same]] = True
+    return among
+
+
+@pytest.mark.parametrize("system", ["gpt2", "bert"])
+def test_words_are_pieces_that_stand_alone(pretrained_runs: Runs, system: str) -> None:
+    tokenizer = opened_run(pretrained_runs(system)).tokenizer
+    words = lama.list_words(tokenizer)
+    assert len(words) > 5 and not {"", "[mask]", "##a"} & words.keys()
+    for text, ids in words.items():
+        for k in ids:
+            again = tokenizer.encode(f"a {tokenizer.decode([k]).strip()}")
+            assert again[-1] == k and tokenizer.decode([k]).strip().casefold() == text
+
+
+@pytest.mark.parametrize("system", ["gpt2", "bert"])
+def test_ranks_are_those_of_all_scores(pretrained_runs: Runs, system: str) -> None:
+    """Words alone compete, without the other right object of the question."""
+    opened = opened_run(pretrained_runs(system))
+    facts, among = facts_of(opened), all_words(opened)
+    score = jax.jit(functools.partial(token_scores.log_chances, opened.net, opened.params))
+    pieces, ranks = lama.rank(opened, facts, among, asked())
+    for k, fact in enumerate(facts):
+        frame, causal = opened.tokenizer.frame(), system == "gpt2"
+        row = [*frame.begin, *opened.tokenizer.encode(fact.before.strip())]
+        if not causal:
+            end = opened.tokenizer.encode(fact.after)
+            row = [*row, opened.tokenizer.special_ids["mask"], *end, *frame.end]
+        place = len(row) - 1 - (0 if causal else len(end) + len(frame.end))
+        batch, places = token_scores.pad([np.array(row)], 32, 1), np.array([[place]], np.int32)
+        scores = np.asarray(score(batch, places))
+        allowed = among.copy()
+        other = pieces[k + 1 if k % 2 == 0 else k - 1]
+        assert pieces[k] == opened.tokenizer.encode(f"a {fact.answer}")[-1] != other
+        allowed[other] = False
+        assert ranks[k] == (scores[0, 0, allowed] > scores[0, 0, pieces[k]]).sum()
+    unfiltered = lama.rank(opened, facts[::2], among, asked())[1]
+    assert (unfiltered >= ranks[::2]).all()
+
+
+def test_a_relation_by_hand() -> None:
+    facts = [Fact("P1", "TREx", "x", "a", "")] * 4 + [Fact("P2", "TREx", "x", "a", "")]
+    facts += [Fact("Squad", "Squad", "x", "a", "")] * 2
+    pieces, ranks = np.array([5, 5, 5, 6, 7, 8, 9]), np.array([0, 1, 19, 9, 0, 10, 3])
+    table = lama.tabulate(facts, pieces, ranks).set_index("group")
+    named = table[~table.index.duplicated()]
+    expected = {"P1": 0.25, "P2": 1.0, "TREx": 0.625, "Squad": 0.0, "mean": 1.25 / 3}
+    assert named["p1"].to_dict() == pytest.approx(expected)
+    assert named.loc["TREx", ["micro", "items"]].tolist() == pytest.approx([2 / 5, 5])
+    assert named.loc["mean", "micro"] == pytest.approx(2 / 7)
+    assert named.loc["P1", ["p10", "mrr", "most_frequent"]].tolist() == pytest.approx(
+        [0.75, (1 + 1 / 2 + 1 / 20 + 1 / 10) / 4, 0.75]
+    )
+
+
+def write_lama(folder: pathlib.Path, facts: list[Fact]) -> pathlib.Path:
+    """Files in the set's layout, with facts that no net can be asked."""
+    for part in ("TREx", "Google_RE", "Squad"):
+        (folder / part).mkdir(parents=True)
+    template = {"relation": "P1", "template": "[X] dodo [Y] .", "label": "something"}
+    (folder / "relations.jsonl").write_text(json.dumps(template) + "\n")
+    rows = [{"sub_label": f.before[:-6], "obj_label": f.answer} for f in facts]
+    rows += [{"sub_label": "Bada", "obj_label": x} for x in ("bada gedu", "gedu dodo")]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "TREx/P1.jsonl").write_text(lines)
+    born = {"sub_label": "Bada", "obj_label": facts[0].answer, "masked_sentences": []}
+    (folder / "Google_RE/date_of_birth_test.jsonl").write_text(json.dumps(born) + "\n")
+    rows = [{"masked_sentences": [text], "obj_label": facts[0].answer, "sub_label": "Squad"}
+            for text in ("Bada [MASK] gedu .", "[MASK] or [MASK]")]  # fmt: skip
+    (folder / "Squad/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_files(tmp_path) -> None:
+    fact = Fact("P1", "TREx", "bada dodo ", "gedu", " .")
+    found = lama.read(write_lama(tmp_path / "lama", [fact]))
+    assert found[0] == Fact("date_of_birth", "Google_RE", "Bada (born ", "gedu", ").")
+    assert found[1] == fact._replace(relation="P1 something")
+    assert found[-1] == Fact("Squad", "Squad", "Bada ", "gedu", " gedu .")
+    assert len(found) == 5
+    with pytest.raises(ValueError, match="TREx"):
+        lama.read(tmp_path)
+
+
+def test_the_program_compares_over_a_common_vocabulary(
+    pretrained_runs: Runs, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
+    start = functools.partial(law_folders.start, capsys, lama)
+    runs = {system: pretrained_runs(system) for system in ("gpt2", "bert")}
+    common = set.intersection(*({*lama.list_words(opened_run(r).tokenizer)} for r in runs.values()))
+    words = sorted(filter(str.isalpha, common))
+    facts = [Fact("P1", "TREx", f"{subject} dodo ", words[0], " .") for subject in SUBJECTS]
+    data = write_lama(tmp_path / "lama", facts)
+    texts, sizes = {}, {}
+    for system, other in (("gpt2", "bert"), ("bert", "gpt2"), ("bert", None)):
+        work = tmp_path / f"{system}-{other}"
+        given = [f"--run={runs[system]}", f"--data={data}", f"--workdir={work}"]
+        code, out, errors = start(*given, *([f"--vocabulary={runs[other]}"] if other else []))
+        assert code == 0, errors
+        assert "facts left out: the object is not one word" in out
+        # Only a net that reads both sides is asked where words follow.
+        assert ("a word stands after" in out) == (other is not None)
+        assert ("Squad" in out) == (other is None)
+        made = predictions.read(work / "seed0/predictions.tsv")
+        result = records.read_result(work / "seed0")
+        assert isinstance(result, records.TaskResult)
+        assert result.eval["dev"] == {"hits": (made.predicted == 1).mean()}
+        texts[system, other] = made.texts
+        sizes[system, other] = int(out[: out.index(" words that may")].split("\n")[-1])
+    assert texts["gpt2", "bert"] == texts["bert", "gpt2"]
+    assert sizes["gpt2", "bert"] == sizes["bert", "gpt2"] < sizes["bert", None]
+    row = {"sub_label": "Bada", "obj_label": "\u4e00"}
+    (data / "TREx/P1.jsonl").write_text((json.dumps(row) + "\n") * 99)
+    given = [f"--run={runs['bert']}", f"--data={data}", f"--workdir={tmp_path / 'unknown'}"]
+    code, _, errors = start(*given)
+    assert code == 2 and "cannot write 99 of the" in errors
+
+
+@pytest.mark.parity
+def test_transformers_ranks_the_same(pretrained_runs: Runs, tmp_path) -> None:
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    from scalelab.interop import exporting
+
+    exporting.run(pretrained_runs("bert"), tmp_path / "out")
+    opened = opened_run(pretrained_runs("bert"))
+    facts = facts_of(opened)[::2]  # one object a question
+    words = [k for same in lama.list_words(opened.tokenizer).values() for k in same]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    pieces, ranks = lama.rank(opened, facts, all_words(opened), asked())
+    for fact, piece, rank in zip(facts, pieces, ranks, strict=True):
+        row = torch.tensor([tokenizer(fact.before + fact.answer + fact.after)["input_ids"]])
+        place = len(tokenizer(fact.before)["input_ids"]) - 1
+        assert row[0, place] == piece
+        row[0, place] = tokenizer.mask_token_id
+        with torch.no_grad():
+            scores = model(input_ids=row).logits[0, place]
+        assert [k for k in scores.argsort(descending=True).tolist() if k in words][rank] == piece
