@@ -68,7 +68,8 @@ def _seed_agreement(points: Sequence[RunPoint]) -> float:
     taus = []
     for a, b in itertools.combinations(wide, 2):
         both = wide[[a, b]].dropna()
-        taus.append(stats.kendalltau(both[a], both[b]).statistic if len(both) > 2 else math.nan)
+        tau, _ = stats.kendalltau(both[a], both[b])
+        taus.append(float(tau) if len(both) > 2 else math.nan)
     return float(np.nanmean(taus)) if np.isfinite(taus).any() else math.nan
 
 
@@ -115,11 +116,12 @@ def _by_budget(points: Sequence[RunPoint]) -> dict[tuple[str, str], list[RunPoin
 def describe(table: pd.DataFrame) -> str:
     """Formats the table for a terminal, the best ratio first."""
     rows = []
-    for row in table.sort_values(["ratio", "between"], ascending=False).itertuples():
-        cells = [row.score, row.shape, row.budget, str(row.systems), str(row.runs)]
-        cells += [_number(100 * x, 1) for x in (row.between, row.within)]
-        cells += [_number(row.ratio, 1), _number(row.p, 3), _number(row.agreement, 2)]
-        rows.append([*cells, _number(100 * row.items, 1)])
+    best_first = table.sort_values(["ratio", "between"], ascending=False)
+    for row in best_first.to_dict("records"):
+        cells = [str(row[name]) for name in ("score", "shape", "budget", "systems", "runs")]
+        cells += [_number(100 * row[name], 1) for name in ("between", "within")]
+        cells += [_number(row["ratio"], 1), _number(row["p"], 3), _number(row["agreement"], 2)]
+        rows.append([*cells, _number(100 * row["items"], 1)])
     return tables.plain(list(HEADER.values()), rows)
 
 
