@@ -67,9 +67,9 @@ def _seed_agreement(points: Sequence[RunPoint]) -> float:
     wide = frame.pivot_table(index="a", columns="b", values="c")
     taus = []
     for a, b in itertools.combinations(wide, 2):
-        both = wide[[a, b]].dropna()
-        tau, _ = stats.kendalltau(both[a], both[b])
-        taus.append(float(tau) if len(both) > 2 else math.nan)
+        pair = wide[[a, b]].dropna().to_numpy()
+        tau, _ = np.asarray(stats.kendalltau(*pair.T)) if len(pair) > 2 else (math.nan, None)
+        taus.append(float(tau))
     return float(np.nanmean(taus)) if np.isfinite(taus).any() else math.nan
 
 
