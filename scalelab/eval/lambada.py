@@ -83,7 +83,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     unknown = opened.tokenizer.special_ids.get("unk", -1)
     after = "" if reading.mask_id is None else "."
     texts = [own.text + after for own in passages]
-    starts, tokens, (stops, _) = opened.tokenizer.encode_aligned(texts)
+    starts, tokens, (_, stops, _) = opened.tokenizer.encode_aligned(texts)
     lengths = np.diff(starts)
     ends = np.repeat([len(own.text) for own in passages], lengths)
     wanted = (stops > np.repeat([own.begin for own in passages], lengths)) & (stops <= ends)
