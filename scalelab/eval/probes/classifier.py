@@ -76,10 +76,10 @@ def fit(inputs: np.ndarray, gold: np.ndarray, num_labels: int, hidden: int | Non
     """
     num_layers, _, num_features = inputs.shape
     sizes = Sizes(num_layers, num_features, hidden, num_labels)
-    inputs, gold = jnp.asarray(inputs), jnp.asarray(gold)
+    given = jnp.asarray(inputs), jnp.asarray(gold)
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _loss(jnp.asarray(flat, jnp.float32), inputs, gold, sizes)
+        value, gradient = _loss(jnp.asarray(flat, jnp.float32), *given, sizes)
         return float(value), np.asarray(gradient, np.float64)
 
     start = np.asarray(ravel_pytree(sizes.init())[0], np.float64)

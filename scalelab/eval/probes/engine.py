@@ -99,7 +99,7 @@ def measure(
         outputs=made.outputs,
         labels=made.labels,
         recipe=f"{kind}, {pooling}",
-        scores={"accuracy": float(made.table["accuracy"][made.layer])},
+        scores={"accuracy": float((made.outputs.argmax(axis=1) == made.gold).mean())},
         table=made.table,
         printed="".join(f"{line}\n" for line in [*lines, *(f"* {note}" for note in notes)]),
         notes=notes,
@@ -126,7 +126,7 @@ def _examples(
     from scalelab.eval.probes.layers import Examples
 
     places, columns, start = [], [], 0
-    for k in kept:
+    for k in kept.tolist():
         words = sentences[k].words
         for own, label in probing.find(sentences[k]):
             places.append([start + place for place in own])

@@ -61,7 +61,7 @@ def probe(splits: Sequence[Examples], hidden: int | None) -> Probed:
             if layer:
                 mixed, weights = train(slice(layer + 1), gold[0])
             random = _share(train(own, control[0])[0][1], control[2])
-            row = _row(str(layer), *map(_share, scores, gold[1:]), len(gold[2]))
+            row = _row(str(layer), list(map(_share, scores, gold[1:])), len(gold[2]))
             rows.append(row | {
                 "control": random, "selectivity": row["accuracy"] - random,
                 "mixed": _share(mixed[1], gold[2]),
@@ -69,7 +69,7 @@ def probe(splits: Sequence[Examples], hidden: int | None) -> Probed:
     table = pd.DataFrame(rows).assign(weight=weights)
     best = int(table["dev"].argmax())
     more = [
-        _row(name, *((a == b).mean() for a, b in zip(guesses, gold[1:], strict=True)), len(gold[2]))
+        _row(name, [(a == b).mean() for a, b in zip(guesses, gold[1:], strict=True)], len(gold[2]))
         for name, guesses in baselines([split.types for split in splits], gold[0]).items()
     ]
     table = pd.concat([table, pd.DataFrame(more)], ignore_index=True)
@@ -81,8 +81,9 @@ def _share(scores: np.ndarray, gold: np.ndarray) -> float:
     return float((scores.argmax(axis=1) == gold).mean())
 
 
-def _row(name: str, dev: float, test: float, num: int) -> dict[str, Any]:
-    """Returns the first columns of a row of the table."""
+def _row(name: str, shares: Sequence[float], num: int) -> dict[str, Any]:
+    """Returns the first columns of a row of the table; `shares` are those of dev and test."""
+    dev, test = shares
     low, high = items.interval([(test, num)])
     return {"layer": name, "items": num, "dev": dev, "accuracy": test, "low": low, "high": high}
 
