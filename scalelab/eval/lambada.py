@@ -101,7 +101,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     sees = np.concatenate([[0], np.cumsum(np.minimum(lengths, reading.context))])
     word_stops = np.repeat(sees[1:] - add_up(stops > ends), np.diff(sees))
     rows = likelihood.lay_rows(sees, reading, word_stops)
-    rows = likelihood.narrow(rows, (wanted & np.repeat(known, lengths))[kept])
+    rows = likelihood.trim(rows, (wanted & np.repeat(known, lengths))[kept])
     found = np.zeros((len(tokens), 3))
     size = sentence_scores.choose_batch_size(reading, asked.batch_tokens)
     found[kept] = np.nan_to_num(likelihood.score_rows(
