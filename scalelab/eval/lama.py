@@ -173,7 +173,7 @@ def rank(
     from scalelab.eval import likelihood, lm, placement, sentence_scores, token_scores
 
     reading, read = lm.make_reading(opened, None, None), encode(opened, facts)
-    rows = likelihood.narrow(likelihood.lay_rows(read.starts, reading), read.is_answer)
+    rows = likelihood.trim(likelihood.lay_rows(read.starts, reading), read.is_answer)
     found = likelihood.score_rows(
         placement.place(opened, asked.tensor_parallel), read.tokens, rows, reading,
         sentence_scores.choose_batch_size(reading, asked.batch_tokens),
