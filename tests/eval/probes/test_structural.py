@@ -70,7 +70,7 @@ def test_trees_and_ranks_are_those_of_other_algorithms() -> None:
             edges.add((min(i, j), max(i, j)))
         assert trees.spanning_tree(x) == edges
     gold, found = rng.integers(0, 4, (2, 7, 9))
-    expected = [stats.spearmanr(a, b).statistic for a, b in zip(gold, found, strict=True)]
+    expected = [stats.spearmanr(a, b)[0] for a, b in zip(gold, found, strict=True)]
     np.testing.assert_allclose(trees.rank_correlations(gold, found), expected)
     assert trees.rank_correlations(gold[0], np.ones(9)).tolist() == [0.0]
 
@@ -123,8 +123,8 @@ def test_planted_trees_are_found(kind: str) -> None:
     noise, exact = score(known)
     assert exact.hits.all() and noise.hits.mean() < 0.4
     made = [x.round(3) for x in structural.predict(probe, split, known)[1]]  # ties as in gold
-    both = [np.concatenate(x, axis=None) for x in (made, split.targets)]
-    np.testing.assert_array_equal(*both)
+    rounded, gold = (np.concatenate(x, axis=None) for x in (made, split.targets))
+    np.testing.assert_array_equal(rounded, gold)
     assert trees.score(probe, sentences, split.targets, made).correlation == pytest.approx(1.0)
     noise, fitted = score(structural.fit(probe, split, rank=99, epochs=60))
     assert fitted.hits.mean() > 0.99 and fitted.correlation > 0.9
@@ -186,7 +186,7 @@ def test_programs(
     result = records.read_result(tmp_path / "a/seed0")
     made = predictions.read(tmp_path / "a/seed0/predictions.tsv")
     assert isinstance(result, records.TaskResult) and result.task == program.YARDSTICK.name
-    assert 0 <= result.eval["dev"]["hits"] == made.predicted.mean() < 1
+    assert result.eval["dev"]["hits"] == made.predicted.mean() < 1
     assert set(made.gold) == {1} and f"{100 * made.predicted.mean():.1f} [" in out
     random = "--random", *more, f"--workdir={tmp_path}/b"
     assert law_folders.start(capsys, program, *given, *random)[0] == 0
