@@ -23,6 +23,7 @@ from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import shape_rules
+from scalelab.lab.compare.comparability import PREFIX
 from scalelab.lab.load import archive, study_runs
 from scalelab.lab.load.study_runs import BASELINE, PretrainRun, StudyFile, StudyRun
 from scalelab.runs import json_files, records
@@ -204,6 +205,15 @@ def _set(values: dict[str, Any], field: str, value: Any) -> None:
     values[name] = value
 
 
+def _departures(system: systems.System) -> list[systems.Departure]:
+    """Returns what a system declares to differ from the control, its fine-tuning included."""
+    recipe = getattr(system, "RECIPE", {}).items()
+    tuned = [
+        systems.Departure(PREFIX + field, value, "the system's RECIPE") for field, value in recipe
+    ]
+    return [*system.DEPARTURES, *tuned]
+
+
 def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, command: str) -> None:
     """Writes the study's file (see `scalelab.lab.load.study_runs`) if it has changed.
 
@@ -219,7 +229,7 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
         "adaptation": adaptation,
         "chosen": chosen,
         "departures": {
-            name: [dataclasses.asdict(d) for d in systems.load(name).DEPARTURES]
+            name: [dataclasses.asdict(d) for d in _departures(systems.load(name))]
             for name in sorted({run.system for run in runs})
         },
         "command": command,

@@ -150,19 +150,25 @@ def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
 
 def _compare_tunings(study: Study) -> dict[str, str]:
     """Returns the fields in which fine-tunings differ from each other, or from the plan."""
-    chosen, planned = set(study.facts.chosen), study.facts.adaptation
+    declared = {
+        departure.field.removeprefix(PREFIX)
+        for own in study.facts.departures.values()
+        for departure in own
+        if departure.field.startswith(PREFIX)
+    }
+    free, planned = declared.union(study.facts.chosen), study.facts.adaptation
     found: dict[str, str] = {}
     firsts: dict[str, _Tuning] = {}
     for tuning in _read_tunings(study):
         same_task = firsts.setdefault(tuning.task, tuning)
         same_net = firsts.setdefault(tuning.origin, tuning)
         sides = [(x.name, x.fields) for x in (same_task, same_net, tuning)]
-        _note_differences(found, sides[0], sides[2], chosen | {"init"}, PREFIX)
+        _note_differences(found, sides[0], sides[2], free | {"init"}, PREFIX)
         others = (same_net.fields.keys() | tuning.fields.keys()) - {"init"}
         _note_differences(found, sides[1], sides[2], others, PREFIX)
         for field, value in planned.get(tuning.task, {}).items():
             actual = tuning.fields.get(field)  # a missing field is off, as None is
-            if actual != value:
+            if actual != value and field not in declared:
                 text = f"{actual!r} in {tuning.name}, planned {value!r}"
                 found.setdefault(PREFIX + field, text)
     return found
