@@ -55,7 +55,7 @@ def read(
                 maps[k] = between_words(own, pieces)
                 text = range(len(frame.begin), num - len(frame.end))
                 marks = [upos == PUNCTUATION for upos in kept[k].upos]
-                more = surface(own, text, _covers(pieces[marks], num).any(axis=0))
+                more = surface(own, text, _covers(pieces[marks], num).sum(axis=0) > 0)
                 sums, counts = sums + more[0], counts + more[1]
             tick(len(rows))
     assert isinstance(sums, np.ndarray)
