@@ -72,6 +72,20 @@ def test_differences_name_the_field_and_two_runs(workdir, field, value, named) -
     assert f": {name}: " in footnote
 
 
+def test_what_a_system_declares_of_its_fine_tuning_may_differ(workdir) -> None:
+    """As ALBERT's dropout of 0; another field still may not."""
+    for run in ("seed0", "seed1"):
+        adapt(workdir, "dropout_rate", 0.0, B.replace("seed1", run))
+    for path in (workdir / "studies").glob("*.json"):
+        known = json.loads(path.read_text())["departures"]["gpt2"]
+        own = {"field": "finetune.dropout_rate", "value": 0.0, "source": "its paper"}
+        edit(path, "departures.gpt2", [*known, own])
+    assert check(workdir) == []
+    adapt(workdir, "epochs", 2.0)
+    with pytest.raises(ValueError, match="finetune.epochs"):
+        check(workdir)
+
+
 def test_all_alike_but_not_as_planned(workdir) -> None:
     """Such as fine-tunings of an earlier start, before the study's fields were changed."""
     path = workdir / "studies/invented.json"
