@@ -7,7 +7,7 @@ import re
 import string
 from pathlib import Path
 
-from scalelab.helpers.names import module_names, nearest
+from scalelab.helpers.names import nearest
 from scalelab.tasks import files, tfds
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records
@@ -188,12 +188,9 @@ def task_names() -> list[str]:
 
     Reads their source, because importing a program may define its flags.
     """
-    folder = Path(__file__).parent.parent / "eval"
-    return [
-        name
-        for name in module_names("eval")
-        if re.search(r"^TASK\b", (folder / f"{name}.py").read_text(encoding="utf-8"), re.MULTILINE)
-    ]
+    files = (Path(__file__).parent.parent / "eval").glob("*.py")
+    mark = re.compile(r"^TASK\b", re.MULTILINE)
+    return sorted(f.stem for f in files if mark.search(f.read_text(encoding="utf-8")))
 
 
 def load_task(name: str) -> Task:
