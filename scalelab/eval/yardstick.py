@@ -5,8 +5,8 @@ A yardstick is a table of facts: how its data are read, and how a net is measure
 
 Under --workdir/seed0 it leaves what a fine-tuning leaves: result.json, predictions.tsv, config.json
 and environment.json. So `python -m scalelab.eval.compare` pairs two nets item by item, and reports
-of studies show it beside tasks. groups.tsv is the printed table. Started again, an interrupted
-evaluation continues.
+of studies show it beside tasks. groups.tsv is the printed table. An evaluation that keeps
+`Asked.partial` continues after an interruption.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class Measured:
     gold: "np.ndarray"  # [n] int32, the right alternative
     outputs: "np.ndarray"  # [n, C] float32, higher is better; -inf where there is none
     labels: Sequence[str]  # the C alternatives by name
-    recipe: str  # how the net was asked, in a word: the rule that scored sentences
+    recipe: str  # label of the method, such as the rule that scored the sentences
     scores: Mapping[str, float]  # metric of scalelab.tasks.metrics -> score, the main one first
     table: "pd.DataFrame"  # groups.tsv
     printed: str  # the table for the terminal
@@ -49,7 +49,7 @@ class Measured:
 class Asked:
     """How a net is to be measured."""
 
-    # File that keeps what is done, made with its folder; perhaps there from an earlier start.
+    # File for the results so far; neither it nor its folder need exist yet.
     partial: pathlib.Path
     options: Mapping[str, Any]  # the yardstick's own flags, by name; they change the result
     batch_tokens: int | None = None  # in a batch, padding included; None: what suits the device
@@ -132,7 +132,7 @@ def program(yardstick: Yardstick, text: str | None) -> Callable[..., None]:
         """Runs the program; a mistake of the user ends in one message and exit code 2."""
         given = parser(yardstick, text).parse_args(arguments)
         malloc.keep_freed()
-        with cli.one_message("start the same command again to continue"):
+        with cli.one_message("start the same command again"):
             options = {name: getattr(given, name) for name in yardstick.options}
             more = given.batch_tokens, given.tensor_parallel
             folders = given.run, given.data, given.workdir

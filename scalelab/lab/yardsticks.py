@@ -12,8 +12,8 @@ line for each score:
   seeds agree      Kendall's tau between the rankings of two seeds, mean over pairs of seeds
   items            standard error of a share of right answers on that many items, x 100
 
-A system is all runs that differ only in their seed, so variants count as systems. Where no system
-has two seeds, nothing is known of the noise and its columns are empty.
+Runs that differ only in their seed are one system, so variants count as systems. If no system has
+two seeds, the columns about seeds are empty.
 """
 
 import itertools
@@ -90,7 +90,8 @@ def make_table(folders: Sequence[pathlib.Path], where: str = "") -> tuple[pd.Dat
       ValueError: there are no runs with scores.
     """
     rows, notes, runs = [], list[str](), run_points.load(folders, where)
-    there = {task for run in runs for task in MAIN if run.row.get(task) is not None}
+    finished = [run.row for run in runs if run.row["task"] is None]
+    there = {task for row in finished for task in MAIN if row.get(task) is not None}
     for task in (task for task in MAIN if task in there):
         points, own_notes = run_points.make(runs, task)
         notes += [f"{ALL_TITLES.get(task, task)}: {note}" for note in own_notes]

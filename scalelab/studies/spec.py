@@ -63,6 +63,8 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
         task_lib.load_task(task)
+    owners = [line.partition("=")[0].rpartition(".")[0] for line in spec.yardstick_fields]
+    _check_names(owners, spec.yardsticks, "config.yardstick_fields")
     for name in spec.yardsticks:
         yardstick.choose_options(yardstick.load(name), spec.yardstick_fields)
     if spec.yardsticks and spec.yardstick_data is None:

@@ -53,6 +53,7 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"finetune__tasks": ("sst",)}, "unknown task 'sst': .*'sst2'"),
         ({"yardsticks": ("blmp",)}, "unknown yardstick 'blmp': .*'blimp'"),
         ({"yardsticks": ("blimp",)}, "yardstick_data"),
+        ({"yardsticks": ("blimp",), "yardstick_fields": ("blmp.rule=pll",)}, "'blmp'.*'blimp'"),
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.rul=pll",)}, "'rule'"),
         ({"free": ("sistem",)}, "unknown 'sistem': .*'system'"),
         ({"variants": {"half": ()}}, "must have 'baseline'"),

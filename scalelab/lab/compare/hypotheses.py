@@ -197,9 +197,9 @@ def _judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fi
 def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
-    The scores are GLUE-Large where the study has its tasks, else the main score of each task; and
-    each yardstick. A
-    claim "a minus b" of a hypothesis keeps its direction, so that Holm's correction counts it once.
+    The scores are each yardstick, and GLUE-Large if the study has its tasks, else the main score of
+    each task. A claim "a minus b" of a hypothesis keeps its direction, so that Holm's correction
+    counts it once.
     """
     measured, main = set(study.facts.measured), dict[str, str]()
     for score, (task, _, _) in TASK_SCORES.items():

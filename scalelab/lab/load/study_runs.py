@@ -119,7 +119,7 @@ class StudyFile(StudyFields):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """What every chosen pre-training is scored by: tasks, then yardsticks."""
+        """The names of all scores of a pre-training: tasks, then yardsticks."""
         return self.tasks + self.yardsticks
 
 
