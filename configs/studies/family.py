@@ -1,0 +1,89 @@
+"""Every system of the lab at one shape, with all yardsticks: the family table.
+
+  python -m scalelab.study run --workdir=runs/family \
+    --config=configs/studies/family.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+
+Each system has its own tokenizer, objective, format and fine-tuning recipe. All have one learning
+rate and no dropout. Two stages:
+  tokens   all systems at equal tokens
+  flops    at the FLOPs that BERT has in the first stage: the systems whose FLOPs a token are not
+           within 5% of BERT's
+
+Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of configs/study.py,
+and a scale of its own:
+
+| scale | shape | vocabulary | tokens | seeds | for |
+|---|---|---|---|---|---|
+| nano (default) | 2x128x2 | 8,192 | 30 M | 2 | an hour of a core, or a minute of a GPU, a run |
+| micro | 2x32x2 | 2,000 | 0.1 M | 2 | a test of the whole path in minutes; without `data`, on probe tasks |
+| medium | 2x256x9 | 8,192 | 300 M | 2 | a GPU; four times nano's batch; not run yet |
+
+Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. To add a system, add its name
+to SYSTEMS, and to OTHER_FLOPS where it belongs.
+"""
+
+import pathlib
+
+import ml_collections
+from ml_collections import config_dict
+
+from scalelab.config import files
+
+SYSTEMS = ("bert", "roberta", "albert", "electra", "gpt", "gpt2")
+OTHER_FLOPS = ("electra", "gpt", "gpt2")
+SCALES = {  # shape, tokens, and FLOPs of BERT with these tokens
+    "nano": ("2x128x2", 30e6, 1.116e14),
+    "micro": ("2x32x2", 1e5, 3e10),
+    "medium": ("2x256x9", 300e6, 1.475e16),
+}
+YARDSTICKS = (
+    "blimp", "agreement", "syntaxgym", "cats", "copa", "wsc", "crows_pairs", "winogender",
+    "lambada", "probes.pos", "probes.dep", "probes.spans", "probes.distance", "probes.depth",
+)  # fmt: skip
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study at the scale asked for."""
+    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    given = files.arguments(arguments, study.ARGUMENTS, "scale=nano")
+    scale = given.pop("scale", "nano")
+    if scale not in SCALES:
+        raise ValueError(f"scale {scale!r}: expected one of {', '.join(SCALES)}")
+    shape, tokens, flops = SCALES[scale]
+    rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
+    base = "tiny" if scale == "micro" else "medium"
+    config = study.get_config(",".join([f"scale={base}", *rest]))
+    config.name = "family"
+    config.title = "Every system at one shape"
+    config.question = "Which system is best at what, at equal tokens and at equal FLOPs?"
+    config.scale = scale
+    config.fields += ("net.dropout_rate=0.0",)
+    pretrain, optim = config.pretrain, config.pretrain.optim
+    optim.total_tokens, optim.warmup_tokens = tokens, tokens / 20
+    if scale != "micro":
+        pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 128, 128
+        pretrain.eval.every_steps = 2000
+    if scale == "medium":
+        pretrain.short.batch_size, pretrain.long.batch_size = 128, 32
+    budget = f"optim.total_flops={flops:g}", f"optim.warmup_flops={flops / 20:g}"
+    off = "optim.total_tokens=None", "optim.warmup_tokens=None"
+    config.variants.equal_flops = (*off, *budget)
+    config.stages.tokens = dict(
+        systems=SYSTEMS, shapes=(shape,), variants=("baseline",), finetune="all"
+    )
+    config.stages.flops = dict(
+        systems=OTHER_FLOPS, shapes=(shape,), variants=("equal_flops",), finetune="all"
+    )
+    config.stage_order = ("tokens", "flops")
+    config.allow = ("matched",)  # the second stage has another clock
+    config.finetune.tasks = ("sst2", "qnli", "mnli", "qqp")
+    config.finetune.seeds = 1
+    if scale != "micro":
+        config.finetune.fields = ("eval_every_epochs=3",)
+    elif config.finetune.data is None:
+        config.finetune.data, config.finetune.tasks = "probes", ("same_document", "swapped_words")
+    if config.yardstick_data is not None:
+        config.yardsticks, config.yardstick_fields = YARDSTICKS, ("blimp.per_group=200",)
+    config.tables = ("yardsticks", "scores", "loss")
+    config.figures = ("score_by_task", "loss_by_tokens", "loss_by_flops")
+    return config
