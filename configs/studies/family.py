@@ -33,7 +33,7 @@ SYSTEMS = ("bert", "roberta", "albert", "electra", "gpt", "gpt2")
 OTHER_FLOPS = ("electra", "gpt", "gpt2")
 SCALES = {  # shape, tokens, and FLOPs of BERT with these tokens
     "nano": ("2x128x2", 30e6, 1.116e14),
-    "micro": ("2x32x2", 1e5, 3e10),
+    "micro": ("2x32x2", 1e5, 3.07e10),
     "medium": ("2x256x9", 300e6, 1.475e16),
 }
 YARDSTICKS = (

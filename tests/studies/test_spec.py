@@ -4,13 +4,18 @@ import a_study
 import pytest
 import tiny
 
+from scalelab.helpers import names
+from scalelab.resources import blueprint
 from scalelab.studies import expand, spec
 
 ROWS = {"title": "X", "stages": (), "shapes": (), "variants": ()}
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
 
 
-@pytest.mark.parametrize("name", sorted({*STUDIES} - {"quickstart", "encoders"}))
+OWN_SCALES = {"quickstart": (), "encoders": (), "family": ("nano", "micro", "medium")}
+
+
+@pytest.mark.parametrize("name", sorted({*STUDIES} - {*OWN_SCALES}))
 @pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
 def test_studies_of_the_repository_resolve(name: str, scale: str, tmp_path) -> None:
     made = spec.resolve(
@@ -31,6 +36,23 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
     assert {r.system for r in expand.expand_runs(made, tmp_path)} == systems
     with pytest.raises(ValueError, match="one scale"):
         module.get_config("scale=tiny")
+
+
+@pytest.mark.parametrize("scale", OWN_SCALES["family"])
+def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> None:
+    module = tiny.config_module("studies/family")
+    made = spec.resolve(module.get_config(f"scale={scale},yardsticks=/y").to_dict())
+    runs = expand.expand_runs(made, tmp_path)
+    assert {r.system for r in runs if r.stage == "tokens"} == {*names.module_names("systems")}
+    per_step = {
+        run.system: blueprint.draw(run.config).phases[0].forward.train
+        for run in runs
+        if run.seed == 0 and run.stage == "tokens"
+    }
+    apart = {name for name, flops in per_step.items() if abs(flops / per_step["bert"] - 1) > 0.05}
+    assert scale == "micro" or apart == {r.system for r in runs if r.stage == "flops"}
+    with pytest.raises(ValueError, match="scale 'full': expected one of nano, micro, medium"):
+        module.get_config("scale=full")
 
 
 def test_a_word_stays_a_word_and_none_is_off() -> None:
