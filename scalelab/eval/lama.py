@@ -177,7 +177,7 @@ def rank(
     found = likelihood.score_rows(
         placement.place(opened, asked.tensor_parallel), read.tokens, rows, reading,
         sentence_scores.choose_batch_size(reading, asked.batch_tokens),
-        functools.partial(token_scores.guesses, among=among),
+        functools.partial(token_scores.guesses, among=among), partial=asked.partial,
     )[read.is_answer]  # fmt: skip
     questions = ["\t".join((own.relation, own.before, own.after)) for own in facts]
     columns = {"piece": read.tokens[read.is_answer], "nats": found[:, 0], "rank": found[:, 2]}

@@ -106,7 +106,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     size = sentence_scores.choose_batch_size(reading, asked.batch_tokens)
     found[kept] = np.nan_to_num(likelihood.score_rows(
         placement.place(opened, asked.tensor_parallel), tokens[kept].astype(np.int32), rows,
-        reading, size, token_scores.guesses,
+        reading, size, token_scores.guesses, partial=asked.partial,
     ))  # fmt: skip
     found[~wanted] = 0
     nats = np.where(known, add_up(found[:, 0]), np.nan)

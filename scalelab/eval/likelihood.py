@@ -11,6 +11,8 @@ context - stride tokens before it, a token of a masked net half as many on eithe
 
 import functools
 import itertools
+import pathlib
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -23,9 +25,11 @@ from scalelab.data.sentences import split as split_sentences
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.eval import token_scores
 from scalelab.eval.placement import Placed
+from scalelab.helpers import files
 from scalelab.helpers.progress import show_bar
 
 AT_ONCE = 256  # documents that are encoded together
+SAVE_SECS = 10.0  # between two saves of what is done
 OPENING = 48  # characters of a document that tables show
 
 
@@ -253,11 +257,13 @@ def score_rows(
     batch_size: int,
     judge: Callable[..., jax.Array],
     *,
+    partial: pathlib.Path | None = None,
     show: bool = True,
 ) -> np.ndarray:
     """Judges the tokens that the rows score, at least one, with a progress bar.
 
-    `judge` is a function of token_scores, such as `nats`, that returns [B, P, ...]. Returns
+    `judge` is a function of token_scores, such as `nats`, that returns [B, P, ...]. `partial` is a
+    file that keeps what is done; the next call with the same batches goes on from there. Returns
     [n, ...] float32 for the `tokens` [n]; NaN for those that no row scores.
 
     Raises:
@@ -266,9 +272,14 @@ def score_rows(
     batches = list(plan(rows, reading, batch_size, placed.ways))
     total = sum(len(batch.rows) * batch.length for batch in batches)
     score = _scorer(placed.net, judge)
-    found = np.zeros(0, np.float32)
+    found, done, saved_at = np.zeros(0, np.float32), 0, time.monotonic()
+    if partial is not None and partial.is_file():
+        with np.load(partial) as saved:
+            if saved["of"] == len(batches):  # another number of devices makes other batches
+                found, done = saved["found"], int(saved["done"])
     with show_bar("scores", total, show=show, unit=" positions") as tick:
-        for batch in batches:
+        tick(sum(len(batch.rows) * batch.length for batch in batches[:done]))
+        for k, batch in enumerate(batches[done:], done + 1):
             made = np.asarray(score(placed.params, *placed.put(fill(batch, rows, tokens, reading))))
             if not found.size:
                 found = np.full((len(tokens), *made.shape[2:]), np.nan, np.float32)
@@ -280,7 +291,17 @@ def score_rows(
             if not np.isfinite(values).all():
                 raise ValueError("the net's scores are not finite: its training had diverged")
             tick(len(batch.rows) * batch.length)
+            if partial is not None and time.monotonic() - saved_at >= SAVE_SECS:
+                save_partial(partial, done=k, of=len(batches), found=found)
+                saved_at = time.monotonic()
     return found
+
+
+def save_partial(path: pathlib.Path, **arrays: np.typing.ArrayLike) -> None:
+    """Keeps the results so far in an npz file; an interruption leaves the file before it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.whole(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 @functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again

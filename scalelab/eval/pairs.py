@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
-from scalelab.helpers import files
 from scalelab.helpers.progress import show_bar
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def score(
     """
     import numpy as np
 
-    from scalelab.eval import placement, sentence_scores
+    from scalelab.eval import likelihood, placement, sentence_scores
 
     width = max(len(item.texts) for item in items)
     found = np.zeros((2, len(items), width))
@@ -95,18 +94,10 @@ def score(
                     row[place, :num] = values[at : at + num]
                 at += num
             if partial is not None:
-                _save(partial, start + len(part), found)
+                done = start + len(part)
+                likelihood.save_partial(partial, done=done, found=found[:, :done])
             tick(len(part))
     return found[0], found[1]
-
-
-def _save(path: pathlib.Path, done: int, found: "np.ndarray") -> None:
-    """Keeps the scores of the first `done` items."""
-    import numpy as np
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.whole(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, done=done, found=found[:, :done])
 
 
 # --- The yardstick ----------------

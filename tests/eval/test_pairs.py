@@ -3,6 +3,7 @@
 import json
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import law_folders
 import numpy as np
@@ -17,6 +18,7 @@ from scalelab.eval import (
     copa,
     crows_pairs,
     items,
+    likelihood,
     pairs,
     syntaxgym,
     winogender,
@@ -237,15 +239,15 @@ def test_an_interrupted_evaluation_goes_on(
     monkeypatch.setattr(pairs, "AT_ONCE", 10)
     given = f"--run={pretrained_runs('gpt2')}", f"--data={paradigms}"
     assert start(blimp, *given, f"--workdir={tmp_path / 'whole'}")[0] == 0
-    save, calls = pairs._save, []
+    save, calls = likelihood.save_partial, []
 
-    def stop(*arguments: object) -> None:
-        save(*arguments)
-        calls.append(arguments)
+    def stop(path: pathlib.Path, **arrays: Any) -> None:
+        save(path, **arrays)
+        calls.append(path)
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(pairs, "_save", stop)
+    monkeypatch.setattr(likelihood, "save_partial", stop)
     code, _, errors = start(blimp, *given, f"--workdir={tmp_path / 'cut'}")
     assert code != 0 and "Traceback" not in errors
     assert start(blimp, *given, f"--workdir={tmp_path / 'cut'}")[0] == 0
