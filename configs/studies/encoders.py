@@ -13,7 +13,7 @@
 | electra, masked_only | MLM + 50 RTD | sentences | "ELECTRA 15%": loss at the masked positions |
 | electra, replace_mlm | MLM + RTD | sentences | predicts tokens at the masked positions |
 | electra, all_tokens | MLM + RTD | sentences | predicts tokens at all positions |
-| electra, wide | MLM + 50 RTD | sentences | a generator as wide as the discriminator; fewer tokens |
+| electra, wide | MLM + 50 RTD | sentences | a generator of full width; fewer tokens |
 
 All have BERT's tokenizer, no dropout, one learning rate, and as many FLOPs as bert. A run takes 26
 to 28 minutes of a core, and its scores up to ten more.
