@@ -18,8 +18,8 @@ and a scale of its own:
 | micro | 2x32x2 | 2,000 | 0.1 M | 2 | a test of the whole path in minutes |
 | medium | 2x256x9 | 8,192 | 300 M | 2 | a GPU; four times nano's batch; not run yet |
 
-At nano a pre-training takes 32 minutes of a core (BERT) to 80 (GPT-2), and its scores 20 to 30. At
-micro, without `data`, the tasks are those of configs/studies/quickstart.py.
+At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
+without `data`, the tasks are those of configs/studies/quickstart.py.
 Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. To add a system, add its name
 to SYSTEMS, and to OTHER_FLOPS where it belongs.
 """
