@@ -15,6 +15,7 @@ Z = 1.959963984540054  # of 95%
 LEFT_OUT = (
     "{:,} items with a text that the net cannot hold, or of which it scores nothing, are left out"
 )
+TIED = "{:,} items count as ties: the net cannot hold one of their texts, or scores nothing of it"
 
 
 class Item(NamedTuple):
@@ -89,20 +90,21 @@ def judge(items: Sequence[Item], sums: np.ndarray, counts: np.ndarray) -> Answer
 
     Args:
       items: what was asked.
-      sums: [n, C] log-probabilities; what an item has less than C texts is ignored.
+      sums: [n, C] log-probabilities; what an item has less than C texts is ignored. NaN: a tie.
       counts: [n, C], the numbers of tokens that they are of.
     """
     gold = np.zeros(len(items), np.int32)
     by_sum, by_mean = (np.full(sums.shape, -np.inf, np.float32) for _ in range(2))
     for k, item in enumerate(items):
         num = len(item.texts)
-        if item.formula is not None:
+        if np.isnan(sums[k, 0]):
+            by_sum[k, :num] = by_mean[k, :num] = 0.0
+        elif item.formula is not None:
             by_sum[k, :2] = by_mean[k, :2] = turn([float(holds(item.formula, -sums[k])), 0.5], k)
-            gold[k] = k % 2
-            continue
-        gold[k] = (k + item.right) % num
-        by_sum[k, :num] = turn(sums[k, :num].tolist(), k)
-        by_mean[k, :num] = turn((sums[k, :num] / np.maximum(counts[k, :num], 1)).tolist(), k)
+        else:
+            by_sum[k, :num] = turn(sums[k, :num].tolist(), k)
+            by_mean[k, :num] = turn((sums[k, :num] / np.maximum(counts[k, :num], 1)).tolist(), k)
+        gold[k] = k % 2 if item.formula is not None else (k + item.right) % num
     right, mean_right = by_sum.argmax(axis=1) == gold, by_mean.argmax(axis=1) == gold
     return Answers(gold, by_sum, right, mean_right)
 
@@ -239,7 +241,7 @@ def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def describe(made: pd.DataFrame, left_out: int) -> str:
+def describe(made: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     """Formats the table, the last level first."""
     from scalelab.lab import tables
 
@@ -249,5 +251,4 @@ def describe(made: pd.DataFrame, left_out: int) -> str:
         for row in made.itertuples()
     ]  # fmt: skip
     header = ["group", "items", "accuracy", "95% interval", "by mean"]
-    notes = [f"* {LEFT_OUT.format(left_out)}\n"] if left_out else []
-    return "".join([tables.plain(header, rows), *notes])
+    return tables.plain(header, rows) + "".join(f"* {note}\n" for note in notes)

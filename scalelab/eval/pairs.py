@@ -141,13 +141,16 @@ def measure(
     if most := asked.options["per_group"]:
         nth = collections.defaultdict(itertools.count)
         items = [item for item in items if next(nth[item.groups[0]]) < most]
+    # An item that this net cannot hold stays, so that nets compare item by item.
     fits = fitting(opened, items, rule)
-    left_out = fits.count(False)
-    items = list(itertools.compress(items, fits))
-    sums, counts = score(
-        opened, items, rule, batch_tokens=asked.batch_tokens,
+    made = score(
+        opened, list(itertools.compress(items, fits)), rule, batch_tokens=asked.batch_tokens,
         tensor_parallel=asked.tensor_parallel, partial=asked.partial,
     )  # fmt: skip
+    sums, counts = np.full((2, len(items), max(len(item.texts) for item in items)), np.nan)
+    for whole, part in zip((sums, counts), made, strict=True):
+        whole[fits, : part.shape[1]] = part
+    notes = (items_lib.TIED.format(fits.count(False)),) * (not all(fits))
     if by_mean:
         sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
     answers = items_lib.judge(items, sums, counts)
@@ -163,8 +166,8 @@ def measure(
         recipe=rule,
         scores={"accuracy": float(answers.right.mean())},
         table=table,
-        printed=f"rule {rule}\n{items_lib.describe(table, left_out)}",
-        notes=(items_lib.LEFT_OUT.format(left_out),) if left_out else (),
+        printed=f"rule {rule}\n{items_lib.describe(table, notes)}",
+        notes=notes,
     )
 
 

@@ -56,6 +56,10 @@ def test_ties_and_constant_answers_are_guesses() -> None:
     guessed = np.mean([1 / len(item.texts) for item in asked])
     assert tied.right.mean() == pytest.approx(guessed)
     assert (tied.outputs.argmax(axis=1) == 0).all()  # an answer by place says nothing
+    formulas = [Item(("g",), ("a", "b"), 0, formula="x0 > x1")] * 4
+    for some, rate in ((asked, guessed), (formulas, 0.5)):  # what the net cannot hold
+        unheld = items.judge(some, np.full((len(some), sums.shape[1]), np.nan), sums)
+        assert unheld.right.mean() == unheld.by_mean.mean() == pytest.approx(rate)
 
 
 def test_means_over_tokens_can_answer_otherwise() -> None:
@@ -281,7 +285,9 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
         code, _, errors = start(program, *arguments)
         assert (code, expected in errors) == (2, True), errors
     code, out, errors = start(pairs, run, work, f"--data={long}")
-    assert code == 0 and "2 items" in out, errors
+    assert code == 0 and "2 items count as ties" in out, errors
+    made = predictions.read(tmp_path / "work/seed0/predictions.tsv")
+    assert made.texts == (["a b " * 99, "b", "a b"], ["b b", "a b", "b b"])  # nets compare by item
     write(long, lines({"good": "b a", "bad": "b b"}))
     code, _, errors = start(pairs, run, work, f"--data={long}")
     assert code == 2 and "another evaluation" in errors
