@@ -85,6 +85,6 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config.finetune.data, config.finetune.tasks = "probes", ("same_document", "swapped_words")
     if config.yardstick_data is not None:
         config.yardsticks, config.yardstick_fields = YARDSTICKS, ("blimp.per_group=200",)
-    config.tables = ("yardsticks", "scores", "loss")
+    config.tables = ("yardsticks", "tasks", "scratch", "loss")
     config.figures = ("score_by_task", "loss_by_tokens", "loss_by_flops")
     return config

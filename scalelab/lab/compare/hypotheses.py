@@ -27,6 +27,7 @@ from scalelab.lab.compare.scores import (
 )
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.task_runs import BIAS
 
 COLLAPSED = 0.2  # share of a row's fine-tunings that are degenerate
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
@@ -197,9 +198,9 @@ def _judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fi
 def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
-    The scores are each yardstick, and GLUE-Large if the study has its tasks, else the main score of
-    each task. A claim "a minus b" of a hypothesis keeps its direction, so that Holm's correction
-    counts it once.
+    The scores are each yardstick but those of bias, and GLUE-Large if the study has its tasks, else
+    the main score of each task. Two systems need a finished row of one shape and variant. A claim
+    "a minus b" of a hypothesis keeps its direction, so that Holm's correction counts it once.
     """
     measured, main = set(study.facts.measured), dict[str, str]()
     for score, (task, _, _) in TASK_SCORES.items():
@@ -207,13 +208,14 @@ def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) 
     shown = [score for task, score in main.items() if task in measured]
     if measured.issuperset(LARGE_TASKS):
         shown = ["large", *study.facts.yardsticks]
+    shown = [score for score in shown if score not in BIAS]
     found = []
     systems = dict.fromkeys(point.system for point in scores.rows)
     for first, second in itertools.combinations(systems, 2):
         if f"{second} minus {first}" in stated:
             first, second = second, first
         firsts, seconds = (
-            {(p.shape, p.variant): p for p in scores.rows if p.system == system}
+            {(p.shape, p.variant): p for p in scores.rows if p.system == system and p.finished}
             for system in (first, second)
         )
         blocks: list[Block] = [{firsts[k]: 1.0, seconds[k]: -1.0} for k in firsts if k in seconds]

@@ -138,7 +138,7 @@ class StudyScores(Scores):
                     f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
                     f" constant answer, margin {FLOOR_MARGIN:g}"
                 )
-            untrained_scores = {row: self._scratch.value(row, score) for row in values}
+            untrained_scores = {row: self.scratch.value(row, score) for row in values}
             gains = [values[row] - x.value for row, x in untrained_scores.items() if x is not None]
             if gains and np.mean(gains) <= 0:
                 gain = f"{np.mean(gains):+.3f}"
@@ -216,7 +216,8 @@ class StudyScores(Scores):
     # --- Computation ------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _scratch(self) -> "StudyScores":
+    def scratch(self) -> "StudyScores":
+        """The scores of the same nets from random weights."""
         return StudyScores(self.study, "scratch")
 
     def _make_estimate(self, parts: Parts, score: str) -> Estimate | None:

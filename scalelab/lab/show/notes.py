@@ -98,7 +98,7 @@ def _describe_task(study: Study, task: str, runs: Sequence[PretrainRun]) -> list
     seeds = [seed for own in by_run.values() for seed in own]
     without = [name for name, own in by_run.items() if not any(seed.finished for seed in own)]
     if without:
-        found.append(f"{title}: no finished fine-tuning of {', '.join(without)}.")
+        found.append(f"{title}: missing for {', '.join(without)}.")
     for state, holds in STATES.items():
         named = Counter(name for name, own in by_run.items() for seed in own if holds(seed))
         if named:

@@ -13,6 +13,7 @@ from functools import partial
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.scores import LARGE_TASKS, TITLES, Scores
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.load.task_runs import YARDSTICKS
 from scalelab.lab.show import notes as notes_lib
@@ -157,9 +158,24 @@ def build_scores(
     return Table("", title, shown, rows, footer, tuple(notes), tuple(request.footnotes))
 
 
+def build_scratch(request: TableRequest) -> Table | None:
+    """Makes a table of the same nets with random weights; None if nothing was measured."""
+    scores = request.scores.scratch if isinstance(request.scores, StudyScores) else None
+    columns = [c for c in TASKS if scores and any(scores.value(p, c.key) for p in request.points)]
+    if scores is None or not columns:
+        return None
+    request = dataclasses.replace(request, scores=scores)
+    return build_scores(request, title="From random weights (first seed)", columns=columns)
+
+
 # The kinds of tables that every study may ask for.
 TABLES: dict[str, MakeTable] = {
     "scores": partial(build_scores, title="Scores", columns=TASKS, needs_tasks=True),
+    "tasks": partial(
+        build_scores, title="Fine-tuned scores", columns=(*LARGE, *SMALL, *PROBES),
+        needs_tasks=True,
+    ),
+    "scratch": build_scratch,
     "probes": partial(
         build_scores, title="Self-labelled probe tasks and validation loss",
         columns=(*PROBES, LOSS), needs_tasks=True,

@@ -72,6 +72,18 @@ def test_a_study_without_comparison_checks_objectives_too(tmp_path) -> None:
     assert "nsp_accuracy 0.5" in found["bert/gpt2"].why
 
 
+def test_bias_is_no_score_and_rows_that_are_not_finished_make_no_finding(tmp_path) -> None:
+    study = write(tmp_path, {"bert": 5, "roberta": 12}, num_seeds=1)
+    facts = replace(study.facts, hypotheses=(), yardsticks=("copa", "crows_pairs", "winogender"))
+    study = replace(study, facts=facts)
+    (finding,) = evaluate(study)
+    names = [claim.what.partition(",")[2] for claim in finding.claims]
+    assert ["copa" in name for name in names] == [False, True], names  # GLUE-Large, COPA
+    for path in tmp_path.glob("runs/roberta*/result.json"):
+        path.unlink()
+    assert evaluate(replace(study_runs.read(tmp_path), facts=facts)) == []
+
+
 @pytest.mark.parametrize("missing", ["nsp_accuracy", "unigram_nats"])
 def test_missing_numbers_are_named_in_the_remarks(missing: str, tmp_path) -> None:
     write(tmp_path, BEST)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import reported_study
 import scipy.stats
+import study_folders
 import task_folders
 
 from scalelab.config.durations import CLOCKS
@@ -234,6 +235,23 @@ def test_a_table_may_have_some_rows(tmp_path) -> None:
     assert (tmp_path / "out/tables/large-width.csv").exists()
     assert "### Width alone. " in (tmp_path / "out/report.md").read_text()
     assert 'id="table-large-half"' in (tmp_path / "out/report.html").read_text()
+
+
+def test_nets_with_random_weights_have_a_table_of_their_own(tmp_path) -> None:
+    tuned = {"qnli": {0: 6}}
+    runs = [
+        {"system": name, "shape": "2x32x2", "seed": 0, "tasks": tuned, "scratch": own}
+        for name, own in (("bert", {"qnli": {0: 15}}), ("gpt2", {}))
+    ]
+    study_folders.write_study(tmp_path, runs, tasks=["qnli", "sst2"], tables=["tasks", "scratch"])
+    study = study_runs.read(tmp_path)
+    for run in study.runs:
+        run.config["optim"] = {"total_epochs": None}
+    tasks, scratch = reported_study.build_tables(study, StudyScores(study))
+    assert [x.value for x in column(tasks, "qnli")] == pytest.approx([0.9, 0.9])
+    first, second = column(scratch, "qnli")
+    assert first.value == pytest.approx(0.75) and second is None
+    assert "sst2" not in [c.key for c in scratch.columns]
 
 
 def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None:
