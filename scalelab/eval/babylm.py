@@ -1,24 +1,25 @@
-"""BabyLM: the zero-shot evaluation of the BabyLM Challenge 2026, by its rules and by fairer ones.
+"""BabyLM: the zero-shot tasks of the BabyLM Challenge 2026, by its rules and by fairer ones.
 
   python -m scalelab.eval.babylm --run=RUN --data=DIR --workdir=DIR [--rows=fast]
 
-DIR is the challenge's folder `full_eval`, with blimp_filtered/, supplement_filtered/,
-entity_tracking/, wug_adj_nominalization/, wug_past_tense/ and reading/reading_data.csv. The second
-and the fifth may be absent. They may also stand in DIR/eval/, and BLiMP itself in DIR/blimp or
-beside DIR, with the rows that count in DIR/babylm_2025_filtered_rows.json (fast: ..._fast_rows).
+DIR is the challenge's folder `full_eval`. DIR or DIR/eval holds blimp_filtered/, entity_tracking/,
+wug_adj_nominalization/, reading/reading_data.csv and, optionally, supplement_filtered/ and
+wug_past_tense/. Without blimp_filtered/, BLiMP itself is read from DIR/blimp/, or from blimp/
+beside DIR, and DIR/babylm_2025_filtered_rows.json lists its rows that count. --rows=fast needs this
+layout and DIR/babylm_2025_fast_rows.json.
 
-| column | of equal scores | dtype | a word's surprisal |
+| column | equal scores | dtype | surprisal of a word |
 |---|---|---|---|
-| official | the first, which is right, wins | the run's | of the word without the blank before it |
-| fair | each gets its share | float32 | of the word as it stands in its sentence |
+| official | the right text wins | the run's | of the word without the blank before it |
+| fair | the texts share the point | float32 | of the word as it stands in its sentence |
 
 A left-to-right net without a start token does not score the first token. Accuracies are means over
-paradigms. Of entity tracking the continuations are scored, and items with an option "nothing" are
-left out, as since 2026. The wugs' score is Spearman's correlation of a net's preference with
-people's; scalelab/eval/reading_times.py has that of reading. Intervals hold 95%.
+paradigms. Entity tracking scores only the continuations; items with an option "nothing" are left
+out, as in the pipeline of 2026. Wugs are scored by Spearman's correlation between the preferences
+of the net and of people. scalelab/eval/reading_times.py scores reading. Intervals are 95%.
 
-result.json and predictions.tsv have the minimal pairs (BLiMP and its supplement). The predictions
-that a submission collects stand below WORKDIR/seed0/results, in the layout that
+result.json and predictions.tsv hold the minimal pairs (BLiMP and its supplement). The predictions
+of each task that was scored whole are below WORKDIR/seed0/results, in the layout that
 `strict/evaluation_pipeline/collate_preds.py` of github.com/babylm-org/babylm-eval reads. EWoK,
 COMPS, Global PIQA and age of acquisition are not measured.
 """
@@ -44,16 +45,16 @@ from scalelab.tasks.metrics import spearman
 if TYPE_CHECKING:
     from scalelab.runs.pretrained import Pretrained
 
-BACKENDS = {"next": "causal", "masked": "mlm"}  # names of the pipeline
+BACKENDS = {"next": "causal", "masked": "mlm"}  # our name -> the pipeline's name
 
 
 class Kind(NamedTuple):
-    """One of the tasks that score texts."""
+    """A task that scores texts."""
 
     title: str
     data: str  # folder of its files
     full: str  # folder of its predictions
-    fast: str | None  # the same of the fast evaluation; None: it has other items
+    fast: str | None  # the same for --rows=fast; None: the fast evaluation has other items
 
 
 KINDS = {
@@ -76,12 +77,12 @@ COLUMNS = ["level", "group", "metric", "items", "official", "fair", "low", "high
 
 
 class Question(NamedTuple):
-    """An item of a task; its first text is the right one, or the one that people rated."""
+    """An item of a task. Its first text is the right one; for wugs, the one that people rated."""
 
     task: str
     item: Item
-    answers: tuple[str, ...]  # as predictions spell the texts
-    ratio: float | None = None  # share of the people who prefer the first text
+    answers: tuple[str, ...]  # the texts as the prediction files spell them
+    ratio: float | None = None  # wugs: share of people who prefer the first text
     fast: bool = False  # whether the fast evaluation has it
 
 
@@ -89,7 +90,7 @@ class Question(NamedTuple):
 
 
 def read(folder: pathlib.Path) -> list[Any]:
-    """Reads all questions, then the words of the reading times, as objects.
+    """Reads all questions, then the rows of the reading times.
 
     Raises:
       ValueError: a file is missing or malformed; the message names it.
@@ -111,7 +112,7 @@ def read(folder: pathlib.Path) -> list[Any]:
 
 
 def _read_file(task: str, path: pathlib.Path) -> Iterator[Question]:
-    """Reads a file in the pipeline's own layout."""
+    """Yields the questions of a file in the pipeline's layout."""
     title = KINDS[task].title
     if task in PAIRS:
         for row in items.read_lines(path, blimp.KEYS[:2]):
@@ -129,12 +130,12 @@ def _read_file(task: str, path: pathlib.Path) -> Iterator[Question]:
         for row in items.read_lines(path, ("sentences", "ratio")):
             texts = tuple(row["sentences"].split("\t"))
             if len(texts) != 2:
-                raise ValueError(f"{path}: expected two sentences with a tab between: {texts}")
+                raise ValueError(f"{path}: expected two sentences joined by a tab, found {texts}")
             yield Question(task, Item((task, title), texts, 0), texts, float(row["ratio"]), True)
 
 
 def _read_blimp(folder: pathlib.Path) -> list[Question]:
-    """Reads the rows of BLiMP that count."""
+    """Reads the rows of BLiMP that babylm_2025_filtered_rows.json lists."""
     places = folder / "blimp", folder.resolve().parent / "blimp"
     place = next((path for path in places if path.is_dir()), None)
     paths = [folder / f"babylm_2025_{name}_rows.json" for name in ("filtered", "fast")]
@@ -157,7 +158,7 @@ def _read_blimp(folder: pathlib.Path) -> list[Question]:
 
 
 def _read_rows(path: pathlib.Path, sizes: Mapping[str, int]) -> dict[str, list[int]]:
-    """Reads paradigm -> rows; raises ValueError if they are not rows of these paradigms."""
+    """Reads paradigm -> rows; raises ValueError if a paradigm or row is not in `sizes`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         wrong = [
@@ -167,9 +168,9 @@ def _read_rows(path: pathlib.Path, sizes: Mapping[str, int]) -> dict[str, list[i
             if k not in range(sizes.get(uid, 0))
         ]
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path}: expected an object of paradigms with rows: {error}") from None
+        raise ValueError(f"{path}: expected a JSON object, paradigms -> rows: {error}") from None
     if wrong:
-        raise ValueError(f"{path} names other items than BLiMP's files hold: {wrong[0]}")
+        raise ValueError(f"{path} does not fit BLiMP's files: {wrong[0]}")
     return found
 
 
@@ -180,19 +181,19 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     """Measures a net on all tasks.
 
     Raises:
-      ValueError: the net predicts no tokens, can score no item, or an option is wrong.
+      ValueError: the net predicts no tokens, can score no pair of BLiMP, or an option is wrong.
     """
     from scalelab.eval import sentence_scores
 
     if opened.predicts is None:
-        raise ValueError(f"{opened.path} predicts no tokens, which this evaluation needs")
+        raise ValueError(f"{opened.path} predicts no tokens: expected a causal or a masked net")
     rule = sentence_scores.BY_PREDICTION[opened.predicts][0]
     chosen = _choose([q for q in asked_items if isinstance(q, Question)], asked.options)
     fits = pairs.fitting(opened, [q.item for q in chosen], rule)
     questions = list(itertools.compress(chosen, fits))
     scored, all_asked = (collections.Counter(q.task for q in part) for part in (questions, chosen))
     if not scored["blimp"]:
-        raise ValueError(f"{opened.path} cannot hold any sentence of BLiMP")
+        raise ValueError(f"{opened.path} can score no pair of BLiMP")
     left_out, most = all_asked - scored, asked.options["per_group"]
     notes = [f"{KINDS[task].title}: {items.LEFT_OUT.format(n)}" for task, n in left_out.items()]
     notes += [f"{kind.title}: nothing to score" for task, kind in KINDS.items() if not scored[task]]
@@ -239,13 +240,15 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
 
 
 def _choose(questions: Sequence[Question], options: Mapping[str, Any]) -> list[Question]:
-    """Returns the questions that the options name."""
+    """Returns the questions that --rows and --per_group select."""
     if options["rows"] not in ("full", "fast"):
         raise ValueError(f"--rows={options['rows']}: expected full or fast")
     if options["rows"] == "fast":
         questions = [q for q in questions if q.fast]
         if not any(q.task == "blimp" for q in questions):
-            raise ValueError("--rows=fast: expected babylm_2025_fast_rows.json in --data")
+            raise ValueError(
+                "--rows=fast: expected BLiMP itself and babylm_2025_fast_rows.json in --data"
+            )
     nth: collections.defaultdict[str, Iterator[int]] = collections.defaultdict(itertools.count)
     most = options["per_group"] or len(questions)
     return [q for q in questions if next(nth[q.item.groups[0]]) < most]
@@ -259,7 +262,13 @@ def _tabulate(
     official: tuple[np.ndarray, np.ndarray],
     fair: tuple[np.ndarray, np.ndarray],
 ) -> list[list[Any]]:
-    """Makes the rows of the tasks that score texts, from sums and numbers of tokens [n, C]."""
+    """Makes the table rows of the tasks that score texts.
+
+    Args:
+      questions: the scored questions.
+      official: sums of log-probabilities and numbers of tokens, [n, C] each.
+      fair: the same in float32.
+    """
     means = fair[0] / np.maximum(fair[1], 1)
     ratios = np.array([np.nan if q.ratio is None else q.ratio for q in questions])
     ours = [k for k, question in enumerate(questions) if question.ratio is None]
@@ -294,7 +303,7 @@ def _rank_interval(rho: float, num: int) -> tuple[float, float]:
 def _tabulate_reading(
     official: Mapping[str, np.ndarray], fair: Mapping[str, np.ndarray]
 ) -> list[list[Any]]:
-    """Makes the rows of the reading times."""
+    """Makes the table rows of the reading times."""
     titles = "reading: eye tracking", "reading: self-paced"
     scores = [reading_times.scores(columns) for columns in (official, fair)]
     num = int(np.isfinite(fair["surprisal"]).sum())
@@ -305,7 +314,7 @@ def _tabulate_reading(
 def _predict(
     questions: Sequence[Question], sums: np.ndarray, tasks: Sequence[str], *, fast: bool
 ) -> dict[str, dict[str, Any]]:
-    """Returns the content of the files of whole `tasks`, by folder."""
+    """Returns folder -> content of predictions.json, for `tasks` that were scored whole."""
     found: dict[str, dict[str, Any]] = {}
     best = sums.astype(np.float32).argmax(axis=1)
     for question, choice, preference in zip(questions, best, _preference(sums), strict=True):
@@ -321,14 +330,14 @@ def _predict(
 
 
 def _predict_reading(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the content of the file of the reading times."""
+    """Returns the content of predictions.json for the reading times."""
     both = zip(columns["surprisal"], columns["prev_surprisal"], strict=True)
     made = [{"id": k, "pred": now, "prev_pred": before} for k, (now, before) in enumerate(both)]
     return {"reading": {"predictions": made}}
 
 
 def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
-    """Formats a row for each task."""
+    """Formats the table: one row per task, then the notes."""
     from scalelab.lab import tables
 
     rows = [
@@ -342,7 +351,7 @@ def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
 
 
 OPTIONS = {
-    "rows": ("full", "items of the full or of the fast evaluation; default: full"),
+    "rows": ("full", "which items: full or fast; default: full"),
     "per_group": (0, "score only the first N items of each paradigm; default: all"),
 }
 YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)

@@ -1,9 +1,9 @@
-"""Calibration of token predictions, and intervals over documents.
+"""Calibration of token predictions, and confidence intervals over documents.
 
-A net is calibrated if of the tokens that it guesses with probability p a share of p are right. The
-expected calibration error sorts the most probable guesses into 15 bins of equal width by their
-probability, and averages |share right - mean probability| over bins, weighted by their tokens
-(Guo et al. 2017, "On calibration of modern neural networks", eq. 3).
+A net is calibrated if a share p of its guesses with probability p is right. The expected
+calibration error sorts the most probable guesses into 15 bins of equal width by probability. It is
+the mean of |share right - mean probability| over bins, weighted by guesses (Guo et al. 2017, "On
+calibration of modern neural networks", eq. 3).
 """
 
 import math
@@ -18,15 +18,15 @@ NUM_BINS = 15
 
 
 def bin_guesses(best_nats: np.ndarray, right: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Sorts the guesses of each document into bins by their probability.
+    """Counts the guesses of each document in bins of their probability.
 
     Args:
       best_nats: [n], minus the log-probability of the most probable token; NaN: no guess.
-      right: [n], whether it is the text's.
+      right: [n], whether that token is the text's token.
       starts: [num_documents + 1], where each document begins.
 
     Returns:
-      [num_documents, bins, 3] float64: guesses, right ones, and the sum of their probabilities.
+      [num_documents, bins, 3] float64: guesses, right guesses, sum of probabilities.
     """
     known = ~np.isnan(best_nats)
     chances = np.exp(-best_nats[known].astype(np.float64))
@@ -44,7 +44,7 @@ def calibration_error(bins: np.ndarray) -> np.ndarray:
 
 
 def reliability(bins: np.ndarray) -> pd.DataFrame:
-    """Makes the reliability table of bins [bins, 3]; bins without a guess are left out."""
+    """Returns the reliability table of bins [bins, 3], without empty bins."""
     edges = np.arange(NUM_BINS + 1) / NUM_BINS
     made = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "guesses": bins[:, 0].astype(int)})
     used = bins[:, 0] > 0
@@ -59,18 +59,17 @@ def jackknife(
 
     Args:
       parts: [n, ...], the summands of each document.
-      statistic: smooth function of sums [m, ...]: [m].
+      statistic: smooth function, sums [m, ...] -> [m].
 
     Returns:
-      The value, and its 95% interval over documents; None if too few of them determine it. The
-      standard error is the jackknife's, which leaves out each document in turn (Efron and Stein
-      1981); the interval is Student's.
+      The value, and its 95% interval over documents; None if one document determines it. The
+      standard error is the jackknife's (Efron and Stein 1981), the interval Student's.
     """
     total, num = parts.sum(axis=0), len(parts)
     value = float(statistic(total[None])[0])
     if num < 2:
         return value, None
-    with np.errstate(divide="ignore", invalid="ignore"):  # all may hang on one document
+    with np.errstate(divide="ignore", invalid="ignore"):  # one document may hold all
         without = statistic(total - parts)
     half = float(stats.t.ppf(0.975, num - 1) * math.sqrt(num - 1) * np.std(without))
     return value, [value - half, value + half] if math.isfinite(half) else None
@@ -82,7 +81,7 @@ def show(interval: Sequence[float] | None) -> str:
 
 
 def summarize(bins: np.ndarray) -> dict[str, Any]:
-    """Returns the share of right guesses and the calibration error, given those of documents."""
+    """Returns accuracy, calibration error and its interval from bins [num_documents, bins, 3]."""
     error, interval = jackknife(bins, calibration_error)
     guesses, right, _ = bins.sum(axis=(0, 1))
     return {

@@ -1,4 +1,4 @@
-"""Questions with alternatives, of which one is right: their files, and the table of accuracies."""
+"""Items, questions with one right text among several: their files and the table of accuracies."""
 
 import ast
 import csv
@@ -11,22 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-Z = 1.959963984540054  # of 95%
-LEFT_OUT = (
-    "{:,} items with a text that the net cannot hold, or of which it scores nothing, are left out"
-)
-TIED = "{:,} items count as ties: the net cannot hold one of their texts, or scores nothing of it"
+Z = 1.959963984540054  # normal quantile of 95% intervals
+LEFT_OUT = "{:,} items left out: a text is too long for the net, or has no token that it scores"
+TIED = "{:,} items count as ties: a text is too long for the net, or has no token that it scores"
 
 
 class Item(NamedTuple):
-    """A question to the net: which text is the better one?"""
+    """A question: which text is the right one?"""
 
-    groups: tuple[str, ...]  # by which the table has rows, the finest first
+    groups: tuple[str, ...]  # the rows of the table that count it, the finest first
     texts: tuple[str, ...]  # the alternatives
-    right: int  # the place of the right one
-    # For each text, the stretches of characters that count; None: all.
+    right: int  # index of the right text
+    # For each text, the ranges of characters that count; None: all.
     spans: tuple[tuple[tuple[int, int], ...] | None, ...] | None = None
-    # What must hold of the surprisals x0, x1, ... of the texts; then there is no right text.
+    # Condition on the surprisals x0, x1, ... of the texts; replaces the right text.
     formula: str | None = None
 
 
@@ -34,7 +32,7 @@ def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, An
     """Reads the objects of a JSON-lines file.
 
     Raises:
-      ValueError: a line is no object with these keys, or there is none.
+      ValueError: the file cannot be read or is empty, or a line is no object with these keys.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -46,7 +44,7 @@ def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, An
         try:
             found = json.loads(line) if line.strip() else None
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: no JSON: {error}") from None
+            raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
         if found is None:
             continue
         if missing := [key for key in keys if not isinstance(found, dict) or key not in found]:
@@ -57,7 +55,7 @@ def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, An
 def read_table(
     path: pathlib.Path, keys: Sequence[str], *, delimiter: str = "\t", quoting: bool = True
 ) -> list[dict[str, str]]:
-    """Reads the rows of a table whose first line names the columns; [] if there is no file.
+    """Reads the rows of a table with a header line; [] if there is no file.
 
     Raises:
       ValueError: a column is missing, or a row is short.
@@ -77,21 +75,21 @@ def read_table(
 
 
 class Answers(NamedTuple):
-    """What a net answers: [n] each."""
+    """The answers of a net: [n] each."""
 
-    gold: np.ndarray  # int32, the place of the right text, after the turn
-    outputs: np.ndarray  # [n, C] float32, the scores in the same places; -inf where there is none
+    gold: np.ndarray  # int32, index of the right text after `turn`
+    outputs: np.ndarray  # [n, C] float32, the scores in the same order; -inf: no such text
     right: np.ndarray  # whether the answer is right
-    by_mean: np.ndarray  # whether it is, by scores divided by numbers of tokens
+    by_mean: np.ndarray  # whether it is right by scores divided by numbers of tokens
 
 
 def judge(items: Sequence[Item], sums: np.ndarray, counts: np.ndarray) -> Answers:
-    """Compares the scores of each item's texts.
+    """Compares the scores of each item's texts. Ties go to the first text after `turn`.
 
     Args:
-      items: what was asked.
-      sums: [n, C] log-probabilities; what an item has less than C texts is ignored. NaN: a tie.
-      counts: [n, C], the numbers of tokens that they are of.
+      items: the questions.
+      sums: [n, C] log-probabilities; columns beyond an item's texts are ignored. NaN: a tie.
+      counts: [n, C], numbers of scored tokens.
     """
     gold = np.zeros(len(items), np.int32)
     by_sum, by_mean = (np.full(sums.shape, -np.inf, np.float32) for _ in range(2))
@@ -110,11 +108,11 @@ def judge(items: Sequence[Item], sums: np.ndarray, counts: np.ndarray) -> Answer
 
 
 def split_ties(items: Sequence[Item], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what each item wins, [n] each: if of equal scores the first wins, and if all share.
+    """Returns the points of each item, ties for the first text and ties shared: [n] each.
 
     Args:
-      items: what was asked.
-      values: [n, C] scores; -inf for what an item has less than C texts.
+      items: the questions.
+      values: [n, C] scores; -inf in columns beyond an item's texts.
     """
     values, right = values.astype(np.float32), np.array([item.right for item in items])
     best = values == values.max(axis=1, keepdims=True)
@@ -123,7 +121,7 @@ def split_ties(items: Sequence[Item], values: np.ndarray) -> tuple[np.ndarray, n
 
 
 def turn(values: Sequence[Any], by: int) -> list[Any]:
-    """Returns alternatives with the first one at the place `by` (modulo their number)."""
+    """Rotates `values` so that the first is at index `by` modulo their number."""
     by %= len(values)
     return [*values[len(values) - by :], *values[: len(values) - by]]
 
@@ -138,34 +136,33 @@ def parse_formula(text: str) -> ast.Expression:
     """Parses comparisons of sums and differences of x0, x1, ..., joined by & and |.
 
     Raises:
-      ValueError: it is something else.
+      ValueError: the text is not such a formula.
     """
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
         raise ValueError(f"formula {text!r}: cannot be read") from None
     if wrong := [type(node).__name__ for node in ast.walk(tree) if not isinstance(node, FORMULA)]:
-        raise ValueError(f"formula {text!r}: {wrong[0]} is not understood")
+        raise ValueError(f"formula {text!r}: {wrong[0]} is not allowed")
     return tree
 
 
 def holds(formula: str, values: np.ndarray) -> bool:
-    """Whether a formula holds of the values x0, x1, ..."""
+    """Returns True if the formula holds for the values x0, x1, ..."""
     code = compile(parse_formula(formula), "formula", "eval")
     return bool(eval(code, {"__builtins__": {}}, {f"x{k}": x for k, x in enumerate(values)}))
 
 
 def table(items: Sequence[Item], right: np.ndarray, by_mean: np.ndarray) -> pd.DataFrame:
-    """Makes the rows of a report: for each level of groups, and the mean of the finest.
+    """Makes the table of accuracies: each level of groups, then the mean of the finest groups.
 
     Args:
-      items: what was asked.
-      right: [n], whether each was answered right.
-      by_mean: the same by scores divided by numbers of tokens.
+      items: the questions.
+      right: [n], the points of each answer, in [0, 1].
+      by_mean: [n], the points by scores divided by numbers of tokens.
 
     Returns:
-      level, group, items, accuracy, low, high, by_mean. A row of a higher level is the mean of its
-      finest groups.
+      Columns level, group, items, accuracy, low, high, by_mean; see `group_means`.
     """
     values = pd.DataFrame({"accuracy": right, "by_mean": by_mean})
     made = group_means([item.groups for item in items], values)
@@ -177,12 +174,12 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
     """Averages items by group.
 
     Args:
-      groups: [n], those of each item, the finest first.
-      values: [n] rows of numbers; the first column holds shares, 0 or 1.
+      groups: [n], the groups of each item, the finest first.
+      values: [n] rows of numbers; the first column is in [0, 1].
 
     Returns:
-      level, group, items, the columns of `values`, and low and high of the first. A row of a higher
-      level, or `mean`, is the mean of its finest groups.
+      Columns level, group, items, those of `values`, and low and high, the 95% interval of the
+      first. A row of a higher level, and `mean`, averages its finest groups.
     """
     names, levels = list(values), range(max(map(len, groups)))
     frame = pd.DataFrame(groups, columns=levels).join(values)
@@ -197,7 +194,7 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
 
 
 def hits(right: np.ndarray) -> dict[str, Any]:
-    """Returns what a yardstick finds of answers that are right or not [n]: fields of Measured."""
+    """Returns the fields of `Measured` that follow from right and wrong answers [n]."""
     with np.errstate(divide="ignore"):
         outputs = np.log(np.eye(2, dtype=np.float32)[right.astype(int)])
     return {
@@ -209,7 +206,7 @@ def hits(right: np.ndarray) -> dict[str, Any]:
 
 
 def check_known(path: pathlib.Path, is_unknown: np.ndarray) -> None:
-    """Refuses a tokenizer of a run in `path` that cannot write most answers [n].
+    """Refuses the run in `path` if most answers [n] are unknown to its tokenizer.
 
     Raises:
       ValueError: more than half are unknown.
@@ -225,10 +222,10 @@ def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
     """Returns the 95% interval of a mean of shares.
 
     Args:
-      groups: share and number of items of each; their mean has equal weights.
+      groups: share and number of items of each group; all groups have equal weights.
 
-    Wilson's interval (1927) for one group. For more, a normal one around their mean; each group
-    has the width of its Wilson interval, so that no group counts as certain.
+    One group has Wilson's interval (1927). Several have a normal interval around their mean, with
+    the variance of each group from its Wilson interval, so that no group counts as certain.
     """
     centres, squares = [], []
     for share, num in groups:
@@ -242,7 +239,7 @@ def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
 
 
 def describe(made: pd.DataFrame, notes: Sequence[str] = ()) -> str:
-    """Formats the table, the last level first."""
+    """Formats the table for a terminal, with notes below."""
     from scalelab.lab import tables
 
     rows = [

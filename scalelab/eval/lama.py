@@ -1,20 +1,20 @@
-"""LAMA: facts that a net knows, asked as cloze sentences (Petroni et al. 2019).
+"""LAMA: facts, asked as cloze sentences (Petroni et al. 2019).
 
   python -m scalelab.eval.lama --run=RUN --data=DIR --workdir=DIR [--vocabulary=RUN2,RUN3]
 
 DIR holds relations.jsonl, TREx/<relation>.jsonl, Google_RE/<relation>_test.jsonl and
-Squad/test.jsonl, or some of them. The object of a fact is masked. A net that predicts the next
-token reads the text before the object, and is asked only where no word stands after it.
+Squad/test.jsonl, or some of them. The object of a fact is masked. A causal net reads the text
+before the object; facts with a word after the object are left out.
 
-Answers are the words that are one piece of the net's vocabulary. With --vocabulary they are those
-that the other runs have too (compared without case), and the facts are those that all the nets can
-be asked, so that systems compare. Other right objects of the same question do not compete (the
-filtered ranks of Bordes et al. 2013).
+Possible answers are the words that are one piece of the net's vocabulary. --vocabulary keeps only
+the words and facts that this net and the named nets share, so that scores compare; words are
+compared without case. Other right objects of the same question do not compete (filtered ranks,
+Bordes et al. 2013).
 
-P@1 and P@10 are the shares of facts whose object is first, or among the first ten; MRR is the mean
-of 1 / rank. They are means over relations; `micro` is P@1 over facts. `most frequent` is the P@1 of
-each relation's most frequent object. Intervals hold 95%, as in scalelab/eval/items.py.
-scalelab/eval/yardstick.py lists the files of --workdir.
+P@1 and P@10 are the shares of facts whose object ranks first, or among the first ten. MRR is the
+mean of 1 / rank. All three are means over relations; `micro` is P@1 over facts. `most frequent` is
+the P@1 of always answering a relation's most frequent object. Intervals are 95%, as in
+scalelab/eval/items.py. scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
 import functools
@@ -37,7 +37,7 @@ GOOGLE_RE = {
     "date_of_birth": "[X] (born [Y]).",
     "place_of_death": "[X] died in [Y] .",
 }
-MASK = "[MASK]"  # the object in sentences of SQuAD
+MASK = "[MASK]"  # stands for the object in SQuAD's sentences
 LEFT_OUT = (
     "a word stands after the object", "the object has an unknown piece",
     "the object is not one word of the vocabulary", "the text is too long",
@@ -58,7 +58,7 @@ def read(folder: pathlib.Path) -> list[Fact]:
     """Reads all facts of a folder; sentences of SQuAD with several gaps are left out.
 
     Raises:
-      ValueError: there is none, a line lacks a key, or a relation has no template.
+      ValueError: there is no fact, a line lacks a key, or a relation has no template.
     """
     from scalelab.eval import items
 
@@ -70,7 +70,7 @@ def read(folder: pathlib.Path) -> list[Fact]:
     for path in sorted([*folder.glob("TREx/*.jsonl"), *folder.glob("Google_RE/*.jsonl")]):
         name = path.stem.removesuffix("_test")
         if name not in templates:
-            raise ValueError(f"{path}: relations.jsonl has no template of {name!r}")
+            raise ValueError(f"{path}: relations.jsonl has no template for {name!r}")
         before, _, after = templates[name].partition("[Y]")
         for row in items.read_lines(path, ("sub_label", "obj_label")):
             text, rest = (part.replace("[X]", row["sub_label"]) for part in (before, after))
@@ -87,7 +87,7 @@ def read(folder: pathlib.Path) -> list[Fact]:
 
 
 def list_words(tokenizer: "Tokenizer") -> dict[str, list[int]]:
-    """Returns the pieces that are whole words after a space, by their text without case."""
+    """Returns the words that are one piece after a space: casefolded text -> piece ids."""
     texts = [tokenizer.decode([k]).strip() for k in range(tokenizer.vocab_size)]
     before, found = tokenizer.encode("a").tolist(), {}
     for k, ids in enumerate(tokenizer.encode_batch([f"a {text}" for text in texts])):
@@ -102,11 +102,11 @@ class Encoded(NamedTuple):
     tokens: "np.ndarray"  # [n] int32
     starts: "np.ndarray"  # [num_facts + 1]
     is_answer: "np.ndarray"  # [n], whether a token is a piece of the object
-    flaws: "np.ndarray"  # [num_facts, 4], what of LEFT_OUT holds
+    flaws: "np.ndarray"  # [num_facts, 4], which reasons of LEFT_OUT hold
 
 
 def encode(opened: "Pretrained", facts: Sequence[Fact]) -> Encoded:
-    """Encodes facts, and says which a net cannot be asked."""
+    """Encodes facts and marks those that the net cannot be asked."""
     import numpy as np
 
     from scalelab.eval import lm
@@ -137,10 +137,10 @@ def encode(opened: "Pretrained", facts: Sequence[Fact]) -> Encoded:
 
 
 def choose(nets: "Sequence[Pretrained]", facts: Sequence[Fact]) -> tuple[list[Fact], list[str]]:
-    """Returns the facts that all nets can be asked, and notes on what is left out.
+    """Returns the facts that all nets can be asked, and notes on the facts left out.
 
     Raises:
-      ValueError: none is left, or a tokenizer does not know most objects.
+      ValueError: no fact is left, or a tokenizer has unknown pieces in most objects.
     """
     import numpy as np
 
@@ -154,18 +154,18 @@ def choose(nets: "Sequence[Pretrained]", facts: Sequence[Fact]) -> tuple[list[Fa
     counts = [(why, int((first == k).sum())) for k, why in enumerate(LEFT_OUT)]
     notes = [f"{num:,} of {len(facts):,} facts left out: {why}" for why, num in counts if num]
     if (first >= 0).all():
-        raise ValueError(f"{nets[0].path} can be asked no fact: {'; '.join(notes)}")
+        raise ValueError(f"{nets[0].path} can be asked none of the facts: {'; '.join(notes)}")
     return [own for own, reason in zip(facts, first, strict=True) if reason < 0], notes
 
 
 def rank(
     opened: "Pretrained", facts: Sequence[Fact], among: "np.ndarray", asked: Asked
 ) -> "tuple[np.ndarray, np.ndarray]":
-    """Ranks the objects of facts among the words `among` [V].
+    """Ranks the objects of facts among the pieces marked in `among` [V].
 
     Returns:
-      [num_facts] each: the object's piece, and the number of words that the net prefers to it;
-      other right objects of the same question do not count.
+      [num_facts] each: the object's piece, and the number of other pieces that are at least as
+      probable, without other right objects of the same question.
     """
     import numpy as np
     import pandas as pd
@@ -213,7 +213,7 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     """Measures a net on the facts.
 
     Raises:
-      ValueError: a run of --vocabulary cannot be read, or no fact is left.
+      ValueError: a run of --vocabulary cannot be read, or as in `choose`.
     """
     import numpy as np
 
@@ -237,7 +237,7 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
         for row in table.itertuples()
     ]  # fmt: skip
     header = ["relation", "facts", "P@1", "95% interval", "P@10", "MRR", "micro", "most frequent"]
-    shown = f"{len(common):,} words that may be answers" + f", of {len(nets)} nets" * bool(nets[1:])
+    shown = f"{len(common):,} possible answers" + f", shared by {len(nets)} nets" * bool(nets[1:])
     return Measured(
         texts=[[own.before + MASK + own.after for own in kept], [own.answer for own in kept]],
         recipe="log_likelihood" if opened.predicts == "next" else "pll",
@@ -248,7 +248,7 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     )
 
 
-OPTIONS = {"vocabulary": (None, "other runs, RUN2,RUN3: only words and facts that all have")}
+OPTIONS = {"vocabulary": (None, "RUN2,RUN3: use only words and facts that these nets share too")}
 YARDSTICK = Yardstick("lama", read, measure, "folder of LAMA's files", "lama", OPTIONS)
 main = program(YARDSTICK, __doc__)
 

@@ -1,19 +1,18 @@
-"""LAMBADA: does a net guess the last word of a passage, as Paperno et al. (2016) ask?
+"""LAMBADA: prediction of the last word of a passage (Paperno et al. 2016).
 
   python -m scalelab.eval.lambada --run=RUN --data=DIR --workdir=DIR
 
-DIR holds lambada_test.jsonl, the cased variant (`{"text": ...}` a line). --data may also name a
-file: another .jsonl, or plain text with a passage a line. Accuracies of the variants do not
-compare. The word is what follows the last space.
+DIR holds lambada_test.jsonl, the cased variant (`{"text": ...}` on each line). --data may also name
+a file: another .jsonl, or plain text with one passage per line. Accuracies on different variants do
+not compare. The word is the text after the last space.
 
-The pieces of the word are guessed in turn from the left, each given the right ones before it. A
-word is right if each piece alone is the net's most probable token. A net that predicts the next
-token sees the passage up to the piece. For a masked net the piece and the rest of the word are
-masked, and a full stop follows: without it, nets guess one. Such a net sees how many pieces are
-missing. The perplexity is exp(mean of -log p(word)). A passage longer than what the net was trained
-on loses its first tokens.
+The pieces of the word are predicted from the left, each given the right pieces before it. A word is
+right if each piece is the single most probable token. A causal net sees the passage up to the
+piece. A masked net sees masks for the piece and the rest of the word, so it knows the number of
+pieces; then a full stop, because without it nets predict one. The perplexity is exp(mean of
+-log p(word)). A passage longer than the net's training inputs loses its first tokens.
 
-Intervals hold 95%: Wilson's for accuracy, Student's of the mean of log p for perplexity.
+Intervals are 95%: Wilson's for accuracy, Student's of the mean log p for perplexity.
 scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
@@ -34,18 +33,18 @@ FILE = "lambada_test.jsonl"
 
 
 class Passage(NamedTuple):
-    """A passage whose last word is asked for."""
+    """A passage; the net predicts its last word."""
 
-    source: str  # the file, without its ending
+    source: str  # the file name without suffix
     text: str
-    begin: int  # the space before the word
+    begin: int  # index of the space before the word
 
 
 def read(path: pathlib.Path) -> list[Passage]:
     """Reads the passages of a folder or file.
 
     Raises:
-      ValueError: there is none, or one has no word before its last.
+      ValueError: there is no passage, or one has a single word.
     """
     from scalelab.eval import items
 
@@ -61,19 +60,19 @@ def read(path: pathlib.Path) -> list[Passage]:
 
 
 class Guesses(NamedTuple):
-    """How a net guesses the last words: [n] each."""
+    """The predictions of the last words: [n] each."""
 
     right: "np.ndarray"
-    nats: "np.ndarray"  # minus the log-probability of the word; NaN: an unknown word
-    pieces: "np.ndarray"
+    nats: "np.ndarray"  # minus the log-probability of the word; NaN: unknown or too long
+    pieces: "np.ndarray"  # number of pieces of the word
     is_cut: "np.ndarray"  # whether the passage was too long
 
 
 def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Guesses:
-    """Guesses the last word of every passage.
+    """Predicts the last word of every passage.
 
     Raises:
-      ValueError: the net predicts no tokens, or the tokenizer does not know most words.
+      ValueError: the net predicts no tokens, or most words are unknown to the tokenizer.
     """
     import numpy as np
 
@@ -96,7 +95,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     known = (pieces > 0) & (pieces < np.minimum(lengths, reading.context))
     known &= add_up(wanted & (tokens == unknown)) == 0
     items.check_known(opened.path, ~known)
-    # The text of each passage that the net sees.
+    # `kept` marks the last tokens of each passage, which the net sees.
     kept = np.repeat(starts[1:], lengths) - np.arange(len(tokens)) <= reading.context
     sees = np.concatenate([[0], np.cumsum(np.minimum(lengths, reading.context))])
     word_stops = np.repeat(sees[1:] - add_up(stops > ends), np.diff(sees))
@@ -114,7 +113,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
 
 
 def tabulate(made: Guesses, source: str) -> "pd.DataFrame":
-    """Makes the rows: all passages, and those with words of one and of several pieces."""
+    """Makes the table: all passages, words of one piece, words of several pieces."""
     import numpy as np
     import pandas as pd
 
@@ -148,12 +147,12 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
     table = tabulate(made, passages[0].source)
     counts = [
         ("passages are longer than the net reads: their first tokens are left out", made.is_cut),
-        ("words are unknown to the tokenizer: no answer, and not in the perplexity",
+        ("words are unknown or too long: counted as wrong, left out of the perplexity",
          np.isnan(made.nats)),
     ]  # fmt: skip
     notes = [f"{own.sum():,} {text}" for text, own in counts if own.any()]
     if opened.config.tokenizer.lowercase:
-        notes.append("the tokenizer lowers case: capital letters are not guessed")
+        notes.append("the tokenizer lowers case: the case of words is not tested")
     rows = [
         [row.group, f"{row.passages:,}", f"{100 * row.accuracy:.2f}",
          f"[{100 * row.low:.2f}, {100 * row.high:.2f}]", f"{row.perplexity:,.1f}",

@@ -1,4 +1,4 @@
-"""The command line of every task: translates its flags for `scalelab.finetune`."""
+"""The command line of the fine-tuning tasks: turns flags into arguments of `finetune`."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ LIKE = flags.DEFINE_string(
 DATA = flags.DEFINE_string(
     "data",
     None,
-    "Folder that holds CoLA/, SST-2/, ...; without it, TensorFlow Datasets' glue.",
+    "Folder with CoLA/, SST-2/, ...; default: glue of TensorFlow Datasets.",
 )
 flags.DEFINE_string(
     "recipe",
@@ -36,20 +36,20 @@ flags.DEFINE_string(
 PER_TASK = flags.DEFINE_list(
     "per_task",
     [],
-    "Fields for one task alone, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5.",
+    "Fields of a single task, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5.",
 )
-SEEDS = flags.DEFINE_integer("seeds", 1, "How many seeds: 0, 1, ...", lower_bound=1)
+SEEDS = flags.DEFINE_integer("seeds", 1, "Number of seeds: 0, 1, ...", lower_bound=1)
 TOGETHER = flags.DEFINE_integer(
-    "seeds_together", 1, "Seeds that train in one program; changes no number. For accelerators: on"
-    " a CPU it is slower than one after another.", lower_bound=1,
+    "seeds_together", 1, "Seeds that one program trains together; results agree to about 1e-5."
+    " For accelerators; slower on a CPU.", lower_bound=1,
 )  # fmt: skip
 MNLI = flags.DEFINE_string(
-    "mnli", None, "Folder of MNLI runs of the same net: each seed starts from that seed's weights."
+    "mnli", None, "Folder of MNLI runs of the same net; seed k starts from their seed k."
 )
 EVAL_ONLY = flags.DEFINE_bool(
     "eval_only",
     False,
-    "Evaluate finished runs, or an imported classifier, as they are; train nothing.",
+    "Evaluate finished runs or an imported classifier without training.",
 )
 SUBMIT = flags.DEFINE_bool(
     "submit", False, "Predict the test sets; write the leaderboard's files and submission.zip."
@@ -57,19 +57,19 @@ SUBMIT = flags.DEFINE_bool(
 BEST = flags.DEFINE_bool(
     "show_best",
     False,
-    "Also show the best-on-dev score, labelled as such: it is too high.",
+    "Also show the best score on dev, labelled as such; it is biased upwards.",
 )
 
 
 def run(task: Task | Callable[[], Task]) -> None:
-    """Fine-tunes on a task, or on the one that a function makes once the flags are read."""
+    """Runs the program of a task; a function makes its task after the flags are read."""
 
     def main(argv: list[str]) -> None:
         del argv
         malloc.keep_freed()
         chosen = task() if callable(task) else task
         workdir = cli.workdir()
-        # Imported here, once the flags are known to be right: --help and typos answer at once.
+        # Imported after the flags are checked, so that --help and typos answer at once.
         from scalelab import finetune
         from scalelab.eval import glue_table
         from scalelab.finetuning import warm_start
@@ -85,7 +85,7 @@ def run(task: Task | Callable[[], Task]) -> None:
 
 
 def program(main: Callable[[list[str]], None]) -> None:
-    """Runs a binary whose --config is configs/finetune.py unless another is named."""
+    """Runs `main` as a program; --config defaults to configs/finetune.py."""
     for name in ("config", "workdir"):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
     for flag in flags.FLAGS.get_key_flags_for_module(__name__):
@@ -98,7 +98,10 @@ def program(main: Callable[[list[str]], None]) -> None:
         recipe = f":recipe={given.recipe}" * (given.recipe is not None)
         sys.argv.insert(1, f"--config={files.FOLDER / 'finetune.py'}{recipe}")
     elif given.recipe is not None:
-        cli.fail("--recipe is short for --config=configs/finetune.py:recipe=...: give one of them")
+        cli.fail(
+            "give --recipe or --config, not both: --recipe=NAME is short for"
+            " --config=configs/finetune.py:recipe=NAME"
+        )
     cli.run(main, FinetuneConfig)
 
 
@@ -113,10 +116,10 @@ def options() -> "Options":
 
 
 def task_fields(task: str, tasks: Collection[str]) -> dict[str, Any]:
-    """Returns the fields that --per_task sets for one of the `tasks` that are run.
+    """Returns the fields that --per_task sets for `task`, one of the `tasks` of the program.
 
     Raises:
-      ValueError: a setting is not task.field=value, or names a task that is not run.
+      ValueError: a setting is not task.field=value, or its task is not in `tasks`.
     """
     found = {}
     for part in PER_TASK.value:
@@ -124,8 +127,8 @@ def task_fields(task: str, tasks: Collection[str]) -> dict[str, Any]:
         name = next((name for name in tasks if left.startswith(f"{name}.")), None)
         if not equals or name is None:
             raise ValueError(
-                f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10, of"
-                f" {', '.join(tasks)}"
+                f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10, for"
+                f" one of {', '.join(tasks)}"
             )
         if name == task:
             field = left.removeprefix(f"{name}.")

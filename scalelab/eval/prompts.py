@@ -1,21 +1,22 @@
-"""Prompts: tasks as text with a gap, after no, one or a few solved examples (Brown et al. 2020).
+"""Prompts: tasks as text with a gap, after zero, one or a few solved examples (Brown et al. 2020).
 
   python -m scalelab.eval.prompts --run=RUN --data=DIR --workdir=DIR --shots=4 --seeds=3 --orders=2
 
 DIR has a folder for each task: SST-2, MNLI, QNLI, QQP in GLUE's layout; RTE, CB, BoolQ, WiC in
-SuperGLUE's; agnews and trec. Those that are there are asked, with the templates and label words of
-`TASKS`. The answer is the label whose word scores highest: by log p of the word given what stands
-before it, or, for a masked net, at the gap, its pieces from the left. --rule takes another rule of
+SuperGLUE's; agnews; trec. Absent tasks are skipped. `TASKS` has the templates and label words. The
+answer is the label whose word scores highest. A causal net scores log p of the word given the text
+before it; a masked net scores log p of the word's pieces at the gap, from the left; ELECTRA's
+discriminator scores log p that the word is original. --rule chooses another rule of
 scalelab/eval/sentence_scores.py.
 
-Demonstrations are drawn from the training set, each label as often as the others. There are --seeds
-draws, each in --orders orders. --random_labels gives them random labels, as a control. A prompt is
-never cut. Where more than half of a task's prompts are too long, it gets fewer demonstrations; an
-example that is still too long for a prompt is left out of all. Notes count both.
+Demonstrations are drawn from the training set with balanced labels: --seeds draws, each in --orders
+orders. --random_labels gives them random labels, as a control. A prompt is never cut. A task gets
+fewer demonstrations if its median example does not fit beside the longest draw. An example that is
+too long for one prompt is left out of all prompts. Notes count both.
 
-`accuracy` is that of the mean probabilities over prompts, as in predictions.tsv; its interval holds
-95%. `mean`, `worst` and `best` are over single prompts; `majority` is the share of the most
-frequent label. scalelab/eval/yardstick.py lists the files of --workdir.
+`accuracy` is the accuracy of the mean probabilities over prompts, as in predictions.tsv, with a 95%
+interval. `mean`, `worst` and `best` are accuracies of single prompts. `majority` is the share of
+the most frequent label. scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
 import csv
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 class Task(NamedTuple):
     """A task as a text with a gap."""
 
-    train: str  # file below --data; the first that fits the pattern
+    train: str  # file below --data: the first that matches the pattern
     dev: str
-    keys: tuple[str, ...]  # of the texts, in the order of the template
-    label: str  # key of the label
+    keys: tuple[str, ...]  # names of the text fields, in the order of the template
+    label: str  # name of the label field
     template: str  # {label} is the gap
     words: Mapping[str, str]  # label -> its word
 
@@ -103,14 +104,14 @@ class Example(NamedTuple):
     task: str
     is_train: bool
     texts: tuple[str, ...]
-    label: int  # place of its label in the task's `words`
+    label: int  # index of its label in the task's `words`
 
 
 def read(folder: pathlib.Path) -> list[Example]:
     """Reads the tasks of a folder.
 
     Raises:
-      ValueError: there is none, or a file is not its task's.
+      ValueError: no task has a dev file there, or a file does not fit its task.
     """
     found = []
     for name, task in TASKS.items():
@@ -129,7 +130,7 @@ def read(folder: pathlib.Path) -> list[Example]:
 
 
 def _read_rows(path: pathlib.Path, keys: Sequence[str]) -> Iterable[Mapping[str, Any]]:
-    """Reads a file of examples in the layout that its ending says."""
+    """Reads a file of examples; its suffix gives the layout."""
     from scalelab.eval import items
 
     if path.suffix == ".jsonl":
@@ -149,7 +150,7 @@ def _read_rows(path: pathlib.Path, keys: Sequence[str]) -> Iterable[Mapping[str,
 
 
 def render(example: Example, word: str, before: str = "") -> tuple[str, tuple[int, int]]:
-    """Returns `before` with an example, a word in its gap; and the place of " word" in it."""
+    """Returns `before` + the example with `word` in its gap, and the span of " word" in it."""
     filled = TASKS[example.task].template.format(*example.texts, label="\0")
     head, _, tail = filled.partition("\0")
     begin = len(before) + len(head)
@@ -157,7 +158,7 @@ def render(example: Example, word: str, before: str = "") -> tuple[str, tuple[in
 
 
 def ask(example: Example, before: str) -> "Item":
-    """Makes the question which label word suits an example, after demonstrations."""
+    """Makes the item for an example: a text per label word, after the demonstrations."""
     from scalelab.eval.items import Item
 
     texts, spans = zip(*(render(example, word, before) for word in words_of(example)), strict=True)
@@ -173,7 +174,7 @@ def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any])
     """Draws the demonstrations of each prompt of a task: `seeds` x `orders` lists of `shots` texts.
 
     Raises:
-      ValueError: the training set has fewer examples.
+      ValueError: the training set has fewer than `shots` examples.
     """
     import numpy as np
     import pandas as pd
@@ -200,15 +201,15 @@ def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any])
 def choose(
     opened: "Pretrained", examples: Sequence[Example], options: Mapping[str, Any]
 ) -> "tuple[list[list[Item]], list[str]]":
-    """Makes the prompts of one task, none longer than what the net was trained on.
+    """Makes the prompts of one task, none longer than the longest input of the net's training.
 
     Args:
       opened: the run.
-      examples: all of the task.
-      options: those of the program.
+      examples: all examples of the task, train and dev.
+      options: the options of the program.
 
     Returns:
-      For each prompt the same examples; and notes on what does not fit.
+      Items for each prompt, of the same examples; and notes on what does not fit.
     """
     import numpy as np
 
@@ -243,8 +244,8 @@ def tabulate(
 
     Args:
       asked: the examples.
-      combined: [n], whether each is right by the mean over prompts.
-      single: for each prompt the same.
+      combined: [n], whether the mean over prompts is right.
+      single: for each prompt [n], whether it is right.
     """
     import pandas as pd
 
@@ -264,7 +265,7 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     """Measures a net on the tasks.
 
     Raises:
-      ValueError: options or rule do not allow it, or no example fits.
+      ValueError: an option or the rule does not suit the net, or no example fits it.
     """
     import numpy as np
     from scipy import special
@@ -326,10 +327,10 @@ OPTIONS = {
     "seeds": (1, "draws of the demonstrations; default: 1"),
     "orders": (1, "orders of each draw; default: 1"),
     "random_labels": (False, "give the demonstrations random labels"),
-    "examples": (1000, "examples of a task at most, drawn at random; default: 1000"),
+    "examples": (1000, "maximum of examples per task, drawn at random; default: 1000"),
     "rule": pairs.OPTIONS["rule"],
 }
-YARDSTICK = Yardstick("prompts", read, measure, "folder of the tasks' folders", "prompts", OPTIONS)
+YARDSTICK = Yardstick("prompts", read, measure, "folder with a folder per task", "prompts", OPTIONS)
 main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":

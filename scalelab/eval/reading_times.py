@@ -1,8 +1,8 @@
-"""Reading times: how much of them the surprisal of words explains beyond length and frequency.
+"""Reading times: the variance that surprisal explains beyond length, frequency and position.
 
-The words, times and regressions are those of the BabyLM evaluation (de Varda et al. 2023). A score
-is the share of the variance that the controls leave which surprisal explains: (R2 with it - R2
-without) / (1 - R2 without), the square of their partial correlation.
+Words, times and regressions are those of the BabyLM evaluation (de Varda et al. 2023). The score is
+(R2 with surprisal - R2 without) / (1 - R2 without), the squared partial correlation of surprisal
+and reading time.
 """
 
 import functools
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 TEXTS = ("item", "word", "prev_item", "prev_word")
 CONTROLS = ("Subtlex_log10", "length", "context_length")
-BEFORE = ("prev_length", "prev_surprisal")  # more controls of self-paced reading
+BEFORE = ("prev_length", "prev_surprisal")  # further controls of self-paced reading
 EYE = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
 SELF_PACED = "self_paced_reading_time"
 COLUMNS = (*TEXTS, *CONTROLS, BEFORE[0], *EYE, SELF_PACED, "sent_id")
-MASKS = 3  # that a masked net sees in the place of the word and of all after it
+MASKS = 3  # masks that a masked net sees in place of the word and the text after it
 BATCH_SIZE = 64
 RESAMPLES = 500
 
@@ -37,14 +37,15 @@ def read(
     official: bool,
     tensor_parallel: int = 1,
 ) -> dict[str, np.ndarray]:
-    """Returns the columns of numbers, with surprisals of each word and of the word before it.
+    """Returns the numeric columns, and the surprisal of each word and of the word before it.
 
-    Arguments as for `surprisals`, but for `words`: the rows of the file.
+    `words` are the rows of the file; the other arguments are those of `surprisals`.
     """
     frame = pd.DataFrame(words)
     numbers = frame.drop(columns=list(TEXTS)).apply(pd.to_numeric)
     columns = {str(name): numbers[name].to_numpy(float) for name in numbers}
-    # The one empty context is the word None. The pipeline reads both as missing before a word.
+    # An empty `item` stands for the context "None". As in the pipeline, an empty or "None"
+    # `prev_item` counts as missing.
     now = [*zip(frame["item"].replace("", "None"), frame["word"], strict=True)]
     has_before = ~frame["prev_item"].isin(["", "None"]).to_numpy()
     before = frame.loc[has_before, ["prev_item", "prev_word"]].itertuples(index=False, name=None)
@@ -62,13 +63,13 @@ def surprisals(
     official: bool,
     tensor_parallel: int = 1,
 ) -> np.ndarray:
-    """Computes surprisals of words after their contexts: [n] nats; NaN where a row is too long.
+    """Computes surprisals of words after their contexts: [n] nats; NaN if the text is too long.
 
     Args:
-      opened: the run of a net that predicts tokens.
+      opened: the run; its net predicts tokens.
       words: pairs of context and word.
-      official: whether the word is encoded as the pipeline does it, without the blank before it,
-        and each of its pieces decoded and encoded again; else it is encoded in its context.
+      official: True: as in the pipeline, the word is encoded without the blank before it, and its
+        pieces are decoded and encoded again; False: the word is encoded in its context.
       tensor_parallel: devices that share the net.
     """
     import jax
@@ -96,7 +97,7 @@ def surprisals(
 
 
 def _rows(opened: "Pretrained", context: str, word: str, *, official: bool) -> list[Row]:
-    """Returns the rows that predict each piece of a word."""
+    """Returns one row for each piece of a word: the row predicts that piece."""
     tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
     is_masked = opened.predicts == "masked"
     tail = frame.end if official or is_masked else ()
@@ -110,7 +111,7 @@ def _rows(opened: "Pretrained", context: str, word: str, *, official: bool) -> l
 
 
 def _pieces(tokenizer: "Tokenizer", context: str, word: str) -> list[tuple[list[int], int]]:
-    """Returns the pieces of a word in its context, each with all ids before it."""
+    """Returns (all ids before the piece, piece) for each piece of a word in its context."""
     _, ids, (_, stops, _) = tokenizer.encode_aligned([f"{context} {word}"])
     first, flat = int((stops <= len(context)).sum()), ids.tolist()
     return [(flat[:k], flat[k]) for k in range(first, len(flat))]
@@ -119,7 +120,7 @@ def _pieces(tokenizer: "Tokenizer", context: str, word: str) -> list[tuple[list[
 def _official_pieces(
     tokenizer: "Tokenizer", context: str, word: str
 ) -> list[tuple[list[int], int]]:
-    """Returns the pieces of a word alone, each with the ids of the text before it."""
+    """Returns (ids of the text before, piece) for each piece of a word encoded alone."""
     pieces = tokenizer.encode(word).tolist()
     found = [(tokenizer.encode(context).tolist(), pieces[0])]
     for piece, following in itertools.pairwise(pieces):
@@ -138,13 +139,13 @@ def explained(
     controls: Sequence[str],
     weights: np.ndarray | None = None,
 ) -> float:
-    """Returns the share of an outcome's variance beyond controls that `surprisal` explains.
+    """Returns the squared partial correlation of an outcome and `surprisal`, given controls.
 
     Args:
-      columns: [n] numbers by name; rows with NaN in a column that is used are left out.
-      outcome: the name of what is explained.
-      controls: the names of the controls; the products of any two are controls too.
-      weights: [n], the number of times that each row counts; None: once.
+      columns: name -> [n] numbers; rows with NaN in a used column are left out.
+      outcome: name of the explained column.
+      controls: names of the controls; the products of any two are controls too.
+      weights: [n], how many times each row counts; None: once.
     """
     table = np.stack([columns[name] for name in (outcome, "surprisal", *controls)], axis=1)
     used = np.isfinite(table).all(axis=1)
@@ -161,13 +162,13 @@ def explained(
 
 
 def scores(columns: Mapping[str, Any], weights: np.ndarray | None = None) -> tuple[float, float]:
-    """Returns the scores of eye tracking, a mean over its four times, and self-paced reading."""
+    """Returns the scores of eye tracking (mean over its four times) and self-paced reading."""
     eye = [explained(columns, outcome, CONTROLS, weights) for outcome in EYE]
     return sum(eye) / len(eye), explained(columns, SELF_PACED, (*CONTROLS, *BEFORE), weights)
 
 
 def intervals(columns: Mapping[str, Any]) -> np.ndarray:
-    """Returns the 95% percentile intervals [2, 2] of both scores, by resampling sentences."""
+    """Returns the 95% percentile intervals [2, 2] of both scores, resampling sentences."""
     sentences, index = np.unique(columns["sent_id"], return_inverse=True)
     shares = np.full(len(sentences), 1 / len(sentences))
     draws = np.random.default_rng(0).multinomial(len(sentences), shares, size=RESAMPLES)

@@ -1,12 +1,12 @@
-"""Yardsticks: what a pre-trained net knows before any fine-tuning.
+"""Yardsticks: evaluations of a pre-trained net without fine-tuning.
 
-A yardstick is a table of facts: how its data are read, and how a net is measured on them.
-`program` makes its command line, and `evaluate` its files. A study runs it by its name.
+A `Yardstick` names the functions that read its data and measure a net. `program` makes its command
+line, `evaluate` writes its files, and a study runs it by name.
 
-Under --workdir/seed0 it leaves what a fine-tuning leaves: result.json, predictions.tsv, config.json
-and environment.json. So `python -m scalelab.eval.compare` pairs two nets item by item, and reports
-of studies show it beside tasks. groups.tsv is the printed table. An evaluation that keeps
-`Asked.partial` continues after an interruption.
+WORKDIR/seed0 has the files of a fine-tuning: result.json, predictions.tsv, config.json and
+environment.json. So `python -m scalelab.eval.compare` compares two nets item by item, and reports
+of studies show yardsticks beside tasks. groups.tsv holds the table, groups.txt the printed text. An
+evaluation that writes `Asked.partial` continues after an interruption.
 """
 
 import dataclasses
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """What a yardstick finds: [n] items, each with scores of C alternatives."""
+    """The result of a yardstick: [n] items, each with scores of C alternatives."""
 
-    texts: Sequence[Sequence[str]]  # for each text column of predictions.tsv its [n] texts
-    gold: "np.ndarray"  # [n] int32, the right alternative
-    outputs: "np.ndarray"  # [n, C] float32, higher is better; -inf where there is none
-    labels: Sequence[str]  # the C alternatives by name
+    texts: Sequence[Sequence[str]]  # one entry per text column of predictions.tsv: [n] texts
+    gold: "np.ndarray"  # [n] int32, index of the right alternative
+    outputs: "np.ndarray"  # [n, C] float32 scores, higher is better; -inf: no such alternative
+    labels: Sequence[str]  # names of the C alternatives
     recipe: str  # label of the method, such as the rule that scored the sentences
     scores: Mapping[str, float]  # metric of scalelab.tasks.metrics -> score, the main one first
     table: "pd.DataFrame"  # groups.tsv
-    printed: str  # the table for the terminal
+    printed: str  # groups.txt, shown in the terminal
     notes: tuple[str, ...] = ()  # what was left out, and why
     files: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more JSON, path -> content
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """How a net is to be measured."""
+    """The request to measure a net."""
 
-    # File for the results so far; neither it nor its folder need exist yet.
+    # File for intermediate results; it and its folder may be absent.
     partial: pathlib.Path
-    options: Mapping[str, Any]  # the yardstick's own flags, by name; they change the result
-    batch_tokens: int | None = None  # in a batch, padding included; None: what suits the device
+    options: Mapping[str, Any]  # the yardstick's own flags, by name
+    batch_tokens: int | None = None  # in a batch, padding included; None: chosen for the device
     tensor_parallel: int = 1  # devices that share the net
 
 
@@ -60,21 +60,21 @@ class Asked:
 class Yardstick:
     """An evaluation without fine-tuning."""
 
-    name: str  # of its program, and in result.json
-    # Reads the items from --data: anything that `json` can write, such as named tuples.
+    name: str  # the name of its program, and of the task in result.json
+    # Reads the items from --data, in types that `json` can write, such as named tuples.
     read: Callable[[pathlib.Path], Sequence[Any]]
     measure: "Callable[[Pretrained, Sequence[Any], Asked], Measured]"
-    data: str  # what --data is, for --help
-    folder: str  # of its data, below a study's `yardstick_data`
+    data: str  # help text of --data
+    folder: str  # folder of its data below a study's `yardstick_data`
     options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
-    scratch: bool = False  # whether a net with random weights says what the weights contribute
+    scratch: bool = False  # whether studies also measure random weights, as a baseline
 
 
 def load(name: str) -> Yardstick:
     """Returns the yardstick of scalelab/eval/<name>.py.
 
     Raises:
-      ValueError: there is none.
+      ValueError: there is no such yardstick.
     """
     from scalelab.helpers.names import nearest
     from scalelab.lab.load.task_runs import YARDSTICKS
@@ -88,14 +88,14 @@ def read(yardstick: Yardstick, data: pathlib.Path) -> Sequence[Any]:
     """Reads the items of a yardstick.
 
     Raises:
-      ValueError: `data` holds something else.
+      ValueError: `data` does not hold such items.
     """
     try:
         return yardstick.read(data)
     except (KeyError, IndexError, TypeError, AttributeError, OSError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{data} is not what {yardstick.name} reads ({error!r}); see --help of"
-            f" python -m scalelab.eval.{yardstick.name}"
+            f"{yardstick.name} cannot read {data} ({error!r}): python -m"
+            f" scalelab.eval.{yardstick.name} --help describes the files"
         ) from None
 
 
@@ -103,7 +103,7 @@ def choose_options(yardstick: Yardstick, lines: Sequence[str]) -> dict[str, Any]
     """Returns the options that lines such as "blimp.rule=pll_word" set for a yardstick.
 
     Raises:
-      ValueError: it has no such option, or the value has another type.
+      ValueError: the yardstick has no such option, or the value has another type.
     """
     from scalelab.config.fields import parse_value
     from scalelab.helpers.names import nearest
@@ -126,7 +126,7 @@ def choose_options(yardstick: Yardstick, lines: Sequence[str]) -> dict[str, Any]
 
 
 def program(yardstick: Yardstick, text: str | None) -> Callable[..., None]:
-    """Makes the main function of a yardstick; `text` is its help."""
+    """Makes the main function of a yardstick; `text` is its help text."""
 
     def main(arguments: Sequence[str] | None = None) -> None:
         """Runs the program; a mistake of the user ends in one message and exit code 2."""
@@ -156,7 +156,7 @@ def parser(yardstick: Yardstick, text: str | None) -> cli.Parser:
         add(f"--{name}", default=default, help=meaning, type=kind)
     add("--random", action="store_true", help="measure the same net with random weights")
     add("--batch_tokens", type=cli.positive, metavar="N",
-        help="tokens in a batch, padding included; default: what suits the device")  # fmt: skip
+        help="tokens in a batch, padding included; default: chosen for the device")  # fmt: skip
     add("--tensor_parallel", type=cli.positive, default=1, metavar="N",
         help="devices that share the net; default: 1")  # fmt: skip
     return made
@@ -173,17 +173,17 @@ def evaluate(
     *,
     random: bool = False,
 ) -> str:
-    """Measures a run and writes its files; a finished evaluation is only read.
+    """Measures a run and writes its files. A finished evaluation is read, not repeated.
 
     Args:
       yardstick: the evaluation.
       run: run folder of the net.
       data: folder or file of the items.
       workdir: folder for the results.
-      options: the yardstick's own, by name; None: their defaults.
-      batch_tokens: tokens in a batch, padding included; None: what suits the device.
+      options: the yardstick's own flags, by name; None: the defaults.
+      batch_tokens: tokens in a batch, padding included; None: chosen for the device.
       tensor_parallel: devices that share the net.
-      random: whether the net gets random weights in place of the run's.
+      random: whether to replace the run's weights by random ones.
 
     Returns:
       The table, for a terminal.
@@ -217,7 +217,7 @@ def evaluate(
         if differs := [key for key, value in config.items() if known.get(key) != value]:
             raise ValueError(
                 f"--workdir={workdir} holds another evaluation ({differs[0]} differs): choose"
-                " another, or delete it"
+                " another folder, or delete this one"
             )
         if (folder / "result.json").exists():
             return f"{shown}, finished before\n{(folder / 'groups.txt').read_text()}"
@@ -239,7 +239,7 @@ def _write(
     *,
     random: bool,
 ) -> None:
-    """Writes config, table, predictions, environment and, last, result.json."""
+    """Writes config, tables, predictions, environment and, last, result.json."""
     from scalelab.runs import environment, predictions, records
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,19 +1,19 @@
-"""Which score tells systems apart? Signal and noise of every task and yardstick.
+"""Signal and noise of every task and yardstick: which scores tell systems apart.
 
   python -m scalelab.lab.yardsticks DIR... [--where=...] [--csv=FILE]
 
-Reads all finished pre-trainings below the folders. Runs of one shape and one budget stand in one
-line for each score:
+Reads all finished pre-trainings below the folders and prints a line for each score, shape and
+budget:
 
   between systems  standard deviation of the systems' mean scores, x 100
   between seeds    standard deviation within a system, pooled over systems, x 100
-  signal / noise   their ratio; below 1 a single run of each system ranks them by luck
-  p                one-way analysis of variance: no system differs
-  seeds agree      Kendall's tau between the rankings of two seeds, mean over pairs of seeds
-  items            standard error of a share of right answers on that many items, x 100
+  signal / noise   the ratio of the two; below 1, a single run of each system ranks them by luck
+  p                one-way analysis of variance; null hypothesis: all systems have one mean
+  seeds agree      Kendall's tau between two seeds' rankings of systems, mean over pairs of seeds
+  items            binomial standard error of a share of right answers, x 100
 
 Runs that differ only in their seed are one system, so variants count as systems. If no system has
-two seeds, the columns about seeds are empty.
+two seeds, the columns from `between seeds` to `seeds agree` are empty.
 """
 
 import itertools
@@ -41,10 +41,10 @@ SHARES = ("accuracy", "hits")  # metrics that are means over items
 
 
 def measure(points: Sequence[RunPoint]) -> dict[str, float]:
-    """Returns the signal and the noise of one score, of runs of one shape and budget.
+    """Computes the signal and the noise of one score from runs of one shape and budget.
 
     Returns:
-      systems, runs, between, within, ratio, p, agreement, see above; NaN where it is not known.
+      systems, runs, between, within, ratio, p and agreement, not times 100; NaN if unknown.
     """
     groups = [[p.value for p in own] for own in run_points.settings(points)]
     means = [float(np.mean(own)) for own in groups]
@@ -62,7 +62,7 @@ def measure(points: Sequence[RunPoint]) -> dict[str, float]:
 
 
 def _seed_agreement(points: Sequence[RunPoint]) -> float:
-    """Returns the mean of Kendall's tau between the rankings of two seeds; NaN without any."""
+    """Returns the mean of Kendall's tau over pairs of seeds; NaN if no pair ranks 3 systems."""
     frame = pd.DataFrame([(p.setting, p.seed, p.value) for p in points], columns=list("abc"))
     wide = frame.pivot_table(index="a", columns="b", values="c")
     taus = []
@@ -74,7 +74,7 @@ def _seed_agreement(points: Sequence[RunPoint]) -> float:
 
 
 def _item_error(points: Sequence[RunPoint], task: str) -> float:
-    """Returns the standard error of a share of right answers; NaN for another metric."""
+    """Returns the binomial standard error of a share of right answers; NaN for other metrics."""
     _, split, metric = TASK_SCORES[MAIN[task]]
     if metric not in SHARES or points[0].folder is None:
         return math.nan
@@ -84,10 +84,10 @@ def _item_error(points: Sequence[RunPoint], task: str) -> float:
 
 
 def make_table(folders: Sequence[pathlib.Path], where: str = "") -> tuple[pd.DataFrame, list[str]]:
-    """Returns a line for each score, shape and budget, and the notes on what was left out.
+    """Returns a row for each score, shape and budget, and notes on the runs left out.
 
     Raises:
-      ValueError: there are no runs with scores.
+      ValueError: no finished run has scores.
     """
     rows, notes, runs = [], list[str](), run_points.load(folders, where)
     finished = [run.row for run in runs if run.row["task"] is None]
@@ -104,7 +104,7 @@ def make_table(folders: Sequence[pathlib.Path], where: str = "") -> tuple[pd.Dat
 
 
 def _by_budget(points: Sequence[RunPoint]) -> dict[tuple[str, str], list[RunPoint]]:
-    """Groups points by shape and by the budget that their config names."""
+    """Groups points by shape and by the budget in their config."""
     found: dict[tuple[str, str], list[RunPoint]] = {}
     for p in points:
         totals = {name.removeprefix("optim.total_"): p.fields.get(name) for name in
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake of the user ends in one message and exit code 2."""
     parser = cli.Parser("python -m scalelab.lab.yardsticks", __doc__)
     parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--where", default="", help="which runs, as in scalelab.lab.runs")
+    parser.add_argument("--where", default="", help="conditions on runs, as in scalelab.lab.runs")
     parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="write the table there")
     given = parser.parse_args(arguments)
     with cli.one_message("nothing was written"):

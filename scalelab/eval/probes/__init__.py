@@ -1,1 +1,1 @@
-"""Probes: what the frozen states of a net tell about words and their syntax."""
+"""Probes: words and their syntax, read from the frozen states and attention of a net."""

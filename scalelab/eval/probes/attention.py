@@ -1,7 +1,6 @@
 """Attention between the words of sentences (Clark et al. 2019, "What Does BERT Look At?").
 
-The heads of all layers stand in one row of K = L N. Attention goes from the row's token or word to
-the column's.
+K = L N counts the heads of all layers. Entry [i, j] of a map is the attention from i to j.
 """
 
 import functools
@@ -26,9 +25,9 @@ SURFACE = ("itself", "previous", "next", "begin", "end", "punctuation", "entropy
 class Attention(NamedTuple):
     """The attention of K heads in sentences."""
 
-    sentences: Sequence[Sentence]  # those that the net can hold
-    maps: Sequence[np.ndarray]  # [K, n, n] float32 between the words of each
-    surface: np.ndarray  # [K, 7], means over tokens by SURFACE
+    sentences: Sequence[Sentence]  # the sentences that fit the net
+    maps: Sequence[np.ndarray]  # for each sentence [K, n, n] float32 between its words
+    surface: np.ndarray  # [K, 7], means over tokens, in the order of SURFACE
 
 
 def read(
@@ -40,7 +39,7 @@ def read(
     """Computes the attention of every head in sentences, without dropout.
 
     Raises:
-      ValueError: the net has no attention, or as `states.read`.
+      ValueError: the net has no attention, or as in `states.read`.
     """
     layout = states.lay_out(opened, placed, sentences, batch_tokens or 2048)
     kept = [sentences[k] for k in layout.kept]
@@ -91,14 +90,14 @@ def between_words(maps: np.ndarray, pieces: np.ndarray) -> np.ndarray:
       pieces: [n, 2], the first token of each word and the one after its last.
 
     Returns:
-      [K, n, n]; what goes to tokens outside all words is left out.
+      [K, n, n]; attention to tokens outside all words is left out.
     """
     member = _covers(pieces, maps.shape[1])
     return (member / member.sum(axis=1, keepdims=True)) @ maps @ member.T
 
 
 def _covers(ranges: np.ndarray, num_tokens: int) -> np.ndarray:
-    """Returns which of T tokens each of the ranges [n, 2] has: [n, T] float32."""
+    """Returns 1 for the tokens inside each range [n, 2], else 0: [n, T] float32."""
     places = np.arange(num_tokens)
     return ((places >= ranges[:, :1]) & (places < ranges[:, 1:])).astype(np.float32)
 
@@ -106,15 +105,15 @@ def _covers(ranges: np.ndarray, num_tokens: int) -> np.ndarray:
 def surface(
     maps: np.ndarray, text: range, punctuation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Adds up the attention of a row of T tokens by where it goes (3.1 to 3.3).
+    """Sums the attention from T tokens by its target (3.1 to 3.3).
 
     Args:
       maps: [K, T, T].
-      text: the tokens that are no special ones; they alone are counted as attending.
+      text: the tokens that are not special; only attention from these tokens counts.
       punctuation: [T] bool.
 
     Returns:
-      [K, 7] sums by SURFACE, of which the last is the entropy in nats, and [7] numbers of tokens.
+      [K, 7] sums in the order of SURFACE, the last the entropy in nats; and [7] numbers of tokens.
     """
     rows = np.arange(text.start, text.stop)
     own = maps[:, rows]

@@ -1,7 +1,7 @@
 """Classifiers on frozen features: multinomial logistic regression, or with one hidden layer.
 
-The loss is the sum of cross-entropies plus half the squared norm of all weights but biases, as
-scikit-learn's LogisticRegression has it at C = 1. L-BFGS minimises it on all examples at once.
+The loss is the sum of cross-entropies plus half the squared norm of the weights without biases, as
+in scikit-learn's LogisticRegression with C = 1. L-BFGS minimises it on all examples at once.
 """
 
 import functools
@@ -21,13 +21,13 @@ Params = dict[str, Any]
 class Sizes(NamedTuple):
     """The sizes of a classifier."""
 
-    num_layers: int  # K of the net, which it mixes
+    num_layers: int  # K, layers of the net that it mixes
     num_features: int  # F
-    hidden: int | None  # width of the hidden layer; None: it is linear
+    hidden: int | None  # width of the hidden layer; None: linear
     num_labels: int  # C
 
     def init(self) -> Params:
-        """Draws parameters; those of a linear classifier are 0."""
+        """Draws the initial parameters; a linear classifier starts at 0."""
         widths = [self.num_features, *([] if self.hidden is None else [self.hidden])]
         shapes = list(zip(widths, [*widths[1:], self.num_labels], strict=True))
         keys = jax.random.split(jax.random.key(0), len(shapes))
@@ -50,7 +50,7 @@ class Fitted(NamedTuple):
 
     @property
     def weights(self) -> np.ndarray:
-        """The share of each layer of the net in the mixture: [K]."""
+        """The share of each layer in the mixture: [K]."""
         return np.asarray(jax.nn.softmax(_unflatten(self.flat, self.sizes)["mix"]))
 
     def scores(self, inputs: np.ndarray) -> np.ndarray:
@@ -66,13 +66,13 @@ def standardize(splits: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def fit(inputs: np.ndarray, gold: np.ndarray, num_labels: int, hidden: int | None) -> Fitted:
-    """Trains a classifier on a mixture of layers, with weights softmax(mix) that it learns.
+    """Trains a classifier on a mixture of layers with learnt weights softmax(mix).
 
     Args:
       inputs: [K, n, F] float32, standardised.
-      gold: [n] int32.
+      gold: [n] int32 labels.
       num_labels: C.
-      hidden: width of the hidden layer; None: the classifier is linear.
+      hidden: width of the hidden layer; None: linear.
     """
     num_layers, _, num_features = inputs.shape
     sizes = Sizes(num_layers, num_features, hidden, num_labels)
@@ -98,7 +98,7 @@ def _unflatten(flat: jax.Array | np.ndarray, sizes: Sizes) -> Params:
 def _apply(flat: jax.Array, inputs: jax.Array, sizes: Sizes) -> jax.Array:
     """Returns scores [n, C] of examples [K, n, F]."""
     params = _unflatten(flat, sizes)
-    # L-BFGS needs exact products, where an accelerator would round by default.
+    # L-BFGS needs exact products; accelerators round by default.
     with jax.default_matmul_precision("highest"):
         x = jnp.tensordot(jax.nn.softmax(params["mix"]), inputs, axes=1)
         for k, (weights, bias) in enumerate(zip(params["weights"], params["biases"], strict=True)):

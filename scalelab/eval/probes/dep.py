@@ -1,10 +1,10 @@
-"""Dependency relations, from the frozen states of a word and of its head (Liu et al. 2019, 3).
+"""Dependency relations, from the frozen states of a word and its head (Liu et al. 2019, 3).
 
   python -m scalelab.eval.probes.dep --run=RUN --data=UD_DIR --workdir=DIR
 
-The features are the states of head and dependent side by side; which word is the head is given.
-Labels are universal relations without subtypes (nmod for nmod:poss). Roots are left out. The word
-type of control task and baseline is the dependent's. docs/yardsticks.md explains the table.
+The features are the states of head and dependent side by side; the head is given. Labels are
+universal relations without subtypes (nmod for nmod:poss). Roots are left out. The control task and
+the baseline `by word` use the dependent. docs/yardsticks.md explains the table.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,13 @@
-"""Structural probe of depth: does a linear map of the states show a word's depth in the tree?
+"""Structural probe of depth: whether a linear map of the states encodes the depth of words.
 
   python -m scalelab.eval.probes.depth --run=RUN --data=DIR --workdir=DIR
 
 DIR holds a treebank of Universal Dependencies, *-ud-{train,dev,test}.conllu or .conllu.xz. The
-score is the share of test sentences of at least two words in which the root has the least predicted
-depth; NSpr. is the rank correlation of predicted and true depths, in sentences of 5 to 50 words.
-The row `chain` calls the first word the root; --random measures a net with random weights.
-scalelab/eval/probes/structural.py says how probes are fitted.
+score is the share of test sentences where the root has the least predicted depth. Punctuation is
+ignored; sentences whose root is punctuation or the only other word are left out. NSpr. is the rank
+correlation of predicted and true depths in sentences of 5 to 50 words. The row `chain` answers with
+the first word. --random measures a net with random weights. scalelab/eval/probes/structural.py
+describes the fit.
 """
 
 from scalelab.eval.probes import distance

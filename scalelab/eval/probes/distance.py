@@ -1,12 +1,12 @@
-"""Structural probe of distance: is the syntax tree in a linear map of the states?
+"""Structural probe of distance: whether a linear map of the states encodes syntax trees.
 
   python -m scalelab.eval.probes.distance --run=RUN --data=DIR --workdir=DIR
 
 DIR holds a treebank of Universal Dependencies, *-ud-{train,dev,test}.conllu or .conllu.xz. The
-score, UUAS, is the share of the test trees' edges that the minimum spanning tree of the predicted
-distances has; DSpr. is the rank correlation of predicted and true distances, in sentences of 5 to
-50 words. The row `chain` joins neighbours; --random measures a net with random weights.
-scalelab/eval/probes/structural.py says how probes are fitted.
+score, UUAS, is the share of test edges that are in the minimum spanning tree of the predicted
+distances, without punctuation. DSpr. is the rank correlation of predicted and true distances in
+sentences of 5 to 50 words. The row `chain` joins neighbours. --random measures a net with random
+weights. scalelab/eval/probes/structural.py describes the fit.
 """
 
 import functools
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scalelab.runs.pretrained import Pretrained
 
 OPTIONS = {
-    "max_words": (250_000, "words that train is cut to, in whole sentences; default: 250000"),
+    "max_words": (250_000, "use the first sentences of train, up to N words; default: 250000"),
     "rank": (64, "rank of the linear map, at most the width; default: 64"),
     "epochs": (10, "passes over the train split; default: 10"),
 }

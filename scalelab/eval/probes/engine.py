@@ -1,9 +1,9 @@
-"""What all probes share: options, data and tables. The pages of pos, dep and spans say more.
+"""The classifier probes pos, dep and spans: their options, data and tables.
 
 A probe reads the frozen states of an example's words at one layer, each feature standardised on
-train. It is a multinomial logistic regression, or has one hidden layer (--probe=mlp). It trains on
-train; the layer is chosen on dev; all other numbers are of test, and so is predictions.tsv, by the
-probe of the chosen layer.
+train. It is a multinomial logistic regression, or has one hidden layer (--probe=mlp). Probes are
+fitted on train. The layer is chosen on dev. All other scores are of test. predictions.tsv has the
+test examples at the chosen layer.
 """
 
 import dataclasses
@@ -27,22 +27,22 @@ PROBES = {"linear": None, "mlp": 64}  # name -> width of the hidden layer
 OPTIONS = {
     "probe": ("linear", "the classifier: linear or mlp; default: linear"),
     "pooling": ("mean", "a word's vector: mean, first or last of its pieces; default: mean"),
-    "max_words": (20_000, "words of train that are used, about, evenly spread; default: 20000"),
+    "max_words": (20_000, "approximate number of words of train, evenly spread; default: 20000"),
 }
 DATA = "folder of a UD treebank: one *-ud-SPLIT.conllu[.xz] for each of train, dev and test"
-LEFT_OUT = "{:,} sentences that the net cannot hold, or with a word that it drops, are left out"
-Labelled = tuple[tuple[int, ...], str]  # places in the sentence, counted from 0; label
+LEFT_OUT = "{:,} sentences left out: too long for the net, or the tokenizer drops a word"
+Labelled = tuple[tuple[int, ...], str]  # word places in the sentence, from 0; label
 
 
 @dataclasses.dataclass(frozen=True)
 class Probing:
-    """What is asked of frozen states."""
+    """The task of a probe."""
 
-    # Finds the examples of a sentence. The word type of an example is that of its last place.
+    # Finds the examples of a sentence. The last place of an example gives its word type.
     find: Callable[[Sentence], Sequence[Labelled]]
     # Joins the vectors [n, L + 1, D] of an example's places to features [n, L + 1, F].
     join: "Callable[[Sequence[np.ndarray]], np.ndarray]"
-    # One more column: its name, and (test features [n, F], labels [n]) -> its value at a layer.
+    # A further column: its name, and (test features [n, F], labels [n]) -> value at a layer.
     column: "tuple[str, Callable[[np.ndarray, Sequence[str]], float]] | None" = None
 
 
@@ -70,7 +70,9 @@ def measure(
 
     kind, pooling, most = (asked.options[name] for name in OPTIONS)
     if kind not in PROBES or most < 1:
-        raise ValueError(f"--probe={kind} --max_words={most}: expected linear or mlp, and words")
+        raise ValueError(
+            f"--probe={kind} --max_words={most}: expected linear or mlp, and 1 or more words"
+        )
     items = [thin(items[0], most), *items[1:]]
     placed, splits, left_out = placement.place(opened, asked.tensor_parallel), [], 0
     for name, part in zip(treebank.SPLITS, items, strict=True):
@@ -78,7 +80,7 @@ def measure(
         splits.append(_examples(probing, part, kept, vectors))
         left_out += len(part) - len(kept)
         if not splits[-1].labels:
-            raise ValueError(f"--data: {name} has nothing to be labelled")
+            raise ValueError(f"--data: {name} has no example to label")
     made = layers.probe(splits, PROBES[kind])
     num = len(splits[2].features)
     if probing.column is not None:
@@ -107,7 +109,7 @@ def measure(
 
 
 def thin(sentences: Sequence[Sentence], most: int) -> Sequence[Sentence]:
-    """Returns sentences with about `most` words, evenly spread: treebanks are sorted by genre."""
+    """Returns evenly spaced sentences of about `most` words: treebanks are sorted by genre."""
     step = max(1.0, num_words(sentences) / most)
     return [sentences[int(k * step)] for k in range(max(1, int(len(sentences) / step)))]
 
@@ -120,7 +122,7 @@ def num_words(sentences: Sequence[Sentence]) -> int:
 def _examples(
     probing: Probing, sentences: Sequence[Sentence], kept: "np.ndarray", vectors: "np.ndarray"
 ) -> "Examples":
-    """Makes the examples of a split from the states [num_words, L + 1, D] of kept sentences."""
+    """Makes the examples of a split from the states [num_words, L + 1, D] of the kept sentences."""
     import numpy as np
 
     from scalelab.eval.probes.layers import Examples
@@ -142,7 +144,7 @@ def _examples(
 
 
 def describe(table: "pd.DataFrame", best: int) -> str:
-    """Formats the table; shares are in percent, and a star marks the layer that was chosen."""
+    """Formats the table; shares are in percent, and a star marks the chosen layer."""
     from scalelab.lab import tables
 
     rows = []

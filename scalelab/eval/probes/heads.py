@@ -2,14 +2,14 @@
 
   python -m scalelab.eval.probes.heads --run=RUN --data=DIR --workdir=DIR
 
-An attention head claims as the head of a word the other word that it attends to most, or that
-attends to it most. For each relation the attention head and direction that are best on dev are
-scored on test, beside the best fixed offset. The score is the share of words of test whose head is
-found by the parser of their relation. Roots and punctuation are left out. Subtypes such as
-nsubj:pass count as their relation.
+Each attention head gives two parsers. For a word, the parser `word to head` answers the other word
+that gets most of its attention; `head to word` answers the other word that attends to it most. For
+each relation, the best parser on dev is scored on test, beside the best fixed offset. The score is
+the share of test words whose head is found by the parser of their relation. Roots and punctuation
+are left out. Subtypes such as nsubj:pass count as their relation.
 
-Two more results are printed. A probe weighs all heads together. A table has what each head attends
-to on the surface.
+Two more results are printed: a probe that weighs all attention heads together, and the attention of
+each head to neighbours, special tokens and punctuation, with its entropy.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Probes of every layer, their control task, and the layers at which the answer is."""
+"""Probes of every layer, their control task, and the layers that hold the answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,16 +18,16 @@ class Examples(NamedTuple):
     labels: list[str]
     types: list[str]  # the word type of each
     texts: list[str]
-    addresses: list[str]  # sentence and words, counted from 1
+    addresses: list[str]  # sentence and word numbers, from 1
 
 
 class Probed(NamedTuple):
-    """What the probes of all layers find."""
+    """The results of the probes of all layers."""
 
-    table: pd.DataFrame  # a row a layer, then a row a baseline
+    table: pd.DataFrame  # one row per layer, then one per baseline
     layer: int  # the best on dev
-    gold: np.ndarray  # [n] int32, of test
-    outputs: np.ndarray  # [n, C] float32, of test at that layer
+    gold: np.ndarray  # [n] int32, test labels
+    outputs: np.ndarray  # [n, C] float32, test scores at that layer
     labels: list[str]
 
 
@@ -36,7 +36,7 @@ def probe(splits: Sequence[Examples], hidden: int | None) -> Probed:
 
     Args:
       splits: train, dev and test.
-      hidden: width of the probes' hidden layer; None: they are linear.
+      hidden: width of the probes' hidden layer; None: linear.
     """
     labels = sorted({label for split in splits for label in split.labels})
     index = {label: k for k, label in enumerate(labels)}
@@ -47,7 +47,7 @@ def probe(splits: Sequence[Examples], hidden: int | None) -> Probed:
     with show_bar("probes", 3 * num - 1, show=True, unit=" fits") as tick:
 
         def train(layers: slice, targets: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-            """Returns the scores on dev and test, and the weights of the layers."""
+            """Returns the scores on dev and test, and the layers' weights."""
             fitted = fit(inputs[0][layers], targets, len(labels), hidden)
             tick(1)
             return [fitted.scores(part[layers]) for part in inputs[1:]], fitted.weights
@@ -82,7 +82,7 @@ def _share(scores: np.ndarray, gold: np.ndarray) -> float:
 
 
 def _row(name: str, shares: Sequence[float], num: int) -> dict[str, Any]:
-    """Returns the first columns of a row of the table; `shares` are those of dev and test."""
+    """Returns the first columns of a table row; `shares` are the accuracies on dev and test."""
     dev, test = shares
     low, high = items.interval([(test, num)])
     return {"layer": name, "items": num, "dev": dev, "accuracy": test, "low": low, "high": high}
@@ -106,8 +106,8 @@ def control_labels(types: Sequence[Sequence[str]], gold: np.ndarray) -> list[np.
 def baselines(types: Sequence[Sequence[str]], gold: np.ndarray) -> Mapping[str, list[np.ndarray]]:
     """Returns the answers of two baselines on all splits but the first.
 
-    `majority` is the most frequent label of train, `by word` the most frequent one of the example's
-    word type; `gold` [n] is train's.
+    `majority` is the most frequent label of train. `by word` is the most frequent label of the
+    example's word type. `gold` [n] holds the labels of train.
     """
     most = np.bincount(gold).argmax()
     counts = pd.crosstab(np.array(types[0], object), gold)
@@ -119,15 +119,15 @@ def baselines(types: Sequence[Sequence[str]], gold: np.ndarray) -> Mapping[str, 
 
 
 def profile(mixed: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Returns the layers at which the answer is (Tenney et al. 2019, 3.2 and 3.3).
+    """Returns the centre of gravity and the expected layer (Tenney et al. 2019, 3.2 and 3.3).
 
     Args:
-      mixed: [L + 1], scores of mixtures of the layers up to each.
-      weights: [L + 1], the layers' shares in the mixture of all.
+      mixed: [L + 1], scores of the mixtures of layers 0 to l, for each l.
+      weights: [L + 1], the layers' shares in the mixture of all layers.
 
     Returns:
-      The centre of gravity, which is the mean layer by the weights; and the expected layer, which
-      is the mean layer by the gains of `mixed`, NaN where all layers together gain nothing.
+      The mean layer by `weights`; and the mean layer by the gains of `mixed`, NaN if all layers
+      together gain nothing.
     """
     gains, layers = np.diff(mixed), np.arange(len(mixed))
     gained = gains.sum()

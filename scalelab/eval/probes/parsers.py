@@ -1,6 +1,6 @@
 """Attention heads as dependency parsers (Clark et al. 2019, 4.2 and 4.3), alone and together.
 
-A parser gives every two words (i, j) of a sentence a score, that of j to be the head of i.
+A parser scores each pair of words (i, j) of a sentence: how likely j is the head of i.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from scalelab.eval.yardstick import Asked, Measured
 from scalelab.lab import tables
 from scalelab.runs.pretrained import Pretrained
 
-OFFSETS = [k for k in range(-10, 11) if k]  # of the baselines, in words
+OFFSETS = [k for k in range(-10, 11) if k]  # in words, of the baselines
 WAYS = ("word to head", "head to word")
 STEPS = 200  # of L-BFGS
 Parse = Callable[[np.ndarray], np.ndarray]  # attention [K, n, n] -> scores of F parsers [F, n, n]
@@ -33,7 +33,7 @@ def both_ways(maps: np.ndarray) -> np.ndarray:
       maps: [K, n, n], attention from i to j.
 
     Returns:
-      [2 K, n, n]: the attention from i to j, then that from j to i; 0 where i = j.
+      [2 K, n, n]: the attention from i to j, then from j to i; 0 where i = j.
     """
     found = np.concatenate([maps, maps.swapaxes(1, 2)])
     found[:, np.arange(maps.shape[1]), np.arange(maps.shape[1])] = 0.0
@@ -41,7 +41,7 @@ def both_ways(maps: np.ndarray) -> np.ndarray:
 
 
 def offsets(maps: np.ndarray) -> np.ndarray:
-    """Makes the baselines, one for each of OFFSETS: whether j = i + offset, [20, n, n]."""
+    """Returns the baselines [20, n, n], one for each of OFFSETS: True where j = i + offset."""
     places = np.arange(maps.shape[1])
     return np.subtract.outer(places, places).T == np.reshape(OFFSETS, (-1, 1, 1))
 
@@ -52,14 +52,14 @@ def gold_heads(sentence: Sentence) -> np.ndarray:
 
 
 class Answers(NamedTuple):
-    """The answers of F parsers about the words of a split that have a head."""
+    """The answers of F parsers for the words of a split that have a head."""
 
-    hits: np.ndarray  # [F, words], whether the likeliest head is right
+    hits: np.ndarray  # [F, words], whether the answered head is right
     relations: np.ndarray  # [words], without subtypes
 
 
 def answer(found: Attention, parse: Parse) -> Answers:
-    """Answers with the word of the highest score, and with none where all scores are 0."""
+    """Answers the word with the highest score, or no word if all scores are 0."""
     hits, relations = [], []
     for sentence, maps in zip(found.sentences, found.maps, strict=True):
         gold = gold_heads(sentence)
@@ -73,7 +73,7 @@ def answer(found: Attention, parse: Parse) -> Answers:
 def choose(dev: Answers, test: Answers) -> dict[str, int]:
     """Chooses the parser that is best on dev for each relation of test.
 
-    "all" is the best for all words; it serves relations that dev lacks.
+    "all" is the best parser over all words; relations that dev lacks use it.
     """
     chosen = {"all": int(dev.hits.mean(axis=1).argmax())}
     for name in np.unique(test.relations).tolist():
@@ -83,7 +83,7 @@ def choose(dev: Answers, test: Answers) -> dict[str, int]:
 
 
 def pick(test: Answers, chosen: dict[str, int]) -> np.ndarray:
-    """Returns the hits [words] of the parsers chosen for the words' relations."""
+    """Returns the hits [words] of the parsers chosen for each word's relation."""
     parsers = [chosen[name] for name in test.relations.tolist()]
     return test.hits[parsers, np.arange(len(parsers))]
 
@@ -92,16 +92,16 @@ def pick(test: Answers, chosen: dict[str, int]) -> np.ndarray:
 
 
 class Choices(NamedTuple):
-    """The heads that words may have: a row for each other word of their sentence."""
+    """The candidate heads of words: a row for each other word of the sentence."""
 
-    features: np.ndarray  # [rows, F], scores of parsers
+    features: np.ndarray  # [rows, F], scores of the parsers
     starts: np.ndarray  # [words], the first row of each word
     sizes: np.ndarray  # [words], the number of its rows
-    gold: np.ndarray  # [words], the row of the right one
+    gold: np.ndarray  # [words], the row of the right head
 
 
 def list_choices(found: Attention) -> Choices:
-    """Lists the choices of the words that have a head; features are those of `both_ways`."""
+    """Lists the candidate heads of words that have a head, with the scores of `both_ways`."""
     features, sizes, gold, row = [], [], [], 0
     for sentence, maps in zip(found.sentences, found.maps, strict=True):
         scores, heads = both_ways(maps), gold_heads(sentence)
@@ -117,7 +117,7 @@ def list_choices(found: Attention) -> Choices:
 def fit(given: Choices) -> np.ndarray:
     """Fits the weights [F] of p(head) ~ exp(weights . features) by maximum likelihood (4.3).
 
-    It is the paper's probe that sees attention alone.
+    This is the paper's attention-only probe.
     """
     features, starts, sizes, gold = given
 
@@ -134,7 +134,7 @@ def fit(given: Choices) -> np.ndarray:
 
 
 def hits(given: Choices, weights: np.ndarray) -> np.ndarray:
-    """Returns whether each word's head alone has the highest score: [words] bool."""
+    """Returns whether each word's right head has the single highest score: [words] bool."""
     scores = given.features @ weights
     best = np.maximum.reduceat(scores, given.starts)
     ties = np.add.reduceat(scores == np.repeat(best, given.sizes), given.starts)
@@ -145,10 +145,10 @@ def hits(given: Choices, weights: np.ndarray) -> np.ndarray:
 
 
 def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked) -> Measured:
-    """Chooses heads on the first split, and scores them on the second.
+    """Chooses attention heads on the first split and scores them on the second.
 
     Raises:
-      ValueError: a split has no word with a head, or as `attention.read`.
+      ValueError: a split has no word with a head, or as in `attention.read`.
     """
     placed = placement.place(opened, asked.tensor_parallel)
     dev, test = (attention.read(opened, placed, part, asked.batch_tokens) for part in items)

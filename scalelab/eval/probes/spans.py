@@ -1,16 +1,16 @@
-"""Chunks: their kind from frozen states, and whether they form clusters (Jawahar et al. 2019, 3).
+"""Chunks: their kinds, from frozen states, and their clusters (Jawahar et al. 2019, 3).
 
   python -m scalelab.eval.probes.spans --run=RUN --data=UD_DIR --workdir=DIR
 
-Chunks in the manner of CoNLL-2000 are derived from the trees. A chunk is a word with the words
-around it, without a gap, that belong to it by these relations: det, amod, nummod, compound, flat,
-fixed, goeswith, aux, nmod:poss, and particles by mark or advmod. The part of speech of its head
-names it: NP, VP, PP, ADJP, ADVP, or SBAR; words of other kinds are in no chunk. For one chunk in
-six a random span of one word more, which is no chunk, is labelled `none`.
+Chunks, in the manner of CoNLL-2000, are derived from the trees. A chunk is a head with the words
+around it, without a gap, that belong to it by det, amod, nummod, compound, flat, fixed, goeswith,
+aux or nmod:poss, or as a particle by mark or advmod. The head's part of speech gives the kind: NP,
+VP, PP, ADJP, ADVP or SBAR. Heads of other kinds make no chunk. For one chunk in six, a random span
+that is one word longer and no chunk is labelled `none`.
 
 The features of a span from word i to word j are [h_i; h_j; h_i * h_j; h_i - h_j]. `nmi` is the
-normalised mutual information of labels and ten clusters (k-means) of 3,500 spans of test. The word
-type of control task and baseline is the span's last. docs/yardsticks.md explains the table.
+normalised mutual information of labels and 10 k-means clusters of up to 3,500 test spans. The
+control task and the baseline `by word` use the last word. docs/yardsticks.md explains the table.
 """
 
 import zlib
@@ -68,7 +68,7 @@ def chunks(sentence: Sentence) -> list[engine.Labelled]:
 
 
 def find(sentence: Sentence) -> list[engine.Labelled]:
-    """Returns the chunks, and for one in six a longer span that is no chunk."""
+    """Returns the chunks, and for about one in six a longer span that is no chunk."""
     import numpy as np
 
     found, num = chunks(sentence), len(sentence.words)
@@ -93,7 +93,7 @@ def join(vectors: "Sequence[np.ndarray]") -> "np.ndarray":
 
 
 def cluster(features: "np.ndarray", labels: Sequence[str]) -> float:
-    """Clusters spans [n, F] by k-means, and returns how much the clusters tell of the labels."""
+    """Returns the mutual information of labels and k-means clusters of spans [n, F]."""
     import warnings
 
     import numpy as np

@@ -1,7 +1,8 @@
-"""Frozen states: what every layer of a net holds of each word, the embedding first.
+"""The frozen states of a net: a vector for each word at every layer.
 
-Layer 0 is the input of the first layer; the last layer is the net's output, after its last norm.
-So they are the `hidden_states` of transformers. A word's vector is pooled over its pieces.
+Layer 0 is the input of the first layer, the embedding. The last layer is the net's output, after
+its last norm. These are the `hidden_states` of transformers. A word's vector is the mean over its
+pieces, or its first or last piece.
 """
 
 import functools
@@ -21,7 +22,7 @@ from scalelab.helpers.progress import show_bar
 from scalelab.nn.stack import STATES, Stack
 from scalelab.runs.pretrained import Pretrained
 
-# Which of a word's pieces its vector is the mean of.
+# Name -> (ranges of words' pieces [n, 2] -> ranges that are averaged).
 POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mean": lambda ranges: ranges,
     "first": lambda ranges: np.stack([ranges[:, 0], ranges[:, 0] + 1], axis=1),
@@ -42,14 +43,14 @@ def read(
     Args:
       opened: the run.
       placed: its net on the devices.
-      sentences: treebank sentences; the net reads them with the spaces of their text.
-      pooling: which pieces of a word count, a name in POOLING.
-      batch_tokens: tokens in a batch, padding included; None: what suits the device.
+      sentences: treebank sentences; the net reads their original text with its spaces.
+      pooling: a name in POOLING.
+      batch_tokens: tokens in a batch, padding included; None: chosen for the device.
 
     Returns:
       [num_words, L + 1, D] float32, the words of the kept sentences in order; and the indices of
-      the kept sentences, int64. Left out are sentences that the net cannot hold, and those with a
-      word of which the tokenizer keeps nothing.
+      the kept sentences, int64. A sentence is left out if it is too long for the net, or if the
+      tokenizer drops one of its words.
 
     Raises:
       ValueError: the net has a source, the pooling is unknown, no sentence is left, or a state is
@@ -67,8 +68,8 @@ def read(
                 found = np.zeros((word_starts[-1], *made.shape[2:]), np.float32)
             for row, k in zip(made, rows, strict=False):
                 own = POOLING[pooling](layout.pieces[k])
-                # The even ones are the sums of own[:, 0] to own[:, 1], which is a place of `row`
-                # only below a last row of zeros.
+                # Every second sum is over own[:, 0] to own[:, 1]. The row of zeros makes each
+                # own[:, 1] a valid index.
                 padded = np.concatenate([row, np.zeros_like(row[:1])])
                 sums = np.add.reduceat(padded, own.ravel(), axis=0)[::2]
                 counts = (own[:, 1] - own[:, 0])[:, None, None]
@@ -83,17 +84,17 @@ def read(
 class Layout(NamedTuple):
     """Sentences as rows of batches, in the frame of training."""
 
-    kept: np.ndarray  # [num_kept] int64, the sentences that have a row
-    pieces: Sequence[np.ndarray]  # of each its words' [n, 2] tokens: first, and after the last
-    batches: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]]  # places in `kept`, arrays
+    kept: np.ndarray  # [num_kept] int64, indices of the sentences that have a row
+    pieces: Sequence[np.ndarray]  # for each, its words' tokens [n, 2]: first, after the last
+    batches: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]]  # indices into `kept`, arrays
 
 
 def lay_out(
     opened: Pretrained, placed: Placed, sentences: Sequence[Sentence], batch_tokens: int | None
 ) -> Layout:
-    """Lays out the sentences that `read` keeps; arguments and errors as there."""
+    """Lays out the sentences that `read` keeps; arguments and errors are those of `read`."""
     if opened.system.HAS_SOURCE:
-        raise ValueError(f"{opened.path} is a net that reads a source: its states are not probed")
+        raise ValueError(f"{opened.path} reads a source: probes need a net without one")
     frame = opened.tokenizer.frame()
     room = opened.config.net.max_len - len(frame.begin) - len(frame.end)
     reading = Reading(frame.begin, frame.end, None, room, room, in_place=True)
@@ -106,7 +107,7 @@ def lay_out(
     fits &= [bool((own[:, 0] < own[:, 1]).all()) for own in ranges]
     kept = np.flatnonzero(fits)
     if not len(kept):
-        raise ValueError(f"{opened.path} can hold none of the sentences: {room} tokens at most")
+        raise ValueError(f"{opened.path} can read none of the sentences: {room} tokens at most")
     ids = np.concatenate([ids[starts[k] : starts[k + 1]] for k in kept]).astype(np.int32)
     starts = np.cumsum([0, *np.diff(starts)[kept]])
     batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
@@ -124,8 +125,8 @@ def _pieces_of_words(sentence: Sentence, begins: np.ndarray, stops: np.ndarray) 
 
     Args:
       sentence: the sentence.
-      begins: [T], the character with which each piece of its text begins.
-      stops: [T], the character after each.
+      begins: [T], index of the first character of each piece.
+      stops: [T], index of the character after each piece.
     """
     ends = np.array(sentence.stops)
     firsts = ends - [len(word) for word in sentence.words]

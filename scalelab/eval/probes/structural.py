@@ -1,13 +1,13 @@
-"""Structural probes: does a linear map of a net's states show syntax trees?
+"""Structural probes: whether a linear map of a net's states encodes syntax trees.
 
-Hewitt and Manning 2019, "A Structural Probe for Finding Syntax in Word Representations". A map B of
-rank k gives word i the vector B h_i. The distance probe fits |B h_i - B h_j|^2 to the number of
-edges between two words, the depth probe |B h_i|^2 to that between a word and the root (section 2).
-The loss is the absolute error, normalised by the number of pairs or words of a sentence.
+Hewitt and Manning 2019, "A Structural Probe for Finding Syntax in Word Representations", section 2.
+A map B of rank k gives word i the vector B h_i. The distance probe fits |B h_i - B h_j|^2 to the
+number of edges between two words. The depth probe fits |B h_i|^2 to the number of edges between a
+word and the root. The loss is the mean absolute error over the pairs or words of a sentence.
 
-Each layer has its map, fitted on train; the layer that is best on dev is scored on test. The
-learning rate falls to 0 over a fixed number of epochs; the reference code divides it by 10 where
-the dev loss stalls.
+Each layer has its own map, fitted on train. The layer is chosen on dev and scored on test. The
+learning rate falls to 0 over a fixed number of epochs; the reference code instead divides it by 10
+when the dev loss stalls.
 """
 
 import functools
@@ -42,17 +42,17 @@ class Split(NamedTuple):
     sentences: Sequence[Sentence]
     states: np.ndarray  # [num_words, L + 1, D] float32
     starts: np.ndarray  # [num_sentences + 1], the first word of each
-    targets: Sequence[np.ndarray]  # what the probe is to predict of each
+    targets: Sequence[np.ndarray]  # the probe's targets in each sentence
 
 
 def make_split(probe: Probe, sentences: Sequence[Sentence], found: np.ndarray) -> Split:
-    """Puts sentences and the states of their words together."""
+    """Combines sentences with the states of their words and the probe's targets."""
     starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
     return Split(sentences, found, starts, [probe.target(s.heads) for s in sentences])
 
 
 def fit(probe: Probe, split: Split, rank: int, epochs: int, seed: int = 0) -> np.ndarray:
-    """Fits a map for each layer, all at once: [L + 1, k, D] float32; k is at most D."""
+    """Fits the maps of all layers at once: [L + 1, k, D] float32, k = min(rank, D)."""
     _, num_layers, width = split.states.shape
     shape = num_layers, min(rank, width), width
     maps = jax.random.uniform(jax.random.key(seed), shape, minval=-0.05, maxval=0.05)
@@ -70,7 +70,7 @@ def fit(probe: Probe, split: Split, rank: int, epochs: int, seed: int = 0) -> np
 
 
 def _draw_epoch(starts: np.ndarray, rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
-    """Draws the batches of an epoch: padded length, and at most BATCH sentences."""
+    """Draws the batches of an epoch: (padded length, indices of at most BATCH sentences)."""
     lengths = np.diff(starts)
     padded = np.array([token_scores.round_up(n, int(lengths.max())) for n in lengths.tolist()])
     found = []
@@ -97,10 +97,10 @@ def loss(
     predict: Callable[[Any], Any], maps: jax.Array, found: jax.Array, gold: jax.Array,
     lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Computes the sum of all layers' losses, which share no parameter, as means over sentences.
+    """Computes the mean loss over sentences, summed over layers, which share no parameters.
 
     Args:
-      predict: of the probe.
+      predict: `Probe.predict`.
       maps: [L + 1, k, D].
       found: states [S, T, L + 1, D].
       gold: targets [S, T] or [S, T, T].
@@ -118,7 +118,7 @@ def loss(
 def _make_step(
     predict: Callable[[Any], Any], optimizer: optax.GradientTransformation
 ) -> Callable[..., Any]:
-    """Returns the compiled step: (maps and the optimizer's state, *batch) -> both."""
+    """Returns the compiled step: ((maps, optimizer state), *batch) -> both, updated."""
 
     def step(carry: Any, *batch: jax.Array) -> Any:
         maps, state = carry
@@ -130,7 +130,7 @@ def _make_step(
 
 
 def predict(probe: Probe, split: Split, maps: np.ndarray) -> list[list[np.ndarray]]:
-    """Returns what the probe predicts of each sentence, layer by layer."""
+    """Returns the predictions for each sentence, layer by layer."""
     vectors = np.einsum("nld,lkd->lnk", split.states, maps, optimize=True)
     return [[probe.predict(x) for x in np.split(own, split.starts[1:-1])] for own in vectors]
 
@@ -141,10 +141,10 @@ def predict(probe: Probe, split: Split, maps: np.ndarray) -> list[list[np.ndarra
 def measure(
     probe: Probe, opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked
 ) -> Measured:
-    """Fits a probe on the first split, chooses a layer on the second, and scores the third.
+    """Fits a probe on the first split, chooses a layer on the second, scores the third.
 
     Raises:
-      ValueError: a split has no tree of several words, or as `states.read`.
+      ValueError: dev or test has no tree of several words, or as in `states.read`.
     """
     placed, splits, left_out = placement.place(opened, asked.tensor_parallel), [], 0
     num_words = np.cumsum([len(sentence.words) for sentence in items[0]])
@@ -161,7 +161,7 @@ def measure(
         found = [*predict(probe, split, maps), chain]
         scores.append([trees.score(probe, split.sentences, split.targets, x) for x in found])
     if not all(own[0].hits.size for own in scores):
-        raise ValueError("--data: a split has no sentence of several words")
+        raise ValueError("--data: dev or test has no tree of several words to score")
     names = [*map(str, range(len(maps))), BASELINE]
     rows = [
         [name, a.hits.mean(), b.hits.mean(), a.correlation, b.correlation]

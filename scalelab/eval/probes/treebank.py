@@ -1,7 +1,7 @@
 """Reads treebanks of Universal Dependencies: CoNLL-U files, plain or .xz.
 
-Format: https://universaldependencies.org/format.html. Words are syntactic words: of a multiword
-token ("don't") its parts ("do", "n't"). Empty nodes are left out.
+Format: https://universaldependencies.org/format.html. Words are syntactic words: the parts ("do",
+"n't") of a multiword token ("don't"). Empty nodes are left out.
 """
 
 import lzma
@@ -19,7 +19,7 @@ class Sentence(NamedTuple):
 
     words: list[str]
     upos: list[str]
-    heads: list[int]  # the head's place, counted from 1; 0: the root
+    heads: list[int]  # number of the head, from 1; 0: the word is the root
     deprels: list[str]
     spaces: list[bool]  # whether a space follows each word
 
@@ -32,7 +32,7 @@ class Sentence(NamedTuple):
 
     @property
     def stops(self) -> list[int]:
-        """The character of `text` after each word."""
+        """The index in `text` after each word's last character."""
         found, at = [], 0
         for word, space in zip(self.words, self.spaces, strict=True):
             found.append(at + len(word))
@@ -41,10 +41,10 @@ class Sentence(NamedTuple):
 
 
 def read(folder: pathlib.Path, split: str) -> list[Sentence]:
-    """Reads the sentences of a split: the one file of the folder named *-ud-<split>.conllu[.xz].
+    """Reads a split: the only file *-ud-<split>.conllu[.xz] of the folder.
 
     Raises:
-      ValueError: no such file or several, no sentence in it, or a line that is not CoNLL-U.
+      ValueError: no or several such files, no sentence in it, or a line that is not CoNLL-U.
     """
     paths = sorted(folder.glob(f"*-ud-{split}.conllu")) + sorted(
         folder.glob(f"*-ud-{split}.conllu.xz")
@@ -69,7 +69,7 @@ def read(folder: pathlib.Path, split: str) -> list[Sentence]:
 
 def _sentences(path: pathlib.Path, lines: Sequence[str]) -> Iterator[Sentence]:
     """Yields the sentences of a file's lines."""
-    rows: list[tuple[int, list[str]]] = []  # number of the line, fields
+    rows: list[tuple[int, list[str]]] = []  # line number, fields
     for number, line in enumerate([*lines, ""], 1):
         line = line.removesuffix("\r")
         if line.startswith("#"):
@@ -88,9 +88,9 @@ def _sentences(path: pathlib.Path, lines: Sequence[str]) -> Iterator[Sentence]:
 
 
 def _parse(path: pathlib.Path, rows: Sequence[tuple[int, list[str]]]) -> Sentence:
-    """Makes a sentence of its lines; raises ValueError with the line's number."""
+    """Parses the lines of a sentence; a ValueError names the line."""
     made, number = Sentence([], [], [], [], []), rows[0][0]
-    last, spaced = 0, True  # the last word of a multiword token, and whether a space follows it
+    last, spaced = 0, True  # last word of the multiword token; whether a space follows it
     try:
         for number, (place, form, _, upos, _, _, head, deprel, _, misc) in rows:  # noqa: B007
             done, space = len(made.words), "SpaceAfter=No" not in misc.split("|")
@@ -122,7 +122,7 @@ def _expect(right: bool, message: str) -> None:
 
 
 def _is_tree(heads: Sequence[int]) -> bool:
-    """Whether there is one root, above every word."""
+    """Returns True if there is one root, and every word is below it."""
     children: dict[int, list[int]] = {}
     for place, head in enumerate(heads, 1):
         children.setdefault(head, []).append(place)

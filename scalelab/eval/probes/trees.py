@@ -1,7 +1,7 @@
-"""Dependency trees: their distances and depths, and how well predicted ones show them.
+"""Dependency trees: distances and depths, and the scores of predicted ones.
 
-Scores are those of Hewitt and Manning 2019, section 3. Punctuation has no part in edges and roots,
-and has one in correlations, as in their code.
+Scores are those of Hewitt and Manning 2019, section 3. As in their code, edges and roots leave out
+punctuation, and correlations include it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,26 +13,26 @@ from scipy.sparse import csgraph
 
 from scalelab.eval.probes.treebank import PUNCTUATION, Sentence
 
-LENGTHS = range(5, 51)  # of the sentences that correlations are means of
+LENGTHS = range(5, 51)  # words of the sentences whose correlations are averaged
 Edge = tuple[int, int]
 
 
 class Probe(NamedTuple):
-    """What a structural probe predicts of a sentence of n words, and how it is scored."""
+    """What a structural probe predicts for a sentence of n words, and its scores."""
 
-    target: Callable[[Sequence[int]], np.ndarray]  # heads -> what it is to predict
-    predict: Callable[[Any], Any]  # vectors [..., n, k] -> prediction; of NumPy or JAX
+    target: Callable[[Sequence[int]], np.ndarray]  # heads -> target
+    predict: Callable[[Any], Any]  # vectors [..., n, k] -> prediction; NumPy or JAX
     judge: Callable[[np.ndarray, Sentence], list[bool]]  # prediction -> whether each item is found
-    items: Callable[[Sentence], list[str]]
+    items: Callable[[Sentence], list[str]]  # names of the items, in the order of `judge`
     chain: Callable[[int], np.ndarray]  # n -> the target of a chain of words
-    scores: tuple[str, str]  # names of the share of found items and of the rank correlation
+    scores: tuple[str, str]  # names: share of found items, rank correlation
 
 
 class Score(NamedTuple):
-    """How well predictions show the trees of sentences."""
+    """The scores of the predictions for sentences."""
 
     hits: np.ndarray  # [items] bool
-    correlation: float  # mean over lengths of mean rank correlations; NaN: no such sentence
+    correlation: float  # mean over lengths of mean rank correlations; NaN: no sentence
 
 
 def score(
@@ -53,7 +53,7 @@ def score(
 
 
 def rank_correlations(gold: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Returns Spearman's correlation of each row of two arrays [(m, )n]; 0 where one is flat."""
+    """Returns Spearman's correlation of each row of two arrays [(m, )n]; 0 if one is constant."""
     middle = (gold.shape[-1] + 1) / 2
     a, b = (stats.rankdata(np.atleast_2d(x), axis=-1) - middle for x in (gold, found))
     scale = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
@@ -61,7 +61,7 @@ def rank_correlations(gold: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def _words(sentence: Sentence) -> np.ndarray:
-    """Returns the places of the words that are no punctuation."""
+    """Returns the places of the words that are not punctuation."""
     return np.flatnonzero(np.array(sentence.upos) != PUNCTUATION)
 
 
@@ -78,14 +78,14 @@ def edges_between(heads: Sequence[int]) -> np.ndarray:
 
 def spanning_tree(distances: np.ndarray) -> set[Edge]:
     """Returns the edges (i, j), i < j, of the minimum spanning tree of distances [n, n]."""
-    # Scipy takes 0 for no edge; the same number added to all distances keeps the tree.
+    # SciPy reads 0 as no edge. Adding one number to all distances keeps the tree.
     positive = np.triu(distances - distances.min() + 1.0, 1)
     rows, columns = csgraph.minimum_spanning_tree(positive).nonzero()
     return set(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
 def _edges(sentence: Sentence) -> list[Edge]:
-    """Returns the edges (i, j), i < j, between words that are no punctuation."""
+    """Returns the edges (i, j), i < j, between words that are not punctuation."""
     words = set(_words(sentence).tolist())
     pairs = ((child, head - 1) for child, head in enumerate(sentence.heads) if head)
     return [(min(pair), max(pair)) for pair in pairs if words.issuperset(pair)]
@@ -123,7 +123,7 @@ def depths(heads: Sequence[int]) -> np.ndarray:
 
 
 def _has_choice(sentence: Sentence) -> bool:
-    """Whether the root is one of several words that are no punctuation."""
+    """Returns True if the root is one of several words that are not punctuation."""
     words = _words(sentence)
     return len(words) > 1 and sentence.heads.index(0) in words
 

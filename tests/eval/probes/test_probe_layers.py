@@ -278,7 +278,7 @@ def test_options(pretrained_runs: Runs, data, tmp_path, start) -> None:
     roots = "1\tYes\t_\tINTJ\t_\t_\t0\troot\t_\t_\n"
     (data / "x-ud-dev.conllu").write_text(roots)
     code, _, errors = start(dep, *run, f"--workdir={tmp_path / 'x'}")
-    assert (code, "dev has nothing to be labelled" in errors) == (2, True), errors
+    assert (code, "dev has no example to label" in errors) == (2, True), errors
     (data / "x-ud-dev.conllu").write_text("The house\n")
     code, _, errors = start(dep, *run, f"--workdir={tmp_path / 'x'}")
     assert (code, "line 1" in errors) == (2, True), errors
