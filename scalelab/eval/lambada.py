@@ -54,7 +54,8 @@ def read(path: pathlib.Path) -> list[Passage]:
     else:
         texts = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     made = [Passage(path.stem, text, text.rfind(" ")) for text in map(str.strip, texts)]
-    if not made or (short := [own.text for own in made if own.begin < 0]):
+    short = [own.text for own in made if own.begin < 0]
+    if short or not made:
         raise ValueError(f"{path}: expected passages of two words or more, found {short[:1]}")
     return made
 

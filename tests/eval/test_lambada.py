@@ -135,6 +135,9 @@ def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys, syste
     (data / lambada.FILE).write_text(json.dumps({"text": "word"}) + "\n")
     code, _, errors = start(*given)
     assert code == 2 and "two words" in errors
+    (data / "empty.txt").write_text("")
+    code, _, errors = start(given[0], f"--data={data / 'empty.txt'}", given[2])
+    assert code == 2 and "two words" in errors
     (data / lambada.FILE).write_text(json.dumps({"text": "a \u4e00\u4e01"}) + "\n")
     if system == "bert":  # bytes are always known
         code, _, errors = start(*given[:2], f"--workdir={tmp_path / 'other'}")
