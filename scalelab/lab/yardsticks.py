@@ -1,4 +1,4 @@
-"""Signal and noise of every task and yardstick: which scores tell systems apart.
+"""Which score tells systems apart, and how early? Signal and noise; ranks during training.
 
   python -m scalelab.lab.yardsticks DIR... [--where=...] [--csv=FILE]
 
@@ -14,6 +14,17 @@ budget:
 
 Runs that differ only in their seed are one system, so variants count as systems. If no system has
 two seeds, the columns from `between seeds` to `seeds agree` are empty.
+
+A second table compares rankings of at least three systems by validation loss, or by bits per byte
+(of a masked net a pseudo-likelihood, of ELECTRA the generator's), during training and at the end:
+
+  validations      those that all runs have at one share of their tokens, to 1%, and at one length
+  25%, 50%, 75%    Kendall's tau between the ranking at the last of them up to this share of the
+                   tokens and the ranking at the end; systems are ranked by means over seeds
+  final from       smallest share of the tokens from which on the ranking is the final one
+
+Losses share a line if they have the same objective and options, tokenizer, format, texts and final
+length; bits per byte if the same loss of tokens, mask rate, texts and final length.
 """
 
 import itertools
@@ -30,7 +41,10 @@ from scalelab.lab import tables
 from scalelab.lab.compare import run_points
 from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import task_runs
+from scalelab.lab.load.run_table import LoadedRun
 from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES
+from scalelab.lab.show.notes import LOSS_FIELDS
+from scalelab.runs.records import Line
 
 HEADER = {
     "score": "score", "shape": "shape", "budget": "budget", "systems": "systems", "runs": "runs",
@@ -38,6 +52,10 @@ HEADER = {
     "agreement": "seeds agree", "items": "items",
 }  # fmt: skip
 SHARES = ("accuracy", "hits")  # metrics that are means over items
+LOSSES = {"loss": "eval/loss", "bits per byte": "eval/bits_per_byte"}
+PARTS = (0.25, 0.5, 0.75)  # of the tokens
+NEAR = 0.01  # difference of equal shares of the tokens
+TEXTS = ("data", "data.valid_rate", "eval.num_examples", "mask_rate")
 
 
 def measure(points: Sequence[RunPoint]) -> dict[str, float]:
@@ -83,13 +101,9 @@ def _item_error(points: Sequence[RunPoint], task: str) -> float:
     return math.sqrt(share * (1 - share) / len(tuned.predictions(split).gold))
 
 
-def make_table(folders: Sequence[pathlib.Path], where: str = "") -> tuple[pd.DataFrame, list[str]]:
-    """Returns a row for each score, shape and budget, and notes on the runs left out.
-
-    Raises:
-      ValueError: no finished run has scores.
-    """
-    rows, notes, runs = [], list[str](), run_points.load(folders, where)
+def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
+    """Returns a line for each score, shape and budget, and the notes on what was left out."""
+    rows, notes = [], list[str]()
     finished = [run.row for run in runs if run.row["task"] is None]
     there = {task for row in finished for task in MAIN if row.get(task) is not None}
     for task in (task for task in MAIN if task in there):
@@ -98,9 +112,66 @@ def make_table(folders: Sequence[pathlib.Path], where: str = "") -> tuple[pd.Dat
         for (shape, budget), own in _by_budget(points).items():
             row = {"score": ALL_TITLES.get(task, task), "shape": shape, "budget": budget}
             rows.append(row | measure(own) | {"items": _item_error(own, task)})
-    if not rows:
-        raise ValueError(f"no finished run in {', '.join(map(str, folders))} has scores")
     return pd.DataFrame(rows, columns=list(HEADER)), notes
+
+
+def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
+    """Returns a line for each group of at least three systems with losses of the same thing."""
+    points, curves = list[RunPoint](), dict[pathlib.Path | None, list[Line]]()
+    for run in runs:
+        lines = run.record.validations if run.record else []
+        if lines and run.row["status"] == "completed" and run.row["task"] is None:
+            points += run_points.make([run], run_points.LOSS)[0]
+            curves[points[-1].folder] = lines
+    rows = []
+    for ((shape, budget), own), loss in itertools.product(_by_budget(points).items(), LOSSES):
+        kinds: dict[str, list[RunPoint]] = {}
+        for p in own:
+            kinds.setdefault(_kind(p, curves[p.folder][-1], loss), []).append(p)
+        for same in kinds.values():
+            found = _compare_ranks(same, [curves[p.folder] for p in same], LOSSES[loss])
+            rows += [{"loss": loss, "shape": shape, "budget": budget} | found] if found else []
+    return pd.DataFrame(rows)
+
+
+def _kind(point: RunPoint, last: Line, loss: str) -> str:
+    """Returns a key that is equal for losses of the same thing; `last` is the last validation."""
+    if loss == "loss":
+        same = [x for x in point.fields.items() if x[0].startswith("objective_options.")]
+        same += [point.fields.get(name) for name in LOSS_FIELDS]
+    else:  # the token loss, of which the line has the perplexity
+        nats = math.log(last.get("eval/perplexity", math.nan))
+        same = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
+        same = same or [point.system]
+    return repr([same, last["eval/max_len"], [point.fields.get(name) for name in TEXTS]])
+
+
+def _compare_ranks(
+    points: Sequence[RunPoint], curves: Sequence[Sequence[Line]], name: str
+) -> dict[str, float]:
+    """Compares each ranking by a metric of validations with the last; {} if there are too few."""
+    shared, at = pd.DataFrame(), ["share", "length"]
+    for k, lines in enumerate(curves):
+        rows = [(x["tokens"] / lines[-1]["tokens"], x["eval/max_len"], x.get(name)) for x in lines]
+        own = pd.DataFrame(rows, columns=[*at, k], dtype=float).sort_values("share")
+        shared = own if not k else pd.merge_asof(
+            shared, own, on="share", by="length", direction="nearest",
+            tolerance=NEAR,  # pyright: ignore[reportArgumentType]
+        )  # fmt: skip
+    shared, names = shared.dropna(), np.array([p.setting for p in points])
+    values = shared.drop(columns=at).to_numpy()
+    by_system = np.stack([values[:, names == x].mean(axis=1) for x in np.unique(names)], axis=1)
+    if len(values) < 2 or by_system.shape[1] < 3:
+        return {}
+    taus = [float(np.asarray(stats.kendalltau(row, by_system[-1]))[0]) for row in by_system]
+    shares = [*shared["share"], math.nan]
+    early = {part: sum(share <= part + NEAR for share in shares) for part in PARTS}
+    others = [k for k, tau in enumerate(taus) if not tau > 1 - 1e-9]
+    return {
+        "systems": by_system.shape[1], "validations": len(taus),
+        **{f"{part:.0%}": taus[num - 1] if num else math.nan for part, num in early.items()},
+        "final from": shares[max(others, default=-1) + 1],
+    }  # fmt: skip
 
 
 def _by_budget(points: Sequence[RunPoint]) -> dict[tuple[str, str], list[RunPoint]]:
@@ -126,6 +197,15 @@ def describe(table: pd.DataFrame) -> str:
     return tables.plain(list(HEADER.values()), rows)
 
 
+def describe_ranks(ranks: pd.DataFrame) -> str:
+    """Formats the table of `early_ranks` for a terminal."""
+    rows = [
+        [_number(x, 2) if isinstance(x, float) else str(x) for x in row]
+        for row in ranks.itertuples(index=False)
+    ]
+    return tables.plain(list(ranks), rows)
+
+
 def _number(value: float, digits: int) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}f}"
 
@@ -138,10 +218,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="write the table there")
     given = parser.parse_args(arguments)
     with cli.one_message("nothing was written"):
-        table, notes = make_table(given.folders, given.where)
+        runs = run_points.load(given.folders, given.where)
+        (table, notes), ranks = make_table(runs), early_ranks(runs)
+        if table.empty and ranks.empty:
+            raise ValueError(f"no finished run in {', '.join(map(str, given.folders))} has scores")
         if given.csv:
             table.to_csv(given.csv, index=False)
-        print(describe(table), *(f"* {note}" for note in dict.fromkeys(notes)), sep="\n")
+        shown = [(table, describe), (ranks, describe_ranks)]
+        texts = [show(found) for found, show in shown if not found.empty]
+        print(*texts, *(f"* {note}" for note in dict.fromkeys(notes)), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
 """Signal and noise of scores: planted spreads, against scipy; and the program on run folders."""
 
+import json
 import math
+import pathlib
 
 import law_folders
 import numpy as np
 import pandas as pd
 import pytest
+import run_folders
 import tiny
 from scipy import stats
 
 from scalelab.lab import yardsticks
+from scalelab.lab.compare import run_points
 from scalelab.lab.compare.run_points import RunPoint
 
 RESULTS = tiny.ROOT / "results/thesis_small"
@@ -58,3 +62,51 @@ def test_the_program_reads_packed_runs(capsys, tmp_path) -> None:
     table = pd.read_csv(tmp_path / "x.csv").set_index("score").loc["QNLI"]
     assert (table["systems"], table["runs"]) == (3, 6) and 0.005 < table["items"] < 0.01
     assert "no runs" in law_folders.fails(capsys, yardsticks, str(tmp_path))
+
+
+# --- Early ranks ----------------
+
+
+def write_curve(
+    folder: pathlib.Path, losses, *, long_at=0, token_loss="mlm_loss", **config
+) -> None:
+    """A finished run with a validation each 100 steps; from `long_at` on at length 128."""
+    run_folders.write(folder, config=run_folders.config_of(**config))
+    text = ""
+    for k, loss in enumerate(losses, 1):
+        line = json.loads(run_folders.eval_line(100 * k, loss, 128 if k >= long_at else 32))
+        line |= {f"eval/{token_loss}": loss, "eval/perplexity": math.exp(loss)}
+        text += json.dumps(line | {"eval/bits_per_byte": loss / 3}) + "\n"
+    (folder / "metrics.jsonl").write_text(text)
+
+
+# At the end a < b < c; before: c < b < a, b < a < c, a < b < c.
+CURVES = {"a": [9.0, 7.0, 4.0, 3.0], "b": [8.0, 6.0, 5.0, 3.5], "c": [7.0, 7.5, 6.0, 4.0]}
+
+
+def test_ranks_by_hand(capsys, tmp_path) -> None:
+    """Three learning rates, a with two seeds around its curve: tau is -1, 1/3, 1, 1."""
+    for k, (name, losses) in enumerate(CURVES.items()):
+        for seed, sign in ((0, 1), (1, -1)) if name == "a" else ((0, 0),):
+            own = [loss + 2.5 * sign for loss in losses]  # by one seed alone b or a wins everywhere
+            write_curve(tmp_path / f"{name}{seed}", own, seed=seed, optim__learning_rate=0.1 + k)
+    found = yardsticks.early_ranks(run_points.load([tmp_path])).set_index("loss")
+    for measure in ("loss", "bits per byte"):
+        assert found.loc[measure].drop("budget").to_dict() == {
+            "shape": "2x128x2", "systems": 3, "validations": 4, "25%": pytest.approx(-1),
+            "50%": pytest.approx(1 / 3), "75%": pytest.approx(1), "final from": 0.75,
+        }  # fmt: skip
+    assert "final from" in law_folders.output(capsys, yardsticks, tmp_path)
+    two = law_folders.fails(capsys, yardsticks, tmp_path, "--where=optim.learning_rate<2")
+    assert "has scores" in two
+
+
+def test_ranks_of_the_same_thing_alone(tmp_path) -> None:
+    """Systems by bits per byte of masked tokens; a validation at another length is left out."""
+    for name, system in zip(CURVES, ("bert", "roberta", "albert"), strict=True):
+        write_curve(tmp_path / system, CURVES[name], system=system, long_at=2 if name == "c" else 0)
+    write_curve(tmp_path / "gpt2", [1.0, 9.0, 1.0, 9.0], system="gpt2", token_loss="clm_loss")
+    (row,) = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    assert (row["loss"], row["systems"], row["validations"]) == ("bits per byte", 3, 3)
+    assert math.isnan(row["25%"]) and row["50%"] == pytest.approx(1 / 3)
+    assert row["final from"] == 0.75
