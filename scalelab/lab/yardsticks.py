@@ -15,16 +15,15 @@ budget:
 Runs that differ only in their seed are one system, so variants count as systems. If no system has
 two seeds, the columns from `between seeds` to `seeds agree` are empty.
 
-A second table compares rankings of at least three systems by validation loss, or by bits per byte
-(of a masked net a pseudo-likelihood, of ELECTRA the generator's), during training and at the end:
+A second table compares rankings of at least three systems by bits per byte (of a masked net a
+pseudo-likelihood, of ELECTRA the generator's) during training and at the end:
 
   validations      those that all runs have at one share of their tokens, to 1%, and at one length
   25%, 50%, 75%    Kendall's tau between the ranking at the last of them up to this share of the
                    tokens and the ranking at the end; systems are ranked by means over seeds
   final from       smallest share of the tokens from which on the ranking is the final one
 
-Losses share a line if they have the same objective and options, tokenizer, format, texts and final
-length; bits per byte if the same loss of tokens, mask rate, texts and final length.
+Systems share a line if loss of tokens, mask rate, texts and final length are the same.
 """
 
 import itertools
@@ -43,7 +42,6 @@ from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.run_table import LoadedRun
 from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES
-from scalelab.lab.show.notes import LOSS_FIELDS
 from scalelab.runs.records import Line
 
 HEADER = {
@@ -52,7 +50,7 @@ HEADER = {
     "agreement": "seeds agree", "items": "items",
 }  # fmt: skip
 SHARES = ("accuracy", "hits")  # metrics that are means over items
-LOSSES = {"loss": "eval/loss", "bits per byte": "eval/bits_per_byte"}
+BITS = "eval/bits_per_byte"
 PARTS = (0.25, 0.5, 0.75)  # of the tokens
 NEAR = 0.01  # difference of equal shares of the tokens
 TEXTS = ("data", "data.valid_rate", "eval.num_examples", "mask_rate")
@@ -116,7 +114,7 @@ def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
 
 
 def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
-    """Returns a line for each group of at least three systems with losses of the same thing."""
+    """Returns a line for each group of three systems or more with bits per byte of the same thing."""
     points, curves = list[RunPoint](), dict[pathlib.Path | None, list[Line]]()
     for run in runs:
         lines = run.record.validations if run.record else []
@@ -124,35 +122,32 @@ def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
             points += run_points.make([run], run_points.LOSS)[0]
             curves[points[-1].folder] = lines
     rows = []
-    for ((shape, budget), own), loss in itertools.product(_by_budget(points).items(), LOSSES):
+    for (shape, budget), own in _by_budget(points).items():
         kinds: dict[str, list[RunPoint]] = {}
         for p in own:
-            kinds.setdefault(_kind(p, curves[p.folder][-1], loss), []).append(p)
+            kinds.setdefault(_kind(p, curves[p.folder][-1]), []).append(p)
         for same in kinds.values():
-            found = _compare_ranks(same, [curves[p.folder] for p in same], LOSSES[loss])
-            rows += [{"loss": loss, "shape": shape, "budget": budget} | found] if found else []
+            found = _compare_ranks(same, [curves[p.folder] for p in same])
+            rows += [{"shape": shape, "budget": budget} | found] if found else []
     return pd.DataFrame(rows)
 
 
-def _kind(point: RunPoint, last: Line, loss: str) -> str:
-    """Returns a key that is equal for losses of the same thing; `last` is the last validation."""
-    if loss == "loss":
-        same = [x for x in point.fields.items() if x[0].startswith("objective_options.")]
-        same += [point.fields.get(name) for name in LOSS_FIELDS]
-    else:  # the token loss, of which the line has the perplexity
-        nats = math.log(last.get("eval/perplexity", math.nan))
-        same = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
-        same = same or [point.system]
-    return repr([same, last["eval/max_len"], [point.fields.get(name) for name in TEXTS]])
+def _kind(point: RunPoint, last: Line) -> str:
+    """Returns a key that is equal for bits of the same thing; `last` is the last validation."""
+    nats = math.log(last.get("eval/perplexity", math.nan))  # of the loss of tokens
+    tokens = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
+    same = [tokens or point.system, last["eval/max_len"]]
+    return repr([*same, *(point.fields.get(name) for name in TEXTS)])
 
 
 def _compare_ranks(
-    points: Sequence[RunPoint], curves: Sequence[Sequence[Line]], name: str
+    points: Sequence[RunPoint], curves: Sequence[Sequence[Line]]
 ) -> dict[str, float]:
-    """Compares each ranking by a metric of validations with the last; {} if there are too few."""
+    """Compares each ranking by bits per byte with the last; {} if there are too few."""
     shared, at = pd.DataFrame(), ["share", "length"]
     for k, lines in enumerate(curves):
-        rows = [(x["tokens"] / lines[-1]["tokens"], x["eval/max_len"], x.get(name)) for x in lines]
+        total = lines[-1]["tokens"]
+        rows = [(x["tokens"] / total, x["eval/max_len"], x.get(BITS)) for x in lines]
         own = pd.DataFrame(rows, columns=[*at, k], dtype=float).sort_values("share")
         shared = own if not k else pd.merge_asof(
             shared, own, on="share", by="length", direction="nearest",
