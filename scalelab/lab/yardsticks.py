@@ -114,7 +114,7 @@ def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
 
 
 def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
-    """Returns a line for each group of three systems or more with bits per byte of the same thing."""
+    """Returns a line for each group of three systems or more that predict the same tokens."""
     points, curves = list[RunPoint](), dict[pathlib.Path | None, list[Line]]()
     for run in runs:
         lines = run.record.validations if run.record else []
