@@ -1,6 +1,6 @@
 """Figures of a study, as PNG and SVG, and the interactive charts of report.html (altair).
 
-  score_by_task   every task, beside the best constant answer
+  score_by_task   every task, beside the best constant answer and the net from random weights
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
 
 Losses are comparable only within a system, objective and format, so each has a row of panels, with
@@ -20,6 +20,7 @@ from scalelab.config.durations import CLOCKS, Clock
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import TASK_SCORES, Scores
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import notes, plots
 from scalelab.lab.show.score_tables import TASKS
@@ -32,11 +33,13 @@ MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
-    "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer.",
+    "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer; gray:"
+    " the same net from random weights, first seed.",
 } | dict.fromkeys(
     (f"loss_by_{name}" for name in AXES),
     "Validation loss; a line is a run, and seeds of one shape look the same.",
 )
+MAX_ACROSS = 5  # panels of scores in a row
 MAX_POINTS = 200  # of a curve in a chart; longer curves are thinned
 
 
@@ -117,7 +120,8 @@ def draw_losses(
 def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
     """Draws a panel a task and a row a net: scores with 95% intervals; None without any score.
 
-    A dashed line is the score of the best constant answer, such as the most frequent class.
+    A dashed line is the score of the best constant answer, such as the most frequent class; a gray
+    circle is the net from random weights.
     """
     tasks = [column for column in TASKS if column.key in TASK_SCORES
              and any(scores.value(point, column.key) for point in study.points)]  # fmt: skip
@@ -125,15 +129,23 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
     if not points:
         return None
     systems = list(dict.fromkeys(p.system for p in study.points))
-    figure = plots.canvas(1.8 + 3.2 * len(tasks), 1.5 + 0.3 * len(points))
-    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    across = min(len(tasks), MAX_ACROSS)
+    down = math.ceil(len(tasks) / across)
+    figure = plots.canvas(1.8 + 3.2 * across, 0.5 + down * (1.0 + 0.3 * len(points)))
+    panels = figure.subplots(down, across, sharey=True, squeeze=False).flat
+    for axis in panels[len(tasks) :]:
+        axis.remove()
     dashed: dict[str, Any] = {"color": "black", "lw": 1, "ls": (0, (4, 2))}
-    for axis, column in zip(panels, tasks, strict=True):
+    hollow: dict[str, Any] = {"color": "gray", "marker": "o", "mfc": "none", "ls": "none"}
+    untrained = scores.scratch if isinstance(scores, StudyScores) else None
+    for axis, column in zip(panels, tasks, strict=False):
         for place, point in enumerate(points):
             if (found := scores.value(point, column.key)) is not None:
                 look = plots.style(systems.index(point.system), linestyle="none", ms=6, capsize=3)
                 x, bars = with_bars([found])
                 axis.errorbar(x, [place], xerr=bars, **look)
+            if untrained and (found := untrained.value(point, column.key)) is not None:
+                axis.plot(100 * found.value, place, **hollow)
         if (constant := scores.floor(column.key)) is not None:
             axis.axvline(100 * constant, **dashed)
         axis.set_title(column.title, fontsize="medium")
@@ -142,8 +154,9 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
         axis.margins(x=0.15)
     panels[0].set_yticks(range(len(points)), [p.label for p in points])
     panels[0].set_ylim(len(points) - 0.5, -0.5)
-    handle = panels[0].plot([], [], **dashed)
-    figure.legend(handle, ["always the same class"], loc="outside lower center", frameon=False)
+    handles = [*panels[0].plot([], [], **dashed), *panels[0].plot([], [], **hollow)]
+    names = ["always the same class", "from random weights"]
+    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 

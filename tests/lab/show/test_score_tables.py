@@ -252,6 +252,11 @@ def test_nets_with_random_weights_have_a_table_of_their_own(tmp_path) -> None:
     first, second = column(scratch, "qnli")
     assert first.value == pytest.approx(0.75) and second is None
     assert "sst2" not in [c.key for c in scratch.columns]
+    figure = figures.draw_tasks(study, StudyScores(study))
+    (circle,) = (
+        x for x in figure.axes[0].get_lines() if x.get_mfc() == "none" and x.get_xdata().size
+    )
+    assert circle.get_xydata().tolist() == [[pytest.approx(75), 0]]
 
 
 def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None:
