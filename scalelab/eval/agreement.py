@@ -7,10 +7,6 @@ networks dream hierarchically"), linzen_testset (sentences of Linzen et al. 2016
 filtered them) and marvin_linzen (Marvin and Linzen 2018, a table of pairs). In the first two a net
 reads the sentence up to the verb, in the right and in the wrong form; a masked net, too, sees
 nothing after it.
-
-The table has the accuracy of these two by attractors, as their files count them: words like the
-subject but of the other number, between subject and verb. Nonce sentences have the count of the
-sentence that they were made from.
 """
 
 import csv
@@ -38,17 +34,15 @@ def read(folder: pathlib.Path) -> list[Item]:
 
 
 def _green(path: pathlib.Path) -> list[Item]:
-    columns = ("constr_id", "sent_id", "class", "form", "n_attr", "len_prefix", "sent")
-    rows = items.read_table(path, columns)
+    rows = items.read_table(path, ("constr_id", "sent_id", "class", "form", "len_prefix", "sent"))
     found = []
     for right, wrong in zip(rows[::2], rows[1::2], strict=True):
         if (right["class"], wrong["class"]) != ("correct", "wrong"):
             raise ValueError(f"{path}: expected rows of a correct and a wrong form in turn")
         prefix = right["sent"].split()[: int(right["len_prefix"])]
-        kind = f"green: {'original' if right['sent_id'] == '0' else 'nonce'}"
+        kind = "original" if right["sent_id"] == "0" else "nonce"
         texts = tuple(" ".join([*prefix, row["form"]]) for row in (right, wrong))
-        groups = kind, "green", f"{kind}, {_attractors(right['n_attr'])}"
-        found.append(Item(groups, texts, 0))
+        found.append(Item((f"green: {kind}", "green"), texts, 0))
     return found
 
 
@@ -62,12 +56,8 @@ def _linzen(path: pathlib.Path) -> list[Item]:
             at, right, wrong, attractors = row
             prefix = line.split()[: int(at)]
             texts = tuple(" ".join([*prefix, form]) for form in (right, wrong))
-            found.append(Item((f"linzen: {_attractors(attractors)}", "linzen"), texts, 0))
+            found.append(Item((f"linzen: {attractors} attractors", "linzen"), texts, 0))
     return found
-
-
-def _attractors(number: str) -> str:
-    return f"{number if int(number) < 4 else '4+'} attractors"
 
 
 def _marvin(path: pathlib.Path) -> list[Item]:

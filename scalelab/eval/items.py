@@ -174,7 +174,7 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
     """Averages items by group.
 
     Args:
-      groups: [n], the groups of each item, the finest first; an item may lack the last levels.
+      groups: [n], the groups of each item, the finest first.
       values: [n] rows of numbers; the first column is in [0, 1].
 
     Returns:
@@ -182,7 +182,7 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
       first. A row of a higher level, and `mean`, averages its finest groups.
     """
     names, levels = list(values), range(max(map(len, groups)))
-    frame = pd.DataFrame([dict(enumerate(own)) for own in groups], columns=levels).join(values)
+    frame = pd.DataFrame(groups, columns=levels).join(values)
     rows = []
     for level in [*levels, None]:
         named = frame.groupby(level, sort=False) if level is not None else [("mean", frame)]

@@ -101,8 +101,8 @@ def lines(*rows: dict) -> str:
 
 
 def test_agreement(tmp_path) -> None:
-    head = "constr_id\tsent_id\tclass\tform\tn_attr\tlen_prefix\tsent\n"
-    green = [f'1\t7\t{c}\t{f}\t0\t2\t"The "" cats sleep <eos>"\n'
+    head = "constr_id\tsent_id\tclass\tform\tlen_prefix\tsent\n"
+    green = [f'1\t7\t{c}\t{f}\t2\t"The "" cats sleep <eos>"\n'
              for c, f in (("correct", "run"), ("wrong", "runs"))]  # fmt: skip
     write(tmp_path / agreement.GREEN, head + "".join(green))
     write(tmp_path / f"{agreement.LINZEN}.gold", "2\tis\tare\t1\n")
@@ -114,31 +114,6 @@ def test_agreement(tmp_path) -> None:
         "linzen: 1 attractors": ("the town is", "the town are"),
         "marvin: a": ("I am", "I is"),
     }
-
-
-def test_agreement_by_attractors(tmp_path) -> None:
-    """The sizes of the groups, which add up, and accuracies of answers that are planted."""
-    head = "constr_id\tsent_id\tclass\tform\tn_attr\tlen_prefix\tsent\n"
-    green = [
-        f"1\t{kind}\t{c}\truns\t{num}\t1\tHe runs\n"
-        for kind, num in ((0, 2), (7, 0), (7, 2), (7, 2)) for c in ("correct", "wrong")
-    ]  # fmt: skip
-    write(tmp_path / agreement.GREEN, head + "".join(green))
-    gold = "".join(f"1\tis\tare\t{num}\n" for num in (0, 1, 1, 3, 4, 5, 11))
-    write(tmp_path / f"{agreement.LINZEN}.gold", gold)
-    write(tmp_path / f"{agreement.LINZEN}.text", "it is <eos>\n" * 7)
-    asked = agreement.read(tmp_path)
-    right = np.array([1, 1, 0, 1] + [1, 0, 1, 1, 0, 0, 1], bool)
-    table = items.table(asked, right, right).set_index("group")
-    found = {name: (int(row["items"]), row["accuracy"]) for name, row in table.iterrows()}
-    assert found == {
-        "green: original": (1, 1), "green: nonce": (3, pytest.approx(2 / 3)),
-        "green: original, 2 attractors": (1, 1), "green: nonce, 0 attractors": (1, 1),
-        "green: nonce, 2 attractors": (2, 0.5), "green": (4, pytest.approx(5 / 6)),
-        "linzen: 0 attractors": (1, 1), "linzen: 1 attractors": (2, 0.5),
-        "linzen: 3 attractors": (1, 1), "linzen: 4+ attractors": (3, pytest.approx(1 / 3)),
-        "linzen": (7, pytest.approx(17 / 24)), "mean": (11, pytest.approx(27 / 36)),
-    }  # fmt: skip
 
 
 def test_cats(tmp_path) -> None:
