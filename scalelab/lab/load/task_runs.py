@@ -48,7 +48,7 @@ YARDSTICKS = {
     "lama": ("LAMA", "hits"),
     "prompts": ("prompts", "accuracy"),
 }
-BIAS = ("crows_pairs", "winogender")  # of these, where more is not better
+BIAS = ("crows_pairs", "winogender")  # yardsticks of which more is not better
 ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
 # Rows of their dev sets, by split.
 DEV_SIZES = {

@@ -33,8 +33,8 @@ MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
-    "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer; gray:"
-    " the same net from random weights, first seed.",
+    "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer; gray"
+    " circle, where measured: the same net from random weights, first seed.",
 } | dict.fromkeys(
     (f"loss_by_{name}" for name in AXES),
     "Validation loss; a line is a run, and seeds of one shape look the same.",
@@ -154,8 +154,10 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
         axis.margins(x=0.15)
     panels[0].set_yticks(range(len(points)), [p.label for p in points])
     panels[0].set_ylim(len(points) - 0.5, -0.5)
-    handles = [*panels[0].plot([], [], **dashed), *panels[0].plot([], [], **hollow)]
-    names = ["always the same class", "from random weights"]
+    panels[0].plot([], [], **dashed, label="always the same class")
+    if untrained and any(untrained.value(p, c.key) for p in points for c in tasks):
+        panels[0].plot([], [], **hollow, label="from random weights")
+    handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
