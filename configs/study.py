@@ -62,13 +62,17 @@ dropout, are the protocol's.
 """
 
 import dataclasses
+import itertools
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import ml_collections
 from ml_collections import config_dict
 
-from scalelab.config import files
-from scalelab.lab.load.study_runs import FIVE_LARGEST
+from scalelab.config import fields, files
+from scalelab.helpers import names as names_lib
+from scalelab.lab.load.study_runs import BASELINE, FIVE_LARGEST
 from scalelab.studies import spec
 
 ARGUMENTS = ("scale", "corpus", "data", "yardsticks", "seeds")
@@ -124,6 +128,46 @@ def rows(
     The captions of these tables begin with the title.
     """
     return dict(title=title, stages=stages, shapes=shapes, variants=variants)
+
+
+def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[str, ...]:
+    """Adds a variant for every combination of some fields' values, and a figure of them.
+
+      names = study.grid(config, mask_rate=(0.15, 0.3, 0.4), learning_rate=(1e-3, 4e-3))
+
+    Args:
+      config: the study; its `pretrain` and `fields` are final.
+      **values: of each field, by its name or by the last part of it, such as learning_rate.
+
+    Returns:
+      The names of the variants. A variant is named by what differs from the control, such as
+      "mask_rate_0p3"; the control's own values are the variant "baseline".
+
+    Raises:
+      ValueError: no field, or several fields, of such a name.
+    """
+    control = fields.flatten(config.pretrain.to_dict()) | spec.parse_fields(config.fields)
+    found = [_find_field(name, control) for name in values]
+    names = []
+    for combination in itertools.product(*values.values()):
+        changed = {f: x for f, x in zip(found, combination, strict=True) if x != control[f]}
+        parts = [f"{field.rpartition('.')[2]}_{value}" for field, value in changed.items()]
+        name = "_".join(parts).replace(".", "p").replace("-", "m") or BASELINE
+        config.variants[name] = tuple(f"{field}={value}" for field, value in changed.items())
+        names.append(name)
+    config.figures += ("score_by_value",)
+    return tuple(names)
+
+
+def _find_field(name: str, control: Mapping[str, Any]) -> str:
+    """Returns the dotted name of a science field; `name` may be its last part alone."""
+    known = [field for field in control if not field.startswith("machine.")]
+    found = [f for f in known if name in (f, f.rpartition(".")[2])]
+    if len(found) == 1 or name in found:
+        return name if name in found else found[0]
+    if found:
+        raise ValueError(f"grid: {name} may be {' or '.join(found)}; write **{{{found[0]!r}: ...}}")
+    raise ValueError(f"grid: no field {name!r}: {names_lib.nearest(name, known)}")
 
 
 def parse(arguments: str) -> dict[str, str]:

@@ -6,6 +6,8 @@ import pkgutil
 import types
 from collections.abc import Iterable
 
+FEW = 40  # valid names that one message lists
+
 
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Says which valid names come closest to `word`.
@@ -15,13 +17,18 @@ def nearest(word: str, valid: Iterable[str]) -> str:
       valid: every name that would have been found.
 
     Returns:
-      A phrase to end an error message with: the close names first, or all of them if none is close.
+      A phrase to end an error message with: up to three close names, then the other valid names,
+      nearest first. Of more than FEW names, the others are left out.
     """
     names = sorted(valid)
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    if close:
-        return "did you mean " + " or ".join(repr(name) for name in close) + "?"
-    return "valid names: " + ", ".join(names)
+    likely = "did you mean " + " or ".join(map(repr, close)) + "?" if close else ""
+    if close and len(names) > FEW:
+        return likely
+    alike = difflib.get_close_matches(word, names, n=max(len(names), 1), cutoff=0.0)
+    others = [name for name in [*alike, *names] if name not in close]
+    listed = "valid names: " + ", ".join(dict.fromkeys(others)) if others or not close else ""
+    return " ".join(filter(None, (likely, listed)))
 
 
 def brief(value: object) -> str:

@@ -93,8 +93,16 @@ class RunResult(Result):
     @property
     def loss(self) -> float | None:
         """The last validation loss at the longest length."""
+        return self._last("loss")
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """The same in bits per byte of text, see `metrics.bits_per_byte`."""
+        return self._last("bits_per_byte")
+
+    def _last(self, metric: str) -> float | None:
         longest = max(self.eval, key=int, default=None)
-        return None if longest is None else self.eval[longest].get("loss")
+        return None if longest is None else self.eval[longest].get(metric)
 
     @property
     def passes(self) -> float | None:

@@ -5,8 +5,9 @@ A file of `configs/studies/` is one comparison and sets only the fields that it 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Count, field_names, fill, parse_value
@@ -107,10 +108,40 @@ def _check_report(spec: StudySpec) -> None:
         parse_name(table, kinds, spec.rows, "config.tables: unknown")
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
     _check_names(spec.hypotheses, comparison.HYPOTHESES, "config.hypotheses")
+    for place, line in enumerate(spec.claims):
+        try:
+            _check_claim(spec, line)
+        except ValueError as error:
+            raise ValueError(f"config.claims[{place}] {line!r}: {error}") from None
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
     known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]
     _check_names(spec.allow, [*comparability.WORDS, *science], "config.allow")
+
+
+def _check_claim(spec: StudySpec, line: Sequence[Any]) -> None:
+    """Raises ValueError for a claim that no row of the study can decide."""
+    from scalelab.lab.compare import claim_lines
+
+    rows = [
+        _PlannedRow(*row) for stage in spec.stages.values()
+        for row in itertools.product(stage.systems, stage.shapes, stage.variants)
+    ]  # fmt: skip
+    systems, measured = {row.system for row in rows}, (*spec.finetune.tasks, *spec.yardsticks)
+    claim = claim_lines.parse(line, systems, spec.variants, measured)
+    scaled = any(str(row.shape).startswith(COMPOUND) for row in rows)  # not known yet
+    if not scaled and not claim.pair(rows):
+        held = ", ".join(claim.matched)
+        same = f" of the same {held}" if held else ""
+        raise ValueError(f"the study has no two rows to compare{same}; see config.stages")
+
+
+class _PlannedRow(NamedTuple):
+    """A row of a study that has not begun."""
+
+    system: str
+    shape: str
+    variant: str
 
 
 def _check_names(given: Iterable[str], known: Collection[str], where: str) -> None:

@@ -70,3 +70,24 @@ def test_the_docstring_has_every_field_that_a_scale_sets(part: str) -> None:
 def test_at_full_scale_the_builtin_corpus_has_fewer_pieces() -> None:
     study = tiny.config_module("study").get_config("")
     assert config_lib.resolve(study.pretrain.to_dict()).tokenizer.vocab_size == 20_000
+
+
+def test_a_grid_makes_variants_named_by_what_they_change() -> None:
+    study = tiny.config_module("study")
+    config = study.get_config("scale=tiny")  # learning rate 4e-3
+    names = study.grid(config, mask_rate=(0.15, 0.4), learning_rate=(4e-3, 1e-3))
+    assert names == (
+        "baseline", "learning_rate_0p001", "mask_rate_0p4", "mask_rate_0p4_learning_rate_0p001",
+    )  # fmt: skip
+    config.stages.main = dict(
+        systems=("bert",), shapes=("2x16x1",), variants=names, finetune="none"
+    )
+    config.claims = (("mask_rate_0p4 > baseline", "bits_per_byte"),)
+    runs = expand.expand_runs(spec.resolve(config.to_dict()), tiny.ROOT)
+    found = {r.variant: (r.config.mask_rate, r.config.optim.learning_rate) for r in runs}
+    assert found == dict(
+        zip(names, [(0.15, 4e-3), (0.15, 1e-3), (0.4, 4e-3), (0.4, 1e-3)], strict=True)
+    )
+    for bad, named in (("max_len", "long.max_len"), ("learning_rat", "optim.learning_rate")):
+        with pytest.raises(ValueError, match=named):
+            study.grid(config, **{bad: (1,)})

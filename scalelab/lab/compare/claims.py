@@ -54,12 +54,14 @@ class Region:
         off = min(1.0, 2 * float(min(within) + 1) / total)
         return (off, out) if self.outside else (out, off)
 
-    def __str__(self) -> str:
-        if math.isinf(self.high):
-            return f"above {self.low:g}"
-        if math.isinf(self.low):
-            return f"below {self.high:g}"
-        return f"{'outside' if self.outside else 'within'} {self.low:g} to {self.high:g}"
+    def describe(self, scale: float) -> str:
+        """Describes the region in another unit: both ends times `scale`."""
+        low, high = scale * self.low, scale * self.high
+        if math.isinf(high):
+            return f"above {low:g}"
+        if math.isinf(low):
+            return f"below {high:g}"
+        return f"{'outside' if self.outside else 'within'} {low:g} to {high:g}"
 
 
 ABOVE, BELOW = Region(0.0, math.inf), Region(-math.inf, 0.0)
@@ -80,6 +82,7 @@ class Claim:
     corrected: float | None = None
     untestable: str = ""  # why the treatment of its rows did not take; "": it took
     unchecked: str = ""  # the checks of the treatment that lacked a number; "": none
+    scale: float = 1.0  # from its numbers to those of tables: 100 for scores
 
     @property
     def p_value(self) -> float | None:
@@ -210,7 +213,7 @@ def _open(claim: Claim, num_claims: int) -> str:
     low, high, detectable = claim.estimate.low, claim.estimate.high, claim.detectable
     text = (
         f"{claim.what}: {claim.effect:.3g} [{low:.3g}, {high:.3g}] is compatible with the border of"
-        f" '{claim.region}' (corrected p {claim.corrected:.2g})"
+        f" '{claim.region.describe(claim.scale)}' (corrected p {claim.corrected:.2g})"
     )
     text += "" if detectable is None else f", smallest detectable {detectable:.3g}"
     num = len(claim.estimate.resamples)

@@ -15,10 +15,13 @@ own. Fine-tunings of one pre-training must begin with the same weights. Fields a
 "finetune.epochs", the data "finetune.data".
 
 Fields in `allow` may differ too; every table then names them.
+
+Losses compare only where they are losses of the same thing: one objective and mask rate, the same
+texts, tokenizer, format and length. Bits per byte compare between tokenizers and formats too.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config.durations import CLOCKS
@@ -42,6 +45,9 @@ ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
 # Clocks that a study can match; examples are counted from validations.
 MATCHED = {name: clock.label for name, clock in CLOCKS.items()} | {"examples": "examples"}
 PHASES = ("short", "long")
+# The fields, and groups of fields, that decide what a loss is a loss of.
+LOSS_GROUPS = ("objective", "mask_rate", "objective_options", "data", "tokenizer", "format_options")
+BITS_GROUPS = ("objective", "mask_rate", "objective_options")
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 
@@ -189,6 +195,45 @@ def _note_differences(
                 parts = {k for k in x.keys() | y.keys() if x.get(k) != y.get(k)}
                 x, y = ({k: v for k, v in side.items() if k in parts} for side in (x, y))
             found[prefix + field] = f"{x!r} in {a[0]}, {y!r} in {b[0]}"
+
+
+# --- Losses ---------------------------------------------------------------------------------------
+
+
+def loss_fields(config: Mapping[str, Any], score: str = "loss") -> dict[str, Any]:
+    """Returns the fields of a config that two runs must share to compare their losses.
+
+    `score` is "loss", or "bits_per_byte", which compares between tokenizers and formats.
+    """
+    groups = LOSS_GROUPS if score == "loss" else BITS_GROUPS
+    fields = science(config).items()
+    return {k: v for k, v in fields if k.partition(".")[0] in groups and k != "data.order_seed"}
+
+
+def loss_kind(point: Point, score: str = "loss") -> dict[str, Any]:
+    """Returns a row's `loss_fields` and the length of its validations."""
+    return loss_fields(point.runs[0].config, score) | {"length": loss_length(point)}
+
+
+def loss_length(point: Point) -> int | None:
+    """Returns the length of a row's validation loss; None while nothing is finished."""
+    evals = [run.result.eval for run in point.finished if run.result]
+    return max((int(length) for by_length in evals for length in by_length), default=None)
+
+
+def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
+    """Returns a letter for each finished row: losses of rows with one letter compare."""
+    kinds = {point: str(loss_kind(point)) for point in points if point.finished}
+    places = {kind: place for place, kind in enumerate(dict.fromkeys(kinds.values()))}
+    return {point: chr(ord("a") + places[kind] % 26) for point, kind in kinds.items()}
+
+
+def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, list[Any]]:
+    """Returns the fields in which the losses of rows differ, with the value of every row."""
+    kinds = [loss_kind(point, score) for point in points if point.finished]
+    names = dict.fromkeys(name for kind in kinds for name in kind)
+    values = {name: [kind.get(name) for kind in kinds] for name in names}
+    return {name: own for name, own in values.items() if any(x != own[0] for x in own)}
 
 
 # --- The matched clock ----------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Hypotheses of a study: makes claims from rows, and the findings of a report.
 
 A hypothesis is a function of scores that returns a finding. A study's comparison brings its
-own hypotheses (scores.py). Every two systems give one more: the first scores higher than the
-second in the mean over the shapes and variants that both have. All claims of a report are corrected
-together (Holm).
+own hypotheses (scores.py), and its config may state claims (claim_lines.py). A study without claims
+gets a finding for every two systems: the first scores higher than the second in the mean over the
+shapes and variants that both have. Without hypotheses too, it gets one for every variant beside the
+baseline. All claims of a report are corrected together (Holm).
 
 A verdict on collapsed nets shows only whether these nets train at all. So if a fifth of a row's
 fine-tunings is degenerate, each finding also gives its verdict without such rows.
@@ -14,11 +15,11 @@ import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare import claims
-from scalelab.lab.compare.claims import ABOVE, ALL, UNDECIDED, Case, Claim, Finding, Region
+from scalelab.lab.compare import claim_lines, claims, comparability
+from scalelab.lab.compare.claims import ABOVE, ALL, BELOW, UNDECIDED, Case, Claim, Finding, Region
 from scalelab.lab.compare.scores import (
     LARGE_TASKS,
-    TASK_SCORES,
+    PRETRAINING_SCORES,
     TITLES,
     Comparison,
     Row,
@@ -26,11 +27,12 @@ from scalelab.lab.compare.scores import (
     score_parts,
 )
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.load.task_runs import BIAS
+from scalelab.lab.load.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.task_runs import ALL_TITLES, BIAS, MAIN, TASK_SCORES
 
 COLLAPSED = 0.2  # share of a row's fine-tunings that are degenerate
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
+VARIANT_RULE = "it scores higher everywhere and has the lower loss, refuted if one is not so"
 
 Block = Mapping[Row, float]  # weights of rows
 
@@ -78,7 +80,8 @@ def build_claim(
     found = scores.contrast(weights, score)
     reason = f"{title} of these rows is not comparable, see the notes"
     checks = scores.check_treatment(weights, score)
-    return claims.claim(label, region, reason if found is None else found, *checks)
+    made = claims.claim(label, region, reason if found is None else found, *checks)
+    return dataclasses.replace(made, scale=1.0 if score in PRETRAINING_SCORES else 100.0)
 
 
 def block_cases(
@@ -139,7 +142,7 @@ def evaluate(
 
 
 def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Finding]:
-    """Returns findings with verdicts: the study's hypotheses, then one for every two systems.
+    """Returns findings with verdicts: hypotheses, claims, or every two systems and every variant.
 
     The remarks of a finding give the verdict on the comparison's published numbers, and the verdict
     without the collapsed rows.
@@ -186,8 +189,13 @@ def _judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fi
     published = comparison.published() if ids else None
     before = {f.id: f for f in evaluate(comparison, published, ids)} if published else {}
     stated = {c.what.partition(",")[0] for finding in asked for c in finding.claims}
+    if study.facts.claims:
+        asked += _stated(study, scores)
+    else:
+        asked += _between_systems(study, scores, stated)
+        asked += [] if ids else _between_variants(study, scores)
     found = []
-    for finding in claims.decide([*asked, *_between_systems(study, scores, stated)]):
+    for finding in claims.decide(asked):
         if printed := before.get(finding.id):
             remark = f"On the published tables: {printed.verdict}, {printed.why}."
             finding = dataclasses.replace(finding, remarks=(*finding.remarks, remark))
@@ -198,18 +206,10 @@ def _judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fi
 def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
-    The scores are each yardstick but those of bias, and GLUE-Large if the study has its tasks, else
-    the main score of each task. Two systems need a finished row of one shape and variant. A claim
-    "a minus b" of a hypothesis keeps its direction, so that Holm's correction counts it once.
+    Two systems need a finished row of one shape and variant. A claim "a minus b" of a hypothesis
+    keeps its direction, so that Holm's correction counts it once.
     """
-    measured, main = set(study.facts.measured), dict[str, str]()
-    for score, (task, _, _) in TASK_SCORES.items():
-        main.setdefault(task, score)
-    shown = [score for task, score in main.items() if task in measured]
-    if measured.issuperset(LARGE_TASKS):
-        shown = ["large", *study.facts.yardsticks]
-    shown = [score for score in shown if score not in BIAS]
-    found = []
+    shown, found = _compared_scores(study), []
     systems = dict.fromkeys(point.system for point in scores.rows)
     for first, second in itertools.combinations(systems, 2):
         if f"{second} minus {first}" in stated:
@@ -227,3 +227,55 @@ def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) 
             text = f"{first} scores higher than {second}"
             found.append(Finding(f"{first}/{second}", text, RULE, made, ()))
     return found
+
+
+def _between_variants(study: Study, scores: StudyScores) -> list[Finding]:
+    """Makes a finding for every variant: it does better than the baseline; not decided yet.
+
+    Rows pair by system and shape. Losses count where they are losses of the same thing.
+    """
+    found, variants = [], dict.fromkeys(point.variant for point in scores.rows)
+    for variant in (name for name in variants if name != BASELINE):
+        line = claim_lines.parse((f"{variant} > {BASELINE}", "loss"), (), variants, ())
+        pairs = [(a, b) for a, b in line.pair(scores.rows) if a.finished and b.finished]
+        blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in pairs]
+        regions = dict.fromkeys(_compared_scores(study), ABOVE)
+        if all(not comparability.differing_losses(pair) for pair in pairs):
+            regions["loss"] = BELOW
+        made = tuple(
+            build_claim(scores, f"{variant} minus {BASELINE}", region, blocks, score, "no pair")
+            for score, region in regions.items()
+        )
+        if blocks and made:
+            text = f"{variant} does better than the {BASELINE}"
+            found.append(Finding(f"{variant}/{BASELINE}", text, VARIANT_RULE, made, ()))
+    return found
+
+
+def _stated(study: Study, scores: StudyScores) -> list[Finding]:
+    """Makes a finding for every claim of the study's config; not decided yet."""
+    facts, found = study.facts, []
+    systems = dict.fromkeys(point.system for point in study.points)
+    for place, stated in enumerate(facts.claims, start=1):
+        line = claim_lines.parse(stated, systems, facts.variants, facts.measured)
+        blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in line.pair(scores.rows)]
+        made = build_claim(scores, line.text, line.region, blocks, line.score, "no pair of rows")
+        region, title = line.region.describe(made.scale), TITLES.get(line.score, line.score)
+        text = f"{line.text} on {ALL_TITLES.get(line.score, title)}"
+        rule = f"the mean difference, left minus right, lies {region}"
+        cases = block_cases(scores, blocks, line.region, line.score)
+        name = f"claim {place}"
+        found.append(make_finding(scores, name, text, rule, [made], cases, line.score))
+    return found
+
+
+def _compared_scores(study: Study) -> list[str]:
+    """Returns GLUE-Large if the study has its tasks, else every task's main score; yardsticks.
+
+    Yardsticks of bias are left out: more is not better.
+    """
+    measured = set(study.facts.measured)
+    shown = [s for s, (task, *_) in TASK_SCORES.items() if task in measured and MAIN[task] == s]
+    if measured.issuperset(LARGE_TASKS):
+        shown = ["large", *study.facts.yardsticks]
+    return [score for score in shown if score not in BIAS]

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
 LARGE = MEANS["large"]
 LARGE_TASKS = tuple(TASK_SCORES[part][0] for part in LARGE)
-PRETRAINING_SCORES = ("loss", "seconds")
+PRETRAINING_SCORES = ("loss", "bits_per_byte", "seconds")
 SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
 TITLES = {
     "large": "GLUE-Large", "large_f1": "GLUE-Large (QQP F1)", "loss": "validation loss",
+    "bits_per_byte": "bits per byte",
     "seconds": "seconds of pre-training",
 }  # fmt: skip
 REQUIRED = ("HYPOTHESES", "TABLES", "FIGURES", "CAPTIONS", "published", "departures")

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.config.pretraining import parse_objective
-from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.compare import bootstrap, comparability, estimates
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import (
@@ -224,6 +224,8 @@ class StudyScores(Scores):
         check(score)
         seed = zlib.crc32(" ".join(row.label for row, _ in parts).encode())
         if score in PRETRAINING_SCORES:
+            if score != "seconds" and not self._losses_compare(parts, score):
+                return None
             numbers = []
             for row, weight in parts:
                 known = {run.seed: getattr(run.result, score) for run in _point(row).finished}
@@ -237,6 +239,22 @@ class StudyScores(Scores):
         if len(whole) < len(sets):
             return None
         return bootstrap.mean_score(whole, num_resamples=NUM_RESAMPLES, seed=seed)
+
+    def _losses_compare(self, parts: Parts, score: str) -> bool:
+        """Whether a sum of losses is a loss, or a difference between losses of the same thing."""
+        weights: dict[str, float] = {}
+        for row, weight in parts:
+            kind = str(comparability.loss_kind(_point(row), score))
+            weights[kind] = weights.get(kind, 0.0) + weight
+        if len(weights) == 1 or all(abs(x) < 1e-9 for x in weights.values()):
+            return True
+        rows = [_point(row) for row, _ in parts]
+        fields = ", ".join(comparability.differing_losses(rows, score))
+        self._note(
+            f"the {score}: losses of different {fields} do not compare; yardsticks do, and bits per"
+            " byte where the objective is one"
+        )
+        return False
 
     def _dev_set(self, parts: Parts, name: str, seeds: Seeds) -> DevSet | None:
         """Returns gold, weights with predictions [P, F, n], and the metric of a score."""

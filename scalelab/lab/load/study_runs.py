@@ -102,6 +102,9 @@ class StudyFields:
     rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
     figures: tuple[str, ...] = ("score_by_task", "loss_by_time")
     hypotheses: tuple[str, ...] = ()
+    # ("electra > bert", "blimp", 2): see scalelab/lab/compare/claim_lines.py. Without claims and
+    # hypotheses, a report tests every variant against the baseline, and every two systems.
+    claims: tuple[tuple[Any, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Figures of a study, as PNG and SVG, and the interactive charts of report.html (altair).
 
   score_by_task   every task, beside the best constant answer and the net from random weights
+  score_by_value  every score against each number that variants set, such as a mask rate
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
 
 Losses are comparable only within a system, objective and format, so each has a row of panels, with
@@ -10,7 +11,7 @@ a column for each length. A line is a run; runs that differ only in their seed l
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,14 @@ import pandas as pd
 
 from scalelab.config.durations import CLOCKS, Clock
 from scalelab.helpers.names import nearest
+from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import TASK_SCORES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import Study
-from scalelab.lab.show import notes, plots
-from scalelab.lab.show.score_tables import TASKS
+from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.show import plots, score_tables
+from scalelab.lab.show.score_tables import LOSS, TASKS
+from scalelab.lab.tables import Column
 
 if TYPE_CHECKING:
     from altair import Chart
@@ -35,6 +38,8 @@ MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
     "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer; gray"
     " circle, where measured: the same net from random weights, first seed.",
+    "score_by_value": "Scores x 100 and losses in nats, with 95% intervals, against each number"
+    " that the variants set. Losses of different kinds are not drawn.",
 } | dict.fromkeys(
     (f"loss_by_{name}" for name in AXES),
     "Validation loss; a line is a run, and seeds of one shape look the same.",
@@ -89,15 +94,19 @@ def draw_losses(
     curves = read_curves(study)
     if curves.empty:
         return None
-    groups: dict[tuple[object, ...], list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = {}
     points = [point for point in study.points if point.label in set(curves["label"])]
     for place, point in enumerate(points):
-        groups.setdefault((point.system, *notes.loss_kind(point)), []).append(place)
+        kind = comparability.loss_fields(point.runs[0].config)
+        groups.setdefault((point.system, str(kind)), []).append(place)
     systems, lengths = [system for system, *_ in groups], sorted(curves["length"].unique())
+    differing = comparability.differing_losses(points)
     figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(groups))
     panels = figure.subplots(len(groups), len(lengths), squeeze=False)
-    for row, ((system, objective, *_, form), own) in zip(panels, groups.items(), strict=True):
-        title = str(system) if systems.count(system) == 1 else f"{system}, {objective} on {form}"
+    for row, ((system, _), own) in zip(panels, groups.items(), strict=True):
+        fields = comparability.loss_fields(points[own[0]].runs[0].config)
+        named = [f"{name.rpartition('.')[2]} {fields.get(name)}" for name in differing]
+        title = system if systems.count(system) == 1 else ", ".join([system, *named[:2]])
         for axis, length in zip(row, lengths, strict=True):
             for k, point in enumerate(points[place] for place in own):
                 point_curves = curves[curves["label"] == point.label]
@@ -162,8 +171,77 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
     return figure
 
 
+def draw_values(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
+    """Draws scores against each number that variants set; None if no number has two values.
+
+    A panel has one metric, a row of panels one field. A line is a system and shape, with one value
+    of every other field that variants set. Losses are drawn on lines whose losses compare.
+    """
+    fields = score_tables.varied_fields(study, study.points)
+    values = pd.DataFrame(
+        [[score_tables.field_value(p, name) for name in fields] for p in study.points],
+        columns=fields,
+    )
+    columns = [c for c in (*TASKS, LOSS) if any(scores.value(p, c.key) for p in study.points)]
+    rows: list[tuple[str, dict[str, list[Point]], list[Column]]] = []
+    for name in (f for f in values.select_dtypes("number") if values[f].nunique() > 1):
+        lines: dict[str, list[Point]] = {}
+        for place in values[name].sort_values(kind="stable").index:
+            point = study.points[place]
+            others = values.loc[place].drop(name).items()
+            own = (f"{str(field).rpartition('.')[2]} {value}" for field, value in others)
+            lines.setdefault(", ".join([f"{point.system} {point.shape}", *own]), []).append(point)
+        apart = any(comparability.differing_losses(points) for points in lines.values())
+        shown = [column for column in columns if column is not LOSS or not apart]
+        for start in range(0, len(shown), MAX_ACROSS):
+            rows.append((name, lines, shown[start : start + MAX_ACROSS]))
+    if not rows:
+        return None
+    across = max(len(shown) for *_, shown in rows)
+    figure = plots.canvas(3.4 + 3.2 * across, 0.4 + 3.0 * len(rows))
+    panels = figure.subplots(len(rows), across + 1, squeeze=False)  # the last has the legend
+    for axes, (name, lines, shown) in zip(panels, rows, strict=True):
+        for axis in axes[len(shown) :]:
+            axis.set_axis_off()
+        for axis, column in zip(axes, shown, strict=False):
+            _draw_lines(axis, name, column, lines, scores)
+        entries = axes[0].get_legend_handles_labels()
+        axes[-1].legend(*entries, frameon=False, fontsize="small", loc="center left")
+    return figure
+
+
+def _draw_lines(
+    axis: Any, field: str, column: Column, lines: Mapping[str, Sequence[Point]], scores: Scores
+) -> None:
+    """Draws means and 95% intervals of a score against a config field, lines a little apart."""
+    scale = 1 if column is LOSS else 100
+    every = [float(score_tables.field_value(p, field)) for own in lines.values() for p in own]  # pyright: ignore[reportArgumentType]
+    low, high = min(every), max(every)
+    log = low > 0 and high >= 8 * low
+    for k, (label, points) in enumerate(lines.items()):
+        aside = 0.02 * (k - (len(lines) - 1) / 2)
+        known = [
+            (float(score_tables.field_value(p, field)), found)  # pyright: ignore[reportArgumentType]
+            for p in points if (found := scores.value(p, column.key)) is not None
+        ]  # fmt: skip
+        x = [at * (high / low) ** aside if log else at + aside * (high - low) for at, _ in known]
+        ends = [(scale * (v.value - v.low), scale * (v.high - v.value)) for _, v in known]
+        bars = np.nan_to_num(np.array(ends).reshape(-1, 2)).clip(0).T
+        means = [scale * v.value for _, v in known]
+        axis.errorbar(x, means, yerr=bars, label=label, **plots.style(k, ms=5, lw=1.2, capsize=3))
+    if log:
+        axis.set_xscale("log")
+    ticks = sorted(set(every))
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
+    axis.set_xlabel(field.rpartition(".")[2])
+    axis.set_title(column.title, fontsize="medium")
+    axis.grid(alpha=0.3)
+
+
 FIGURES: dict[str, MakeFigure] = {
     "score_by_task": draw_tasks,
+    "score_by_value": draw_values,
     **{f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()},
 }
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from scalelab.config.fields import flatten
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import archive
 from scalelab.lab.load.study_runs import BASELINE, Point, PretrainRun, Study
@@ -19,9 +18,10 @@ DETECTABLE = (
     "Smallest detectable difference: the true difference to the first row that a two-sided test at"
     " 5% finds with power 80%, the largest over all rows; none where all runs agree."
 )
-LOSSES = "Losses of different objectives, or on other tokens, do not compare."
-LENGTHS = "Losses at different lengths do not compare; the length stands beside them."
-LOSS_FIELDS = ("objective", "tokenizer.kind", "tokenizer.vocab_size", "data.format")
+LOSSES = (
+    "Losses of different kinds do not compare ({}). Yardsticks compare, and bits per byte where the"
+    " objective is one."
+)
 STATES: dict[str, Callable[[SeedRun], object]] = {
     "unfinished": lambda seed: seed.unfinished,
     "failed": lambda seed: seed.failed,
@@ -50,8 +50,7 @@ def describe_scores(study: Study, points: Sequence[Point], columns: Sequence[Col
         )
     if any(c.key == "loss" for c in columns):
         found.append("Validation loss in nats, at the end and at the longest trained length.")
-        found += [LOSSES] if len({loss_kind(p) for p in points}) > 1 else []
-        found += [LENGTHS] if len({loss_length(p) for p in points} - {None}) > 1 else []
+        found += _describe_losses(points)
     return found
 
 
@@ -121,16 +120,15 @@ def describe_recipe(study: Study) -> str:
     return study.facts.recipe + (f" and {', '.join(fields)}" if fields else "")
 
 
-def loss_kind(point: Point) -> tuple[object, ...]:
-    """Returns the fields that decide which losses compare."""
-    config = flatten(point.runs[0].config)
-    return tuple(config.get(field) for field in LOSS_FIELDS)
-
-
-def loss_length(point: Point) -> int | None:
-    """Returns the length of a row's validation loss; None while nothing is finished."""
-    evals = [run.result.eval for run in point.finished if run.result]
-    return max((int(length) for by_length in evals for length in by_length), default=None)
+def _describe_losses(points: Sequence[Point]) -> list[str]:
+    """Returns the kinds of the losses of some rows, if there are several."""
+    found = comparability.differing_losses(points)
+    letters = comparability.loss_groups(points).values()
+    kinds = {}  # letter -> the fields in which kinds differ
+    for place, letter in enumerate(letters):
+        kinds[letter] = ", ".join(f"{name} {own[place]}" for name, own in found.items())
+    text = "; ".join(f"{letter}: {own}" for letter, own in kinds.items())
+    return [LOSSES.format(text)] if found else []
 
 
 def unfinished(points: Iterable[Point]) -> list[str]:

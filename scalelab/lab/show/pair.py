@@ -10,12 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import flatten
 from scalelab.lab import tables
+from scalelab.lab.compare import comparability
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.run_table import natural
 from scalelab.lab.show import plots
-from scalelab.lab.show.notes import LOSS_FIELDS
 from scalelab.lab.show.plots import TRAINING
 from scalelab.runs.records import RunRecord, TaskResult
 
@@ -47,9 +46,8 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         "".join(heads),
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
-    settings = [[flatten(run.config).get(field) for field in LOSS_FIELDS] for run in (a, b)]
-    if settings[0] != settings[1]:
-        parts.append("Losses of different objectives, tokenizers or formats do not compare.\n")
+    if apart := _apart(a, b):
+        parts.append(f"Losses of different kinds do not compare: {', '.join(apart)} differ.\n")
     for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
         if rows:
@@ -64,6 +62,12 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         header = ["task", "metric", "A", "B", "B - A", "seeds"]
         parts.append("Scores x 100, means over finished seeds\n" + tables.plain(header, rows, 2))
     return "\n".join(parts)
+
+
+def _apart(a: RunRecord, b: RunRecord) -> list[str]:
+    """Returns the fields that make the losses of two runs losses of different things."""
+    x, y = (comparability.loss_fields(run.config) for run in (a, b))
+    return [name for name in dict.fromkeys([*x, *y]) if x.get(name) != y.get(name)]
 
 
 def _facts(run: RunRecord) -> dict[str, str]:
@@ -100,15 +104,17 @@ def losses(
     if not low <= high:
         return [], []
     same_tokenizer = a.config.get("tokenizer") == b.config.get("tokenizer")
+    apart = _apart(a, b)
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
     rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
     for kind in curves[0]:
         if kind not in curves[1] or (same_tokenizer and kind.startswith(BITS)):
             continue
-        header += [f"{kind} A", "B", "B - A"]
+        compare = kind.startswith(BITS) or not apart
+        header += [f"{kind} A", "B", *["B - A"] * compare]
         sides = (np.interp(points, *curve[kind], np.nan, np.nan) for curve in curves)
         for row, x, y in zip(rows, *sides, strict=True):
-            numbers = (f"{x:.4f}", f"{y:.4f}", f"{y - x:+.4f}")
+            numbers = (f"{x:.4f}", f"{y:.4f}", *[f"{y - x:+.4f}"] * compare)
             row += ["-" if number.endswith("nan") else number for number in numbers]
     return header, rows
 

@@ -45,7 +45,7 @@ CLAIM_COLUMNS = (
     Column("verdict", "verdict"),
 )
 CLAIM_NOTES = (
-    "Scores are fractions, losses are in nats; 95% intervals in square brackets.",
+    "Scores x 100, losses in nats; 95% intervals in square brackets.",
     "p is corrected for all claims of the report (Holm 1979). Smallest detectable: the true"
     " difference that a two-sided test at 5% finds with power 80%, before this correction.",
 )
@@ -125,7 +125,7 @@ def make(
         "claims": claims, "departures": departures, "footnotes": footnotes,
         "runs": _tabulate_runs(study, footnotes), "commands": _list_commands(study),
         "figures": {name: captions.get(name, name.replace("_", " ")) for name in drawn},
-        "several_losses": len({notes.loss_kind(point) for point in study.points}) > 1,
+        "several_losses": bool(comparability.differing_losses(study.points)),
     }  # fmt: skip
     text = render(
         "report.md", **values, cards=[run.name for run in finished],
@@ -216,11 +216,13 @@ def _tabulate_claims(
     rows: list[tuple[Cell, ...]] = []
     for finding in findings:
         for claim in finding.claims:
-            estimate = claim.estimate
-            ends = (None, None) if estimate is None else (estimate.low, estimate.high)
-            effect = None if claim.effect is None else Value(claim.effect, *ends)
-            numbers = (effect, claim.corrected, claim.detectable)
-            rows.append((finding.id, claim.what, str(claim.region), *numbers, claim.verdict))
+            estimate, scale = claim.estimate, claim.scale
+            ends = () if estimate is None else (scale * estimate.low, scale * estimate.high)
+            effect = None if claim.effect is None else Value(scale * claim.effect, *ends)
+            detectable = None if claim.detectable is None else scale * claim.detectable
+            numbers = (effect, claim.corrected, detectable)
+            region = claim.region.describe(scale)
+            rows.append((finding.id, claim.what, region, *numbers, claim.verdict))
     remarks = (*CLAIM_NOTES, *scores.remarks(SCORES), *footnotes)
     title = "Claims of the hypotheses"
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))

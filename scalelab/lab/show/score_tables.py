@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from scalelab.config.fields import flatten
 from scalelab.lab import tables
-from scalelab.lab.compare import shape_rules
+from scalelab.lab.compare import comparability, shape_rules
 from scalelab.lab.compare.scores import LARGE_TASKS, TITLES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
@@ -44,7 +45,7 @@ SYSTEM, VARIANT = Column("system", "system"), Column("variant", "variant")
 SHAPE = (*(Column(name, name, "count") for name in "AHL"), Column("n_model", "N", "count"))
 SEEDS = Column("seeds", "seeds", "count")
 LOSS = Column("loss", "validation loss", "loss", (), INTERVAL)
-LENGTH = Column("loss_length", "at length", "count")  # beside losses, where rows differ in it
+KIND = Column("loss_kind", "loss kind")  # beside losses, where they are of different things
 TIME = Column("seconds", "total time (s)", "seconds", (), INTERVAL)
 EPOCHS = Column("epochs", "epochs", "number")
 
@@ -130,11 +131,12 @@ def build_scores(
         return None
     if all(p.runs[0].config["optim"]["total_epochs"] is None for p in points):
         scored = [c for c in scored if c is not EPOCHS]
-    if len({notes_lib.loss_length(p) for p in points} - {None}) > 1:
-        scored = [x for c in scored for x in ((c, LENGTH) if c is LOSS else (c,))]
-    names = [SYSTEM, *SHAPE]
+    if len(set(comparability.loss_groups(points).values())) > 1:
+        scored = [x for c in scored for x in ((c, KIND) if c is LOSS else (c,))]
+    varied = [Column(f, f.rpartition(".")[2], "number") for f in varied_fields(study, points)]
+    names = [SYSTEM, *SHAPE, *varied]
     if by_variant:
-        names = [SYSTEM, VARIANT, *SHAPE]
+        names = [SYSTEM, VARIANT, *SHAPE, *varied]
     elif any(p.variant != BASELINE for p in points):
         names.append(VARIANT)
     shown = (*names, SEEDS, *scored)
@@ -201,6 +203,12 @@ def order_by_net(points: Sequence[Point]) -> list[Point]:
     return sorted(several, key=lambda p: nets.index((p.system, p.shape)))
 
 
+def varied_fields(study: Study, points: Sequence[Point]) -> list[str]:
+    """Returns the config fields that the variants of some rows set."""
+    lines = (line for p in points for line in study.facts.variants.get(p.variant, ()))
+    return list(dict.fromkeys(line.partition("=")[0] for line in lines))
+
+
 def find_published(published: Scores | None, point: Point, score: str) -> float | None:
     """Returns the published score of a row; None if there is none."""
     rows = [row for row in published.rows if row.label == point.label] if published else []
@@ -222,17 +230,22 @@ def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
         "L": shape.num_layers, "n_model": point.n_model,
         "seeds": len(point.finished),
         "epochs": point.runs[0].config["optim"]["total_epochs"],
-        "loss_length": notes_lib.loss_length(point),
+        "loss_kind": comparability.loss_groups(request.points).get(point),
     }  # fmt: skip
-    return cells[column.key]
+    return cells[column.key] if column.key in cells else field_value(point, column.key)
+
+
+def field_value(point: Point, name: str) -> Cell:
+    """Returns the value of a config field of a row."""
+    value = flatten(point.runs[0].config).get(name)
+    return value if isinstance(value, int | float) and type(value) is not bool else str(value)
 
 
 def _detectable(column: Column, points: Sequence[Point], scores: Scores) -> float | None:
     """Returns the largest detectable difference to the first row, over comparable rows."""
     known = [p for p in points if column.scored and scores.value(p, column.key)]
     if column is LOSS:
-        alike = [(notes_lib.loss_kind(p), notes_lib.loss_length(p)) for p in known]
-        known = [p for p, kind in zip(known, alike, strict=True) if kind == alike[0]]
+        known = [p for p in known if not comparability.differing_losses((known[0], p))]
     differences = [scores.difference(known[0], p, column.key) for p in known[1:]]
     sizes = [d.detectable for d in differences if d is not None and d.detectable is not None]
     return max(filter(math.isfinite, sizes), default=None)

@@ -24,7 +24,7 @@ def test_where_regions_begin() -> None:
     assert [BELOW.holds(x) for x in (-1, 0, 1)] == [True, False, False]
     assert [WITHIN.holds(x) for x in (-3, -2, 0, 3)] == [False, False, True, False]
     assert [OUTSIDE.holds(x) for x in (-3, -2, 0, 3)] == [True, True, False, True]
-    assert [str(r) for r in (ABOVE, BELOW, WITHIN, OUTSIDE)] == [
+    assert [r.describe(1) for r in (ABOVE, BELOW, WITHIN, OUTSIDE)] == [
         "above 0", "below 0", "within -2 to 2", "outside -2 to 2",
     ]  # fmt: skip
 

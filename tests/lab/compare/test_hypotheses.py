@@ -137,3 +137,55 @@ def test_comparisons_are_loaded_by_name() -> None:
     with pytest.raises(ValueError, match="--comparison=this"):
         load_comparison("this")  # a module outside scalelab runs only if the user names it
     assert set(scores.REQUIRED) <= set(dir(THESIS))
+
+
+def masked(workdir: pathlib.Path, **facts) -> Study:
+    """Two systems x baseline and two variants: `mask_40` is better and `half_rate` is alike."""
+    wrong = {"baseline": 20, "mask_40": 5, "half_rate": 20}
+    runs = [
+        {"system": system, "shape": "2x32x2", "seed": seed, "variant": variant,
+         "loss": 3.0 - 0.5 * (variant == "half_rate") + 0.01 * seed,
+         "tasks": {"sst2": {0: wrong[variant] + (system == "gpt2")}},
+         "scratch": {"sst2": {0: 30}}}
+        for system in ("bert", "gpt2") for variant in wrong for seed in range(3)
+    ]  # fmt: skip
+    variants = {"baseline": [], "mask_40": ["mask_rate=0.4"], "half_rate": ["optim.x=1"]}
+    study_folders.write_study(workdir, runs, tasks=["sst2"], variants=variants, **facts)
+    for path in workdir.glob("runs/*-mask_40-*/config.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"mask_rate": 0.4}))
+    path = workdir / "studies/invented.json"
+    values = json.loads(path.read_text())
+    for run in values["runs"]:
+        run["config"] |= {"mask_rate": 0.4} if run["variant"] == "mask_40" else {}
+    path.write_text(json.dumps(values))
+    return study_runs.read(workdir)
+
+
+def test_claims_of_a_config(tmp_path) -> None:
+    stated = [
+        ("mask_40 > baseline", "sst2"),  # 25 points in truth
+        ("bert mask_40 > bert", "sst2", 24), ("mask_40 > baseline", "sst2", 26),
+        ("gpt2 ~ bert", "sst2", 3), ("gpt2 > bert", "sst2"),  # 1.7 points less
+        ("half_rate < baseline", "loss", 0.4), ("mask_40 < baseline", "loss"),
+    ]  # fmt: skip
+    found = evaluate(masked(tmp_path, claims=stated), load_comparison(None))
+    assert [f.id for f in found] == [f"claim {k}" for k in range(1, 8)]  # and no others
+    effects = [f.claims[0].effect for f in found]
+    assert effects[:5] == pytest.approx([15 / 60, 15 / 60, 15 / 60, -1 / 60, -1 / 60])
+    assert effects[5] == pytest.approx(-0.5)
+    verdicts = [f.verdict for f in found]
+    assert verdicts[0] == verdicts[5] == "confirmed"
+    assert "refuted" not in (verdicts[1], verdicts[3])
+    assert "confirmed" not in (verdicts[2], verdicts[4])
+    lost = found[6].claims[0]  # a loss at another mask rate is another loss
+    assert lost.effect is None
+    assert any("mask_rate" in remark for remark in found[6].remarks)
+
+
+def test_without_claims_every_variant_is_tested_beside_the_baseline(tmp_path) -> None:
+    found = {f.id: f for f in evaluate(masked(tmp_path), load_comparison(None))}
+    assert [*found] == ["bert/gpt2", "mask_40/baseline", "half_rate/baseline"]
+    assert found["mask_40/baseline"].verdict == "confirmed"
+    scores_of = {k: [c.what.partition(", ")[2] for c in f.claims] for k, f in found.items()}
+    assert len(scores_of["mask_40/baseline"]) == 1  # its loss is another loss
+    assert "validation loss" in scores_of["half_rate/baseline"][1]

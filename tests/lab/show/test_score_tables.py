@@ -259,13 +259,13 @@ def test_nets_with_random_weights_have_a_table_of_their_own(tmp_path) -> None:
     assert circle.get_xydata().tolist() == [[pytest.approx(75), 0]]
 
 
-def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None:
+def test_losses_of_other_lengths_are_of_another_kind(tmp_path) -> None:
     reported_study.write(
         tmp_path, systems=("bert",), variants=("baseline", "short_only"), tasks=(), tables=["grid"]
     )
     before = study_runs.read(tmp_path)
     (table,) = reported_study.build_tables(before, StudyScores(before))
-    assert "loss_length" not in [c.key for c in table.columns]
+    assert "loss_kind" not in [c.key for c in table.columns]
     for path in (tmp_path / "runs").glob("*-short_only-*/result.json"):
         result = json.loads(path.read_text())
         del result["eval"]["64"]
@@ -273,13 +273,11 @@ def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None
     study = study_runs.read(tmp_path)
     scores = StudyScores(study)
     (table,) = reported_study.build_tables(study, scores)
-    assert column(table, "loss_length") == [64, 32, 64, 32]
-    assert table.columns[-1].title == "at length"
-    assert "different lengths" in "".join(table.notes)
+    assert column(table, "loss_kind") == ["a", "b", "a", "b"]
+    assert "a: length 64; b: length 32" in "".join(table.notes)
     # The first row's length alone: 2x32x2 against 2x16x2, both without short_only.
     difference = scores.difference(study.points[0], study.points[2], "loss")
     assert table.footer[-2] == pytest.approx(difference.detectable)
-    assert "| 64 |" in " ".join(tables.with_notes(table).split())
 
 
 def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None:
@@ -294,13 +292,13 @@ def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None
         )
         study = study_runs.read(tmp_path)
         (table,) = reported_study.build_tables(study, StudyScores(study))
-        noted.append("different objectives" in "".join(table.notes))
+        noted.append("a: objective mlm+nsp; b: objective mlm)" in "".join(table.notes))
         titles = [
             axis.get_title() for axis in figures.draw_losses(study, clock=CLOCKS["tokens"]).axes
         ]
     assert noted == [False, True]
-    assert titles[0] == "bert, mlm+nsp on doc_sentences, length 32"
-    assert "bert, mlm on doc_sentences" in titles[2]
+    assert titles[0] == "bert, objective mlm+nsp, length 32"
+    assert titles[2] == "bert, objective mlm, length 32"
 
 
 def test_an_unknown_table_is_refused(study) -> None:
@@ -347,3 +345,27 @@ def test_a_grid_of_one_size_gives_alpha_and_beta(tmp_path) -> None:
     assert scaling_notes("two", shapes=shapes[:2]) == []
     assert scaling_notes("sizes", shapes=(*shapes[:2], (2, 128, 3))) == []
     assert scaling_notes("stopped", unfinished=("bert-2x90x4-seed1",)) == []
+
+
+def test_fields_of_variants_have_columns_and_numbers_an_axis(tmp_path) -> None:
+    lines = {"baseline": (), "wide": ("mask_rate=0.4",), "quick": ("optim.learning_rate=0.004",)}
+    reported_study.write(
+        tmp_path, systems=("bert",), variants=tuple(lines), tasks=(), tables=["grid"],
+        figures=["score_by_value"],
+    )  # fmt: skip
+
+    def set_fields(run: dict) -> None:
+        run["config"]["mask_rate"] = 0.4 if run["variant"] == "wide" else 0.15
+        rate = 0.004 if run["variant"] == "quick" else 0.001
+        run["config"]["optim"] = run["config"]["optim"] | {"learning_rate": rate}
+
+    reported_study.edit_runs(tmp_path, set_fields)
+    study = with_facts(study_runs.read(tmp_path), variants=lines)
+    scores = StudyScores(study)
+    (table,) = reported_study.build_tables(study, scores)
+    assert column(table, "mask_rate")[:3] == [0.15, 0.4, 0.15]
+    assert column(table, "optim.learning_rate")[:3] == [0.001, 0.001, 0.004]
+    figure = figures.draw_values(study, scores)
+    (axis,) = [axis for axis in figure.axes if axis.axison]  # a loss at another rate is another
+    assert axis.get_xlabel() == "learning_rate"
+    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0.001", "0.004"]
