@@ -5,19 +5,20 @@
   python -m scalelab.study status --workdir=DIR [--study=NAME]
   python -m scalelab.study report --workdir=DIR [--study=NAME] [--to=DIR]
   python -m scalelab.study pack   --workdir=DIR --to=DIR
-  python -m scalelab.study list   --workdir=DIR
+  python -m scalelab.study list   [--workdir=DIR]
 
 plan    times steps here and adds up what every run will take; starts nothing
 run     does what is not finished yet; interrupt it and start it again, also several at once
 status  shows how far each run is
 report  writes tables, figures and report.html of what is finished
 pack    keeps the finished runs without checkpoints and texts, small enough to be committed
-list    lists the studies of a folder
+list    lists the studies of a folder; without one, the names that a study's config may use
 """
 
 import pathlib
 import shlex
 import sys
+import textwrap
 
 from absl import flags
 
@@ -112,6 +113,31 @@ def list_studies(workdir: pathlib.Path) -> None:
     print(tables.plain(("study", "title", "scale", "jobs done"), rows))
 
 
+def list_names() -> None:
+    """Prints the names that a study's config may use, of tables, tasks, claims and so on."""
+    from scalelab.helpers.names import module_names
+    from scalelab.lab.compare import claim_lines, scores
+    from scalelab.lab.load.task_runs import YARDSTICKS
+    from scalelab.lab.show.figures import FIGURES
+    from scalelab.lab.show.score_tables import TABLES
+    from scalelab.tasks.task import task_names
+
+    found = scores.load_comparison(COMPARISON.value, COMPARISON.value)
+    lists = {
+        "systems": module_names("systems"),
+        "tables": [*TABLES, *found.TABLES],
+        "figures": [*FIGURES, *found.FIGURES],
+        "finetune.tasks": task_names(),
+        "yardsticks": list(YARDSTICKS),
+        "hypotheses": list(found.HYPOTHESES),
+        "scores in claims": list(scores.SCORES),
+    }
+    for title, names in lists.items():
+        if names:
+            print(textwrap.fill(f"{title}: {', '.join(names)}", 100, subsequent_indent="  "))
+    print("claims" + str(claim_lines.__doc__).partition("data")[2].rstrip())
+
+
 def report(workdir: pathlib.Path) -> None:
     """Writes the report and says where it is."""
     from scalelab import objectives
@@ -176,4 +202,7 @@ def take_command(arguments: list[str]) -> str:
 if __name__ == "__main__":
     chosen = COMMANDS[take_command(sys.argv)]
     unkept = {"when_interrupted": "no timing was kept"} if chosen is COMMANDS["plan"] else {}
-    cli.run(lambda argv: chosen(cli.workdir()), StudySpec, **unkept)
+    if chosen is list_studies and not any("--workdir" in word for word in sys.argv):
+        cli.run(lambda argv: list_names(), StudySpec)
+    else:
+        cli.run(lambda argv: chosen(cli.workdir()), StudySpec, **unkept)

@@ -52,6 +52,21 @@ def study(command: str, *arguments: str) -> tuple[int, str]:
     return process.returncode, out + err
 
 
+def test_list_without_a_folder_has_the_names_that_a_study_may_use() -> None:
+    code, out = study("list", "--comparison=scalelab.thesis.comparison")
+    assert code == 0
+    named = set(out.replace(",", " ").split())
+    assert {
+        "scores",
+        "strategies",
+        "score_by_value",
+        "sst2",
+        "blimp",
+        "1a",
+        "bits_per_byte",
+    } <= named
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -216,6 +216,38 @@ def test_a_finished_run_says_so_and_does_nothing(
     assert stamps() == before
 
 
+def test_a_finished_run_is_extended_as_if_it_had_the_budget_from_the_start(
+    lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    own = {"optim__schedule": "constant", "optim__warmup_steps": 2, "long__example_rate": 0.0}
+    configs = [lab.config(f"system=roberta,steps={n}", **own) for n in (20, STEPS)]
+    straight = lab.run(tmp_path / "straight", configs[1])
+    begun = lab.run(tmp_path / "run", configs[0])
+    assert begun.result is not None
+    extended = lab.run(tmp_path / "run", configs[1])
+    assert min(extended.states) == 21
+    assert_continues(straight, begun, extended)
+    assert json.loads((tmp_path / "run/result-step20.json").read_text())["steps"] == 20
+    with pytest.raises(ValueError, match="optim.total_steps: 24 -> 20"):
+        lab.run(tmp_path / "run", configs[0])
+
+
+def test_a_schedule_that_depends_on_the_budget_cannot_be_extended(
+    lab: Lab, whole: Record, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(ValueError, match="optim.schedule=constant"):
+        lab.run(whole.workdir, lab.config(f"system=roberta,steps={2 * STEPS}"))
+    two_phases = {"optim__schedule": "constant", "optim__warmup_steps": 2}
+    lab.run(tmp_path, lab.config("system=roberta,steps=4", **two_phases), before=kill_at(1))
+    with pytest.raises(ValueError, match="one phase"):
+        lab.run(tmp_path, lab.config("system=roberta,steps=8", **two_phases))
+    own = {"optim__schedule": "constant", "long__example_rate": 0.0}
+    short, long = (lab.config(f"system=roberta,steps={steps}", **own) for steps in (20, 40))
+    lab.run(tmp_path / "one", short, before=kill_at(1))
+    with pytest.raises(ValueError, match="keep its warm-up: --config.optim.warmup_steps=2"):
+        lab.run(tmp_path / "one", long)
+
+
 def test_a_damaged_checkpoint_falls_back_and_the_run_continues(
     lab: Lab, whole: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -2,10 +2,11 @@
 
   python -m scalelab.eval.compare RUN_A RUN_B [--allow] [--csv=FILE]
 
-RUN_A and RUN_B are folders of fine-tunings, on many tasks (<task>/seed<k>) or on one (seed<k>). A
-system with several pre-trainings has several folders, joined by commas. The Multi-Bootstrap then
-resamples the pre-trainings too; only then does the answer hold for the system and not just for
-these weights.
+RUN_A and RUN_B are folders of fine-tunings, on many tasks (<task>/seed<k>) or on one (seed<k>), or
+pre-trainings of a study, whose fine-tunings are in their folder tasks. A variant with several
+pre-trainings is a pattern, 'runs/bert-2x128x2-seed*', or folders joined by commas. The
+Multi-Bootstrap then resamples the pre-trainings too; only then does the answer hold for the system
+and not just for these weights.
 
 Differences are B minus A. A task's claim is about its main metric on its main dev set. Holm's
 correction is over these claims; the task's other metrics are shown without it. Runs are paired if A
@@ -23,6 +24,7 @@ import pandas as pd
 
 from scalelab.config import cli
 from scalelab.eval import glue_table
+from scalelab.helpers.files import find_folders
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.load import task_runs
@@ -44,14 +46,13 @@ System = list[dict[str, TaskRuns]]  # one a pre-training
 
 
 def open_system(folders: str) -> System:
-    """Reads the folders of one system, joined by commas.
+    """Reads the folders of one system: joined by commas, or a pattern.
 
     Raises:
       ValueError: one is no folder or holds no fine-tuning.
     """
-    if not all(name.strip() for name in folders.split(",")):
-        raise ValueError(f"{folders!r}: one of them is empty; expected folders joined by commas")
-    return [task_runs.read(pathlib.Path(name)) for name in folders.split(",")]
+    paths = find_folders(folders)
+    return [task_runs.read(path / "tasks" if (path / "tasks").is_dir() else path) for path in paths]
 
 
 def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.DataFrame, list[str]]:

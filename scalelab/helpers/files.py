@@ -1,6 +1,7 @@
-"""Atomic writes: a reader sees the old file or the whole new one, never a part."""
+"""Atomic writes: a reader sees the old file or the whole new one. Folders by pattern."""
 
 import contextlib
+import glob
 import json
 import math
 import os
@@ -22,6 +23,23 @@ def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def find_folders(text: str) -> list[pathlib.Path]:
+    """Returns folders joined by commas; each may be a pattern, such as "runs/bert-*".
+
+    Raises:
+      ValueError: one is empty, or a pattern that no folder matches.
+    """
+    found = []
+    for part in text.split(","):
+        if not part.strip():
+            raise ValueError(f"{text!r}: one of them is empty; expected folders joined by commas")
+        matches = sorted(map(pathlib.Path, glob.glob(part))) if glob.has_magic(part) else None
+        if matches == []:
+            raise ValueError(f"no folder matches {part!r}")
+        found += [pathlib.Path(part)] if matches is None else matches
+    return found
 
 
 def write_bytes(path: pathlib.Path, data: bytes) -> None:

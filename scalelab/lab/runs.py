@@ -1,12 +1,14 @@
 """Lists all runs below some folders, compares two runs, and writes the card of a run.
 
   python -m scalelab.lab.runs DIR... [--where=...] [--sort=-tokens] [--columns=...] [--csv=FILE]
-  python -m scalelab.lab.runs compare RUN_A RUN_B [--points=10] [--figure=FILE.png]
+  python -m scalelab.lab.runs compare RUNS_A RUNS_B [--points=10] [--figure=FILE.png]
   python -m scalelab.lab.runs card RUN [--to=FILE.md]
   python -m scalelab.lab.runs pack RUN --to=DIR
 
 A line is a pre-training or a fine-tuning. A run in progress shows its state so far; an unreadable
-run is listed with the reason. `pack` copies a finished run without its large files, for git.
+run is listed with the reason. `compare` takes two runs, or all seeds of two variants: a pattern
+such as 'runs/bert-2x128x2-seed*', or folders joined by commas. `pack` copies a finished run without
+its large files, for git.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from scalelab.config import cli, pretraining
-from scalelab.helpers.files import write_text
+from scalelab.helpers.files import find_folders, write_text
 from scalelab.lab import tables
 from scalelab.lab.load import archive, run_table
 from scalelab.runs import records
@@ -46,9 +48,9 @@ def parser() -> cli.Parser:
     add("--sort", default="", metavar="COLUMNS", help="such as system,-tokens: most tokens first")
     add("--columns", metavar="COLUMNS", help="to show, such as run,loss,optim.learning_rate")
     add("--csv", metavar="FILE", type=pathlib.Path, help="write all digits there")
-    comparing = commands.add_parser("compare", help="config, curves and scores of two runs")
-    comparing.add_argument("a", metavar="RUN_A", type=pathlib.Path)
-    comparing.add_argument("b", metavar="RUN_B", type=pathlib.Path)
+    comparing = commands.add_parser("compare", help="config, curves and scores of two variants")
+    comparing.add_argument("a", metavar="RUNS_A", help="a run, or a pattern of all its seeds")
+    comparing.add_argument("b", metavar="RUNS_B", help="likewise")
     comparing.add_argument(
         "--points", type=cli.positive, default=10, help="rows of each table; default: 10"
     )
@@ -133,8 +135,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif given.command == "compare":
             from scalelab.lab.show import pair
 
-            a, b = records.read_run(given.a), records.read_run(given.b)
-            text = pair.describe(a, b, pretraining.science_diff(b.config, a.config), given.points)
+            a, b = ([*map(records.read_run, find_folders(x))] for x in (given.a, given.b))
+            differing = pretraining.science_diff(b[0].config, a[0].config)
+            if max(len(a), len(b)) > 1:
+                differing = [line for line in differing if not line.startswith("seed:")]
+            text = pair.describe(a, b, differing, given.points)
             if given.figure:
                 pair.draw(given.figure, a, b)
         elif given.command == "pack":

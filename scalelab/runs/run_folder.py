@@ -21,6 +21,8 @@ def claim(
 ) -> dict[str, Any] | None:
     """Makes `workdir` if absent and checks that a run may use it; a finished run may be read-only.
 
+    A run may be extended: the same config with a larger budget continues, see `_is_extension`.
+
     Returns:
       The finished run's result if this very run has been completed there, else None.
 
@@ -45,6 +47,8 @@ def claim(
     except ValueError:
         raise refusal or sys.exception() from None
     differing = [] if before is None else config_lib.science_diff(config, before)
+    if before is not None and _is_extension(workdir, config, before):
+        differing, result = [], None
     if differing:
         raise ValueError(
             f"workdir {workdir} holds a run with another config;"
@@ -53,6 +57,45 @@ def claim(
     if result is None and refusal is not None:
         raise refusal
     return None if result is None else json_files.dump(result)
+
+
+def _is_extension(
+    workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any], before: Mapping[str, Any]
+) -> bool:
+    """Whether a config is that of the folder's run with a larger budget, which it can reach.
+
+    The run must be the same as one that had the larger budget from the start. So its learning rate
+    must not depend on the budget (schedule "constant"), and it must have one phase.
+
+    Raises:
+      ValueError: a larger budget that this run cannot reach; the message says why.
+    """
+    new, old = config_lib.science(config), config_lib.science(before)
+    names = {name for name in new.keys() | old.keys() if new.get(name) != old.get(name)}
+    budget = next((name for name in names if name.startswith("optim.total_")), "")
+    warmup = budget.replace("total", "warmup")
+    if not budget or names - {budget, warmup}:
+        return False
+    total, reached = new[budget], old.get(budget)
+    if total is None or reached is None or total < reached:
+        return False
+    wanted = f"workdir {workdir} holds this run with {budget} = {reached:g}, not {total:g}"
+    if (schedule := new["optim.schedule"]) != "constant":
+        raise ValueError(
+            f"{wanted}: its schedule {schedule!r} depends on the budget, so it cannot be extended;"
+            " a run with --config.optim.schedule=constant can. Choose another --workdir, or start"
+            f" there from its parameters by --init={workdir}"
+        )
+    if 0 not in (new["long.example_rate"], new["long.epoch_rate"]):
+        raise ValueError(
+            f"{wanted}: its first phase would have been longer, so it cannot be extended; a run of"
+            " one phase can (--config.long.example_rate=0). Choose another --workdir"
+        )
+    if warmup in names:
+        raise ValueError(
+            f"{wanted}: to extend it, keep its warm-up: --config.{warmup}={old.get(warmup)}"
+        )
+    return True
 
 
 def describe_finished(workdir: pathlib.Path, result: Mapping[str, Any]) -> str:
@@ -85,7 +128,12 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
 
 def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]) -> None:
-    """Writes config.json and environment.json; the environment of every start is kept."""
+    """Writes config.json and environment.json; the environment of every start is kept.
+
+    The result of a run that is extended is kept as result-step<N>.json.
+    """
+    if (result := records.read_result(workdir)) is not None:
+        (workdir / "result.json").rename(workdir / f"result-step{result.steps}.json")
     write_text(workdir / "config.json", config_lib.to_json(config) + "\n")
     path = workdir / "environment.json"
     earlier = json_files.read_object(path) or {}

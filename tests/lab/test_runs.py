@@ -272,30 +272,45 @@ def pair(tmp_path: pathlib.Path, **fields) -> tuple[RunRecord, RunRecord]:
 def test_losses_at_matched_points_by_hand(tmp_path) -> None:
     """At the same step B is 1 higher; at the same FLOPs it is half as far, a straight line."""
     a, b = pair(tmp_path)
-    header, rows = run_pair.losses(a, b, "step", 3)
+    header, rows = run_pair.losses([a], [b], "step", 3)
     assert header == ["step", "training A", "B", "B - A", "valid 128 A", "B", "B - A"]
     assert [row[0] for row in rows] == ["140", "270", "400"]  # thirds of 10 to 400
     assert rows[0][1:4] == ["8.6000", "9.6000", "+1.0000"]
     assert rows[2][1:4] == ["6.0000", "7.0000", "+1.0000"]
     assert rows[1][4:] == ["7.8000", "8.8000", "+1.0000"]
-    header, rows = run_pair.losses(a, b, "flops", 1)
+    header, rows = run_pair.losses([a], [b], "flops", 1)
     (row,) = rows
     assert row[0] == "400,000,000,000"
     assert row[1:4] == ["6.0000", f"{11 - 2:.4f}", "+3.0000"]  # B has taken 200 steps
     assert row[4:] == ["6.5000", "9.5000", "+3.0000"]
 
 
+def test_all_seeds_of_two_variants(tmp_path, capsys) -> None:
+    """B is 1, 1.2 and 1.1 higher: Student's interval is 1.1 +- 4.303 * 0.1 / sqrt(3)."""
+    for seed, offset in enumerate((1.0, 1.2, 1.1)):
+        config = run_folders.config_of("bert", seed=seed)
+        run_folders.write(tmp_path / f"a-seed{seed}", config=config)
+        run_folders.write(tmp_path / f"b-seed{seed}", config=config, offset=offset)
+    lines = output(capsys, "compare", tmp_path / "a-seed*", tmp_path / "b-seed*", "--points=1")
+    assert sum(line.startswith(("A: ", "B: ")) for line in lines) == 6
+    (row,) = [line for line in lines if line.split()[:1] == ["400"]]
+    half = 4.302653 * 0.1 / 3**0.5
+    assert row.split()[1:6] == [
+        "6.0000", "7.1000", "+1.1000", f"[{1.1 - half:+.4f},", f"{1.1 + half:+.4f}]",
+    ]  # fmt: skip
+
+
 def test_what_must_agree_beside_the_config(tmp_path) -> None:
     a, b = pair(tmp_path, data_hash="cd" * 32)
-    assert "  the same" in run_pair.describe(a, a, [])
-    assert "  data: abababababab -> cdcdcdcdcdcd" in run_pair.describe(a, b, [])
+    assert "  the same" in run_pair.describe([a], [a], [])
+    assert "  data: abababababab -> cdcdcdcdcdcd" in run_pair.describe([a], [b], [])
     for starts, words in (
         ({"numerics": 2}, "1 -> 2"),
         ({"numerics": 2, "earlier_starts": [{"numerics": 1}]}, "1 -> 1 and 2"),
         ({}, "1 -> not recorded"),
     ):
         (b.folder / "environment.json").write_text(json.dumps(starts | {"git_dirty": True}))
-        text = run_pair.describe(a, records.read_run(b.folder), [])
+        text = run_pair.describe([a], [records.read_run(b.folder)], [])
         assert f"  numerics version: {words}" in text
         assert "  code: committed -> uncommitted" in text
 

@@ -1,9 +1,12 @@
 """What a study may say, and what is refused in one message."""
 
+import re
+
 import a_study
 import pytest
 import tiny
 
+from scalelab.config import files
 from scalelab.helpers import names
 from scalelab.resources import blueprint
 from scalelab.studies import expand, spec
@@ -146,3 +149,14 @@ def test_bad_arguments(arguments: str, message: str) -> None:
 def test_a_path_may_have_commas() -> None:
     given = tiny.config_module("study").parse("corpus=text:/a,b/*.txt,data=/x,scale=tiny")
     assert given == {"corpus": "text:/a,b/*.txt", "data": "/x", "scale": "tiny"}
+
+
+def test_the_study_in_the_docs_resolves(tmp_path) -> None:
+    text = (tiny.ROOT / "docs/compare.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    path = tmp_path / "mask_rates.py"
+    path.write_text(code)
+    made = spec.resolve(files.load(path).get_config("scale=small,data=/d").to_dict())
+    runs = expand.expand_runs(made, tmp_path)
+    assert [run.config.mask_rate for run in runs if run.seed == 0] == [0.15, 0.3, 0.4]
+    assert len(made.claims) == 2

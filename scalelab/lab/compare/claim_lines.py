@@ -2,7 +2,7 @@
 
   ("mask_40 > baseline", "sst2")          the first side scores higher
   ("electra > bert", "blimp", 2)          higher by more than 2 points
-  ("mask_40 < baseline", "loss", 0.05)    lower by more than 0.05 nats
+  ("half_rate < baseline", "loss", 0.05)  lower by more than 0.05 nats
   ("gpt ~ gpt2", "blimp", 1)              the two differ by less than 1 point
 
 A margin has the unit of the tables: points (scores x 100), nats, bits or seconds.

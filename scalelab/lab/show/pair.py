@@ -1,7 +1,8 @@
-"""Two runs side by side: their configs, losses on every clock, and scores.
+"""Two variants side by side: their configs, losses on every clock, and scores.
 
-Differences are B minus A. A training loss is the mean since the line before, as it was logged.
-Nothing here is tested for significance: `scalelab.eval.compare` does that.
+A variant is one run or several seeds; numbers are means over them. Differences are B minus A, with
+Student's 95% interval where both have the same two seeds or more. A training loss is the mean since
+the line before, as it was logged. Tests are left to `scalelab.eval.compare`.
 """
 
 import pathlib
@@ -12,6 +13,7 @@ import numpy as np
 from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
+from scalelab.lab.compare.estimates import student
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.run_table import natural
 from scalelab.lab.show import plots
@@ -21,12 +23,15 @@ from scalelab.runs.records import RunRecord, TaskResult
 BITS = "bits/byte"
 
 
-def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: int = 10) -> str:
-    """Describes two runs side by side.
+Side = Sequence[RunRecord]  # all seeds of a variant
+
+
+def describe(a: Side, b: Side, differing: Sequence[str], num_points: int = 10) -> str:
+    """Describes two variants side by side.
 
     Args:
-      a: a run.
-      b: another.
+      a: the runs of a variant.
+      b: those of another.
       differing: lines of the science fields in which B's config differs from A's.
       num_points: rows of each table of losses.
 
@@ -34,25 +39,26 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
       ValueError: fine-tunings below one of them do not go together.
     """
     heads = []
-    for letter, run in (("A", a), ("B", b)):
-        step = run.lines[-1]["step"] if run.lines else 0
-        state = "" if run.result else f" (no result yet; at step {step})"
-        heads.append(f"{letter}: {run.folder}: {run.name}{state}\n")
-    facts_b, lines = _facts(b), list(differing)
+    for letter, side in (("A", a), ("B", b)):
+        for run in side:
+            step = run.lines[-1]["step"] if run.lines else 0
+            state = "" if run.result else f" (no result yet; at step {step})"
+            heads.append(f"{letter}: {run.folder}: {run.name}{state}\n")
+    facts_a, facts_b, lines = _facts(a), _facts(b), list(differing)
     lines += [
-        f"{name}: {x} -> {facts_b[name]}" for name, x in _facts(a).items() if x != facts_b[name]
+        f"{name}: {x} -> {facts_b[name]}" for name, x in facts_a.items() if x != facts_b[name]
     ]
     parts = [
         "".join(heads),
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
-    if apart := _apart(a, b):
+    if apart := _apart(a[0], b[0]):
         parts.append(f"Losses of different kinds do not compare: {', '.join(apart)} differ.\n")
     for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
         if rows:
             parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
-    sides, rows = [_scores(run) for run in (a, b)], []
+    sides, rows = [_scores(side) for side in (a, b)], []
     for key, (x, num_x) in sides[0].items():
         if key in sides[1]:
             y, num_y = sides[1][key]
@@ -70,53 +76,73 @@ def _apart(a: RunRecord, b: RunRecord) -> list[str]:
     return [name for name in dict.fromkeys([*x, *y]) if x.get(name) != y.get(name)]
 
 
-def _facts(run: RunRecord) -> dict[str, str]:
+def _facts(side: Side) -> dict[str, str]:
     """Returns the facts outside the config that may make a difference."""
-    environment = run.environment
-    return {
-        "data": (run.data_hash or "not recorded")[:12],
-        "numerics version": environment.numerics_versions,
-        "code": "uncommitted changes" if environment.git_dirty else "committed",
-    }
+    facts = [
+        {
+            "data": (run.data_hash or "not recorded")[:12],
+            "numerics version": run.environment.numerics_versions,
+            "code": "uncommitted changes" if run.environment.git_dirty else "committed",
+        }
+        for run in side
+    ]
+    return {name: ", ".join(dict.fromkeys(own[name] for own in facts)) for name in facts[0]}
 
 
-def losses(
-    a: RunRecord, b: RunRecord, clock: str, num_points: int
-) -> tuple[list[str], list[list[str]]]:
+def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], list[list[str]]]:
     """Returns the losses of both at the same readings of a clock, linear between logged ones.
 
     Args:
-      a: a run.
-      b: another.
+      a: the runs of a variant.
+      b: those of another.
       clock: "step", "tokens", "flops" or "seconds".
-      num_points: equal steps from where both have begun to log to where the first of them ends.
+      num_points: equal steps from where all have begun to log to where the first of them ends.
 
     Returns:
-      A table's header and rows: training and, at each length that both have, validation; where
-      their tokens differ, in bits per byte too; "-" where one of them was not validated yet, or no
-      longer.
+      A table's header and rows: training and, at each length that all have, validation; where their
+      tokens differ, in bits per byte too; "-" where one of them was not validated yet, or no
+      longer. Losses of different kinds have no difference.
     """
-    curves = [loss_curves(run, clock) for run in (a, b)]
-    if not all(TRAINING in curve for curve in curves):
+    curves = [[loss_curves(run, clock) for run in side] for side in (a, b)]
+    every = [*curves[0], *curves[1]]
+    if not all(TRAINING in curve for curve in every):
         return [], []
-    low = max(curve[TRAINING][0][0] for curve in curves)
-    high = min(curve[TRAINING][0][-1] for curve in curves)
+    low = max(curve[TRAINING][0][0] for curve in every)
+    high = min(curve[TRAINING][0][-1] for curve in every)
     if not low <= high:
         return [], []
-    same_tokenizer = a.config.get("tokenizer") == b.config.get("tokenizer")
-    apart = _apart(a, b)
+    same_tokenizer = a[0].config.get("tokenizer") == b[0].config.get("tokenizer")
+    seeds = [[run.config.get("seed") for run in side] for side in (a, b)]
+    paired, apart = seeds[0] == seeds[1] and len(a) > 1, _apart(a[0], b[0])
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
     rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
-    for kind in curves[0]:
-        if kind not in curves[1] or (same_tokenizer and kind.startswith(BITS)):
+    for kind in every[0]:
+        bits = kind.startswith(BITS)
+        if not all(kind in curve for curve in every) or (same_tokenizer and bits):
             continue
-        compare = kind.startswith(BITS) or not apart
+        compare = bits or not apart
         header += [f"{kind} A", "B", *["B - A"] * compare]
-        sides = (np.interp(points, *curve[kind], np.nan, np.nan) for curve in curves)
-        for row, x, y in zip(rows, *sides, strict=True):
-            numbers = (f"{x:.4f}", f"{y:.4f}", *[f"{y - x:+.4f}"] * compare)
-            row += ["-" if number.endswith("nan") else number for number in numbers]
+        x, y = (
+            np.array([np.interp(points, *curve[kind], np.nan, np.nan) for curve in side])
+            for side in curves
+        )  # [seeds, points]
+        for place, row in enumerate(rows):
+            numbers = [x[:, place].mean(), y[:, place].mean()]
+            row += ["-" if np.isnan(number) else f"{number:.4f}" for number in numbers]
+            if compare:
+                row.append(_difference(x[:, place], y[:, place], paired))
     return header, rows
+
+
+def _difference(x: np.ndarray, y: np.ndarray, paired: bool) -> str:
+    """Returns B minus A, with its interval if seeds are paired; "-" if one is missing."""
+    value = float(y.mean() - x.mean())
+    if np.isnan(value):
+        return "-"
+    if not paired:
+        return f"{value:+.4f}"
+    found = student(list(y - x))
+    return f"{value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
 
 
 def loss_curves(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -133,7 +159,19 @@ def loss_curves(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.nd
     return {kind: tuple(np.array(points, np.float64).T) for kind, points in found.items()}  # pyright: ignore[reportReturnType]
 
 
-def _scores(run: RunRecord) -> dict[tuple[str, str], tuple[float, int]]:
+def _scores(side: Side) -> dict[tuple[str, str], tuple[float, int]]:
+    """Returns (task, metric and split) -> mean over the runs that have it, and seeds in all."""
+    found: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for run in side:
+        for key, score in _run_scores(run).items():
+            found.setdefault(key, []).append(score)
+    return {
+        key: (float(np.mean([value for value, _ in own])), sum(num for _, num in own))
+        for key, own in found.items()
+    }
+
+
+def _run_scores(run: RunRecord) -> dict[tuple[str, str], tuple[float, int]]:
     """Returns (task, metric and split) -> mean score and number of seeds.
 
     Raises:
@@ -156,7 +194,7 @@ def _scores(run: RunRecord) -> dict[tuple[str, str], tuple[float, int]]:
     }
 
 
-def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
+def draw(path: pathlib.Path, a: Side, b: Side) -> None:
     """Draws the losses of both against each clock.
 
     Args:
@@ -165,11 +203,13 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
       b: another.
     """
     figure = plots.canvas(13, 3.6)
-    curves = sorted({kind for run in (a, b) for kind in loss_curves(run, "step")}, key=natural)
+    runs = [(k, run) for k, side in enumerate((a, b)) for run in side]
+    curves = sorted({kind for _, run in runs for kind in loss_curves(run, "step")}, key=natural)
     lengths = [kind for kind in curves if kind != TRAINING and not kind.startswith(BITS)]
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
     for axis, (clock, _, label) in zip(panels, CLOCKS.values(), strict=True):
-        for k, (run, letter) in enumerate(((a, "A"), (b, "B"))):  # a colour and a dash for each run
+        labelled = set[str]()
+        for k, run in runs:  # a colour and a dash for each variant
             for kind, (x, y) in loss_curves(run, clock).items():
                 if kind.startswith(BITS):
                     continue
@@ -177,9 +217,13 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
                 if kind != TRAINING:  # and a marker for each length, hollow for B
                     marker = plots.style(lengths.index(kind))["marker"]
                     look |= {"marker": marker, "markerfacecolor": "white" if k else look["color"]}
-                axis.plot(x, y, label=f"{letter} {kind}", **look)
+                label = f"{'AB'[k]} {kind}"
+                axis.plot(x, y, label=None if label in labelled else label, **look)
+                labelled.add(label)
         plots.label_clock(axis, label)
     panels[0].set_ylabel("loss (nats)")
     panels[0].legend(frameon=False, fontsize="small", handlelength=3)
-    figure.suptitle(f"A: {a.folder.name} ({a.name});  B: {b.folder.name} ({b.name})")
+    titles = (f"{'AB'[k]}: {side[0].folder.name} ({side[0].name})" + f" and {len(side) - 1} more"
+              * (len(side) > 1) for k, side in enumerate((a, b)))  # fmt: skip
+    figure.suptitle(";  ".join(titles))
     plots.save(figure, path, dpi=110)

@@ -46,7 +46,7 @@ def test_lengths_differ_in_marker_and_dash(tmp_path, saved) -> None:
 
 def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
     a, b = (records.read_run(run_of_two_lengths(tmp_path / n, k)) for k, n in enumerate("ab"))
-    pair.draw(tmp_path / "x.png", a, b)
+    pair.draw(tmp_path / "x.png", [a], [b])
     lines = {line.get_label(): looks(line) for line in saved[0].axes[0].get_lines()}
     assert list(lines) == [f"{n} {k}" for n in "AB" for k in ("training", "valid 128", "valid 512")]
     for kind in ("training", "valid 128", "valid 512"):
