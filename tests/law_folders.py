@@ -32,11 +32,11 @@ def output(capsys, program, *arguments) -> str:
 
 
 def fails(capsys, program, *arguments) -> str:
-    """The one line of a refusal."""
+    """The one message of a refusal; its further lines are indented."""
     code, _, errors = start(capsys, program, *arguments)
-    (line,) = errors.splitlines()
     assert code == 2
-    return line
+    assert all(line.startswith("  ") for line in errors.splitlines()[1:])
+    return errors
 
 
 def start(capsys, program, *arguments) -> tuple[int, str, str]:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -53,6 +54,7 @@ def read(folder: pathlib.Path) -> ImportedTokenizer:
             f"{folder} has no tokenizer: expected tokenizer.json, or vocab.txt, or vocab.json and"
             " merges.txt; write them with the tokenizer's save_pretrained"
         )
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # such as: PyTorch not found
     import transformers
 
     logging.getLogger("transformers").setLevel(logging.CRITICAL)  # warns about harmless fields

@@ -44,6 +44,7 @@ from scalelab.lab.show import plots
 
 JOINT = ("n_model", "tokens")
 INTERVAL = "95% interval"
+SHOWN = 5  # reasons of a failure
 
 
 class Fit(NamedTuple):
@@ -210,7 +211,9 @@ def run(given: argparse.Namespace) -> None:
             failed.append(f"{name}: {error}")
             pieces.append(f"{name}: no law fits its {len(own)} runs: {error}\n")
     if not fits:
-        raise ValueError("; ".join([*failed, *notes]))
+        lines = [*failed, *notes]
+        more = f"\n  and {len(lines) - SHOWN} more" * (len(lines) > SHOWN)
+        raise ValueError("no law can be fitted:\n  " + "\n  ".join(lines[:SHOWN]) + more)
     print("\n".join(pieces) + "".join(f"* {note}\n" for note in notes), end="")
     outcomes = [f"{name}: {p}" if isinstance(p, str) else None
                 for name, fit in fits.items() for p in fit.predictions.values()]  # fmt: skip

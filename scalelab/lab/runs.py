@@ -31,6 +31,7 @@ COMMANDS = ("list", "compare", "card", "pack")
 SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",
          "loss", "scores", "note")  # fmt: skip
 NUM_TEXTS = 5  # of these, which come first
+NUM_SCORES = 3  # shown of a run; --csv has all
 FORMATS = {"flops": ".3g", "seconds": ",.0f", "loss": ".4f", "score": ".4f"}
 
 
@@ -79,7 +80,12 @@ def show(given: argparse.Namespace) -> str:
         chosen[names].to_csv(given.csv, index=False)
     if chosen.empty:
         return f"no run: 0 of {len(frame)}\n"
-    return plain(chosen, columns) + f"{len(chosen)} of {len(frame)} runs\n"
+    total = f"{len(chosen)} of {len(frame)} runs"
+    if columns is None and len(given.folders) == 1:  # paths in this folder are short
+        below = f"{given.folders[0]}/"
+        chosen = chosen.assign(run=chosen["run"].str.removeprefix(below))
+        total += f" below {below}"
+    return plain(chosen, columns) + f"{total}\n"
 
 
 def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -115,7 +121,9 @@ def plain(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
 
 def _cell(name: str, value: Any) -> str:
     if isinstance(value, str):
-        return value
+        scores = value.split() if name == "scores" else []
+        more = f" and {len(scores) // 2 - NUM_SCORES} more" * (len(scores) > 2 * NUM_SCORES)
+        return " ".join(scores[: 2 * NUM_SCORES]) + more if more else value
     if value is None or value is pd.NA or value != value:
         return "-"
     if name in FORMATS or not float(value).is_integer():

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import pathlib
+import shutil
 import sys
 import time
 import uuid
@@ -124,7 +125,11 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
                         " or choose another --workdir"
                     ) from None
             time.sleep(LOOK_SECS)  # the run table takes the lock for a moment
-        yield
+        try:
+            yield
+        finally:
+            if [path.name for path in workdir.iterdir()] == [".lock"]:  # the run was refused
+                shutil.rmtree(workdir)
 
 
 def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]) -> None:

@@ -230,7 +230,7 @@ def test_the_table_of_a_terminal(tmp_path, capsys) -> None:
     ]  # fmt: skip
     assert b.split()[1:] == ["bert", "2x128x2", "stopped", "0", "1,250", "125,000", "1.25e+12",
                              "625", "-1.5000", "at", "step", "1250"]  # fmt: skip
-    assert count == "2 of 2 runs"
+    assert count == f"2 of 2 runs below {tmp_path}/"
     lines = output(
         capsys, "list", tmp_path, "--where=status=completed", "--columns=run,net.max_len"
     )
@@ -238,7 +238,8 @@ def test_the_table_of_a_terminal(tmp_path, capsys) -> None:
         [f"{tmp_path}/a", "512"],
         ["1", "of", "2", "runs"],
     ]
-    assert output(capsys, tmp_path, "--where=seed=99") == ["no run: 0 of 2"]
+    assert output(capsys, tmp_path, "--where=seed>99") == ["no run: 0 of 2"]
+    assert "'bert'" in fails(capsys, tmp_path, "--where=system=bart")
     (tmp_path / "empty").mkdir()
     assert output(capsys, tmp_path / "empty") == ["no run: 0 of 0"]
 

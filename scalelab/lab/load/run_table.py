@@ -268,7 +268,11 @@ def where(frame: pd.DataFrame, conditions: str) -> pd.DataFrame:
                 f"condition {text!r}: expected column, one of = != < <= > >=, and a value"
             )
         check_columns([found[1]], frame.columns)
-        frame = frame[_matches(frame[found[1]], *found.groups())]
+        matches = _matches(frame[found[1]], *found.groups())
+        if found[2] in ("=", "==") and not (matches.any() or frame.empty):
+            values = sorted({str(x) for x in frame[found[1]].dropna()})
+            raise ValueError(f"no run has {text.strip()}: {nearest(found[3], values)}")
+        frame = frame[matches]
     return frame
 
 
