@@ -32,15 +32,18 @@ Reader = Callable[[pathlib.Path], "list[Item]"]
 
 
 def read(path: pathlib.Path) -> "list[Item]":
-    """Reads a user's own pairs."""
+    """Reads a user's own pairs: a file, or all files *.jsonl of a folder."""
     from scalelab.eval import items
 
+    if path.is_dir() and not any(path.glob("*.jsonl")):
+        raise ValueError(f"{path} holds no *.jsonl")
     found = []
-    for line in items.read_lines(path, ("good", "bad")):
-        texts = line["good"], line["bad"]
-        if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise ValueError(f"{path}: expected two texts, found {texts}")
-        found.append(items.Item((str(line.get("group", path.stem)),), texts, 0))
+    for own in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+        for line in items.read_lines(own, ("good", "bad")):
+            texts = line["good"], line["bad"]
+            if not all(isinstance(text, str) and text.strip() for text in texts):
+                raise ValueError(f"{own}: expected two texts, found {texts}")
+            found.append(items.Item((str(line.get("group", own.stem)),), texts, 0))
     return found
 
 
@@ -192,7 +195,7 @@ def fitting(opened: "Pretrained", items: "Sequence[Item]", rule: str) -> list[bo
     return fits
 
 
-YARDSTICK = yardstick("pairs", read, "file of pairs, one JSON object a line")
+YARDSTICK = yardstick("pairs", read, "file of pairs, one JSON object a line; or a folder of files")
 main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":

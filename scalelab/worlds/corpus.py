@@ -1,5 +1,6 @@
 """Synthetic corpora on disk, in WikiText's layout: `corpus=wikitext:DIR` reads them."""
 
+import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,8 @@ from scalelab.worlds import gold, lexicon
 from scalelab.worlds.discourse import World
 from scalelab.worlds.markov import Source
 from scalelab.worlds.neighbours import Neighbours
+
+NUM_PAIRS = 400  # of each number of attractors
 
 
 def counts(num_documents: int) -> dict[str, int]:
@@ -27,13 +30,15 @@ def write_sections(path: Path, texts: Iterable[str]) -> None:
 
 
 def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> dict[str, int]:
-    """Writes documents of the grammar corpus, and `gold.jsonl` beside them.
+    """Writes documents of the grammar corpus, `gold.jsonl` and minimal pairs beside them.
 
     `gold.jsonl` has one object a document: split, number, topic, and the annotations of each
-    sentence (`gold.annotate`).
+    sentence (`gold.annotate`). `pairs/agreement.jsonl` has up to NUM_PAIRS pairs of each number of
+    attractors, from the test split.
     Returns the number of documents of each split.
     """
     rng = np.random.default_rng([seed, 1])
+    pairs: dict[str, list[dict[str, str]]] = {}
     with (folder / "gold.jsonl").open("w", encoding="utf-8") as file:
         for split, count in counts(num_documents).items():
             texts = []
@@ -43,7 +48,13 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
                 row["sentences"] = [gold.annotate(tree) for tree in document.trees]
                 file.write(json.dumps(row) + "\n")
                 texts.append(document.text)
+                for pair in itertools.chain(*map(gold.agreement_pairs, row["sentences"])):
+                    if split == "test":
+                        pairs.setdefault(pair["group"], []).append(pair)
             write_sections(folder / f"wiki.{split}.raw", texts)
+    (folder / "pairs").mkdir()
+    lines = [json.dumps(pair) for name in sorted(pairs) for pair in pairs[name][:NUM_PAIRS]]
+    (folder / "pairs/agreement.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return counts(num_documents)
 
 

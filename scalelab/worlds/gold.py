@@ -1,8 +1,10 @@
 """Gold annotations of a sentence, from its derivation."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from scalelab.worlds.lexicon import NUMBERS
+from scalelab.worlds import lexicon
+from scalelab.worlds.lexicon import BE, DO, NUMBERS
 from scalelab.worlds.pcfg import Tree
 
 PHRASES = ("S", "NP", "BNP", "VP", "PP", "SBAR")
@@ -67,6 +69,29 @@ def annotate(tree: Tree) -> dict[str, Any]:
         "words": tree.words(), "tags": tags, "chunks": chunks, "spans": spans,
         "tree": brackets(tree), "agreement": agreement,
     }  # fmt: skip
+
+
+def agreement_pairs(sentence: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Returns minimal pairs: the sentence beside itself with one verb in the other number.
+
+    Args:
+      sentence: annotations from `annotate`.
+
+    Returns:
+      Objects for `scalelab.eval.pairs`: good, bad and group, the number of nouns between subject
+      and verb that have the other number (Linzen et al. 2016, "Assessing the ability of LSTMs").
+    """
+    found, good = [], sentence["words"]
+    for place, verb in ((pair["verb"], pair) for pair in sentence["agreement"]):
+        word, other = good[place], "pl" if verb["number"] == "sg" else "sg"
+        forms = next((f for f in (BE, DO) if word in f.values()), None)
+        stem = word.removesuffix("s") if verb["number"] == "sg" else word
+        bad = [*good[:place], forms[other] if forms else lexicon.verb(stem, other)]
+        count = verb["attractors"]
+        group = f"{count} attractor{'s' * (count != 1)}" if count < 2 else "2 or more attractors"
+        texts = {"good": " ".join(good), "bad": " ".join([*bad, *good[place + 1 :]])}
+        found.append(texts | {"group": group})
+    return found
 
 
 def brackets(tree: Tree) -> str:

@@ -5,9 +5,11 @@ import pathlib
 
 import numpy as np
 import pytest
+import reading
 from law_folders import fails
 
 from scalelab.data.corpora import open_corpus
+from scalelab.eval import pairs
 from scalelab.worlds import __main__ as program
 from scalelab.worlds import discourse, markov
 from scalelab.worlds.lexicon import Sizes
@@ -29,7 +31,7 @@ def test_a_grammar_world(grammar: pathlib.Path) -> None:
     facts = json.loads((grammar / "world.json").read_text())
     names = {path.name for path in grammar.iterdir()}
     splits = {f"wiki.{split}.raw" for split in ("train", "valid", "test")}
-    assert names == splits | {"world.json", "gold.jsonl", "glue"}
+    assert names == splits | {"world.json", "gold.jsonl", "glue", "pairs"}
     assert facts["documents"] == {"train": 30, "valid": 3, "test": 3}
     assert facts["tasks"]["mnli"]["dev_mismatched"] == 3
     exact = discourse.draw(Sizes(num_nouns=6), 0).facts()
@@ -44,6 +46,18 @@ def test_the_corpus_is_what_gold_annotates(grammar: pathlib.Path) -> None:
         assert [row["document"] for row in own] == list(range(len(own)))
         texts = [" ".join(" ".join(s["words"]) for s in row["sentences"]) for row in own]
         assert list(corpus.documents(split)) == texts
+
+
+def test_a_parser_accepts_the_good_sentence_of_a_pair_alone(grammar: pathlib.Path) -> None:
+    world = discourse.draw(Sizes(num_nouns=6), 0)
+    rows = [
+        json.loads(line) for line in (grammar / "pairs/agreement.jsonl").read_text().splitlines()
+    ]
+    assert len(rows) > 10 and len({row["group"] for row in rows}) > 1
+    for row in rows:
+        assert reading.read(world, row["good"].split()) is not None
+        assert reading.read(world, row["bad"].split()) is None
+    assert len(pairs.read(grammar / "pairs")) == len(rows)
 
 
 def test_a_markov_world(tmp_path: pathlib.Path) -> None:
