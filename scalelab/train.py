@@ -159,6 +159,8 @@ def train(
                 cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
             )
         result = recorder.finish()
+        for remark in result.get("remarks", ()):
+            say(f"warning: {remark}")
         say(f"finished {recorder.name}. Results: {workdir}/result.json, curves.png, metrics.jsonl")
         return result
 

@@ -104,6 +104,8 @@ def test_result_json(whole: Record, lab: Lab) -> None:
         assert result["eval"][length]["step"] == at
         wanted = {"loss", "mlm_loss", "mlm_accuracy", "perplexity", "bits_per_byte"}
         assert wanted <= result["eval"][length].keys()
+    unlearnt = result["eval"]["64"]["mlm_loss"] > result["unigram_nats"]
+    assert [remark.partition(" ")[0] for remark in result["remarks"]] == ["mlm"] * unlearnt
 
 
 def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:

@@ -7,7 +7,7 @@ import math
 import pathlib
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -18,6 +18,12 @@ from scalelab.helpers import files
 from scalelab.runs import json_files
 
 Pairs = Mapping[str, tuple[jax.Array | float, jax.Array | float]]
+UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
+
+# Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics)
+# and the margin, as an objective declares them for config.objective_options.
+Trivial = float | Callable[[Mapping[str, float]], float | None] | None
+Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float]]
 
 
 @dataclasses.dataclass
@@ -114,6 +120,44 @@ def summarise_eval(
             means["perplexity"] = math.exp(min(means[name], 700.0))
             means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
     return means
+
+
+def check_baselines(
+    objectives: Iterable[str],
+    options: Mapping[str, object],
+    metrics: Mapping[str, float],
+    baselines: Mapping[str, Baseline],
+    *,
+    with_margin: bool = True,
+) -> Iterator[tuple[str, str, str]]:
+    """Yields each objective, how it misses its baseline or "", and the missing number or "".
+
+    Args:
+      objectives: names in the sum, such as "mlm".
+      options: config.objective_options.
+      metrics: of a validation, such as "mlm_loss", and UNIGRAM.
+      baselines: by objective.
+      with_margin: whether to ask for the margin that an objective declares.
+    """
+    for objective in objectives:
+        if objective not in baselines:
+            yield objective, "", f"the trivial baseline of the objective {objective!r}"
+            continue
+        metric, trivial, margin = baselines[objective](options)
+        metric, margin = f"{objective}_{metric}", margin if with_margin else 0.0
+        name, lacking = "chance", f"the trivial {metric}"
+        if trivial is None:
+            name, lacking, trivial = "the unigram entropy", UNIGRAM, metrics.get(UNIGRAM)
+        elif callable(trivial):
+            trivial = trivial(metrics)
+        value = metrics.get(metric)
+        if value is None or trivial is None:
+            yield objective, "", metric if value is None else lacking
+            continue
+        gain = trivial - value if metric.endswith("_loss") else value - trivial
+        asked = f", margin {margin:g}" if margin else ""
+        text = f"{metric} {value:.3g} against {trivial:.3g} of {name}{asked}"
+        yield objective, "" if gain >= margin else text, ""
 
 
 @contextlib.contextmanager

@@ -69,6 +69,7 @@ class Result:
     init_digest: str | None = None
     peak_memory_bytes: int | None = None  # of the process
     imported: dict[str, Any] | None = None  # where it was imported from; None: trained here
+    remarks: tuple[str, ...] = ()  # in words: on its data, or what it has not learnt
     format: int = FORMAT
 
 
@@ -126,7 +127,6 @@ class TaskResult(Result):
     stopped: int | None = None  # step at which early stopping ended it
     train_loss: float | None = None  # mean at the end
     degenerate: str | None = None  # why the run counts as degenerate; None if it does not
-    remarks: tuple[str, ...] = ()  # on its data, in words
     truncated: dict[str, int] = dataclasses.field(default_factory=dict)  # by split
     data: dict[str, str | None] | None = None  # split -> digest
     settings: dict[str, Any] | None = None  # field of the recipe -> value

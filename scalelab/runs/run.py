@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scalelab import systems
+from scalelab import objectives, systems
 from scalelab.config import cli
 from scalelab.config.durations import Plan
 from scalelab.config.pretraining import Config, Shape, science
@@ -255,6 +255,7 @@ class Recorder:
             init_digest=config.init,
             initialised=tuple(run.initialised),
             peak_memory_bytes=environment.peak_memory_bytes(),
+            remarks=tuple(self._unlearnt()),
             eval=run.evals,
             data_hash=data.corpus_hash,
             unigram_nats=data.unigram_nats,
@@ -272,6 +273,18 @@ class Recorder:
         if self._writer is not None:
             records.write_result(self.workdir, result)
         return json_files.dump(result)
+
+    def _unlearnt(self) -> Iterator[str]:
+        """Yields the objectives that are no better than a constant predictor at the end."""
+        config, evals = self.config, self.run.evals
+        last = {**evals[max(evals, key=int)], metrics.UNIGRAM: self._data.unigram_nats}
+        found = metrics.check_baselines(
+            config.objective_weights, config.objective_options, last, objectives.load_baselines(),
+            with_margin=False,
+        )  # fmt: skip
+        for objective, failure, _ in found:
+            if failure:
+                yield f"{objective} has learnt no more than a constant predictor knows: {failure}"
 
     def describe_progress(self, peak: float, time_left: str) -> str:
         """Returns the progress line; `peak` is the FLOP/s of all devices."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from scalelab import objectives
 from scalelab.helpers import progress
 from scalelab.runs import metrics
 from scalelab.runs.metrics import Clocks
@@ -165,3 +166,15 @@ def test_progress_overwrites_itself_on_a_terminal() -> None:
     shown.show("short")
     shown.show("end", final=True)
     assert stream.getvalue() == "\ra long line\rshort      \rend  \n"
+
+
+def test_baselines_are_missed_with_and_without_their_margin() -> None:
+    found = objectives.load_baselines()
+    last = {"mlm_loss": 4.8, "nsp_accuracy": 0.49, "unigram_nats": 5.0}
+
+    def check(**asked: bool) -> list[tuple[str, bool, bool]]:
+        made = metrics.check_baselines(("mlm", "nsp", "clm"), {}, last, found, **asked)
+        return [(name, bool(failure), bool(lacking)) for name, failure, lacking in made]
+
+    assert check() == [("mlm", True, False), ("nsp", True, False), ("clm", False, True)]
+    assert check(with_margin=False)[:2] == [("mlm", False, False), ("nsp", True, False)]
