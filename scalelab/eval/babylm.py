@@ -195,7 +195,10 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     if not scored["blimp"]:
         raise ValueError(f"{opened.path} can score no pair of BLiMP")
     left_out, most = all_asked - scored, asked.options["per_group"]
-    notes = [f"{KINDS[task].title}: {items.LEFT_OUT.format(n)}" for task, n in left_out.items()]
+    notes = [
+        f"{KINDS[task].title}: {items.LEFT_OUT.format(n, all_asked[task])}"
+        for task, n in left_out.items()
+    ]
     notes += [f"{kind.title}: nothing to score" for task, kind in KINDS.items() if not scored[task]]
     notes += [f"only the first {most:,} items of each paradigm"] * bool(most)
 
@@ -225,15 +228,17 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     ours = [k for k, question in enumerate(questions) if question.task in PAIRS]
     own = [questions[k].item for k in ours]
     answers = items.judge(own, *(values[ours, :2] for values in scores[1]))
+    accuracy = float(answers.right.mean())
     return Measured(
         texts=[*zip(*(items.turn(item.texts, k) for k, item in enumerate(own)), strict=True)],
         gold=answers.gold,
         outputs=answers.outputs,
         labels=["1", "2"],
         recipe=rule,
-        scores={"accuracy": float(answers.right.mean())},
+        scores={"accuracy": accuracy},
         table=table,
-        printed=_describe(table, rule, notes),
+        printed=_describe(table, rule)
+        + f"accuracy of all pairs, as in result.json and studies: {100 * accuracy:.1f}\n",
         notes=tuple(notes),
         files={f"{folder}/{name}/predictions.json": content for name, content in made.items()},
     )
@@ -336,8 +341,8 @@ def _predict_reading(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {"reading": {"predictions": made}}
 
 
-def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
-    """Formats the table: one row per task, then the notes."""
+def _describe(table: pd.DataFrame, rule: str) -> str:
+    """Formats the table: one row per task."""
     from scalelab.lab import tables
 
     rows = [
@@ -347,7 +352,7 @@ def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
         for row in table[table["level"] == 1].itertuples()
     ]  # fmt: skip
     header = ["task", "score", "items", "official", "fair", "95% interval", "by mean"]
-    return "".join([f"rule {rule}\n", tables.plain(header, rows), *(f"* {n}\n" for n in notes)])
+    return f"rule {rule}\n{tables.plain(header, rows)}"
 
 
 OPTIONS = {

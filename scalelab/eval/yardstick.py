@@ -40,7 +40,7 @@ class Measured:
     recipe: str  # label of the method, such as the rule that scored the sentences
     scores: Mapping[str, float]  # metric of scalelab.tasks.metrics -> score, the main one first
     table: "pd.DataFrame"  # groups.tsv
-    printed: str  # groups.txt, shown in the terminal
+    printed: str  # groups.txt, shown in the terminal; `evaluate` adds the notes
     notes: tuple[str, ...] = ()  # what was left out, and why
     files: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more JSON, path -> content
 
@@ -51,6 +51,7 @@ class Asked:
 
     # File for intermediate results; it and its folder may be absent.
     partial: pathlib.Path
+    data: pathlib.Path  # --data
     options: Mapping[str, Any]  # the yardstick's own flags, by name
     batch_tokens: int | None = None  # in a batch, padding included; None: chosen for the device
     tensor_parallel: int = 1  # devices that share the net
@@ -223,8 +224,11 @@ def evaluate(
             return f"{shown}, finished before\n{(folder / 'groups.txt').read_text()}"
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
-    asked = Asked(folder / f"partial-{digest}.npz", options, batch_tokens, tensor_parallel)
+    partial = folder / f"partial-{digest}.npz"
+    asked = Asked(partial, data, options, batch_tokens, tensor_parallel)
     made = yardstick.measure(opened, items, asked)
+    printed = made.printed + "".join(f"* {note}\n" for note in made.notes)
+    made = dataclasses.replace(made, printed=printed)
     _write(folder, yardstick.name, opened, config, made, random=random)
     asked.partial.unlink(missing_ok=True)
     return f"{shown}\n{made.printed}wrote {folder}"

@@ -32,7 +32,7 @@ def facts_of(opened: Any) -> list[Fact]:
 
 
 def asked() -> yardstick.Asked:
-    return yardstick.Asked(pathlib.Path(), {"vocabulary": None}, batch_tokens=128)
+    return yardstick.Asked(pathlib.Path(), pathlib.Path(), {"vocabulary": None}, batch_tokens=128)
 
 
 def all_words(opened: Any) -> np.ndarray:

@@ -126,7 +126,7 @@ def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
 
     monkeypatch.setattr(pairs, "score", planted)
     options = OPTIONS | {"shots": 1, "seeds": 2, "orders": 2}
-    asked = prompts.Asked(tmp_path / "partial.npz", options)
+    asked = prompts.Asked(tmp_path / "partial.npz", tmp_path, options)
     short = [own._replace(texts=("bada",)) for own in [*TRAIN, *DEV]]
     made = prompts.measure(opened_run(pretrained_runs("gpt2")), short, asked)
     share = 1 - wrong_everywhere.mean()

@@ -12,9 +12,8 @@ from scipy import optimize
 
 from scalelab.eval import items as items_lib
 from scalelab.eval import placement
-from scalelab.eval.probes import attention
+from scalelab.eval.probes import attention, states
 from scalelab.eval.probes.attention import Attention
-from scalelab.eval.probes.engine import LEFT_OUT
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.lab import tables
@@ -197,7 +196,7 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
         scores={"hits": float(right.mean())},
         table=pd.DataFrame(rows, columns=columns),
         printed="\n".join(lines),
-        notes=(LEFT_OUT.format(left_out),) if left_out else (),
+        notes=states.describe_left_out(opened, left_out, sum(map(len, items))),
     )  # fmt: skip
 
 

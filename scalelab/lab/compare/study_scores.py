@@ -10,7 +10,8 @@ A study whose nets have learnt nothing beyond a trivial baseline cannot test wha
 
 1. Every objective beats its trivial baseline, in the mean over seeds, by the margin that the
    objective declares: a loss lies below the unigram entropy, an accuracy above chance.
-2. The best row's score is off the floor: above that of the best constant answer by FLOOR_MARGIN.
+2. The best row's score is above the trivial score by FLOOR_MARGIN: that of the best constant answer,
+   or of guessing (task_runs.TRIVIAL).
 3. The nets are ahead of the same nets fine-tuned from random weights.
 
 A number that is missing is not checked, and the finding says so.
@@ -41,7 +42,7 @@ from scalelab.lab.compare.scores import (
 )
 from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.load.task_runs import YARDSTICKS
+from scalelab.lab.load.task_runs import TRIVIAL, YARDSTICKS
 from scalelab.lab.scores.predictions import StudyPredictions, shared_seeds
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
@@ -135,8 +136,8 @@ class StudyScores(Scores):
             best, floor = max(values.values()), self.floor(score)
             if floor is not None and best - floor < FLOOR_MARGIN:
                 reasons.append(
-                    f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
-                    f" constant answer, margin {FLOOR_MARGIN:g}"
+                    f"{title} is at most {best:.3f}, but must exceed the trivial score {floor:.3f}"
+                    f" by {FLOOR_MARGIN:g}"
                 )
             untrained_scores = {row: self.scratch.value(row, score) for row in values}
             gains = [values[row] - x.value for row, x in untrained_scores.items() if x is not None]
@@ -267,7 +268,7 @@ class StudyScores(Scores):
         return tuple(sorted(pretrain)), tuple(sorted(finetune))
 
     def floor(self, score: str) -> float | None:
-        """Returns the score of the best constant answer, by the dev sets of a first row."""
+        """Returns the trivial score: of a guess, or of the best constant answer of a first row."""
         found = []
         for name in score_parts(score):
             every = ((((row, 1.0),), name, self._seeds([row], score)) for row in self.rows)
@@ -275,7 +276,7 @@ class StudyScores(Scores):
             first = next(filter(None, sets), None)
             if first is None:
                 return None
-            found.append(_constant(TASK_SCORES[name][2], first[0]))
+            found.append(TRIVIAL.get(name, _constant(TASK_SCORES[name][2], first[0])))
         return float(np.mean(found))
 
     def _note(self, note: str) -> None:

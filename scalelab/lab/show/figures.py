@@ -1,6 +1,6 @@
 """Figures of a study, as PNG and SVG, and the interactive charts of report.html (altair).
 
-  score_by_task   every task, beside the best constant answer and the net from random weights
+  score_by_task   every task, beside the trivial score and the net from random weights
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
 
 Losses are comparable only within a system, objective and format, so each has a row of panels, with
@@ -33,8 +33,8 @@ MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
-    "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer; gray"
-    " circle, where measured: the same net from random weights, first seed.",
+    "score_by_task": "Scores by task with 95% intervals. Dashed line: the trivial score, of the best"
+    " constant answer or of guessing. Gray circle: the same net from random weights, first seed.",
 } | dict.fromkeys(
     (f"loss_by_{name}" for name in AXES),
     "Validation loss; a line is a run, and seeds of one shape look the same.",
@@ -120,8 +120,7 @@ def draw_losses(
 def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
     """Draws a panel a task and a row a net: scores with 95% intervals; None without any score.
 
-    A dashed line is the score of the best constant answer, such as the most frequent class; a gray
-    circle is the net from random weights.
+    A dashed line is the trivial score; a gray circle is the net from random weights.
     """
     tasks = [column for column in TASKS if column.key in TASK_SCORES
              and any(scores.value(point, column.key) for point in study.points)]  # fmt: skip
@@ -154,7 +153,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
         axis.margins(x=0.15)
     panels[0].set_yticks(range(len(points)), [p.label for p in points])
     panels[0].set_ylim(len(points) - 0.5, -0.5)
-    panels[0].plot([], [], **dashed, label="always the same class")
+    panels[0].plot([], [], **dashed, label="trivial score")
     if untrained and any(untrained.value(p, c.key) for p in points for c in tasks):
         panels[0].plot([], [], **hollow, label="from random weights")
     handles, names = panels[0].get_legend_handles_labels()
