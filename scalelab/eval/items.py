@@ -213,7 +213,9 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
             low, high = interval([(x.mean(), len(x)) for _, x in own[names[0]]])
             rows.append([level, name, len(part), *own[names].mean().mean(), low, high])
     shares = values.mean()
-    rows.append([None, "all items", len(values), *shares, *interval([(shares.iloc[0], len(values))])])
+    rows.append(
+        [None, "all items", len(values), *shares, *interval([(shares.iloc[0], len(values))])]
+    )
     return pd.DataFrame(rows, columns=["level", "group", "items", *names, "low", "high"])
 
 

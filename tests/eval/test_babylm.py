@@ -76,7 +76,9 @@ def data(tmp_path) -> pathlib.Path:
 
 
 def ask(opened: pretrained.Pretrained, found: list, tmp_path, **options: Any) -> Any:
-    asked = Asked(tmp_path / "partial.npz", tmp_path, {"rows": "full", "per_group": 0} | options, 512)
+    asked = Asked(
+        tmp_path / "partial.npz", tmp_path, {"rows": "full", "per_group": 0} | options, 512
+    )
     return babylm.measure(opened, found, asked)
 
 

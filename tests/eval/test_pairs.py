@@ -7,6 +7,7 @@ from typing import Any
 
 import law_folders
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -43,8 +44,12 @@ def test_a_planted_model_gets_its_planted_accuracy() -> None:
         sums[k, item.right if is_right[k] else 1 - item.right] = np.log(0.5)
     made = items.judge(asked, sums, np.ones_like(sums))
     np.testing.assert_array_equal(made.right, is_right)
-    table = items.table(asked, made.right, made.by_mean).set_index("group")["accuracy"]
-    assert table.to_dict() == pytest.approx({"p": 0.7, "q": 0.2, "all": 0.45, "mean": 0.45})
+    table = items.table(asked, made.right, made.by_mean).set_index("group")
+    expected = {"p": 0.7, "q": 0.2, "all": 0.45, "mean": 0.45, "all items": 37 / 60}
+    assert table["accuracy"].to_dict() == pytest.approx(expected)
+    assert (table["chance"] == 0.5).all()
+    ends = items.interval([(37 / 60, 60)])  # the score of result.json and of studies
+    assert table.loc["all items", ["low", "high"]].tolist() == pytest.approx(ends)
 
 
 def test_ties_and_constant_answers_are_guesses() -> None:
@@ -82,6 +87,14 @@ def test_formulas() -> None:
     values = np.array([1.0, 2.0, 5.0])
     assert items.holds("(x0 < x1) & ((x2 - x1) > (x1 - x0))", values)
     assert not items.holds("(x0 + x1) > x2", values)
+    # Orders of independent values: 1 of 4, 5 of 24 linear extensions, an orthant of three normals.
+    for formula, chance in (
+        ("(x0 < x1) & (x2 < x3)", 1 / 4),
+        ("(x0 < x1) & (x2 < x3) & (x0 < x3)", 5 / 24),
+        ("(x0 > x1) & (x0 > x2) & ((x0 - x1) > (x2 - x3))", 7 / 24),
+    ):
+        own = Item(("g",), ("a", "b", "c", "d"), 0, formula=formula)
+        assert own.chance == pytest.approx(chance, abs=0.005)
     for wrong in ("__import__('os')", "x0 <", "x0 ** x1"):
         with pytest.raises(ValueError, match="formula"):
             items.parse_formula(wrong)
@@ -216,6 +229,10 @@ def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
 def test_from_files_to_paired_differences(
     pretrained_runs: Runs, paradigms, tmp_path, start
 ) -> None:
+    accuracies = ("one", "x", 0.2), ("two", "x", 0.4), ("three", "y", 0.9)
+    published = [{"UID": name, "linguistics_term": term, "ngram": x, "lstm": 0.5}
+                 for name, term, x in accuracies]  # fmt: skip
+    write(paradigms / blimp.PUBLISHED, lines(*published))
     for system in ("gpt2", "bert"):
         given = f"--run={pretrained_runs(system)}", f"--data={paradigms}"
         code, out, errors = start(blimp, *given, f"--workdir={tmp_path / system}")
@@ -224,6 +241,9 @@ def test_from_files_to_paired_differences(
         assert again[0] == 0 and "finished before" in again[1]
         assert out[out.index("group") : out.index("wrote")] in again[1]
     folder = tmp_path / "gpt2/seed0"
+    beside = pd.read_table(folder / "groups.tsv", index_col="group")["ngram"]
+    expected = {"three": 0.9, "one": 0.2, "two": 0.4, "x": 0.3, "y": 0.9}
+    assert beside.to_dict() == pytest.approx(expected | {"mean": 0.5, "all items": 0.5})
     result, made = records.read_result(folder), predictions.read(folder / "predictions.tsv")
     assert isinstance(result, records.TaskResult)
     assert (result.task, result.recipe) == ("blimp", "log_likelihood")

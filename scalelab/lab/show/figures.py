@@ -33,12 +33,12 @@ MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
-    "score_by_task": "Scores by task with 95% intervals. Dashed line: the trivial score, of the best"
-    " constant answer or of guessing. Gray circle: the same net from random weights, first seed.",
-} | dict.fromkeys(
-    (f"loss_by_{name}" for name in AXES),
-    "Validation loss; a line is a run, and seeds of one shape look the same.",
-)
+    "score_by_task": "Scores by task with 95% intervals. Dashed line: the trivial score (the best"
+    " constant answer, or guessing). Gray circle: the same net from random weights, first seed.",
+} | {
+    f"loss_by_{name}": f"Validation loss by {name}. Seeds of one shape look the same."
+    for name in AXES
+}
 MAX_ACROSS = 5  # panels of scores in a row
 MAX_POINTS = 200  # of a curve in a chart; longer curves are thinned
 

@@ -8,7 +8,7 @@ from scalelab.config.fields import flatten
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import archive
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
-from scalelab.lab.load.task_runs import ALL_TITLES, YARDSTICKS, SeedRun, TaskRuns
+from scalelab.lab.load.task_runs import ALL_TITLES, BIAS, YARDSTICKS, SeedRun, TaskRuns
 from scalelab.lab.tables import Cell, Column, Value
 
 METRICS = "Tasks: scores x 100 on the dev sets after the last step: accuracy"
@@ -18,12 +18,12 @@ MEAN = (
     "GLUE-Large is the mean of MNLI-m, QQP (by accuracy, or by F1 where a column says so) and QNLI."
 )
 ITEMS = (
-    "Yardsticks: % of all items that are answered right, as in the row `all items` of their"
-    " programs, whose row `mean` weights groups of items alike. Winogender and CrowS-Pairs: % of"
-    " stereotypes that the net prefers; 50 is no preference."
+    "Yardsticks: % of all items that are answered right. Their programs print it as `all items`,"
+    " beside `mean`, which weights groups of items alike."
 )
+STEREOTYPES = "CrowS-Pairs, Winogender: % of pairs where the net prefers the stereotype."
 SCRATCH = (
-    "From random weights: one seed of each net, so intervals leave out the variation between seeds."
+    "From random weights: one seed of each net. Intervals leave out the variation between seeds."
 )
 DETECTABLE = (
     "Smallest detectable difference: the true difference to the first row that a two-sided test at"
@@ -52,6 +52,7 @@ def describe_scores(
         seeds = f"fine-tuning seeds for each net: {study.facts.finetune_seeds}"
         found.append(f"Fine-tuned with recipe {describe_recipe(study)}; {seeds}.")
     found += [ITEMS] if any(c.key in YARDSTICKS for c in task_columns) else []
+    found += [STEREOTYPES] if any(c.key in BIAS for c in task_columns) else []
     if part == "scratch":
         found.append(SCRATCH)
     elif task_columns:
@@ -119,9 +120,7 @@ def describe_variants(study: Study, points: Sequence[Point]) -> dict[str, str]:
     return {name: ", ".join(study.facts.variants.get(name) or ["no change"]) for name in names}
 
 
-def _describe_task(
-    study: Study, task: str, tuned: Mapping[str, TaskRuns | None]
-) -> list[str]:
+def _describe_task(study: Study, task: str, tuned: Mapping[str, TaskRuns | None]) -> list[str]:
     """Returns what is missing, failed or degenerate among the fine-tunings on a task, by run."""
     found, title = [], ALL_TITLES.get(task, task)
     by_run = {name: own.runs if own else () for name, own in tuned.items()}

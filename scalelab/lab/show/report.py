@@ -224,7 +224,9 @@ def _tabulate_claims(
             effect = None if claim.effect is None else Value(claim.effect, *ends)
             numbers = (effect, claim.corrected, claim.detectable)
             rows.append((finding.id, claim.what, str(claim.region), *numbers, claim.verdict))
-    remarks = (*CLAIM_NOTES, *scores.remarks(SCORES), *footnotes)
+    named = " ".join([f.text for f in findings] + [c.what for f in findings for c in f.claims])
+    asked = [score for score in SCORES if score != "seconds" or score in named]
+    remarks = (*CLAIM_NOTES, *scores.remarks(asked), *footnotes)
     title = "Claims of the hypotheses"
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))
 
