@@ -44,9 +44,11 @@ def read_published(folder: pathlib.Path) -> "pd.DataFrame":
     import pandas as pd
 
     path, names = folder / PUBLISHED, ["UID", "linguistics_term"]
-    rows = list(items.read_lines(path, (*names, *MODELS))) if path.exists() else []
-    frame = pd.DataFrame(rows, columns=[*names, *MODELS])
-    levels = [frame.groupby(name)[MODELS].mean() for name in names] if rows else []
+    if not path.exists():
+        return pd.DataFrame()
+    frame = pd.DataFrame(items.read_lines(path, (*names, *MODELS)))
+    frame = frame[frame["UID"] != "overall"]
+    levels = [frame.groupby(name)[MODELS].mean() for name in names]
     means = frame[MODELS].mean()
     return pd.concat([*levels, pd.DataFrame({"mean": means, "all items": means}).T])
 

@@ -219,14 +219,14 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
     return pd.DataFrame(rows, columns=["level", "group", "items", *names, "low", "high"])
 
 
-def hits(right: np.ndarray) -> dict[str, Any]:
+def hits(right: np.ndarray, labels: Sequence[str] = ("missed", "found")) -> dict[str, Any]:
     """Returns the fields of `Measured` that follow from right and wrong answers [n]."""
     with np.errstate(divide="ignore"):
         outputs = np.log(np.eye(2, dtype=np.float32)[right.astype(int)])
     return {
         "gold": np.ones(len(right), np.int32),
         "outputs": outputs,
-        "labels": ["miss", "hit"],
+        "labels": list(labels),
         "scores": {"hits": float(right.mean())},
     }
 

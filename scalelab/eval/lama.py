@@ -231,7 +231,7 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
         table=table,
         printed=items.describe(table),
         notes=(shown, *notes),
-        **items.hits(ranks == 0),
+        **items.hits(ranks == 0, ("miss", "hit")),
     )
 
 

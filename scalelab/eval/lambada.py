@@ -169,7 +169,7 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
         table=table,
         printed=f"rule {rule}\n{tables.plain(header, rows)}",
         notes=tuple(notes),
-        **items.hits(made.right),
+        **items.hits(made.right, ("miss", "hit")),
     )
 
 

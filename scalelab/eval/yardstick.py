@@ -40,9 +40,14 @@ class Measured:
     recipe: str  # label of the method, such as the rule that scored the sentences
     scores: Mapping[str, float]  # metric of scalelab.tasks.metrics -> score, the main one first
     table: "pd.DataFrame"  # groups.tsv
-    printed: str  # groups.txt, shown in the terminal; `evaluate` adds the notes
+    printed: str  # the table for a terminal
     notes: tuple[str, ...] = ()  # what was left out, and why
     files: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more JSON, path -> content
+
+    @property
+    def shown(self) -> str:
+        """The text for a terminal, groups.txt: the table and its notes."""
+        return self.printed + "".join(f"* {note}\n" for note in self.notes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,11 +232,9 @@ def evaluate(
     partial = folder / f"partial-{digest}.npz"
     asked = Asked(partial, data, options, batch_tokens, tensor_parallel)
     made = yardstick.measure(opened, items, asked)
-    printed = made.printed + "".join(f"* {note}\n" for note in made.notes)
-    made = dataclasses.replace(made, printed=printed)
     _write(folder, yardstick.name, opened, config, made, random=random)
     asked.partial.unlink(missing_ok=True)
-    return f"{shown}\n{made.printed}wrote {folder}"
+    return f"{shown}\n{made.shown}wrote {folder}"
 
 
 def _write(
@@ -249,7 +252,7 @@ def _write(
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "config.json", config)
     made.table.to_csv(folder / "groups.tsv", sep="\t", index=False, float_format="%.6f")
-    files.write_text(folder / "groups.txt", made.printed)
+    files.write_text(folder / "groups.txt", made.shown)
     for path, content in made.files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         files.write_json(folder / path, content)

@@ -1,7 +1,7 @@
 """Lists all runs below some folders, compares two runs, and writes the card of a run.
 
   python -m scalelab.lab.runs DIR... [--where=...] [--sort=-tokens] [--columns=...] [--csv=FILE]
-  python -m scalelab.lab.runs compare RUN_A RUN_B [--points=10] [--figure=FILE.png]
+  python -m scalelab.lab.runs compare RUN_A RUN_B [--points=10]
   python -m scalelab.lab.runs card RUN [--to=FILE.md]
   python -m scalelab.lab.runs pack RUN --to=DIR
 
@@ -41,18 +41,16 @@ def parser() -> cli.Parser:
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     add("--where", default="", metavar="CONDITIONS",
         help="such as system=bert,width>=128,status=completed,corpus=*wiki*,loss!=none; any column,"
-        " any config field (optim.learning_rate>1e-3); or an expression of pandas'"
-        " DataFrame.query, such as 'width >= 128 and system == \"bert\"'")  # fmt: skip
+        " any config field (optim.learning_rate>1e-3)")  # fmt: skip
     add("--sort", default="", metavar="COLUMNS", help="such as system,-tokens: most tokens first")
     add("--columns", metavar="COLUMNS", help="to show, such as run,loss,optim.learning_rate")
     add("--csv", metavar="FILE", type=pathlib.Path, help="write all digits there")
-    comparing = commands.add_parser("compare", help="config, curves and scores of two runs")
+    comparing = commands.add_parser("compare", help="config and losses of two runs")
     comparing.add_argument("a", metavar="RUN_A", type=pathlib.Path)
     comparing.add_argument("b", metavar="RUN_B", type=pathlib.Path)
     comparing.add_argument(
         "--points", type=cli.positive, default=10, help="rows of each table; default: 10"
     )
-    comparing.add_argument("--figure", metavar="FILE", type=pathlib.Path, help="draw both curves")
     carding = commands.add_parser("card", help="a run in Markdown")
     carding.add_argument("run", metavar="RUN", type=pathlib.Path)
     carding.add_argument("--to", metavar="FILE", type=pathlib.Path, help="write it there")
@@ -135,8 +133,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             a, b = records.read_run(given.a), records.read_run(given.b)
             text = pair.describe(a, b, pretraining.science_diff(b.config, a.config), given.points)
-            if given.figure:
-                pair.draw(given.figure, a, b)
         elif given.command == "pack":
             with tempfile.TemporaryDirectory() as folder:  # an error leaves nothing in --to
                 archive.copy_run(given.run, pathlib.Path(folder, "run"))

@@ -144,7 +144,7 @@ def test_the_program_compares_over_a_common_vocabulary(
         assert isinstance(result, records.TaskResult)
         assert result.eval["dev"] == {"hits": (made.predicted == 1).mean()}
         texts[system, other] = made.texts
-        sizes[system, other] = int(out[: out.index(" possible answers")].split("\n")[-1])
+        sizes[system, other] = int(out[: out.index(" possible answers")].split("* ")[-1])
     assert texts["gpt2", "bert"] == texts["bert", "gpt2"]
     assert sizes["gpt2", "bert"] == sizes["bert", "gpt2"] < sizes["bert", None]
     row = {"sub_label": "Bada", "obj_label": "\u4e00"}

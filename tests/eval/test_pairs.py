@@ -1,6 +1,7 @@
 """Minimal pairs: planted accuracies, files of every set, the program, and what it refuses."""
 
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ import law_folders
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 from scipy import stats
 
 from scalelab.eval import (
@@ -26,6 +28,7 @@ from scalelab.eval import (
     wsc,
 )
 from scalelab.eval.items import Item
+from scalelab.lab.load import task_runs
 from scalelab.runs import environment, predictions, records
 
 Runs = Callable[[str], pathlib.Path]
@@ -199,6 +202,19 @@ def test_syntaxgym(tmp_path) -> None:
     assert items.judge([item], -np.array([[2.0, 1.0, 3.0, 4.0]]), counts).right.tolist() == [False]
 
 
+@pytest.mark.realdata
+def test_the_published_numbers() -> None:
+    """Means of the corrected tables of BLiMP, and SyntaxGym's trivial score of reports."""
+    root = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
+    if not (root / "blimp/published").is_dir():
+        pytest.skip(f"{root}/blimp/published is absent")
+    published = blimp.read_published(root / "blimp")
+    assert published.loc["mean"].tolist() == pytest.approx([0.612, 0.698], abs=0.0005)
+    assert {"wh_island", "island_effects"} < {*published.index} and len(published) == 67 + 12 + 2
+    chances = [item.chance for item in syntaxgym.read(root / "syntaxgym")]
+    assert np.mean(chances) == pytest.approx(task_runs.TRIVIAL["syntaxgym"], abs=0.001)
+
+
 # --- The program ----------------
 
 
@@ -229,7 +245,7 @@ def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
 def test_from_files_to_paired_differences(
     pretrained_runs: Runs, paradigms, tmp_path, start
 ) -> None:
-    accuracies = ("one", "x", 0.2), ("two", "x", 0.4), ("three", "y", 0.9)
+    accuracies = ("one", "x", 0.2), ("two", "x", 0.4), ("three", "y", 0.9), ("overall", "z", 0.0)
     published = [{"UID": name, "linguistics_term": term, "ngram": x, "lstm": 0.5}
                  for name, term, x in accuracies]  # fmt: skip
     write(paradigms / blimp.PUBLISHED, lines(*published))
@@ -305,7 +321,7 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
         code, _, errors = start(program, *arguments)
         assert (code, expected in errors) == (2, True), errors
     code, out, errors = start(pairs, run, work, f"--data={long}")
-    assert code == 0 and "2 items count as ties" in out, errors
+    assert code == 0 and "2 of 3 items count as ties" in out, errors
     made = predictions.read(tmp_path / "work/seed0/predictions.tsv")
     assert made.texts == (["a b " * 99, "b", "a b"], ["b b", "a b", "b b"])  # nets compare by item
     write(long, lines({"good": "b a", "bad": "b b"}))

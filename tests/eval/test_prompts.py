@@ -99,7 +99,10 @@ def test_nothing_is_cut(pretrained_runs: Runs, system: str) -> None:
         texts = [text for prompt in made for item in prompt for text in item.texts]
         assert max(map(len, opened.tokenizer.encode_batch(texts))) <= room
         kept = len(made[0])
-        assert 0 < kept < 13 and f"SST-2: {13 - kept} of 13 examples are too long" in notes[-1]
+        assert (
+            0 < kept < 13
+            and f"SST-2: {13 - kept} of 13 prompts are longer than {room}" in notes[-1]
+        )
         (dropped,) = notes[:-1] or [None]
         assert (dropped is None) == (shots == 0)
         if dropped:

@@ -189,11 +189,8 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
             [f"{s.words[word]} < {s.words[head]}: {s.deprels[word]}"
              for s in test.sentences for word, head in enumerate(gold_heads(s)) if head >= 0]
         ],
-        gold=np.ones(len(right), np.int32),
-        outputs=np.where(right[:, None] == [False, True], 0.0, -np.inf).astype(np.float32),
-        labels=["missed", "found"],
         recipe="best head of each relation",
-        scores={"hits": float(right.mean())},
+        **items_lib.hits(right),
         table=pd.DataFrame(rows, columns=columns),
         printed="\n".join(lines),
         notes=states.describe_left_out(opened, left_out, sum(map(len, items))),

@@ -175,11 +175,8 @@ def measure(
     low, high = items_lib.interval([(right.mean(), len(right))])
     return Measured(
         texts=[[text for sentence in test.sentences for text in probe.items(sentence)]],
-        gold=np.ones(len(right), np.int32),
-        outputs=np.where(right[:, None] == [False, True], 0.0, -np.inf).astype(np.float32),
-        labels=["missed", "found"],
         recipe=f"layer {best}, rank {maps.shape[1]}",
-        scores={"hits": float(right.mean())},
+        **items_lib.hits(right),
         table=table,
         printed=tables.plain(["layer", *columns], shown)
         + f"{hits} of layer {best}, the best on dev: {100 * right.mean():.1f}"

@@ -17,12 +17,10 @@ A study whose nets have learnt nothing beyond a trivial baseline cannot test wha
 A number that is missing is not checked, and the finding says so.
 """
 
-import copy
-import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -85,13 +83,6 @@ class StudyScores(Scores):
     def rows(self) -> tuple[Point, ...]:
         """The study's points, finished or not."""
         return self.study.points
-
-    def without(self, left_out: Collection[Point]) -> "StudyScores":
-        """Returns the scores of the other rows; both share their cached results."""
-        fewer = copy.copy(self)
-        points = tuple(point for point in self.rows if point not in left_out)
-        fewer.study = dataclasses.replace(self.study, points=points)
-        return fewer
 
     def value(self, row: Row, score: str) -> Estimate | None:
         """Returns a score of a row, over the seeds that all its runs and tasks have finished."""

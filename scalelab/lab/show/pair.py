@@ -1,10 +1,9 @@
-"""Two runs side by side: their configs, losses on every clock, and scores.
+"""Two runs side by side: their configs, and losses on every clock.
 
 Differences are B minus A. A training loss is the mean since the line before, as it was logged.
-Nothing here is tested for significance: `scalelab.eval.compare` does that.
+`scalelab.eval.compare` compares the scores of their fine-tunings, with intervals.
 """
 
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,12 +11,9 @@ import numpy as np
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
 from scalelab.lab import tables
-from scalelab.lab.load import task_runs
-from scalelab.lab.load.run_table import natural
-from scalelab.lab.show import plots
 from scalelab.lab.show.notes import LOSS_FIELDS
 from scalelab.lab.show.plots import TRAINING
-from scalelab.runs.records import RunRecord, TaskResult
+from scalelab.runs.records import RunRecord
 
 BITS = "bits/byte"
 
@@ -30,9 +26,6 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
       b: another.
       differing: lines of the science fields in which B's config differs from A's.
       num_points: rows of each table of losses.
-
-    Raises:
-      ValueError: fine-tunings below one of them do not go together.
     """
     heads = []
     for letter, run in (("A", a), ("B", b)):
@@ -54,15 +47,6 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         header, rows = losses(a, b, clock, num_points)
         if rows:
             parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
-    sides, rows = [_scores(run) for run in (a, b)], []
-    for key, (x, num_x) in sides[0].items():
-        if key in sides[1]:
-            y, num_y = sides[1][key]
-            numbers = [f"{100 * x:.1f}", f"{100 * y:.1f}", f"{100 * (y - x):+.1f}"]
-            rows.append([*key, *numbers, f"{num_x}, {num_y}"])
-    if rows:
-        header = ["task", "metric", "A", "B", "B - A", "seeds"]
-        parts.append("Scores x 100, means over finished seeds\n" + tables.plain(header, rows, 2))
     return "\n".join(parts)
 
 
@@ -125,55 +109,3 @@ def loss_curves(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.nd
             if name in line and clock in line:
                 found.setdefault(kind, []).append((line[clock], line[name]))
     return {kind: tuple(np.array(points, np.float64).T) for kind, points in found.items()}  # pyright: ignore[reportReturnType]
-
-
-def _scores(run: RunRecord) -> dict[tuple[str, str], tuple[float, int]]:
-    """Returns (task, metric and split) -> mean score and number of seeds.
-
-    Raises:
-      ValueError: a folder mixes fine-tunings that do not go together.
-    """
-    if run.config.get("task") is not None:
-        evals = run.result.eval if isinstance(run.result, TaskResult) else {}
-        return {
-            (str(run.config["task"]), f"{metric} {split}"): (value, 1)
-            for split, values in evals.items()
-            for metric, value in values.items()
-            if value is not None
-        }
-    folder = run.folder / "tasks"
-    return {
-        (task.title, f"{metric} {split}"): (float(np.mean(task.values((split, metric)))), num)
-        for task in (task_runs.read(folder) if any(folder.glob("*/seed*")) else {}).values()
-        for split, metric in task.keys
-        if (num := len(task.finished))
-    }
-
-
-def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
-    """Draws the losses of both against each clock.
-
-    Args:
-      path: the PNG.
-      a: a run.
-      b: another.
-    """
-    figure = plots.canvas(13, 3.6)
-    curves = sorted({kind for run in (a, b) for kind in loss_curves(run, "step")}, key=natural)
-    lengths = [kind for kind in curves if kind != TRAINING and not kind.startswith(BITS)]
-    panels = figure.subplots(1, len(CLOCKS), sharey=True)
-    for axis, (clock, _, label) in zip(panels, CLOCKS.values(), strict=True):
-        for k, (run, letter) in enumerate(((a, "A"), (b, "B"))):  # a colour and a dash for each run
-            for kind, (x, y) in loss_curves(run, clock).items():
-                if kind.startswith(BITS):
-                    continue
-                look = plots.style(k, marker=None, lw=1, ms=4)
-                if kind != TRAINING:  # and a marker for each length, hollow for B
-                    marker = plots.style(lengths.index(kind))["marker"]
-                    look |= {"marker": marker, "markerfacecolor": "white" if k else look["color"]}
-                axis.plot(x, y, label=f"{letter} {kind}", **look)
-        plots.label_clock(axis, label)
-    panels[0].set_ylabel("loss (nats)")
-    panels[0].legend(frameon=False, fontsize="small", handlelength=3)
-    figure.suptitle(f"A: {a.folder.name} ({a.name});  B: {b.folder.name} ({b.name})")
-    plots.save(figure, path, dpi=110)

@@ -117,8 +117,8 @@ def make(
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     beside = None if departing else published
     drawn = figures.write(study, scores, folder / "figures", makers=makers, published=beside)
-    known = notes.describe_study(study, study.points)  # stands in `facts`
     below = dict.fromkeys([*footnotes, *(note for table in made for note in table.notes)])
+    known = notes.describe_study(study, study.points)  # `facts` has these
     values = {
         "study": study, "facts": describe_study(study), "tables": made,
         "notes": [note for note in below if note not in known],
