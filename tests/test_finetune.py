@@ -384,7 +384,7 @@ def test_order_and_weights_vary_alone(prepare) -> None:
         kernels = [state.params["head"]["out"]["kernel"] for state in states]
         pairs = (batches, kernels, [state.rng for state in states])
         assert tuple(bool(np.array_equal(x, y)) for x, y in pairs) == expected
-        (line,) = [line for line in finetune_results.remarks(run) if "other than recipe" in line]
+        (line,) = [line for line in finetune_results.remarks(run) if "beyond recipe" in line]
         assert all(name in line for name in fields)
 
 

@@ -148,30 +148,12 @@ def _read_blimp(folder: pathlib.Path) -> list[Question]:
     for item in blimp.read(place):
         uid = item.groups[0]
         found.setdefault(uid, []).append(item._replace(groups=(uid, KINDS["blimp"].title)))
-    sizes = {uid: len(own) for uid, own in found.items()}
-    full, fast = (_read_rows(path, sizes) if path.is_file() else {} for path in paths)
+    full, fast = (json.loads(path.read_text()) if path.is_file() else {} for path in paths)
     return [
         Question("blimp", item := found[uid][k], item.texts, fast=k in fast.get(uid, ()))
         for uid, rows in full.items()
         for k in rows
     ]
-
-
-def _read_rows(path: pathlib.Path, sizes: Mapping[str, int]) -> dict[str, list[int]]:
-    """Reads paradigm -> rows; raises ValueError if a paradigm or row is not in `sizes`."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        wrong = [
-            f"{uid} has {sizes[uid]:,} rows, no row {k}" if uid in sizes else f"no paradigm {uid}"
-            for uid, rows in found.items()
-            for k in rows
-            if k not in range(sizes.get(uid, 0))
-        ]
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path}: expected a JSON object, paradigms -> rows: {error}") from None
-    if wrong:
-        raise ValueError(f"{path} does not fit BLiMP's files: {wrong[0]}")
-    return found
 
 
 # --- Measuring ----------------
@@ -195,7 +177,9 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     if not scored["blimp"]:
         raise ValueError(f"{opened.path} can score no pair of BLiMP")
     left_out, most = all_asked - scored, asked.options["per_group"]
-    notes = [f"{KINDS[task].title}: {items.LEFT_OUT.format(n)}" for task, n in left_out.items()]
+    notes = [
+        f"{KINDS[k].title}: {items.LEFT_OUT.format(n, all_asked[k])}" for k, n in left_out.items()
+    ]
     notes += [f"{kind.title}: nothing to score" for task, kind in KINDS.items() if not scored[task]]
     notes += [f"only the first {most:,} items of each paradigm"] * bool(most)
 
@@ -233,7 +217,7 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
         recipe=rule,
         scores={"accuracy": float(answers.right.mean())},
         table=table,
-        printed=_describe(table, rule, notes),
+        printed=_describe(table, rule, answers.right),
         notes=tuple(notes),
         files={f"{folder}/{name}/predictions.json": content for name, content in made.items()},
     )
@@ -336,8 +320,8 @@ def _predict_reading(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {"reading": {"predictions": made}}
 
 
-def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
-    """Formats the table: one row per task, then the notes."""
+def _describe(table: pd.DataFrame, rule: str, right: np.ndarray) -> str:
+    """Formats the table, one row per task, and the share of `right` answers on all pairs."""
     from scalelab.lab import tables
 
     rows = [
@@ -347,7 +331,8 @@ def _describe(table: pd.DataFrame, rule: str, notes: Sequence[str]) -> str:
         for row in table[table["level"] == 1].itertuples()
     ]  # fmt: skip
     header = ["task", "score", "items", "official", "fair", "95% interval", "by mean"]
-    return "".join([f"rule {rule}\n", tables.plain(header, rows), *(f"* {n}\n" for n in notes)])
+    share = f"all pairs, as in result.json and in studies: {100 * right.mean():.1f}\n"
+    return f"rule {rule}\n{tables.plain(header, rows)}{share}"
 
 
 OPTIONS = {

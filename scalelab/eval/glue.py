@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
                 (workdir / "submission").mkdir(exist_ok=True)
                 (workdir / "submission" / path.name).write_bytes(path.read_bytes())
         submission.pack(workdir)
-    print(glue_table.write(workdir, best=program.BEST.value))
+    print(glue_table.write(workdir))
 
 
 if __name__ == "__main__":

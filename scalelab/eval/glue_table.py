@@ -24,7 +24,6 @@ from scalelab.runs.records import TaskResult
 Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net from random weights
 
 NO_BASELINE = "no baseline run"
-BEST = "Best on dev: chosen by the score that is shown, so too high; not the protocol's score."
 NUMBERS = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
 HIDDEN = ("estimate", "examples")  # columns of a row that glue.csv leaves out
 SCORES = (
@@ -34,21 +33,19 @@ SCORES = (
 )
 
 
-def write(workdir: pathlib.Path, *, only: str | None = None, best: bool = False) -> str:
+def write(workdir: pathlib.Path, *, only: str | None = None) -> str:
     """Writes glue.md and glue.csv and returns the table for a terminal.
 
     Args:
       workdir: the folder of all tasks, or of the seeds of one.
       only: shows this task alone, without averages, and writes no file.
-      best: whether to show the best-on-dev score too, labelled.
 
     Raises:
       ValueError: the folder holds no fine-tuning, or files that do not go together.
     """
     rows, notes = read(workdir, only=only)
-    texts = _texts(rows).drop(columns=[] if best else ["best on dev"])
+    texts = _texts(rows)
     cells: list[list[str]] = texts.to_numpy().tolist()
-    notes += [BEST] * best
     if only is None:
         sides = ["left"] * 2 + ["right"] * (len(texts.columns) - 2)
         markdown = texts.to_markdown(index=False, colalign=sides, disable_numparse=True)
@@ -100,9 +97,6 @@ def _task_rows(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) ->
         split, metric = key if task.keys else ("", "")
         row = {"name": label, "task": task.name, "split": split, "metric": metric}
         row |= _score(task, key, "", missing) | _score(baseline, key, "scratch_", missing)
-        best = [((r.result and r.result.best) or {}).get("dev", {}).get(split, {}).get(metric)
-                for r in task.finished]  # fmt: skip
-        row["best_on_dev"] = None if None in best or not best else sum(best) / len(best)
         rows.append(row)
     return rows
 
@@ -162,7 +156,7 @@ def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
         ]
     return [
         {"name": label, "task": None, "split": "", "metric": "", **_average(parts, ""),
-         **_average(parts, "scratch_"), "best_on_dev": None}
+         **_average(parts, "scratch_")}
         for label, parts in found.items() if parts and all(parts)
     ]  # fmt: skip
 
@@ -206,7 +200,6 @@ def _texts(rows: Sequence[Row]) -> pd.DataFrame:
             | {"95% interval": interval(row["low"], row["high"])}
             | {name: str(row[name]) for name in ("seeds", "failed", "unfinished", "degenerate")}
             | {"from scratch": absent if row["scratch_mean"] is None else scratch}
-            | {"best on dev": percent(row["best_on_dev"])}
         )
     return pd.DataFrame(lines)
 

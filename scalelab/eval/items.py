@@ -2,6 +2,7 @@
 
 import ast
 import csv
+import functools
 import json
 import math
 import pathlib
@@ -12,8 +13,10 @@ import numpy as np
 import pandas as pd
 
 Z = 1.959963984540054  # normal quantile of 95% intervals
-LEFT_OUT = "{:,} items left out: a text is too long for the net, or has no token that it scores"
-TIED = "{:,} items count as ties: a text is too long for the net, or has no token that it scores"
+NUM_DRAWS = 100_000  # for the chance of a formula, to about 0.002
+UNFIT = "a text is too long for the net, or has no token that it scores"
+LEFT_OUT = "{:,} of {:,} items are left out: " + UNFIT
+TIED = "{:,} of {:,} items count as ties: " + UNFIT
 
 
 class Item(NamedTuple):
@@ -26,6 +29,11 @@ class Item(NamedTuple):
     spans: tuple[tuple[tuple[int, int], ...] | None, ...] | None = None
     # Condition on the surprisals x0, x1, ... of the texts; replaces the right text.
     formula: str | None = None
+
+    @property
+    def chance(self) -> float:
+        """The trivial score: the probability that a guess is right."""
+        return 1 / len(self.texts) if self.formula is None else chance_of(self.formula)
 
 
 def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -147,14 +155,26 @@ def parse_formula(text: str) -> ast.Expression:
     return tree
 
 
-def holds(formula: str, values: np.ndarray) -> bool:
-    """Returns True if the formula holds for the values x0, x1, ..."""
+def holds(formula: str, values: np.ndarray) -> np.ndarray:
+    """Returns whether the formula holds for the values x0, x1, ... of [k] or [k, R]: [] or [R]."""
     code = compile(parse_formula(formula), "formula", "eval")
-    return bool(eval(code, {"__builtins__": {}}, {f"x{k}": x for k, x in enumerate(values)}))
+    made = eval(code, {"__builtins__": {}}, {f"x{k}": x for k, x in enumerate(values)})
+    return np.asarray(made, bool)
+
+
+@functools.cache
+def chance_of(formula: str) -> float:
+    """Estimates the probability that the formula holds if all values are drawn independently.
+
+    The values are standard normal. Comparisons without a common value hold with 1/2 each.
+    """
+    names = {node.id for node in ast.walk(parse_formula(formula)) if isinstance(node, ast.Name)}
+    draws = np.random.default_rng(0).standard_normal((len(names), NUM_DRAWS))
+    return float(holds(formula, draws).mean())
 
 
 def table(items: Sequence[Item], right: np.ndarray, by_mean: np.ndarray) -> pd.DataFrame:
-    """Makes the table of accuracies: each level of groups, then the mean of the finest groups.
+    """Makes the table of accuracies: each level of groups, then both means over all of them.
 
     Args:
       items: the questions.
@@ -162,11 +182,12 @@ def table(items: Sequence[Item], right: np.ndarray, by_mean: np.ndarray) -> pd.D
       by_mean: [n], the points by scores divided by numbers of tokens.
 
     Returns:
-      Columns level, group, items, accuracy, low, high, by_mean; see `group_means`.
+      Columns level, group, items, accuracy, low, high, by_mean, chance; see `group_means`.
     """
-    values = pd.DataFrame({"accuracy": right, "by_mean": by_mean})
+    chances = [item.chance for item in items]
+    values = pd.DataFrame({"accuracy": right, "by_mean": by_mean, "chance": chances})
     made = group_means([item.groups for item in items], values)
-    columns = ["level", "group", "items", "accuracy", "low", "high", "by_mean"]
+    columns = ["level", "group", "items", "accuracy", "low", "high", "by_mean", "chance"]
     return made.reindex(columns=columns)
 
 
@@ -179,7 +200,8 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
 
     Returns:
       Columns level, group, items, those of `values`, and low and high, the 95% interval of the
-      first. A row of a higher level, and `mean`, averages its finest groups.
+      first. A row of a higher level, and `mean`, averages its finest groups. The last row,
+      `all items`, averages the items.
     """
     names, levels = list(values), range(max(map(len, groups)))
     frame = pd.DataFrame(groups, columns=levels).join(values)
@@ -190,17 +212,21 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
             own = part.groupby(0, sort=False)
             low, high = interval([(x.mean(), len(x)) for _, x in own[names[0]]])
             rows.append([level, name, len(part), *own[names].mean().mean(), low, high])
+    shares = values.mean()
+    rows.append(
+        [None, "all items", len(values), *shares, *interval([(shares.iloc[0], len(values))])]
+    )
     return pd.DataFrame(rows, columns=["level", "group", "items", *names, "low", "high"])
 
 
-def hits(right: np.ndarray) -> dict[str, Any]:
+def hits(right: np.ndarray, labels: Sequence[str] = ("missed", "found")) -> dict[str, Any]:
     """Returns the fields of `Measured` that follow from right and wrong answers [n]."""
     with np.errstate(divide="ignore"):
         outputs = np.log(np.eye(2, dtype=np.float32)[right.astype(int)])
     return {
         "gold": np.ones(len(right), np.int32),
         "outputs": outputs,
-        "labels": ["miss", "hit"],
+        "labels": list(labels),
         "scores": {"hits": float(right.mean())},
     }
 
@@ -238,14 +264,16 @@ def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def describe(made: pd.DataFrame, notes: Sequence[str] = ()) -> str:
-    """Formats the table for a terminal, with notes below."""
+def describe(made: pd.DataFrame) -> str:
+    """Formats a table of `group_means`, in percent, for a terminal."""
     from scalelab.lab import tables
 
-    rows = [
-        [str(row.group), f"{row.items:,}", f"{100 * row.accuracy:.1f}",
-         f"[{100 * row.low:.1f}, {100 * row.high:.1f}]", f"{100 * row.by_mean:.1f}"]
-        for row in made.itertuples()
-    ]  # fmt: skip
-    header = ["group", "items", "accuracy", "95% interval", "by mean"]
-    return tables.plain(header, rows) + "".join(f"* {note}\n" for note in notes)
+    shares = [name for name in made if name not in ("level", "group", "items", "low", "high")]
+    rows = []
+    for row in made.to_dict("records"):
+        cells = ["" if math.isnan(row[name]) else f"{100 * row[name]:.1f}" for name in shares]
+        cells.insert(1, "[{:.1f}, {:.1f}]".format(*(100 * row[end] for end in ("low", "high"))))
+        rows.append([str(row["group"]), f"{row['items']:,}", *cells])
+    header = ["group", "items", *(name.replace("_", " ") for name in shares)]
+    header.insert(3, "95% interval")
+    return tables.plain(header, rows)

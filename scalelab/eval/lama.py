@@ -12,9 +12,9 @@ compared without case. Other right objects of the same question do not compete (
 Bordes et al. 2013).
 
 P@1 and P@10 are the shares of facts whose object ranks first, or among the first ten. MRR is the
-mean of 1 / rank. All three are means over relations; `micro` is P@1 over facts. `most frequent` is
-the P@1 of always answering a relation's most frequent object. Intervals are 95%, as in
-scalelab/eval/items.py. scalelab/eval/yardstick.py lists the files of --workdir.
+mean of 1 / rank. All are in percent, and means over relations; the row `all items` is over facts.
+`most frequent` is the P@1 of always answering a relation's most frequent object. Intervals are 95%,
+as in scalelab/eval/items.py. scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
 import functools
@@ -199,14 +199,9 @@ def tabulate(facts: Sequence[Fact], pieces: "np.ndarray", ranks: "np.ndarray") -
     groups = pd.DataFrame([(own.relation, own.source) for own in facts])
     given = pd.Series(pieces)
     most = given.groupby([groups[0], groups[1]]).transform(lambda own: own.mode()[0])
-    columns = {"p1": ranks == 0, "p10": ranks < 10, "mrr": 1 / (1 + ranks)}
+    columns = {"P@1": ranks == 0, "P@10": ranks < 10, "MRR": 1 / (1 + ranks)}
     values = pd.DataFrame(columns).assign(most_frequent=given == most)
-    table = items.group_means(list(groups.itertuples(index=False, name=None)), values)
-    shares = [
-        values["p1"][groups[level] == name].mean() if level in groups else values["p1"].mean()
-        for level, name in zip(table["level"], table["group"], strict=True)
-    ]
-    return table.assign(micro=shares)
+    return items.group_means(list(groups.itertuples(index=False, name=None)), values)
 
 
 def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measured:
@@ -218,7 +213,6 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     import numpy as np
 
     from scalelab.eval import items
-    from scalelab.lab import tables
     from scalelab.runs import pretrained
 
     others = (asked.options["vocabulary"] or "").split(",")
@@ -230,21 +224,14 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     among[[k for text in common for k in words[0][text]]] = True
     pieces, ranks = rank(opened, kept, among, asked)
     table = tabulate(kept, pieces, ranks)
-    rows = [
-        [str(row.group), f"{row.items:,}", f"{100 * row.p1:.1f}",
-         f"[{100 * row.low:.1f}, {100 * row.high:.1f}]", f"{100 * row.p10:.1f}",
-         f"{row.mrr:.3f}", f"{100 * row.micro:.1f}", f"{100 * row.most_frequent:.1f}"]
-        for row in table.itertuples()
-    ]  # fmt: skip
-    header = ["relation", "facts", "P@1", "95% interval", "P@10", "MRR", "micro", "most frequent"]
     shown = f"{len(common):,} possible answers" + f", shared by {len(nets)} nets" * bool(nets[1:])
     return Measured(
         texts=[[own.before + MASK + own.after for own in kept], [own.answer for own in kept]],
         recipe="log_likelihood" if opened.predicts == "next" else "pll",
         table=table,
-        printed=f"{shown}\n{tables.plain(header, rows)}" + "".join(f"* {n}\n" for n in notes),
+        printed=items.describe(table),
         notes=(shown, *notes),
-        **items.hits(ranks == 0),
+        **items.hits(ranks == 0, ("miss", "hit")),
     )
 
 

@@ -151,7 +151,8 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
         ("words are unknown or too long: counted as wrong, left out of the perplexity",
          np.isnan(made.nats)),
     ]  # fmt: skip
-    notes = [f"{own.sum():,} {text}" for text, own in counts if own.any()]
+    num = len(passages)
+    notes = [f"{own.sum():,} of {num:,} {text}" for text, own in counts if own.any()]
     if opened.config.tokenizer.lowercase:
         notes.append("the tokenizer lowers case: the case of words is not tested")
     rows = [
@@ -162,14 +163,13 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
     ]  # fmt: skip
     header = ["group", "passages", "accuracy", "95% interval", "perplexity", "95% interval"]
     rule = "log_likelihood" if opened.predicts == "next" else "pll_word"
-    printed = f"rule {rule}\n{tables.plain(header, rows)}" + "".join(f"* {n}\n" for n in notes)
     return Measured(
         texts=[[own.text for own in passages]],
         recipe=rule,
         table=table,
-        printed=printed,
+        printed=f"rule {rule}\n{tables.plain(header, rows)}",
         notes=tuple(notes),
-        **items.hits(made.right),
+        **items.hits(made.right, ("miss", "hit")),
     )
 
 

@@ -5,8 +5,11 @@
 A line of the file is an object with `good` and `bad`, two sentences, and perhaps `group`, by which
 the table has rows. scalelab/eval/sentence_scores.py has the rules that score a sentence. An item is
 right where the right text has the highest score. Of equal scores the text that stands first wins;
-the right one takes every place in turn, so that ties give what guessing gives. The last column has
-the accuracy by mean scores of tokens. Intervals hold 95%.
+the right one takes every place in turn, so that ties give what guessing gives.
+
+The row `mean` weights the finest groups alike. The row `all items` is the share of right items, the
+score in result.json and in studies. `by mean` is the accuracy by mean scores of tokens, `chance`
+the accuracy of guessing. Intervals hold 95%.
 
 scalelab/eval/yardstick.py lists the files of --workdir.
 """
@@ -23,12 +26,15 @@ from scalelab.helpers.progress import show_bar
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
     from scalelab.eval.items import Item
     from scalelab.runs.pretrained import Pretrained
 
 AT_ONCE = 4096  # items between two saves
 Reader = Callable[[pathlib.Path], "list[Item]"]
+# Reads --data: the accuracies of other models [groups, models], by group; empty if it has none.
+Published = Callable[[pathlib.Path], "pd.DataFrame"]
 
 
 def read(path: pathlib.Path) -> "list[Item]":
@@ -112,8 +118,9 @@ OPTIONS = {
 
 
 def yardstick(
-    name: str, reader: Reader, data: str, *, folder: str | None = None, by_mean: bool = False
-) -> Yardstick:
+    name: str, reader: Reader, data: str, *, folder: str | None = None, by_mean: bool = False,
+    published: Published | None = None,
+) -> Yardstick:  # fmt: skip
     """Makes a yardstick of minimal pairs.
 
     Args:
@@ -122,14 +129,16 @@ def yardstick(
       data: the help of --data.
       folder: of its data, below a study's `yardstick_data`; None: its name.
       by_mean: whether scores are means over tokens, and not sums.
+      published: reads the scores of other models, which the table shows beside the net's.
     """
-    measured = functools.partial(measure, by_mean=by_mean)
+    measured = functools.partial(measure, by_mean=by_mean, published=published)
     return Yardstick(name, reader, measured, data, folder or name, OPTIONS)
 
 
 def measure(
-    opened: "Pretrained", items: "Sequence[Item]", asked: Asked, *, by_mean: bool = False
-) -> Measured:
+    opened: "Pretrained", items: "Sequence[Item]", asked: Asked, *, by_mean: bool = False,
+    published: Published | None = None,
+) -> Measured:  # fmt: skip
     """Measures a net on items.
 
     Raises:
@@ -153,11 +162,13 @@ def measure(
     sums, counts = np.full((2, len(items), max(len(item.texts) for item in items)), np.nan)
     for whole, part in zip((sums, counts), made, strict=True):
         whole[fits, : part.shape[1]] = part
-    notes = (items_lib.TIED.format(fits.count(False)),) * (not all(fits))
+    notes = (items_lib.TIED.format(fits.count(False), len(fits)),) * (not all(fits))
     if by_mean:
         sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
     answers = items_lib.judge(items, sums, counts)
     table = items_lib.table(items, answers.right, answers.by_mean)
+    if published is not None:
+        table = table.join(published(asked.data), on="group")
     width = answers.outputs.shape[1]
     texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
     columns = zip(*(own + [""] * (width - len(own)) for own in texts), strict=True)
@@ -169,7 +180,7 @@ def measure(
         recipe=rule,
         scores={"accuracy": float(answers.right.mean())},
         table=table,
-        printed=f"rule {rule}\n{items_lib.describe(table, notes)}",
+        printed=f"rule {rule}\n{items_lib.describe(table)}",
         notes=notes,
     )
 

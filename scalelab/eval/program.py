@@ -54,11 +54,6 @@ EVAL_ONLY = flags.DEFINE_bool(
 SUBMIT = flags.DEFINE_bool(
     "submit", False, "Predict the test sets; write the leaderboard's files and submission.zip."
 )
-BEST = flags.DEFINE_bool(
-    "show_best",
-    False,
-    "Also show the best score on dev, labelled as such; it is biased upwards.",
-)
 
 
 def run(task: Task | Callable[[], Task]) -> None:
@@ -79,7 +74,7 @@ def run(task: Task | Callable[[], Task]) -> None:
         finetune.fine_tune(chosen, start, cli.config_values(), workdir, options(), overrides)
         if SUBMIT.value and chosen.name in task_lib.task_names():
             submission.pack(workdir)
-        print(glue_table.write(workdir, only=chosen.name, best=BEST.value))
+        print(glue_table.write(workdir, only=chosen.name))
 
     program(main)
 

@@ -233,7 +233,8 @@ def choose(
         lengths = np.diff(encode([text for item in prompt for text in item.texts])[1])
         fits &= lengths.reshape(len(dev), -1).max(axis=1) <= room
     if not fits.all():
-        notes.append(f"{name}: {(~fits).sum():,} of {len(dev):,} examples are too long, left out")
+        count = f"{(~fits).sum():,} of {len(dev):,} prompts"
+        notes.append(f"{name}: {count} are longer than {room} tokens and are left out")
     return [[i for i, fit in zip(p, fits, strict=True) if fit] for p in prompts], notes
 
 
@@ -271,7 +272,6 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     from scipy import special
 
     from scalelab.eval import items, sentence_scores
-    from scalelab.lab import tables
 
     options = asked.options
     if options["random_labels"] and not options["shots"]:
@@ -299,13 +299,6 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     mixed = special.logsumexp(special.log_softmax(sums, axis=-1), axis=0) - np.log(len(prompts))
     answers = items.judge(prompts[0], mixed, np.ones_like(mixed))
     table = tabulate(prompts[0], answers.right, single)
-    rows = [
-        [str(row.group), f"{row.items:,}", f"{100 * row.accuracy:.1f}",
-         f"[{100 * row.low:.1f}, {100 * row.high:.1f}]", f"{100 * row.majority:.1f}",
-         *(f"{100 * x:.1f}" for x in (row.mean, row.worst, row.best))]
-        for row in table.itertuples()
-    ]  # fmt: skip
-    header = ["task", "examples", "accuracy", "95% interval", "majority", "mean", "worst", "best"]
     shown = f"rule {rule}, {options['shots']} shots, {len(prompts)} prompts"
     shown += ", random labels" * options["random_labels"]
     width = answers.outputs.shape[1]
@@ -317,7 +310,7 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
         recipe=rule,
         scores={"accuracy": float(answers.right.mean())},
         table=table,
-        printed=f"{shown}\n{tables.plain(header, rows)}" + "".join(f"* {n}\n" for n in notes),
+        printed=items.describe(table),
         notes=(shown, *notes),
     )
 

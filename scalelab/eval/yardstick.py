@@ -40,9 +40,14 @@ class Measured:
     recipe: str  # label of the method, such as the rule that scored the sentences
     scores: Mapping[str, float]  # metric of scalelab.tasks.metrics -> score, the main one first
     table: "pd.DataFrame"  # groups.tsv
-    printed: str  # groups.txt, shown in the terminal
+    printed: str  # the table for a terminal
     notes: tuple[str, ...] = ()  # what was left out, and why
     files: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more JSON, path -> content
+
+    @property
+    def shown(self) -> str:
+        """The text for a terminal, groups.txt: the table and its notes."""
+        return self.printed + "".join(f"* {note}\n" for note in self.notes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Asked:
 
     # File for intermediate results; it and its folder may be absent.
     partial: pathlib.Path
+    data: pathlib.Path  # --data
     options: Mapping[str, Any]  # the yardstick's own flags, by name
     batch_tokens: int | None = None  # in a batch, padding included; None: chosen for the device
     tensor_parallel: int = 1  # devices that share the net
@@ -223,11 +229,12 @@ def evaluate(
             return f"{shown}, finished before\n{(folder / 'groups.txt').read_text()}"
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
-    asked = Asked(folder / f"partial-{digest}.npz", options, batch_tokens, tensor_parallel)
+    partial = folder / f"partial-{digest}.npz"
+    asked = Asked(partial, data, options, batch_tokens, tensor_parallel)
     made = yardstick.measure(opened, items, asked)
     _write(folder, yardstick.name, opened, config, made, random=random)
     asked.partial.unlink(missing_ok=True)
-    return f"{shown}\n{made.printed}wrote {folder}"
+    return f"{shown}\n{made.shown}wrote {folder}"
 
 
 def _write(
@@ -245,7 +252,7 @@ def _write(
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "config.json", config)
     made.table.to_csv(folder / "groups.tsv", sep="\t", index=False, float_format="%.6f")
-    files.write_text(folder / "groups.txt", made.printed)
+    files.write_text(folder / "groups.txt", made.shown)
     for path, content in made.files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         files.write_json(folder / path, content)

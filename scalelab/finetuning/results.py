@@ -231,7 +231,7 @@ def remarks(run: TaskRun) -> list[str]:
         lines.append(f"{title} scored as it was imported, without fine-tuning")
     elif own := beyond_recipe(config, run.start.opened.system, run.task.name):
         fields = ", ".join(f"{k} {'off' if v is None else v}" for k, v in own.items())
-        lines.append(f"{title}: other than recipe {config.recipe} has it: {fields}")
+        lines.append(f"{title}: set beyond recipe {config.recipe}: {fields}")
     cut = [
         f"{examples.num_truncated:,} of {len(examples):,} ({name})"
         for name, examples in {"train": run.train, **run.dev}.items()

@@ -12,59 +12,24 @@ tenth at most, and its runs only in shape and seed; other runs are refused unles
 among them or --allow=FIELD,FIELD pools them.
 
 Targets: --target_n, sizes; --phi, values of phi; --step, steps of phi above the base, each doubling
-the size; --target_flops and --target_secs by --costs: runs that trained alike, to whose FLOPs or
-seconds a power law is fitted.
+the size.
 `scalelab.lab.compare.shape_rules` tells how shapes are rounded.
 """
-
-# The stubs of pandas are narrower than what it accepts.
-# pyright: reportAttributeAccessIssue=false
-# pyright: reportArgumentType=false
 
 import argparse
 import pathlib
 from collections.abc import Sequence
 
-import pandas as pd
+import numpy as np
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import tables
-from scalelab.lab.compare import law_fits, law_forms, run_points, shape_rules
-from scalelab.lab.compare.law_fits import Law
+from scalelab.lab.compare import run_points, shape_rules
 from scalelab.lab.compare.shape_rules import Scaling
 
-TARGETS = ("target_n", "phi", "step", "target_flops", "target_secs")
-
-
-def read_runs(
-    folder: pathlib.Path, columns: Sequence[str], notes: list[str], where: str = "", allow: str = ""
-) -> pd.DataFrame:
-    """Reads measurements of shapes: "shape", "n_model" and `columns`, a row for each run.
-
-    Args:
-      folder: of runs.
-      columns: clocks and measures of `run_points.read`.
-      notes: receives remarks on runs.
-      where: conditions on runs.
-      allow: fields, joined by commas, in which runs may differ.
-
-    Raises:
-      ValueError: there are no such runs, or they differ in more than their shape.
-    """
-    parts = []
-    for name in columns:
-        measure = run_points.LOSS if name in run_points.AXES else name
-        points, remarks = run_points.read([folder], measure, where)
-        allowed = run_points.parse_allowed(allow, points)
-        place = f"{folder}" + (f" where {where}" if where else "")
-        remarks += run_points.check_poolable(points, run_points.SHAPE, allowed, place)
-        notes += [remark for remark in remarks if remark not in notes]
-        for p in points:
-            y = p.clocks.get(name) if name in run_points.AXES else p.value
-            parts.append({"shape": p.shape, "n_model": p.clocks["n_model"], name: y})
-    return pd.DataFrame(parts)
+TARGETS = ("target_n", "phi", "step")
 
 
 def read_grid(
@@ -72,48 +37,36 @@ def read_grid(
 ) -> tuple[dict[Shape, float], dict[Shape, float]]:
     """Reads the loss and score of each shape of a grid, as means over seeds.
 
-    Arguments and errors as for `read_runs`. `score` is a measure of tasks; None: no score. The
-    shapes must be of one size.
+    Args:
+      folder: of runs.
+      score: a measure of `run_points.read`; None: no score.
+      notes: receives remarks on runs.
+      where: conditions on runs.
+      allow: fields, joined by commas, in which runs may differ.
+
+    Raises:
+      ValueError: there are no such runs, they differ in more than their shape, or sizes differ.
     """
-    rows = read_runs(folder, [run_points.LOSS, *([score] if score else [])], notes, where, allow)
-    sizes, most = rows["n_model"], shape_rules.EQUAL
-    if float(sizes.max()) > most * float(sizes.min()):
+    found, sizes, most = [], list[float](), shape_rules.EQUAL
+    for measure in (run_points.LOSS, score):
+        values: dict[Shape, list[float]] = {}
+        if measure:
+            points, remarks = run_points.read([folder], measure, where)
+            allowed = run_points.parse_allowed(allow, points)
+            place = f"{folder}" + (f" where {where}" if where else "")
+            remarks += run_points.check_poolable(points, run_points.SHAPE, allowed, place)
+            notes += [remark for remark in remarks if remark not in notes]
+            for p in points:
+                values.setdefault(Shape.parse(p.shape), []).append(p.value)
+            sizes += [p.clocks["n_model"] for p in points]
+        found.append({shape: float(np.mean(own)) for shape, own in values.items()})
+    if max(sizes) > most * min(sizes):
         raise ValueError(
-            f"{folder}: shapes have N from {sizes.min():,.0f} to {sizes.max():,.0f}; a grid has"
+            f"{folder}: shapes have N from {min(sizes):,.0f} to {max(sizes):,.0f}; a grid has"
             f" one size, to a factor {most:g}: select with"
-            f" --where=n_model>={sizes.min():.0f},n_model<={int(most * sizes.min())}"
+            f" --where=n_model>={min(sizes):.0f},n_model<={int(most * min(sizes))}"
         )
-    found = []
-    for name in (run_points.LOSS, score):
-        means = rows.dropna(subset=name).groupby("shape", sort=False)[name].mean() if name else {}
-        found.append({Shape.parse(shape): float(x) for shape, x in means.items()})
     return found[0], found[1]
-
-
-def fit_cost(rows: pd.DataFrame, clock: str) -> Law:
-    """Fits cost = A N^-a, with a below 0, to measured costs.
-
-    Raises:
-      ValueError: sizes are too few or too close, or the cost does not rise.
-    """
-    known = rows.dropna(subset=clock)
-    law = law_fits.fit(law_forms.gather(known["n_model"], known[clock]), "plain")
-    if law.parameters["a"].value >= 0:
-        raise ValueError(f"{clock} do not rise with N; were the runs trained alike?")
-    return law
-
-
-def size_at(cost: float, law: Law, limit: float = law_fits.MAX_EXTRAPOLATION) -> float:
-    """Returns the size N of a cost.
-
-    Raises:
-      ValueError: N is more than a factor `limit` outside the measured sizes, or the points do not
-        determine the law.
-    """
-    law.check_determined()
-    size = float((cost / law.parameters["A"].value) ** (-1 / law.parameters["a"].value))
-    law.predict([size], limit=limit)
-    return size
 
 
 def list_grid(n_model: float, depths: Sequence[int]) -> str:
@@ -130,7 +83,7 @@ def scale(given: argparse.Namespace) -> str:
     """Chooses a base and formats its coefficients and the proposed shapes for a terminal.
 
     Raises:
-      ValueError: results or costs cannot be used, or a target is no number or too far away.
+      ValueError: results cannot be used, or a target is no number or too far away.
     """
     notes: list[str] = []
     text = ""
@@ -151,21 +104,13 @@ def scale(given: argparse.Namespace) -> str:
         f"base {base}, N = {base.n_model:,}: phi = {scaling.phi:.4f},"
         f" alpha = {scaling.alpha:.4f}, beta = {scaling.beta:.4f}\n"
     )
-    law = None
-    if given.target_flops or given.target_secs:
-        if given.costs is None:
-            raise ValueError("--target_flops and --target_secs need --costs")
-        clock = "flops" if given.target_flops else "seconds"
-        costs = read_runs(given.costs, [clock], notes, given.where, given.allow)
-        law = fit_cost(costs, clock)
     rows = []
     targets = next(filter(None, (getattr(given, name) for name in TARGETS)), "")
     for target in filter(None, targets.split(",")):
         if given.step or given.phi:
             phi = float(target) + (scaling.phi if given.step else 0.0)
         else:
-            number = quantities.parse(target)
-            phi = shape_rules.size_to_phi(size_at(number, law, given.limit) if law else number)
+            phi = shape_rules.size_to_phi(quantities.parse(target))
         shape, size = scaling.at(phi), shape_rules.phi_to_size(phi)
         exact = [f"{scaling.beta**phi:.1f}", f"{scaling.alpha**phi:.2f}"]
         off = f"{shape.n_model / size - 1:+.1%}"
@@ -193,9 +138,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="a task, glue_large (default) or glue; none: the least loss wins")  # fmt: skip
     add("--best", type=cli.positive, default=shape_rules.NUM_BEST, metavar="K",
         help="shapes of least loss among which the best score is chosen; default: 3")  # fmt: skip
-    add("--costs", metavar="RUNS", type=pathlib.Path)
-    add("--limit", type=float, default=law_fits.MAX_EXTRAPOLATION, metavar="FACTOR",
-        help="how far outside the sizes of --costs; default: 10")  # fmt: skip
     add("--where", default="", help="conditions on runs, as scalelab.lab.runs takes them")
     add("--allow", default="", metavar="FIELD,FIELD", help="fields that pooled runs may differ in")
     given = made.parse_args(arguments)

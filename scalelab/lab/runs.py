@@ -1,7 +1,7 @@
 """Lists all runs below some folders, compares two runs, and writes the card of a run.
 
   python -m scalelab.lab.runs DIR... [--where=...] [--sort=-tokens] [--columns=...] [--csv=FILE]
-  python -m scalelab.lab.runs compare RUNS_A RUNS_B [--points=10] [--figure=FILE.png]
+  python -m scalelab.lab.runs compare RUNS_A RUNS_B [--points=10]
   python -m scalelab.lab.runs card RUN [--to=FILE.md]
   python -m scalelab.lab.runs pack RUN --to=DIR
 
@@ -44,18 +44,16 @@ def parser() -> cli.Parser:
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     add("--where", default="", metavar="CONDITIONS",
         help="such as system=bert,width>=128,status=completed,corpus=*wiki*,loss!=none; any column,"
-        " any config field (optim.learning_rate>1e-3); or an expression of pandas'"
-        " DataFrame.query, such as 'width >= 128 and system == \"bert\"'")  # fmt: skip
+        " any config field (optim.learning_rate>1e-3)")  # fmt: skip
     add("--sort", default="", metavar="COLUMNS", help="such as system,-tokens: most tokens first")
     add("--columns", metavar="COLUMNS", help="to show, such as run,loss,optim.learning_rate")
     add("--csv", metavar="FILE", type=pathlib.Path, help="write all digits there")
-    comparing = commands.add_parser("compare", help="config, curves and scores of two variants")
+    comparing = commands.add_parser("compare", help="config and losses of two variants")
     comparing.add_argument("a", metavar="RUNS_A", help="a run, or a pattern of all its seeds")
     comparing.add_argument("b", metavar="RUNS_B", help="likewise")
     comparing.add_argument(
         "--points", type=cli.positive, default=10, help="rows of each table; default: 10"
     )
-    comparing.add_argument("--figure", metavar="FILE", type=pathlib.Path, help="draw both curves")
     carding = commands.add_parser("card", help="a run in Markdown")
     carding.add_argument("run", metavar="RUN", type=pathlib.Path)
     carding.add_argument("--to", metavar="FILE", type=pathlib.Path, help="write it there")
@@ -148,8 +146,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if max(len(a), len(b)) > 1:
                 differing = [line for line in differing if not line.startswith("seed:")]
             text = pair.describe(a, b, differing, given.points)
-            if given.figure:
-                pair.draw(given.figure, a, b)
         elif given.command == "pack":
             with tempfile.TemporaryDirectory() as folder:  # an error leaves nothing in --to
                 archive.copy_run(given.run, pathlib.Path(folder, "run"))

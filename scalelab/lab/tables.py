@@ -161,10 +161,10 @@ def markdown(texts: pd.DataFrame, num_names: int) -> str:
     return escaped.to_markdown(index=False, colalign=sides, disable_numparse=True) + "\n"
 
 
-def with_notes(table: Table, *, skip: Sequence[str] = ()) -> str:
-    """Returns the table in Markdown with its notes below, except the notes in `skip`."""
-    notes = [note for note in table.notes if note not in skip]
-    return markdown(table.texts(), table.num_names) + "\n" * bool(notes) + bullets(notes)
+def with_notes(table: Table) -> str:
+    """Returns the table in Markdown with its notes below."""
+    shown = markdown(table.texts(), table.num_names)
+    return shown + "\n" * bool(table.notes) + bullets(table.notes)
 
 
 def bullets(notes: Sequence[str]) -> str:

@@ -76,7 +76,9 @@ def data(tmp_path) -> pathlib.Path:
 
 
 def ask(opened: pretrained.Pretrained, found: list, tmp_path, **options: Any) -> Any:
-    asked = Asked(tmp_path / "partial.npz", {"rows": "full", "per_group": 0} | options, 512)
+    asked = Asked(
+        tmp_path / "partial.npz", tmp_path, {"rows": "full", "per_group": 0} | options, 512
+    )
     return babylm.measure(opened, found, asked)
 
 
@@ -329,11 +331,10 @@ def test_the_program_and_its_options(
         code, _, errors = start(work, *more)
         assert (code, expected in errors) == (2, True), errors
     rows = data / "babylm_2025_filtered_rows.json"
-    for wrong, expected in (('{"two": [12]}', "no row 12"), ('{"three": [0]}', "three"),
-                            ("[1]", "paradigms")):  # fmt: skip
+    for wrong in ('{"two": [12]}', '{"three": [0]}', "[1]"):
         rows.write_text(wrong)
         code, _, errors = start(work)
-        assert (code, expected in errors, rows.name in errors) == (2, True, True), errors
+        assert (code, "babylm --help" in errors) == (2, True), errors
     rows.unlink()
     code, _, errors = start(work)
     assert (code, rows.name in errors) == (2, True), errors

@@ -1,7 +1,5 @@
 """Two systems against each other: what is claimed, what is said beside, what is refused."""
 
-import csv
-import io
 import re
 import subprocess
 import sys
@@ -113,36 +111,6 @@ def test_one_seed_decides_nothing(tmp_path, capsys) -> None:
     row = next(line for line in lines if line.startswith("RTE")).split()
     assert row[-2:] == ["undecided", "-"]
     assert any("single seed" in line for line in lines)
-
-
-def test_the_table_and_its_notes(tmp_path, capsys) -> None:
-    a, b = two(tmp_path, 30, 4)
-    task_folders.write_run(a / "cola", "cola", 0, 3)
-    task_folders.write_run(b / "rte", "rte", 7, 30, degenerate="constant prediction: class 1")
-    (b / "wnli/seed7").mkdir()
-    lines = output(capsys, a, b, f"--csv={tmp_path / 'out.csv'}")
-    assert lines[:2] == [f"A: {a}", f"B: {b}"]
-    rte = next(line for line in lines if line.startswith("RTE")).split()
-    assert rte[1:4] == ["accuracy", "47.5", "82.7"]  # (4 + 5 + 6 + 7 + 30) / 5 wrong
-    assert "better" in rte
-    for words in (
-        "in A: CoLA", "B: RTE: .*7 degenerate: constant", "B: RTE: .*4: 90.8", "B: WNLI: .*7 unf",
-        "A: .* bert; .* thesis; .* runs/bert",
-    ):  # fmt: skip
-        assert any(re.search(words, line) for line in lines), words
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
-    assert [row["name"] for row in rows] == ["RTE", "WNLI", "mean of 2 tasks"]
-    assert float(rows[0]["difference"]) == pytest.approx(float(rows[0]["b"]) - float(rows[0]["a"]))
-    assert rows[0]["verdict"] == "better" and rows[2]["holm"] == ""
-    footnotes = " ".join(line[2:] for line in lines if line.startswith("* "))
-    assert [row["footnotes"] for row in rows] == [footnotes] * 3
-
-
-def test_other_training_sets_are_named(tmp_path) -> None:
-    a, b = two(tmp_path, 12, 10, data={"train": "abc"})
-    task_folders.write_run(a / "rte", "rte", 9, 10, data={"train": "abd"})
-    _, notes = claims_of(a, b)
-    assert any("RTE: training" in note and "abd" in note for note in notes)
 
 
 @pytest.mark.parametrize(

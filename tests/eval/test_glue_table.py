@@ -144,39 +144,6 @@ def test_the_baseline_stands_beside(tmp_path) -> None:
     assert re.search("WNLI.*recipe thesis.* small", text)
 
 
-def test_what_a_grid_chose_on_dev_is_named(tmp_path) -> None:
-    chosen = {"optim.learning_rate": 3e-4, "batch_size": 8}
-    task_folders.write_all(tmp_path, tasks=("rte", "wnli"), recipe="turc", chosen=chosen)
-    task_folders.write_all(tmp_path, tasks=("cola",), recipe="turc", chosen=None)
-    (note,) = (note for note in glue_table.read(tmp_path)[1] if note.startswith("Grid: "))
-    assert note.endswith(": RTE, WNLI.")
-    assert "* Grid: " in glue_table.write(tmp_path, only="rte")
-    assert "Grid" not in glue_table.write(tmp_path, only="cola")
-
-
-def test_what_has_to_be_said_is_said(tmp_path) -> None:
-    remark = "MNLI train 9,888 of 392,702; mismatched absent"
-    for seed in range(2):
-        task_folders.write_run(tmp_path / "mnli", "mnli", seed, {"matched": 9}, remarks=[remark])
-    task_folders.write_run(tmp_path / "rte", "rte", 0, 9, mnli_first=True, early_stopping=True)
-    text = glue_table.write(tmp_path)
-    assert text.count(f"* {remark}\n") == 1
-    assert re.search(r"\* .* bert; .* thesis; .* runs/bert", text)
-    assert re.search(r"\* mnli-first: .*: RTE", text)
-    assert "* Early stopping" in text and "* RTE: one seed" in text
-    assert "Best on dev" not in text
-
-
-def test_the_best_on_dev_is_shown_on_request_and_labelled(tmp_path) -> None:
-    best = {"step": 3, "dev": {"dev": {"accuracy": 0.91}}}
-    task_folders.write_all(tmp_path, tasks=("rte",), best=best)
-    assert "91.0" not in glue_table.write(tmp_path)
-    text = glue_table.write(tmp_path, best=True)
-    assert cells(text)["RTE accuracy"][-1] == "91.0"
-    assert "best on dev" in text.splitlines()[0]
-    assert "Best on dev:" in text
-
-
 def test_without_predictions_there_is_no_interval_and_the_table_says_why(tmp_path) -> None:
     task_folders.write_all(tmp_path, tasks=("rte", "mrpc"))
     (tmp_path / "mrpc/seed1/predictions.tsv").unlink()
@@ -215,19 +182,6 @@ def test_one_task_alone(tmp_path) -> None:
     assert cells(glue_table.write(tmp_path / "rte", only="rte")) == cells(text)
     with pytest.raises(ValueError, match="cola; .*rte, wnli"):
         glue_table.write(tmp_path, only="cola")
-
-
-def test_a_single_task_says_how_to_get_its_baseline_and_shows_it(tmp_path) -> None:
-    task_folders.write_run(tmp_path, "rte", 0, 10)
-    command = f"--init=none --like=runs/bert --workdir={tmp_path}/scratch"
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "scratch/.lock").touch()
-    text = glue_table.write(tmp_path, only="rte")
-    assert command in text and cells(text)["RTE accuracy"][-1] == "no baseline run"
-    task_folders.write_run(tmp_path / "scratch", "rte", 0, 30, init="none")
-    text = glue_table.write(tmp_path, only="rte")
-    assert command not in text and cells(text)["RTE accuracy"][-1].startswith("50.0 [")
-    assert "--like" not in glue_table.write(tmp_path / "scratch", only="rte")
 
 
 def test_a_users_task_counts_in_no_average(tmp_path) -> None:

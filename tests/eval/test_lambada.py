@@ -28,7 +28,9 @@ def passages(length: int = 1) -> list[lambada.Passage]:
 
 
 def ask(opened: Any, asked: list[lambada.Passage]) -> lambada.Guesses:
-    return lambada.guess(opened, asked, yardstick.Asked(pathlib.Path(), {}, batch_tokens=128))
+    return lambada.guess(
+        opened, asked, yardstick.Asked(pathlib.Path(), pathlib.Path(), {}, batch_tokens=128)
+    )
 
 
 @functools.cache

@@ -1,13 +1,16 @@
 """Minimal pairs: planted accuracies, files of every set, the program, and what it refuses."""
 
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import law_folders
 import numpy as np
+import pandas as pd
 import pytest
+import tiny
 from scipy import stats
 
 from scalelab.eval import (
@@ -25,6 +28,7 @@ from scalelab.eval import (
     wsc,
 )
 from scalelab.eval.items import Item
+from scalelab.lab.load import task_runs
 from scalelab.runs import environment, predictions, records
 
 Runs = Callable[[str], pathlib.Path]
@@ -43,8 +47,12 @@ def test_a_planted_model_gets_its_planted_accuracy() -> None:
         sums[k, item.right if is_right[k] else 1 - item.right] = np.log(0.5)
     made = items.judge(asked, sums, np.ones_like(sums))
     np.testing.assert_array_equal(made.right, is_right)
-    table = items.table(asked, made.right, made.by_mean).set_index("group")["accuracy"]
-    assert table.to_dict() == pytest.approx({"p": 0.7, "q": 0.2, "all": 0.45, "mean": 0.45})
+    table = items.table(asked, made.right, made.by_mean).set_index("group")
+    expected = {"p": 0.7, "q": 0.2, "all": 0.45, "mean": 0.45, "all items": 37 / 60}
+    assert table["accuracy"].to_dict() == pytest.approx(expected)
+    assert (table["chance"] == 0.5).all()
+    ends = items.interval([(37 / 60, 60)])  # the score of result.json and of studies
+    assert table.loc["all items", ["low", "high"]].tolist() == pytest.approx(ends)
 
 
 def test_ties_and_constant_answers_are_guesses() -> None:
@@ -82,6 +90,14 @@ def test_formulas() -> None:
     values = np.array([1.0, 2.0, 5.0])
     assert items.holds("(x0 < x1) & ((x2 - x1) > (x1 - x0))", values)
     assert not items.holds("(x0 + x1) > x2", values)
+    # Orders of independent values: 1 of 4, 5 of 24 linear extensions, an orthant of three normals.
+    for formula, chance in (
+        ("(x0 < x1) & (x2 < x3)", 1 / 4),
+        ("(x0 < x1) & (x2 < x3) & (x0 < x3)", 5 / 24),
+        ("(x0 > x1) & (x0 > x2) & ((x0 - x1) > (x2 - x3))", 7 / 24),
+    ):
+        own = Item(("g",), ("a", "b", "c", "d"), 0, formula=formula)
+        assert own.chance == pytest.approx(chance, abs=0.005)
     for wrong in ("__import__('os')", "x0 <", "x0 ** x1"):
         with pytest.raises(ValueError, match="formula"):
             items.parse_formula(wrong)
@@ -186,6 +202,19 @@ def test_syntaxgym(tmp_path) -> None:
     assert items.judge([item], -np.array([[2.0, 1.0, 3.0, 4.0]]), counts).right.tolist() == [False]
 
 
+@pytest.mark.realdata
+def test_the_published_numbers() -> None:
+    """Means of the corrected tables of BLiMP, and SyntaxGym's trivial score of reports."""
+    root = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
+    if not (root / "blimp/published").is_dir():
+        pytest.skip(f"{root}/blimp/published is absent")
+    published = blimp.read_published(root / "blimp")
+    assert published.loc["mean"].tolist() == pytest.approx([0.612, 0.698], abs=0.0005)
+    assert {"wh_island", "island_effects"} < {*published.index} and len(published) == 67 + 12 + 2
+    chances = [item.chance for item in syntaxgym.read(root / "syntaxgym")]
+    assert np.mean(chances) == pytest.approx(task_runs.TRIVIAL["syntaxgym"], abs=0.001)
+
+
 # --- The program ----------------
 
 
@@ -216,6 +245,10 @@ def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
 def test_from_files_to_paired_differences(
     pretrained_runs: Runs, paradigms, tmp_path, start
 ) -> None:
+    accuracies = ("one", "x", 0.2), ("two", "x", 0.4), ("three", "y", 0.9), ("overall", "z", 0.0)
+    published = [{"UID": name, "linguistics_term": term, "ngram": x, "lstm": 0.5}
+                 for name, term, x in accuracies]  # fmt: skip
+    write(paradigms / blimp.PUBLISHED, lines(*published))
     for system in ("gpt2", "bert"):
         given = f"--run={pretrained_runs(system)}", f"--data={paradigms}"
         code, out, errors = start(blimp, *given, f"--workdir={tmp_path / system}")
@@ -224,6 +257,9 @@ def test_from_files_to_paired_differences(
         assert again[0] == 0 and "finished before" in again[1]
         assert out[out.index("group") : out.index("wrote")] in again[1]
     folder = tmp_path / "gpt2/seed0"
+    beside = pd.read_table(folder / "groups.tsv", index_col="group")["ngram"]
+    expected = {"three": 0.9, "one": 0.2, "two": 0.4, "x": 0.3, "y": 0.9}
+    assert beside.to_dict() == pytest.approx(expected | {"mean": 0.5, "all items": 0.5})
     result, made = records.read_result(folder), predictions.read(folder / "predictions.tsv")
     assert isinstance(result, records.TaskResult)
     assert (result.task, result.recipe) == ("blimp", "log_likelihood")
@@ -285,7 +321,7 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
         code, _, errors = start(program, *arguments)
         assert (code, expected in errors) == (2, True), errors
     code, out, errors = start(pairs, run, work, f"--data={long}")
-    assert code == 0 and "2 items count as ties" in out, errors
+    assert code == 0 and "2 of 3 items count as ties" in out, errors
     made = predictions.read(tmp_path / "work/seed0/predictions.tsv")
     assert made.texts == (["a b " * 99, "b", "a b"], ["b b", "a b", "b b"])  # nets compare by item
     write(long, lines({"good": "b a", "bad": "b b"}))

@@ -99,7 +99,10 @@ def test_nothing_is_cut(pretrained_runs: Runs, system: str) -> None:
         texts = [text for prompt in made for item in prompt for text in item.texts]
         assert max(map(len, opened.tokenizer.encode_batch(texts))) <= room
         kept = len(made[0])
-        assert 0 < kept < 13 and f"SST-2: {13 - kept} of 13 examples are too long" in notes[-1]
+        assert (
+            0 < kept < 13
+            and f"SST-2: {13 - kept} of 13 prompts are longer than {room}" in notes[-1]
+        )
         (dropped,) = notes[:-1] or [None]
         assert (dropped is None) == (shots == 0)
         if dropped:
@@ -126,7 +129,7 @@ def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
 
     monkeypatch.setattr(pairs, "score", planted)
     options = OPTIONS | {"shots": 1, "seeds": 2, "orders": 2}
-    asked = prompts.Asked(tmp_path / "partial.npz", options)
+    asked = prompts.Asked(tmp_path / "partial.npz", tmp_path, options)
     short = [own._replace(texts=("bada",)) for own in [*TRAIN, *DEV]]
     made = prompts.measure(opened_run(pretrained_runs("gpt2")), short, asked)
     share = 1 - wrong_everywhere.mean()

@@ -83,21 +83,6 @@ def test_a_dev_label_that_training_does_not_have(folder):
         load(task, folder)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("regression", ["text"]), "columns: .* got 'text'"),
-        (("regression", ["a", "b", "c", "d"]), "columns: .* got 'a,b,c,d'"),
-        (("regression", ["text", "text", "stars"]), "columns: .* each once"),
-        (("regression", ["text", ""]), "columns: expected"),
-        (("classification", ["text", "star"]), "train.tsv: .*'star'.*'stars'"),
-    ],
-)
-def test_wrong_arguments(folder, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make_task(folder, *arguments)
-
-
 def test_labels_that_are_no_classes(folder):
     with pytest.raises(ValueError, match=" 2 .*1000 .* 1;"):
         (folder / "train.tsv").write_text("text\tstars\na\tc\nb\tc\n")

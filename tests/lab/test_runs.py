@@ -185,8 +185,6 @@ FRAME = run_table.as_frame([run_table.LoadedRun(row, None) for row in ROWS])
     ("run<r3", "r1 r2"),  # r10 comes after r3
     ("net.max_len<512", "r3"),
     ("width>5000", ""),
-    ('system == "bert" and width >= 128', "r1"),
-    ("`net.max_len` < 512 or rte >= 0.5", "r10 r3"),
 ])  # fmt: skip
 def test_conditions(conditions: str, expected: str) -> None:
     assert list(run_table.where(FRAME, conditions)["run"]) == expected.split()
@@ -209,8 +207,7 @@ def test_sorts(by: str, expected: str) -> None:
     (["--where=widht>3"], "'width'"),
     (["--where=width"], "= != < <= > >="),
     (["--where=width>none"], "no order"),
-    (["--where=widht > 3 and seed == 0"], "'width'"),
-    (["--where=width > (3"], "width > (3"),
+    (["--where=system=bart"], "'bert'"),
     (["absent"], "absent"),
     ([], "DIR"),
 ])  # fmt: skip
@@ -218,30 +215,6 @@ def test_mistakes_are_one_message(tmp_path, capsys, arguments: list[str], words:
     run_folders.write(tmp_path / "a")
     folders = [tmp_path] if arguments else ["list"]
     assert words in fails(capsys, *folders, *arguments)
-
-
-def test_the_table_of_a_terminal(tmp_path, capsys) -> None:
-    run_folders.write(tmp_path / "a")
-    run_folders.write(tmp_path / "b", steps=1250, finished=False)
-    header, _, a, b, count = output(capsys, tmp_path)
-    assert header.split() == [
-        "run", "system", "shape", "status", "seed", "steps", "tokens", "flops", "seconds", "loss",
-        "note",
-    ]  # fmt: skip
-    assert b.split()[1:] == ["bert", "2x128x2", "stopped", "0", "1,250", "125,000", "1.25e+12",
-                             "625", "-1.5000", "at", "step", "1250"]  # fmt: skip
-    assert count == f"2 of 2 runs below {tmp_path}/"
-    lines = output(
-        capsys, "list", tmp_path, "--where=status=completed", "--columns=run,net.max_len"
-    )
-    assert [line.split() for line in lines[2:]] == [
-        [f"{tmp_path}/a", "512"],
-        ["1", "of", "2", "runs"],
-    ]
-    assert output(capsys, tmp_path, "--where=seed>99") == ["no run: 0 of 2"]
-    assert "'bert'" in fails(capsys, tmp_path, "--where=system=bart")
-    (tmp_path / "empty").mkdir()
-    assert output(capsys, tmp_path / "empty") == ["no run: 0 of 0"]
 
 
 def test_csv_has_all_digits(tmp_path, capsys) -> None:
@@ -320,10 +293,7 @@ def test_the_program_compares(tmp_path, capsys) -> None:
     config = run_folders.config_of("bert", seed=3, machine__prefetch=9)
     a = run_folders.write(tmp_path / "a")
     b = run_folders.write(tmp_path / "b", config=config, offset=0.25, steps=350, finished=False)
-    run_folders.add_tasks(a, ("rte", "cola"), num_wrong=10)
-    run_folders.add_tasks(b, ("rte",), num_wrong=4, num_seeds=2)
-    figure = tmp_path / "both.png"
-    lines = output(capsys, "compare", a, b, "--points=4", f"--figure={figure}")
+    lines = output(capsys, "compare", a, b, "--points=4")
     assert lines[0] == f"A: {a}: bert 2x128x2 seed 0"
     assert lines[1].startswith(f"B: {b}: bert 2x128x2 seed 3 ") and "350" in lines[1]
     assert lines[lines.index("Config, A -> B") + 1 :][:2] == [
@@ -332,10 +302,6 @@ def test_the_program_compares(tmp_path, capsys) -> None:
     for clock in ("steps", "tokens", "training FLOPs", "seconds of training"):
         start = lines.index(f"Losses by {clock}")
         assert lines[start + 6].split()[3] == "+0.2500"
-    rte = next(line for line in lines if line.startswith("RTE")).split()
-    assert rte == ["RTE", "accuracy", "dev", "81.7", "92.5", "+10.8", "3,", "2"]
-    assert not any(line.startswith("CoLA") for line in lines)
-    assert figure.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert "Config, A -> B\n  the same" in "\n".join(output(capsys, "compare", a, a))
     assert "--points" in fails(capsys, "compare", a, b, "--points=0")
     assert f"{tmp_path}/config.json" in fails(capsys, "compare", tmp_path, b)

@@ -30,7 +30,6 @@ OPTIONS = {
     "max_words": (20_000, "approximate number of words of train, evenly spread; default: 20000"),
 }
 DATA = "folder of a UD treebank: one *-ud-SPLIT.conllu[.xz] for each of train, dev and test"
-LEFT_OUT = "{:,} sentences left out: too long for the net, or the tokenizer drops a word"
 Labelled = tuple[tuple[int, ...], str]  # word places in the sentence, from 0; label
 
 
@@ -94,7 +93,6 @@ def measure(
         describe(made.table, made.layer)
         + f"centre of gravity {centre:.2f}, expected layer {expected:.2f}",
     ]
-    notes = (LEFT_OUT.format(left_out),) if left_out else ()
     return Measured(
         texts=[splits[2].texts, splits[2].addresses],
         gold=made.gold,
@@ -103,8 +101,8 @@ def measure(
         recipe=f"{kind}, {pooling}",
         scores={"accuracy": float((made.outputs.argmax(axis=1) == made.gold).mean())},
         table=made.table,
-        printed="".join(f"{line}\n" for line in [*lines, *(f"* {note}" for note in notes)]),
-        notes=notes,
+        printed="".join(f"{line}\n" for line in lines),
+        notes=states.describe_left_out(opened, left_out, sum(map(len, items))),
     )
 
 

@@ -12,9 +12,8 @@ from scipy import optimize
 
 from scalelab.eval import items as items_lib
 from scalelab.eval import placement
-from scalelab.eval.probes import attention
+from scalelab.eval.probes import attention, states
 from scalelab.eval.probes.attention import Attention
-from scalelab.eval.probes.engine import LEFT_OUT
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.lab import tables
@@ -190,14 +189,11 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
             [f"{s.words[word]} < {s.words[head]}: {s.deprels[word]}"
              for s in test.sentences for word, head in enumerate(gold_heads(s)) if head >= 0]
         ],
-        gold=np.ones(len(right), np.int32),
-        outputs=np.where(right[:, None] == [False, True], 0.0, -np.inf).astype(np.float32),
-        labels=["missed", "found"],
         recipe="best head of each relation",
-        scores={"hits": float(right.mean())},
+        **items_lib.hits(right),
         table=pd.DataFrame(rows, columns=columns),
         printed="\n".join(lines),
-        notes=(LEFT_OUT.format(left_out),) if left_out else (),
+        notes=states.describe_left_out(opened, left_out, sum(map(len, items))),
     )  # fmt: skip
 
 

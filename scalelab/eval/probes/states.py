@@ -95,8 +95,7 @@ def lay_out(
     """Lays out the sentences that `read` keeps; arguments and errors are those of `read`."""
     if opened.system.HAS_SOURCE:
         raise ValueError(f"{opened.path} reads a source: probes need a net without one")
-    frame = opened.tokenizer.frame()
-    room = opened.config.net.max_len - len(frame.begin) - len(frame.end)
+    frame, room = opened.tokenizer.frame(), longest(opened)
     reading = Reading(frame.begin, frame.end, None, room, room, in_place=True)
     starts, ids, pieces = opened.tokenizer.encode_aligned([s.text for s in sentences])
     ranges = [
@@ -118,6 +117,18 @@ def lay_out(
         for batch in likelihood.plan(rows, reading, batch_size, placed.ways)
     )
     return Layout(kept, [ranges[k] + len(frame.begin) for k in kept], batches)
+
+
+def longest(opened: Pretrained) -> int:
+    """Returns the number of tokens that the net reads beside the frame."""
+    frame = opened.tokenizer.frame()
+    return opened.config.net.max_len - len(frame.begin) - len(frame.end)
+
+
+def describe_left_out(opened: Pretrained, num_left_out: int, num: int) -> tuple[str, ...]:
+    """Returns the note on the sentences, of `num`, that `read` left out; () if it left out none."""
+    why = f"longer than {longest(opened)} tokens, or the tokenizer drops a word"
+    return (f"{num_left_out:,} of {num:,} sentences are left out: {why}",) * bool(num_left_out)
 
 
 def _pieces_of_words(sentence: Sentence, begins: np.ndarray, stops: np.ndarray) -> np.ndarray:

@@ -23,7 +23,6 @@ import pandas as pd
 from scalelab.eval import items as items_lib
 from scalelab.eval import placement, token_scores
 from scalelab.eval.probes import states, trees
-from scalelab.eval.probes.engine import LEFT_OUT
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.probes.trees import Probe
 from scalelab.eval.yardstick import Asked, Measured
@@ -176,14 +175,11 @@ def measure(
     low, high = items_lib.interval([(right.mean(), len(right))])
     return Measured(
         texts=[[text for sentence in test.sentences for text in probe.items(sentence)]],
-        gold=np.ones(len(right), np.int32),
-        outputs=np.where(right[:, None] == [False, True], 0.0, -np.inf).astype(np.float32),
-        labels=["missed", "found"],
         recipe=f"layer {best}, rank {maps.shape[1]}",
-        scores={"hits": float(right.mean())},
+        **items_lib.hits(right),
         table=table,
         printed=tables.plain(["layer", *columns], shown)
         + f"{hits} of layer {best}, the best on dev: {100 * right.mean():.1f}"
         f" [{100 * low:.1f}, {100 * high:.1f}] of {len(right):,}\n",
-        notes=(LEFT_OUT.format(left_out),) if left_out else (),
+        notes=states.describe_left_out(opened, left_out, num_train + sum(map(len, items[1:]))),
     )

@@ -5,9 +5,6 @@ own hypotheses (scores.py), and its config may state claims (claim_lines.py). A 
 gets a finding for every two systems: the first scores higher than the second in the mean over the
 shapes and variants that both have. Without hypotheses too, it gets one for every variant beside the
 baseline. All claims of a report are corrected together (Holm).
-
-A verdict on collapsed nets shows only whether these nets train at all. So if a fifth of a row's
-fine-tunings is degenerate, each finding also gives its verdict without such rows.
 """
 
 import dataclasses
@@ -16,7 +13,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import claim_lines, claims, comparability
-from scalelab.lab.compare.claims import ABOVE, ALL, BELOW, UNDECIDED, Case, Claim, Finding, Region
+from scalelab.lab.compare.claims import ABOVE, ALL, BELOW, Case, Claim, Finding, Region
 from scalelab.lab.compare.scores import (
     LARGE_TASKS,
     PRETRAINING_SCORES,
@@ -27,10 +24,9 @@ from scalelab.lab.compare.scores import (
     score_parts,
 )
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.study_runs import BASELINE, Study
 from scalelab.lab.load.task_runs import ALL_TITLES, BIAS, MAIN, TASK_SCORES
 
-COLLAPSED = 0.2  # share of a row's fine-tunings that are degenerate
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
 VARIANT_RULE = "it scores higher everywhere and has the lower loss, refuted if one is not so"
 
@@ -144,46 +140,11 @@ def evaluate(
 def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Finding]:
     """Returns findings with verdicts: hypotheses, claims, or every two systems and every variant.
 
-    The remarks of a finding give the verdict on the comparison's published numbers, and the verdict
-    without the collapsed rows.
+    The remarks of a finding give the verdict on the comparison's published numbers.
 
     Raises:
       ValueError: the study asks for an unknown hypothesis.
     """
-    found = _judge(study, scores, comparison)
-    left_out = collapsed_rows(scores.rows)
-    fewer = scores.without(left_out)
-    if not left_out or not any(point.finished for point in fewer.rows):
-        return found
-    again = {finding.id: finding for finding in _judge(study, fewer, comparison)}
-    labels = ", ".join(point.label for point in left_out)
-    remarked = []
-    for finding in found:
-        other = again.get(finding.id)
-        verdict, why = (other.verdict, other.why) if other else (UNDECIDED, "")
-        if not finding.verdict == verdict == UNDECIDED:
-            remark = (
-                f"Without {labels}, where a fifth or more of the fine-tunings are degenerate:"
-                f" {verdict}{', ' * bool(why)}{why}."
-            )
-            finding = dataclasses.replace(finding, remarks=(*finding.remarks, remark))
-        remarked.append(finding)
-    return remarked
-
-
-def collapsed_rows(points: Iterable[Point]) -> list[Point]:
-    """Returns the rows with at least a fifth of degenerate fine-tunings."""
-    found = []
-    for point in points:
-        tuned = [
-            seed for run in point.runs for task in run.tasks.values() for seed in task.finished
-        ]
-        if tuned and sum(bool(seed.degenerate) for seed in tuned) >= COLLAPSED * len(tuned):
-            found.append(point)
-    return found
-
-
-def _judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Finding]:
     ids = study.facts.hypotheses
     asked = evaluate(comparison, scores, ids) if ids else []
     published = comparison.published() if ids else None

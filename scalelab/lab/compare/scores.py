@@ -100,7 +100,7 @@ class Scores(Protocol):
         return []
 
     def floor(self, score: str) -> float | None:
-        """Returns the score of the best constant answer; None: not known."""
+        """Returns the trivial score, such as that of the best constant answer; None: unknown."""
         return None
 
     def remarks(self, scores: Iterable[str]) -> list[str]:

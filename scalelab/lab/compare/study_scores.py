@@ -10,18 +10,17 @@ A study whose nets have learnt nothing beyond a trivial baseline cannot test wha
 
 1. Every objective beats its trivial baseline, in the mean over seeds, by the margin that the
    objective declares: a loss lies below the unigram entropy, an accuracy above chance.
-2. The best row's score is off the floor: above that of the best constant answer by FLOOR_MARGIN.
+2. The best row's score is above the trivial score by FLOOR_MARGIN. Trivial is the best constant
+   answer, or guessing (task_runs.TRIVIAL).
 3. The nets are ahead of the same nets fine-tuned from random weights.
 
 A number that is missing is not checked, and the finding says so.
 """
 
-import copy
-import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -41,19 +40,14 @@ from scalelab.lab.compare.scores import (
 )
 from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.load.task_runs import YARDSTICKS
+from scalelab.lab.load.task_runs import TRIVIAL, YARDSTICKS
 from scalelab.lab.scores.predictions import StudyPredictions, shared_seeds
+from scalelab.runs.metrics import UNIGRAM, Baseline, check_baselines
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 UNEVEN = 0.05  # speeds of runs of one row may differ by this share
 FLOOR_MARGIN = 0.05  # of a score: nets that have learnt nothing differ by less
 
-UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
-
-# Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics)
-# and the margin, as an objective declares them for config.objective_options.
-Trivial = float | Callable[[Mapping[str, float]], float | None] | None
-Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float]]
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
 Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # of pre-training, of fine-tuning
 
@@ -84,13 +78,6 @@ class StudyScores(Scores):
     def rows(self) -> tuple[Point, ...]:
         """The study's points, finished or not."""
         return self.study.points
-
-    def without(self, left_out: Collection[Point]) -> "StudyScores":
-        """Returns the scores of the other rows; both share their cached results."""
-        fewer = copy.copy(self)
-        points = tuple(point for point in self.rows if point not in left_out)
-        fewer.study = dataclasses.replace(self.study, points=points)
-        return fewer
 
     def value(self, row: Row, score: str) -> Estimate | None:
         """Returns a score of a row, over the seeds that all its runs and tasks have finished."""
@@ -135,8 +122,8 @@ class StudyScores(Scores):
             best, floor = max(values.values()), self.floor(score)
             if floor is not None and best - floor < FLOOR_MARGIN:
                 reasons.append(
-                    f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
-                    f" constant answer, margin {FLOOR_MARGIN:g}"
+                    f"{title} is at most {best:.3f}, but must exceed the trivial score {floor:.3f}"
+                    f" by {FLOOR_MARGIN:g}"
                 )
             untrained_scores = {row: self.scratch.value(row, score) for row in values}
             gains = [values[row] - x.value for row, x in untrained_scores.items() if x is not None]
@@ -151,26 +138,10 @@ class StudyScores(Scores):
 
     def _check_objectives(self, row: Point) -> Iterator[tuple[str, str, str]]:
         """Yields each objective, how it misses its baseline or "", and the missing number or ""."""
-        metrics, config = _validation(row), row.runs[0].config
-        for objective in parse_objective(str(config.get("objective"))):
-            if objective not in self.baselines:
-                yield objective, "", f"the trivial baseline of the objective {objective!r}"
-                continue
-            options = config.get("objective_options") or {}
-            metric, trivial, margin = self.baselines[objective](options)
-            metric = f"{objective}_{metric}"
-            name, lacking = "chance", f"the trivial {metric}"
-            if trivial is None:
-                name, lacking, trivial = "the unigram entropy", UNIGRAM, metrics.get(UNIGRAM)
-            elif callable(trivial):
-                trivial = trivial(metrics)
-            value = metrics.get(metric)
-            if value is None or trivial is None:
-                yield objective, "", metric if value is None else lacking
-                continue
-            gain = trivial - value if metric.endswith("_loss") else value - trivial
-            text = f"{metric} {value:.3g} against {trivial:.3g} of {name}, margin {margin:g}"
-            yield objective, "" if gain >= margin else text, ""
+        config = row.runs[0].config
+        names = parse_objective(str(config.get("objective")))
+        options = config.get("objective_options") or {}
+        return check_baselines(names, options, _validation(row), self.baselines)
 
     def passes(self, row: Row) -> list[float | None]:
         """Returns each finished pre-training's passes over its corpus; None: not recorded."""
@@ -285,7 +256,7 @@ class StudyScores(Scores):
         return tuple(sorted(pretrain)), tuple(sorted(finetune))
 
     def floor(self, score: str) -> float | None:
-        """Returns the score of the best constant answer, by the dev sets of a first row."""
+        """Returns the trivial score: of a guess, or of the best constant answer of a first row."""
         found = []
         for name in score_parts(score):
             every = ((((row, 1.0),), name, self._seeds([row], score)) for row in self.rows)
@@ -293,7 +264,7 @@ class StudyScores(Scores):
             first = next(filter(None, sets), None)
             if first is None:
                 return None
-            found.append(_constant(TASK_SCORES[name][2], first[0]))
+            found.append(TRIVIAL.get(name, _constant(TASK_SCORES[name][2], first[0])))
         return float(np.mean(found))
 
     def _note(self, note: str) -> None:

@@ -41,7 +41,6 @@ COLUMNS = (
 SEED = re.compile(r"seed\d+")
 INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
-EXPRESSION = re.compile(r"""["'`()\[\]&|]|\b(and|or|not|in)\b""")  # marks of a pandas expression
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "=": operator.eq, "==": operator.eq, "!=": operator.ne,
@@ -247,20 +246,11 @@ def where(frame: pd.DataFrame, conditions: str) -> pd.DataFrame:
     Args:
       frame: the run table.
       conditions: "system=bert,width>=128,corpus=*wiki*,loss!=none": numbers compare as numbers,
-        texts match patterns with * and ?, and "none" matches unknown cells. Or an expression of
-        `DataFrame.query`: 'system == "bert" and width >= 128'. Backquotes enclose names with dots:
-        '`optim.learning_rate` > 1e-3'.
+        texts match patterns with * and ?, and "none" matches unknown cells.
 
     Raises:
       ValueError: a condition has another form, or names an unknown column.
     """
-    if EXPRESSION.search(conditions):
-        try:
-            return frame.query(conditions, engine="python", local_dict={}, global_dict={})
-        except Exception as error:  # a user's expression may raise anything
-            name = re.findall(r"name '(.+?)' is not", str(error))
-            known = f"; {nearest(name[0], frame.columns)}" if name else ""
-            raise ValueError(f"condition {conditions!r}: {error}{known}") from None
     for text in filter(str.strip, conditions.split(",")):
         found = CONDITION.fullmatch(text)
         if found is None:

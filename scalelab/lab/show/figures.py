@@ -1,6 +1,6 @@
 """Figures of a study, as PNG and SVG, and the interactive charts of report.html (altair).
 
-  score_by_task   every task, beside the best constant answer and the net from random weights
+  score_by_task   every task, beside the trivial score and the net from random weights
   score_by_value  every score against each number that variants set, such as a mask rate
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
 
@@ -36,14 +36,14 @@ MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
-    "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer; gray"
-    " circle, where measured: the same net from random weights, first seed.",
+    "score_by_task": "Scores by task with 95% intervals. Dashed line: the trivial score (the best"
+    " constant answer, or guessing). Gray circle: the same net from random weights, first seed.",
     "score_by_value": "Scores x 100 and losses in nats, with 95% intervals, against each number"
     " that the variants set. Losses of different kinds are not drawn.",
-} | dict.fromkeys(
-    (f"loss_by_{name}" for name in AXES),
-    "Validation loss; a line is a run, and seeds of one shape look the same.",
-)
+} | {
+    f"loss_by_{name}": f"Validation loss by {name}. Seeds of one shape look the same."
+    for name in AXES
+}
 MAX_ACROSS = 5  # panels of scores in a row
 MAX_POINTS = 200  # of a curve in a chart; longer curves are thinned
 
@@ -129,8 +129,7 @@ def draw_losses(
 def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
     """Draws a panel a task and a row a net: scores with 95% intervals; None without any score.
 
-    A dashed line is the score of the best constant answer, such as the most frequent class; a gray
-    circle is the net from random weights.
+    A dashed line is the trivial score; a gray circle is the net from random weights.
     """
     tasks = [column for column in TASKS if column.key in TASK_SCORES
              and any(scores.value(point, column.key) for point in study.points)]  # fmt: skip
@@ -163,7 +162,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
         axis.margins(x=0.15)
     panels[0].set_yticks(range(len(points)), [p.label for p in points])
     panels[0].set_ylim(len(points) - 0.5, -0.5)
-    panels[0].plot([], [], **dashed, label="always the same class")
+    panels[0].plot([], [], **dashed, label="trivial score")
     if untrained and any(untrained.value(p, c.key) for p in points for c in tasks):
         panels[0].plot([], [], **hollow, label="from random weights")
     handles, names = panels[0].get_legend_handles_labels()

@@ -1,18 +1,28 @@
-"""Notes below a study's tables: meaning of the numbers, missing runs, equal and free fields."""
+"""Notes on a study's tables: meaning of the numbers, missing runs, equal and free fields."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import archive
-from scalelab.lab.load.study_runs import BASELINE, Point, PretrainRun, Study
-from scalelab.lab.load.task_runs import ALL_TITLES, SeedRun
+from scalelab.lab.load.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.task_runs import ALL_TITLES, BIAS, YARDSTICKS, SeedRun, TaskRuns
 from scalelab.lab.tables import Cell, Column, Value
 
-METRICS = (
-    "Scores x 100 on the dev sets after the last step: accuracy, but Matthews' correlation (CoLA),"
-    " Pearson's (STS-B), F1 (MRPC). GLUE-Large is the mean of MNLI-m, QQP"
-    " (by accuracy, or by F1 where a column says so) and QNLI."
+METRICS = "Tasks: scores x 100 on the dev sets after the last step: accuracy"
+OTHER_METRICS = {"cola": "Matthews' correlation (CoLA)", "stsb": "Pearson's correlation (STS-B)",
+                 "mrpc": "F1 (MRPC)"}  # fmt: skip
+MEAN = (
+    "GLUE-Large is the mean of MNLI-m, QQP (by accuracy, or by F1 where a column says so) and QNLI."
+)
+ITEMS = (
+    "Yardsticks: % of all items that are answered right. Their programs print it as `all items`,"
+    " beside `mean`, which weights groups of items alike."
+)
+STEREOTYPES = "CrowS-Pairs, Winogender: % of pairs where the net prefers the stereotype."
+SCRATCH = (
+    "From random weights: one seed of each net. Intervals leave out the variation between seeds."
 )
 DETECTABLE = (
     "Smallest detectable difference: the true difference to the first row that a two-sided test at"
@@ -22,6 +32,7 @@ LOSSES = (
     "Losses of different kinds do not compare ({}). Yardsticks compare, and bits per byte where the"
     " objective is one."
 )
+NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 STATES: dict[str, Callable[[SeedRun], object]] = {
     "unfinished": lambda seed: seed.unfinished,
     "failed": lambda seed: seed.failed,
@@ -29,20 +40,30 @@ STATES: dict[str, Callable[[SeedRun], object]] = {
 }
 
 
-def describe_scores(study: Study, points: Sequence[Point], columns: Sequence[Column]) -> list[str]:
-    """Describes the scores of these rows and columns of a table."""
+def describe_scores(
+    study: Study, points: Sequence[Point], columns: Sequence[Column], part: str = "tasks"
+) -> list[str]:
+    """Describes the scores of these rows and columns of a table; `part` as in `StudyScores`."""
     found, task_columns = [], [c for c in columns if c.tasks]
-    if task_columns:
-        found.append(METRICS)
+    if any(c.key not in YARDSTICKS for c in task_columns):
+        other = [OTHER_METRICS[c.key] for c in task_columns if c.key in OTHER_METRICS]
+        found.append(METRICS + f", but {', '.join(other)}" * bool(other) + ".")
+        found += [MEAN] if any(c.key == "large" for c in columns) else []
+        seeds = f"fine-tuning seeds for each net: {study.facts.finetune_seeds}"
+        found.append(f"Fine-tuned with recipe {describe_recipe(study)}; {seeds}.")
+    found += [ITEMS] if any(c.key in YARDSTICKS for c in task_columns) else []
+    found += [STEREOTYPES] if any(c.key in BIAS for c in task_columns) else []
+    if part == "scratch":
+        found.append(SCRATCH)
+    elif task_columns:
         most = max(len(p.finished) for p in points)
         repeated = (
             f" and up to {most} pre-training seeds, widened to Student's t over these" if most > 1
             else "; pre-training was not repeated, so its variation is not included"
         )  # fmt: skip
         found.append(
-            f"Fine-tuned with recipe {describe_recipe(study)}. 95% intervals in square brackets:"
-            " Multi-Bootstrap over dev examples, fine-tuning seeds"
-            f" ({study.facts.finetune_seeds}){repeated}."
+            "95% intervals in square brackets: Multi-Bootstrap over dev examples or items,"
+            f" fine-tuning seeds{repeated}."
         )
     if len(task_columns) < len(columns):
         found.append(
@@ -65,11 +86,13 @@ def describe_published(
 
 
 def describe_study(
-    study: Study, points: Sequence[Point], footnotes: Iterable[str] = (), tasks: Iterable[str] = ()
-) -> list[str]:
+    study: Study, points: Sequence[Point], footnotes: Iterable[str] = (), tasks: Iterable[str] = (),
+    part: str = "tasks",
+) -> list[str]:  # fmt: skip
     """Returns the notes of every table: what is missing, what is equal, what its variants change.
 
-    `tasks` are the tasks of the table's numbers; `footnotes` are added at the end.
+    `tasks` are the tasks of the table's numbers; `footnotes` are added at the end; `part` is as in
+    `StudyScores`.
     """
     facts, names = study.facts, [run.name for point in points for run in point.runs]
     found = []
@@ -80,20 +103,26 @@ def describe_study(
     # For stages with "best:k": the runs with a started fine-tuning.
     runs = [run for point in points for run in point.finished if wanted[run.name] == "all"
             or (wanted[run.name] != "none" and run.tasks)]  # fmt: skip
+    runs = [run for run in runs if run.scratch or part != "scratch"]
     for task in facts.measured if runs else ():
-        found += _describe_task(study, task, runs) if task in tasks else []
+        by_run = {run.name: getattr(run, part).get(task) for run in runs}
+        found += _describe_task(study, task, by_run) if task in tasks else []
     free = ", ".join([*facts.free, *facts.allow])
     found.append(f"{comparability.describe_clock(study, points)} Runs may differ in {free}.")
-    for variant in dict.fromkeys(p.variant for p in points if p.variant != BASELINE):
-        fields = facts.variants.get(variant)
-        found.append(f"{variant}: {', '.join(fields or ['no change'])}.")
+    found += [f"{name}: {text}." for name, text in describe_variants(study, points).items()]
     return [*found, *footnotes]
 
 
-def _describe_task(study: Study, task: str, runs: Sequence[PretrainRun]) -> list[str]:
-    """Returns what is missing, failed or degenerate among the fine-tunings on a task."""
+def describe_variants(study: Study, points: Sequence[Point]) -> dict[str, str]:
+    """Returns the fields that each variant of some rows sets."""
+    names = dict.fromkeys(p.variant for p in points if p.variant != BASELINE)
+    return {name: ", ".join(study.facts.variants.get(name) or ["no change"]) for name in names}
+
+
+def _describe_task(study: Study, task: str, tuned: Mapping[str, TaskRuns | None]) -> list[str]:
+    """Returns what is missing, failed or degenerate among the fine-tunings on a task, by run."""
     found, title = [], ALL_TITLES.get(task, task)
-    by_run = {r.name: r.tasks[task].runs if task in r.tasks else () for r in runs}
+    by_run = {name: own.runs if own else () for name, own in tuned.items()}
     seeds = [seed for own in by_run.values() for seed in own]
     without = [name for name, own in by_run.items() if not any(seed.finished for seed in own)]
     if without:
@@ -110,8 +139,22 @@ def _describe_task(study: Study, task: str, runs: Sequence[PretrainRun]) -> list
         if s.failed
     ]
     # Subsets, capped training sets and absent splits are never passed off as the whole.
-    remarks = dict.fromkeys(x for s in seeds if s.result for x in s.result.remarks)
-    return found + [f"{remark}." for remark in remarks]
+    remarks = merge_numbers(x for s in seeds if s.result for x in s.result.remarks)
+    return found + [f"{x}." if x.startswith(title) else f"{title}: {x}." for x in remarks]
+
+
+def merge_numbers(texts: Iterable[str]) -> list[str]:
+    """Returns each text once; texts that differ only in numbers become one with their ranges."""
+    found: dict[str, list[list[str]]] = {}
+    for text in texts:
+        found.setdefault(NUMBER.sub("\0", text), []).append(NUMBER.findall(text))
+    merged = []
+    for form, numbers in found.items():
+        for column in zip(*numbers, strict=True):
+            low, *_, high = sorted([*column, column[0]], key=lambda x: float(x.replace(",", "")))
+            form = form.replace("\0", low if low == high else f"{low} to {high}", 1)
+        merged.append(form)
+    return merged
 
 
 def describe_recipe(study: Study) -> str:

@@ -1,11 +1,10 @@
-"""Two variants side by side: their configs, losses on every clock, and scores.
+"""Two variants side by side: their configs, and losses on every clock.
 
-A variant is one run or several seeds; numbers are means over them. Differences are B minus A, with
+A variant is one run or several seeds; losses are means over them. Differences are B minus A, with
 Student's 95% interval where both have the same two seeds or more. A training loss is the mean since
-the line before, as it was logged. Tests are left to `scalelab.eval.compare`.
+the line before, as it was logged. `scalelab.eval.compare` compares the scores of fine-tunings.
 """
 
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,11 +13,8 @@ from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import student
-from scalelab.lab.load import task_runs
-from scalelab.lab.load.run_table import natural
-from scalelab.lab.show import plots
 from scalelab.lab.show.plots import TRAINING
-from scalelab.runs.records import RunRecord, TaskResult
+from scalelab.runs.records import RunRecord
 
 BITS = "bits/byte"
 
@@ -34,9 +30,6 @@ def describe(a: Side, b: Side, differing: Sequence[str], num_points: int = 10) -
       b: those of another.
       differing: lines of the science fields in which B's config differs from A's.
       num_points: rows of each table of losses.
-
-    Raises:
-      ValueError: fine-tunings below one of them do not go together.
     """
     heads = []
     for letter, side in (("A", a), ("B", b)):
@@ -58,15 +51,6 @@ def describe(a: Side, b: Side, differing: Sequence[str], num_points: int = 10) -
         header, rows = losses(a, b, clock, num_points)
         if rows:
             parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
-    sides, rows = [_scores(side) for side in (a, b)], []
-    for key, (x, num_x) in sides[0].items():
-        if key in sides[1]:
-            y, num_y = sides[1][key]
-            numbers = [f"{100 * x:.1f}", f"{100 * y:.1f}", f"{100 * (y - x):+.1f}"]
-            rows.append([*key, *numbers, f"{num_x}, {num_y}"])
-    if rows:
-        header = ["task", "metric", "A", "B", "B - A", "seeds"]
-        parts.append("Scores x 100, means over finished seeds\n" + tables.plain(header, rows, 2))
     return "\n".join(parts)
 
 
@@ -157,73 +141,3 @@ def loss_curves(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.nd
             if name in line and clock in line:
                 found.setdefault(kind, []).append((line[clock], line[name]))
     return {kind: tuple(np.array(points, np.float64).T) for kind, points in found.items()}  # pyright: ignore[reportReturnType]
-
-
-def _scores(side: Side) -> dict[tuple[str, str], tuple[float, int]]:
-    """Returns (task, metric and split) -> mean over the runs that have it, and seeds in all."""
-    found: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for run in side:
-        for key, score in _run_scores(run).items():
-            found.setdefault(key, []).append(score)
-    return {
-        key: (float(np.mean([value for value, _ in own])), sum(num for _, num in own))
-        for key, own in found.items()
-    }
-
-
-def _run_scores(run: RunRecord) -> dict[tuple[str, str], tuple[float, int]]:
-    """Returns (task, metric and split) -> mean score and number of seeds.
-
-    Raises:
-      ValueError: a folder mixes fine-tunings that do not go together.
-    """
-    if run.config.get("task") is not None:
-        evals = run.result.eval if isinstance(run.result, TaskResult) else {}
-        return {
-            (str(run.config["task"]), f"{metric} {split}"): (value, 1)
-            for split, values in evals.items()
-            for metric, value in values.items()
-            if value is not None
-        }
-    folder = run.folder / "tasks"
-    return {
-        (task.title, f"{metric} {split}"): (float(np.mean(task.values((split, metric)))), num)
-        for task in (task_runs.read(folder) if any(folder.glob("*/seed*")) else {}).values()
-        for split, metric in task.keys
-        if (num := len(task.finished))
-    }
-
-
-def draw(path: pathlib.Path, a: Side, b: Side) -> None:
-    """Draws the losses of both against each clock.
-
-    Args:
-      path: the PNG.
-      a: a run.
-      b: another.
-    """
-    figure = plots.canvas(13, 3.6)
-    runs = [(k, run) for k, side in enumerate((a, b)) for run in side]
-    curves = sorted({kind for _, run in runs for kind in loss_curves(run, "step")}, key=natural)
-    lengths = [kind for kind in curves if kind != TRAINING and not kind.startswith(BITS)]
-    panels = figure.subplots(1, len(CLOCKS), sharey=True)
-    for axis, (clock, _, label) in zip(panels, CLOCKS.values(), strict=True):
-        labelled = set[str]()
-        for k, run in runs:  # a colour and a dash for each variant
-            for kind, (x, y) in loss_curves(run, clock).items():
-                if kind.startswith(BITS):
-                    continue
-                look = plots.style(k, marker=None, lw=1, ms=4)
-                if kind != TRAINING:  # and a marker for each length, hollow for B
-                    marker = plots.style(lengths.index(kind))["marker"]
-                    look |= {"marker": marker, "markerfacecolor": "white" if k else look["color"]}
-                label = f"{'AB'[k]} {kind}"
-                axis.plot(x, y, label=None if label in labelled else label, **look)
-                labelled.add(label)
-        plots.label_clock(axis, label)
-    panels[0].set_ylabel("loss (nats)")
-    panels[0].legend(frameon=False, fontsize="small", handlelength=3)
-    titles = (f"{'AB'[k]}: {side[0].folder.name} ({side[0].name})" + f" and {len(side) - 1} more"
-              * (len(side) > 1) for k, side in enumerate((a, b)))  # fmt: skip
-    figure.suptitle(";  ".join(titles))
-    plots.save(figure, path, dpi=110)

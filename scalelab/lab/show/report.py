@@ -117,19 +117,21 @@ def make(
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     beside = None if departing else published
     drawn = figures.write(study, scores, folder / "figures", makers=makers, published=beside)
+    below = dict.fromkeys([*footnotes, *(note for table in made for note in table.notes)])
+    known = notes.describe_study(study, study.points)  # `facts` has these
     values = {
         "study": study, "facts": describe_study(study), "tables": made,
-        "shared": [note for note in (made[0].notes if len(made) > 1 else ())
-                   if note not in footnotes and all(note in table.notes for table in made)],
+        "notes": [note for note in below if note not in known],
         "findings": [(finding, _finding_table(finding, claims)) for finding in findings],
-        "claims": claims, "departures": departures, "footnotes": footnotes,
-        "runs": _tabulate_runs(study, footnotes), "commands": _list_commands(study),
+        "claim_notes": [note for note in claims.notes if note not in below],
+        "departures": departures, "runs": _tabulate_runs(study), "commands": _list_commands(study),
         "figures": {name: captions.get(name, name.replace("_", " ")) for name in drawn},
         "several_losses": bool(comparability.differing_losses(study.points)),
     }  # fmt: skip
     text = render(
         "report.md", **values, cards=[run.name for run in finished],
-        markdown=tables.with_notes, bullets=tables.bullets,
+        plain=lambda table: tables.markdown(table.texts(), table.num_names),
+        with_notes=tables.with_notes, bullets=tables.bullets,
     )  # fmt: skip
     write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
     return _write_page(folder, values, figures.chart_losses(study))
@@ -172,7 +174,7 @@ def describe_study(study: Study) -> dict[str, str]:
         protocol += f" of section {facts.protocol} of the benchmark protocol"
     tuned = ""
     if facts.tasks:
-        seeds = f"{facts.finetune_seeds} seeds of each pre-training"
+        seeds = f"fine-tuning seeds of each pre-training: {facts.finetune_seeds}"
         tuned = f"{', '.join(facts.tasks)}; recipe {notes.describe_recipe(study)}; {seeds}"
     parts = [task for r in study.runs for tasks in (r.tasks, r.scratch) for task in tasks.values()]
     tunings = [seed.environment for task in parts for seed in task.finished]
@@ -187,6 +189,7 @@ def describe_study(study: Study) -> dict[str, str]:
         "May differ": ", ".join([*facts.free, *facts.allow]),
         "Set for all": ", ".join(facts.fields),
         **{f"Set for {system}": ", ".join(fields) for system, fields in own_fields},
+        **{f"Variant {x}": y for x, y in notes.describe_variants(study, study.points).items()},
         "Unfinished": ", ".join(notes.unfinished(study.points)),
         "Damaged": "; ".join(notes.damaged(study, study.points)),
         "Fine-tuned on": tuned,
@@ -223,7 +226,9 @@ def _tabulate_claims(
             numbers = (effect, claim.corrected, detectable)
             region = claim.region.describe(scale)
             rows.append((finding.id, claim.what, region, *numbers, claim.verdict))
-    remarks = (*CLAIM_NOTES, *scores.remarks(SCORES), *footnotes)
+    named = " ".join([f.text for f in findings] + [c.what for f in findings for c in f.claims])
+    asked = [score for score in SCORES if score != "seconds" or score in named]
+    remarks = (*CLAIM_NOTES, *scores.remarks(asked), *footnotes)
     title = "Claims of the hypotheses"
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))
 
@@ -258,7 +263,7 @@ def _tabulate_departures(study: Study) -> Table:
     return Table("departures", "Departures from the control", columns, tuple(rows))
 
 
-def _tabulate_runs(study: Study, footnotes: Sequence[str]) -> Table:
+def _tabulate_runs(study: Study) -> Table:
     """Returns every pre-training, finished or not."""
     rows: list[tuple[Cell, ...]] = []
     for run in study.runs:
@@ -267,7 +272,7 @@ def _tabulate_runs(study: Study, footnotes: Sequence[str]) -> Table:
         size = run.result and run.result.peak_memory_bytes
         commit = _describe_commit(run.environment) or None
         rows.append((run.name, state, *numbers, size and size / 2**30, run.loss, commit))
-    return Table("runs", "Runs", RUN_COLUMNS, tuple(rows), notes=tuple(footnotes))
+    return Table("runs", "Runs", RUN_COLUMNS, tuple(rows))
 
 
 def _list_commands(study: Study) -> list[str]:

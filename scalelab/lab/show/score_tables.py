@@ -145,7 +145,8 @@ def build_scores(
     footer = (DETECTABLE, *detectable[1:]) if any(x is not None for x in detectable) else None
 
     scored, tasks = [c for c in scored if c.scored], {t for c in scored for t in c.tasks}
-    notes = notes_lib.describe_scores(study, points, scored)
+    part = scores.part if isinstance(scores, StudyScores) else "tasks"
+    notes = notes_lib.describe_scores(study, points, scored, part)
     notes += notes_lib.describe_published(request.departing, rows)
     left_out = [c.title for c in columns if c not in MEASURED and not planned.issuperset(c.tasks)]
     if left_out and columns is not TASKS:
@@ -154,7 +155,7 @@ def build_scores(
         doubtful = request.published.remarks([c.key for c in scored])
         notes += [text for text in doubtful if any(f" {p.label}, " in text for p in points)]
     notes += [notes_lib.DETECTABLE] if footer else []
-    notes += notes_lib.describe_study(study, points, request.footnotes, tasks)
+    notes += notes_lib.describe_study(study, points, request.footnotes, tasks, part)
     notes += scores.remarks([c.key for c in scored])
     notes += shape_rules.describe_bases(study, points) if scaling else []
     return Table("", title, shown, rows, footer, tuple(notes), tuple(request.footnotes))
@@ -167,7 +168,17 @@ def build_scratch(request: TableRequest) -> Table | None:
     if scores is None or not columns:
         return None
     request = dataclasses.replace(request, scores=scores)
-    return build_scores(request, title="From random weights (first seed)", columns=columns)
+    table = build_scores(request, title="From random weights (first seed)", columns=columns)
+    return table and drop_column(table, SEEDS)
+
+
+def drop_column(table: Table, column: Column) -> Table:
+    """Returns the table without a column."""
+    kept = [k for k, own in enumerate(table.columns) if own != column]
+    columns, footer, *rows = (
+        row and tuple(row[k] for k in kept) for row in (table.columns, table.footer, *table.rows)
+    )
+    return dataclasses.replace(table, columns=columns, footer=footer, rows=tuple(rows))
 
 
 # The kinds of tables that every study may ask for.

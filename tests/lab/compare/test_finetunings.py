@@ -113,8 +113,7 @@ def test_unfinished_ones_and_other_tasks_do_not_count(workdir) -> None:
     assert check(workdir) == []
 
 
-def test_footnotes_stand_everywhere(workdir, tmp_path) -> None:
-    """Below every table, in whatever form, and with the hypotheses and the table of runs."""
+def test_footnotes_stand_in_every_file_and_once_in_the_report(workdir, tmp_path) -> None:
     adapt(workdir, "epochs", 2.0)
     edit(workdir / "studies/invented.json", "hypotheses", ["1a"])
     page = report.make(workdir, None, tmp_path / "out", ["finetune.epochs"])
@@ -124,4 +123,6 @@ def test_footnotes_stand_everywhere(workdir, tmp_path) -> None:
     for path in [page, *files]:
         if path.stem != "departures":
             assert expected in path.read_text(), path
+    for path in (page, page.with_name("report.md")):
+        assert path.read_text().count(expected) == 1, path
     assert r"finetune.epochs" in (page.parent / "tables/hypotheses.tex").read_text()

@@ -81,23 +81,3 @@ def test_frontiers_of_what_does_not_compare_are_apart(tmp_path, capsys) -> None:
     assert "different budgets" in text
     pooled = output(capsys, frontier, tmp_path / "runs", where, "--allow=optim.learning_rate")
     assert "bert, optim.learning_rate" not in pooled and "allowed to differ" in pooled
-
-
-def test_objectives_have_panels_of_their_own(tmp_path, monkeypatch) -> None:
-    saved = []
-    monkeypatch.setattr(frontier.plots, "save", lambda figure, *_, **__: saved.append(figure))
-    points = [
-        RunPoint(name, f"2x{w}x2", {"n_model": 24.0 * w * w}, 100 / w, objective)
-        for name, objective in (("bert", "mlm+nsp"), ("gpt2", "clm"), ("roberta", "mlm"))
-        for w in (16, 32)
-    ]
-    frontier.draw(points, "loss", tmp_path / "best.png")
-    assert [axis.get_ylabel() for axis in saved[0].axes] == [
-        "mlm+nsp loss (nats)", "clm loss (nats)", "mlm loss (nats)",
-    ]  # fmt: skip
-    looks = [(line.get_color(), line.get_marker(), line.get_linestyle())
-             for axis in saved[0].axes for line in axis.get_lines()[1:2]]  # fmt: skip
-    assert [len({look[k] for look in looks}) for k in range(2)] == [3, 3]  # each tells them apart
-    assert looks[0][2] != looks[1][2]
-    frontier.draw(points, "rte", tmp_path / "best.png")
-    assert [axis.get_ylabel() for axis in saved[-1].axes] == ["rte (dev)"]

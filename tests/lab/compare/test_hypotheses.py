@@ -109,24 +109,6 @@ def test_a_single_seed_decides_nothing(tmp_path) -> None:
     assert all(c.estimate is None for f in found for c in f.claims)
 
 
-@pytest.mark.parametrize(("num_collapsed", "remarked"), [(3, True), (1, False)])
-def test_collapsed_rows(num_collapsed: int, remarked: bool, tmp_path) -> None:
-    """A row of nine fine-tunings: three degenerate ones are more than a fifth, one is not."""
-    before = evaluate(write(tmp_path, BEST))
-    paths = sorted((tmp_path / "runs").glob("bert-2x32x2-*/tasks/*/seed*/result.json"))
-    for path in paths[:num_collapsed]:
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"degenerate": "constant"}))
-    study = study_runs.read(tmp_path)
-    after = evaluate(study)
-    assert [f.verdict for f in after] == [f.verdict for f in before]
-    added = [set(b.remarks) - set(a.remarks) for a, b in zip(before, after, strict=True)]
-    assert all(len(remarks) == remarked for remarks in added)
-    if remarked:  # as in a study that never had the row
-        rest = replace(study, points=study.points[1:])
-        for finding, remarks in zip(evaluate(rest), added, strict=True):
-            assert f"degenerate: {finding.verdict}, {finding.why}." in next(iter(remarks))
-
-
 def test_comparisons_are_loaded_by_name() -> None:
     assert THESIS.CAPTIONS and "1a" in THESIS.HYPOTHESES
     assert not load_comparison(None).HYPOTHESES

@@ -26,21 +26,6 @@ def test_grades_by_hand(shape: Shape, grade: int) -> None:
     assert shapes.grade(shape) == grade
 
 
-def test_the_protocols_shape_and_its_neighbours() -> None:
-    found = shapes.find_near(Shape(7, 469, 4))
-    assert found[0].shape == (7, 469, 4) and found[0].size_change == found[0].distance == 0
-    grades = [advice.grade for advice in found[1:]]
-    assert grades == sorted(grades) and set(grades) == set(range(PLAIN))
-    first = {advice.grade: advice for advice in reversed(found[1:])}
-    assert first[1].shape == (7, 448, 4)  # the nearest with heads of 64
-    assert first[1].size_change == pytest.approx(448**2 / 469**2 - 1)
-    for advice in found[1:]:
-        shape = advice.shape
-        assert shape.width % shape.num_heads == 0 and shape.width % 8 == 0
-        assert shape.width // shape.num_heads % 8 == 0
-        assert abs(shape.n_model / Shape(7, 469, 4).n_model - 1) <= shapes.MOST_OFF
-
-
 def test_nothing_nearer_is_left_out() -> None:
     """Every shape in reach is looked at: the advice against a search of them all."""
     wanted = Shape(9, 585, 5)

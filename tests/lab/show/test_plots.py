@@ -1,59 +1,9 @@
-"""Curves of one run and of two, and the look of lines: told apart by more than colour."""
-
-import itertools
-import pathlib
+"""The look of lines: told apart by more than colour."""
 
 import numpy as np
 import pytest
-import run_folders
 
-from scalelab.lab.show import pair, plots
-from scalelab.runs import records
-
-
-@pytest.fixture
-def saved(monkeypatch) -> list:
-    figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, *_, **__: figures.append(figure))
-    return figures
-
-
-def run_of_two_lengths(folder: pathlib.Path, offset: float = 0.0) -> pathlib.Path:
-    run_folders.write(folder, offset=offset)
-    lines = [run_folders.eval_line(step, 6 + offset, 512) for step in (410, 420)]
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.writelines(lines)
-    return folder
-
-
-def looks(line) -> dict[str, object]:
-    dash = line._unscaled_dash_pattern[1]  # what set_linestyle was given; no accessor has it
-    return {
-        "colour": line.get_color(),
-        "marker": line.get_marker(),
-        "dash": None if dash is None else tuple(dash),
-        "fill": line.get_markerfacecolor(),
-    }
-
-
-def test_lengths_differ_in_marker_and_dash(tmp_path, saved) -> None:
-    plots.draw_curves(run_of_two_lengths(tmp_path / "a"), "a run")
-    lines = {line.get_label(): looks(line) for line in saved[0].axes[0].get_lines()}
-    assert list(lines) == ["training", "valid 128", "valid 512"]
-    for first, second in itertools.combinations(lines.values(), 2):
-        assert first["marker"] != second["marker"] and first["dash"] != second["dash"]
-
-
-def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
-    a, b = (records.read_run(run_of_two_lengths(tmp_path / n, k)) for k, n in enumerate("ab"))
-    pair.draw(tmp_path / "x.png", [a], [b])
-    lines = {line.get_label(): looks(line) for line in saved[0].axes[0].get_lines()}
-    assert list(lines) == [f"{n} {k}" for n in "AB" for k in ("training", "valid 128", "valid 512")]
-    for kind in ("training", "valid 128", "valid 512"):
-        assert lines[f"A {kind}"]["dash"] != lines[f"B {kind}"]["dash"]
-    for letter in "AB":
-        markers = {lines[f"{letter} {kind}"]["marker"] for kind in ("valid 128", "valid 512")}
-        assert len(markers) == 2
+from scalelab.lab.show import plots
 
 
 def test_styles_differ_and_are_the_palettes() -> None:

@@ -90,7 +90,7 @@ def test_a_damaged_run_is_named_without_the_path_of_the_folder(tmp_path) -> None
     reported_study.write(tmp_path, **ONE_SHAPE, figures=[])
     (tmp_path / "runs/bert-2x16x2-seed1/result.json").write_text("{")
     path = report.make(tmp_path)
-    assert "damaged: bert-2x16x2-seed1" in path.read_text()
+    assert "bert-2x16x2-seed1: result.json" in path.read_text()
     assert str(tmp_path) not in path.read_text()
 
 

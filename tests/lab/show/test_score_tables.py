@@ -22,7 +22,7 @@ from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Point
-from scalelab.lab.show import figures, report
+from scalelab.lab.show import figures, notes, report
 from scalelab.lab.tables import Column, Table, Value
 
 
@@ -193,6 +193,11 @@ def test_missing_tasks_and_capped_training_sets_are_named(study, tmp_path) -> No
     assert table.notes.count(f"{capped}.") == 1
 
 
+def test_notes_that_differ_in_numbers_are_one() -> None:
+    texts = ["cut: 7 of 10,000, all", "cut: 12 of 10,000, all", "other", "cut: 9 of 10,000, all"]
+    assert notes.merge_numbers(texts) == ["cut: 7 to 12 of 10,000, all", "other"]
+
+
 def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
     """Whether full is the protocol is told from rows that it has: see test_departing."""
     for scale, expected in (("full", 0.16), ("tiny", None)):
@@ -251,7 +256,17 @@ def test_nets_with_random_weights_have_a_table_of_their_own(tmp_path) -> None:
     assert [x.value for x in column(tasks, "qnli")] == pytest.approx([0.9, 0.9])
     first, second = column(scratch, "qnli")
     assert first.value == pytest.approx(0.75) and second is None
-    assert "sst2" not in [c.key for c in scratch.columns]
+    assert not {"sst2", "seeds"} & {c.key for c in scratch.columns}
+    for part in ("tasks", "scratch"):  # each table has the remarks of its own fine-tunings
+        for path in tmp_path.glob(f"runs/*/{part}/*/seed*/result.json"):
+            result = json.loads(path.read_text()) | {"remarks": [f"{part} remark"]}
+            path.write_text(json.dumps(result))
+    again = study_runs.read(tmp_path)
+    for run in again.runs:
+        run.config["optim"] = {"total_epochs": None}
+    for table, part in zip(reported_study.build_tables(again, StudyScores(again)),
+                           ("tasks", "scratch"), strict=True):  # fmt: skip
+        assert [note for note in table.notes if "remark" in note] == [f"QNLI: {part} remark."]
     figure = figures.draw_tasks(study, StudyScores(study))
     (circle,) = (
         x for x in figure.axes[0].get_lines() if x.get_mfc() == "none" and x.get_xdata().size
