@@ -170,7 +170,7 @@ def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) 
     Two systems need a finished row of one shape and variant. A claim "a minus b" of a hypothesis
     keeps its direction, so that Holm's correction counts it once.
     """
-    shown, found = _compared_scores(study), []
+    shown, found = compared_scores(study), []
     systems = dict.fromkeys(point.system for point in scores.rows)
     for first, second in itertools.combinations(systems, 2):
         if f"{second} minus {first}" in stated:
@@ -200,7 +200,7 @@ def _between_variants(study: Study, scores: StudyScores) -> list[Finding]:
         line = claim_lines.parse((f"{variant} > {BASELINE}", "loss"), (), variants, ())
         pairs = [(a, b) for a, b in line.pair(scores.rows) if a.finished and b.finished]
         blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in pairs]
-        regions = dict.fromkeys(_compared_scores(study), ABOVE)
+        regions = dict.fromkeys(compared_scores(study), ABOVE)
         if all(not comparability.differing_losses(pair) for pair in pairs):
             regions["loss"] = BELOW
         made = tuple(
@@ -230,7 +230,7 @@ def _stated(study: Study, scores: StudyScores) -> list[Finding]:
     return found
 
 
-def _compared_scores(study: Study) -> list[str]:
+def compared_scores(study: Study) -> list[str]:
     """Returns GLUE-Large if the study has its tasks, else every task's main score; yardsticks.
 
     Yardsticks of bias are left out: more is not better.

@@ -4,8 +4,8 @@
   score_by_value  every score against each number that variants set, such as a mask rate
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
 
-Losses are comparable only within a system, objective and format, so each has a row of panels, with
-a column for each length. A line is a run; runs that differ only in their seed look the same.
+Losses of one kind have a row of panels, with a column for each length. A thin line is a run, a bold
+one the mean over its seeds. Colour is the system, shade the size or variant.
 """
 
 import functools
@@ -41,7 +41,7 @@ CAPTIONS = {
     "score_by_value": "Scores x 100 and losses in nats, with 95% intervals, against each number"
     " that the variants set. Losses of different kinds are not drawn.",
 } | {
-    f"loss_by_{name}": f"Validation loss by {name}. Seeds of one shape look the same."
+    f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
     for name in AXES
 }
 MAX_ACROSS = 5  # panels of scores in a row
@@ -56,22 +56,30 @@ def write(
     makers: Mapping[str, MakeFigure],
     published: Scores | None = None,
 ) -> list[str]:
-    """Draws the figures that a study asks for and returns their names; empty ones are left out.
+    """Draws the figures that a study asks for, and the scores by task; returns their names.
+
+    Figures with nothing to show are left out.
 
     Raises:
       ValueError: an unknown figure.
     """
-    drawn = []
-    for name in study.facts.figures:
+    drawn = {}
+    for name in dict.fromkeys((*study.facts.figures, "score_by_task")):
         if name not in makers:
             expected = nearest(name, makers)
             raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")
         figure = makers[name](study, scores, published)
         if figure is not None:
-            drawn.append(name)
-            for ending in ("png", "svg"):
-                plots.save(figure, folder / f"{name}.{ending}")
-    return drawn
+            drawn[name] = figure
+    save(drawn, folder)
+    return list(drawn)
+
+
+def save(drawn: "Mapping[str, Figure]", folder: pathlib.Path) -> None:
+    """Writes figures by name as PNG, SVG and PDF."""
+    for name, figure in drawn.items():
+        for ending in ("png", "svg", "pdf"):
+            plots.save(figure, folder / f"{name}.{ending}")
 
 
 def read_curves(study: Study, most: int = 1_000_000) -> pd.DataFrame:
@@ -94,36 +102,51 @@ def draw_losses(
     curves = read_curves(study)
     if curves.empty:
         return None
-    groups: dict[tuple[str, str], list[int]] = {}
     points = [point for point in study.points if point.label in set(curves["label"])]
-    for place, point in enumerate(points):
+    groups: dict[str, list[Point]] = {}  # rows whose losses compare, but for their length
+    for point in points:
         kind = comparability.loss_fields(point.runs[0].config)
-        groups.setdefault((point.system, str(kind)), []).append(place)
-    systems, lengths = [system for system, *_ in groups], sorted(curves["length"].unique())
+        groups.setdefault(str(kind), []).append(point)
+    looks, lengths = plots.row_styles(study.points), sorted(curves["length"].unique())
     differing = comparability.differing_losses(points)
     figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(groups))
     panels = figure.subplots(len(groups), len(lengths), squeeze=False)
-    for row, ((system, _), own) in zip(panels, groups.items(), strict=True):
-        fields = comparability.loss_fields(points[own[0]].runs[0].config)
-        named = [f"{name.rpartition('.')[2]} {fields.get(name)}" for name in differing]
-        title = system if systems.count(system) == 1 else ", ".join([system, *named[:2]])
+    for row, own in zip(panels, groups.values(), strict=True):
+        fields = comparability.loss_fields(own[0].runs[0].config)
+        named = [
+            f"{name.rpartition('.')[2]} {fields[name]}" for name in differing if name in fields
+        ]
+        title = ", ".join(named[:2] or dict.fromkeys(point.system for point in own))
         for axis, length in zip(row, lengths, strict=True):
-            for k, point in enumerate(points[place] for place in own):
-                point_curves = curves[curves["label"] == point.label]
-                label = f"{point.label.removeprefix(f'{point.system} ')}, N {point.n_model:,}"
-                for _, lines in point_curves.groupby("seed"):
-                    lines = lines[lines["length"] == length]
-                    axis.plot(
-                        lines[clock.logged], lines["loss"], label=label, ms=4, lw=1.2,
-                        markevery=max(1, len(lines) // 6), **plots.style(k),
-                    )  # fmt: skip
-                    label = None
+            for point in own:
+                mine = curves[(curves["label"] == point.label) & (curves["length"] == length)]
+                seeds = [lines for _, lines in mine.groupby("seed")]
+                label = f"{point.label}, N {point.n_model:,}"
+                _draw_seeds(axis, seeds, clock.logged, label, looks[point])
             axis.set_title(f"{title}, length {length}", fontsize="medium")
             plots.label_clock(axis, clock.label)
+            axis.set_xlim(left=0)
         row[0].set_ylabel("validation loss (nats)")
         # Beside the panels, where it covers no line.
         row[-1].legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def _draw_seeds(
+    axis: Any, seeds: Sequence[pd.DataFrame], clock: str, label: str, look: dict[str, Any]
+) -> None:
+    """Draws the losses of a row: every seed thin, and their mean where all have begun bold."""
+    for lines in seeds:
+        axis.plot(lines[clock], lines["loss"], **look | {"marker": None, "lw": 0.7, "alpha": 0.5})
+    readings = [lines[[clock, "loss"]].to_numpy(float).T for lines in seeds if len(lines)]
+    if not readings:
+        return
+    low, high = max(x[0] for x, _ in readings), min(x[-1] for x, _ in readings)
+    x = readings[0][0]
+    x = x[(x >= low) & (x <= high)]
+    mean = np.mean([np.interp(x, *own) for own in readings], axis=0)
+    every = max(1, len(x) // 6)
+    axis.plot(x, mean, label=label, markevery=every, **look | {"lw": 1.8, "ms": 4})
 
 
 def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
@@ -136,7 +159,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
     points = [p for p in study.points if any(scores.value(p, c.key) for c in tasks)]
     if not points:
         return None
-    systems = list(dict.fromkeys(p.system for p in study.points))
+    looks = plots.row_styles(study.points)
     across = min(len(tasks), MAX_ACROSS)
     down = math.ceil(len(tasks) / across)
     figure = plots.canvas(1.8 + 3.2 * across, 0.5 + down * (1.0 + 0.3 * len(points)))
@@ -149,7 +172,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
     for axis, column in zip(panels, tasks, strict=False):
         for place, point in enumerate(points):
             if (found := scores.value(point, column.key)) is not None:
-                look = plots.style(systems.index(point.system), linestyle="none", ms=6, capsize=3)
+                look = looks[point] | {"linestyle": "none", "ms": 6, "capsize": 3}
                 x, bars = with_bars([found])
                 axis.errorbar(x, [place], xerr=bars, **look)
             if untrained and (found := untrained.value(point, column.key)) is not None:
@@ -264,7 +287,8 @@ def chart_losses(study: Study) -> "Chart | None":
     length = choice("length", {str(n): n for n in sorted(set(curves["length"]))})
     legend = alt.selection_point(fields=["label"], bind="legend", name="shown")
     labels = list(dict.fromkeys(curves["label"]))
-    colors = alt.Scale(domain=labels, range=list(plots.COLORS))
+    looks = {point.label: look for point, look in plots.row_styles(study.points).items()}
+    colors = alt.Scale(domain=labels, range=[looks[label]["color"] for label in labels])
     dashes = alt.Scale(domain=labels, range=[list(dash) or [1, 0] for dash in plots.DASHES])
     return (
         alt.Chart(curves.assign(**rounded), width=720, height=360)

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from scalelab.lab.load.study_runs import Point
+
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^DXvP<>"  # names of matplotlib
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
 RESOLUTION = 150  # dots an inch in PNG
+LIGHTEST = 0.7  # share of white that a shade of a colour may have
 TRAINING = "training"
 
 Labels = Sequence[str] | None  # of the C classes
@@ -39,6 +42,25 @@ def style(index: int, **more: Any) -> dict[str, Any]:
         "marker": MARKERS[index % len(MARKERS)],
         "linestyle": (0, dash) if dash else "-",
     } | more
+
+
+def row_styles(points: Sequence["Point"]) -> dict["Point", dict[str, Any]]:
+    """Returns the look of every row of a study: colour by system, shade by size and variant.
+
+    Markers and dashes differ between rows, so that no row is identified by its colour alone.
+    """
+    systems: dict[str, list[Point]] = {}
+    for point in points:
+        systems.setdefault(point.system, []).append(point)
+    found: dict[Point, dict[str, Any]] = {}
+    for k, own in enumerate(systems.values()):
+        red, green, blue = (int(COLORS[k % len(COLORS)][i : i + 2], 16) for i in (1, 3, 5))
+        for place, point in enumerate(own):
+            white = LIGHTEST * place / len(own)
+            mixed = (round(x + (255 - x) * white) for x in (red, green, blue))
+            color = "#" + "".join(f"{x:02x}" for x in mixed)
+            found[point] = style(len(found), color=color)
+    return found
 
 
 def canvas(width: float, height: float) -> "Figure":
@@ -77,7 +99,8 @@ def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
     import matplotlib
 
     # Without a date and with names from a fixed salt, the same numbers give the same file.
-    metadata: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    metadata: dict[str, Any] = {"metadata": dates.get(path.suffix, {})}
     with matplotlib.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
         with files.whole(path) as temporary:
             figure.savefig(temporary, dpi=dpi, **metadata)

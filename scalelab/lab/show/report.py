@@ -29,7 +29,7 @@ from scalelab.lab.compare.scores import SCORES, Scores, load_comparison
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
-from scalelab.lab.show import card, figures, notes, score_tables
+from scalelab.lab.show import card, figures, notes, overview, score_tables
 from scalelab.lab.show.card import render
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
@@ -113,14 +113,24 @@ def make(
     finished = [run for run in study.runs if run.finished]
     for run in finished:
         write_text(folder / "cards" / f"{run.name}.md", card.write(run.folder))
+    headline = overview.find_headline(study, scores)
     makers = figures.FIGURES | {**comparison.FIGURES}
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     beside = None if departing else published
+    first = {
+        "differences": overview.draw_differences(findings),
+        "score_by_cost": overview.draw_cost(study, scores, headline),
+    }
     drawn = figures.write(study, scores, folder / "figures", makers=makers, published=beside)
+    figures.save({name: figure for name, figure in first.items() if figure}, folder / "figures")
     below = dict.fromkeys([*footnotes, *(note for table in made for note in table.notes)])
     known = notes.describe_study(study, study.points)  # `facts` has these
     values = {
         "study": study, "facts": describe_study(study), "tables": made,
+        "answer": overview.answer(study, scores, findings, headline),
+        "ranking": overview.tabulate_ranking(study, scores, headline),
+        "first": {name: overview.CAPTIONS[name] for name, figure in first.items() if figure},
+        "cards": [run.name for run in finished],
         "notes": [note for note in below if note not in known],
         "findings": [(finding, _finding_table(finding, claims)) for finding in findings],
         "claim_notes": [note for note in claims.notes if note not in below],
@@ -129,8 +139,7 @@ def make(
         "several_losses": bool(comparability.differing_losses(study.points)),
     }  # fmt: skip
     text = render(
-        "report.md", **values, cards=[run.name for run in finished],
-        plain=lambda table: tables.markdown(table.texts(), table.num_names),
+        "report.md", **values, plain=lambda table: tables.markdown(table.texts(), table.num_names),
         with_notes=tables.with_notes, bullets=tables.bullets,
     )  # fmt: skip
     write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
@@ -139,7 +148,8 @@ def make(
 
 def _write_page(folder: pathlib.Path, values: Mapping[str, Any], chart: Any) -> pathlib.Path:
     """Writes report.html with its pictures and its chart, if any, inlined; returns its path."""
-    svg = {name: (folder / "figures" / f"{name}.svg").read_bytes() for name in values["figures"]}
+    names = [*values["first"], *values["figures"]]
+    svg = {name: (folder / "figures" / f"{name}.svg").read_bytes() for name in names}
     library, script = figures.library() if chart else "", render("page.js")
     page = render(
         "report.html", **values, pictures={k: base64.b64encode(v).decode() for k, v in svg.items()},

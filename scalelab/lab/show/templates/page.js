@@ -1,4 +1,4 @@
-// Draws the chart of the page, and sorts a table by the column whose header is clicked.
+// Draws the chart of the page, sorts a table by the column whose header is clicked, copies commands.
 
 const spec = document.getElementById("spec");
 // The interpreter (ast) evaluates expressions without eval, which the page forbids.
@@ -24,5 +24,12 @@ function sortBy(table, column, header) {
 for (const table of document.querySelectorAll("table.sortable")) {
   [...table.tHead.rows[0].cells].forEach((header, column) => {
     header.querySelector("button").addEventListener("click", () => sortBy(table, column, header));
+  });
+}
+
+for (const button of document.querySelectorAll("button.copy")) {
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+    button.textContent = "Copied";
   });
 }

@@ -1,0 +1,170 @@
+"""The first screen of a report: its answer, all differences, scores against cost, a ranking."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from scalelab.lab.compare import comparability
+from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding
+from scalelab.lab.compare.estimates import Estimate
+from scalelab.lab.compare.hypotheses import compared_scores
+from scalelab.lab.compare.scores import PRETRAINING_SCORES, TITLES
+from scalelab.lab.compare.study_scores import StudyScores
+from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.task_runs import ALL_TITLES
+from scalelab.lab.show import plots
+from scalelab.lab.tables import INTERVAL, Column, Table, Value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_CLAIMS = 30  # drawn
+LONGEST = 70  # characters of a claim's label
+COLORS = {CONFIRMED: "#009E73", REFUTED: "#D55E00"}
+CAPTIONS = {
+    "differences": "Every claim of the report: difference with its 95% interval before correction."
+    " Green: confirmed; orange: refuted; gray: undecided or not testable.",
+    "score_by_cost": "Headline score with its 95% interval against the training FLOPs of a run."
+    " Colour: system; shade: size or variant.",
+}
+
+
+def find_headline(study: Study, scores: StudyScores) -> str | None:
+    """Returns the score that ranks the rows: GLUE-Large, the first task's, the first yardstick's.
+
+    The loss if nothing else was measured and the losses of all rows compare; None if they do not.
+    """
+    for score in compared_scores(study):
+        if any(scores.value(point, score) for point in study.points):
+            return score
+    rows = [point for point in study.points if point.finished]
+    return None if comparability.differing_losses(rows) else "loss"
+
+
+def rank(study: Study, scores: StudyScores, score: str) -> list[tuple[Point, Estimate]]:
+    """Returns the rows that have a score, the best first."""
+    known = [(point, scores.value(point, score)) for point in study.points]
+    found = [(point, value) for point, value in known if value is not None]
+    sign = 1 if score in PRETRAINING_SCORES else -1
+    return sorted(found, key=lambda row: sign * row[1].value)
+
+
+def answer(
+    study: Study, scores: StudyScores, findings: Sequence[Finding], score: str | None
+) -> list[str]:
+    """Returns the answer of a study: its best row, and its verdicts. One sentence each."""
+    sentences = []
+    ranked = rank(study, scores, score) if score else []
+    if score and ranked:
+        best, value = ranked[0]
+        extreme = "lowest" if score in PRETRAINING_SCORES else "highest"
+        text = f"{best.label} has the {extreme} {_title(score)}, {_describe(value, score)}"
+        if len(ranked) > 1:
+            second, other = ranked[1]
+            difference = scores.difference(second, best, score)
+            text += f", before {second.label} with {_describe(other, score)}"
+            if difference is not None:
+                text += f"; the difference is {_describe(difference, score)}"
+        sentences.append(f"{text}.")
+    counts = Counter(finding.verdict for finding in findings)
+    if findings:
+        verdicts = ", ".join(f"{num} {verdict}" for verdict, num in counts.most_common())
+        sentences.append(f"Verdicts on {len(findings)} statements: {verdicts}.")
+    else:
+        sentences.append("The study tests no statement.")
+    return sentences
+
+
+def tabulate_ranking(study: Study, scores: StudyScores, score: str | None) -> Table | None:
+    """Returns the rows by their headline score, with their cost; None without two rows."""
+    ranked = rank(study, scores, score) if score else []
+    if score is None or len(ranked) < 2:
+        return None
+    kind = "loss" if score in PRETRAINING_SCORES else "percent"
+    columns = (
+        Column("row", "row"), Column("score", _title(score), kind, (), INTERVAL),
+        Column("seeds", "seeds", "count"), Column("tokens", "tokens", "short"),
+        Column("flops", "FLOPs", "short"), Column("seconds", "seconds", "seconds"),
+    )  # fmt: skip
+    rows = []
+    for point, value in ranked:
+        low, high = (None if math.isnan(x) else x for x in (value.low, value.high))
+        costs = [_cost(point, name) for name in ("tokens", "flops", "seconds")]
+        rows.append((point.label, Value(value.value, low, high), len(point.finished), *costs))
+    return Table("ranking", "Leaderboard", columns, tuple(rows))
+
+
+def draw_differences(findings: Sequence[Finding]) -> "Figure | None":
+    """Draws the effect of every claim with its interval; None if no claim has one."""
+    found: dict[tuple[str, float], Claim] = {}  # a claim of two findings is drawn once
+    for finding in findings:
+        for claim in finding.claims:
+            if claim.estimate is not None:
+                found.setdefault((claim.what, claim.scale), claim)
+    claims = list(found.values())[:MOST_CLAIMS]
+    units = [unit for unit in (100.0, 1.0) if any(c.scale == unit for c in claims)]
+    if not claims:
+        return None
+    sizes = [sum(c.scale == unit for c in claims) for unit in units]
+    figure = plots.canvas(9.5, 0.8 * len(units) + 0.3 * len(claims))
+    panels = figure.subplots(len(units), 1, squeeze=False, height_ratios=[n + 1 for n in sizes])
+    for axis, unit in zip(panels[:, 0], units, strict=True):
+        own = [claim for claim in claims if claim.scale == unit]
+        for place, claim in enumerate(own):
+            assert claim.estimate is not None
+            value, low, high = (unit * x for x in (claim.estimate.value, claim.estimate.low,
+                                                   claim.estimate.high))  # fmt: skip
+            color = COLORS.get(claim.verdict, "#767676")
+            axis.plot([low, high], [place, place], color=color, lw=2, solid_capstyle="butt")
+            axis.plot([value], [place], color=color, marker="o", ms=6)
+        names = [c.what if len(c.what) <= LONGEST else f"{c.what[:LONGEST]}..." for c in own]
+        axis.set_yticks(range(len(own)), names)
+        axis.set_ylim(len(own) - 0.5, -0.5)
+        axis.axvline(0, color="black", lw=1)
+        axis.set_xlabel("points (scores x 100)" if unit == 100 else "nats, seconds or as named")
+        axis.grid(alpha=0.3, axis="x")
+    return figure
+
+
+def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure | None":
+    """Draws the headline score of every row against its training FLOPs; None without two rows."""
+    ranked = rank(study, scores, score) if score else []
+    if score is None or len(ranked) < 2:
+        return None
+    scale = 1 if score in PRETRAINING_SCORES else 100
+    looks = plots.row_styles(study.points)
+    figure = plots.canvas(7.5, 4.2)
+    axis = figure.subplots()
+    for point, value in sorted(ranked, key=lambda row: study.points.index(row[0])):
+        low, high = (
+            0.0 if math.isnan(x) else abs(x - value.value) for x in (value.low, value.high)
+        )
+        axis.errorbar(
+            [_cost(point, "flops")], [scale * value.value], yerr=[[scale * low], [scale * high]],
+            label=point.label, capsize=3, ms=7, **(looks[point] | {"linestyle": "none"}),
+        )  # fmt: skip
+    floor = scores.floor(score) if scale == 100 else None
+    if floor is not None:
+        axis.axhline(scale * floor, color="black", lw=1, ls=(0, (4, 2)), label="trivial score")
+    plots.label_clock(axis, "training FLOPs of a run", log=True)
+    axis.set_ylabel(_title(score) + (" x 100" if scale == 100 else " (nats)"))
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    return figure
+
+
+def _cost(point: Point, name: str) -> float:
+    """Returns the mean cost of a row's finished runs."""
+    values = [getattr(run.result, name) for run in point.finished]
+    return sum(values) / len(values)
+
+
+def _title(score: str) -> str:
+    return ALL_TITLES.get(score, TITLES.get(score, score))
+
+
+def _describe(value: Estimate, score: str) -> str:
+    """Returns a number with its interval in the unit of tables: "65.4 [63.0, 67.8]"."""
+    scale, digits = (1, 3) if score in PRETRAINING_SCORES else (100, 1)
+    number, low, high = (f"{scale * x:.{digits}f}" for x in (value.value, value.low, value.high))
+    return number if math.isnan(value.low) else f"{number} [{low}, {high}]"
