@@ -182,7 +182,6 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     ]
     notes += [f"{kind.title}: nothing to score" for task, kind in KINDS.items() if not scored[task]]
     notes += [f"only the first {most:,} items of each paradigm"] * bool(most)
-
     net = dataclasses.replace(opened.config.net, dtype="float32")
     exact = dataclasses.replace(opened, config=dataclasses.replace(opened.config, net=net))
     words = [row for row in asked_items if not isinstance(row, Question)]
@@ -199,7 +198,6 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
         partial = asked.partial.with_stem(f"{asked.partial.stem}-float32")
         scores[1] = score(exact, partial=partial)
         partial.unlink(missing_ok=True)
-
     rows = [*_tabulate(questions, *scores), *_tabulate_reading(*readings)]
     table = pd.DataFrame(rows, columns=COLUMNS)
     whole = () if most else tuple(scored.keys() - left_out.keys())

@@ -229,8 +229,7 @@ def evaluate(
             return f"{shown}, finished before\n{(folder / 'groups.txt').read_text()}"
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
-    partial = folder / f"partial-{digest}.npz"
-    asked = Asked(partial, data, options, batch_tokens, tensor_parallel)
+    asked = Asked(folder / f"partial-{digest}.npz", data, options, batch_tokens, tensor_parallel)
     made = yardstick.measure(opened, items, asked)
     _write(folder, yardstick.name, opened, config, made, random=random)
     asked.partial.unlink(missing_ok=True)

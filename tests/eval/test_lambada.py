@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import pathlib
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +29,9 @@ def passages(length: int = 1) -> list[lambada.Passage]:
 
 
 def ask(opened: Any, asked: list[lambada.Passage]) -> lambada.Guesses:
-    return lambada.guess(
-        opened, asked, yardstick.Asked(pathlib.Path(), pathlib.Path(), {}, batch_tokens=128)
-    )
+    with tempfile.TemporaryDirectory() as folder:  # a slow machine saves what is done
+        path = pathlib.Path(folder, "partial.npz")
+        return lambada.guess(opened, asked, yardstick.Asked(path, path, {}, batch_tokens=128))
 
 
 @functools.cache
