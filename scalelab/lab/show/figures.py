@@ -109,6 +109,7 @@ def draw_losses(
         groups.setdefault(str(kind), []).append(point)
     looks, lengths = plots.row_styles(study.points), sorted(curves["length"].unique())
     differing = comparability.differing_losses(points)
+    names = [sorted({point.system for point in own}) for own in groups.values()]
     figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(groups))
     panels = figure.subplots(len(groups), len(lengths), squeeze=False)
     for row, own in zip(panels, groups.values(), strict=True):
@@ -116,7 +117,8 @@ def draw_losses(
         named = [
             f"{name.rpartition('.')[2]} {fields[name]}" for name in differing if name in fields
         ]
-        title = ", ".join(named[:2] or dict.fromkeys(point.system for point in own))
+        systems = sorted({point.system for point in own})
+        title = ", ".join([*systems, *(named[:2] if names.count(systems) > 1 else [])])
         for axis, length in zip(row, lengths, strict=True):
             for point in own:
                 mine = curves[(curves["label"] == point.label) & (curves["length"] == length)]
@@ -125,7 +127,9 @@ def draw_losses(
                 _draw_seeds(axis, seeds, clock.logged, label, looks[point])
             axis.set_title(f"{title}, length {length}", fontsize="medium")
             plots.label_clock(axis, clock.label)
-            axis.set_xlim(left=0)
+            if any(len(line.get_xdata()) for line in axis.get_lines()):
+                start, end = axis.dataLim.intervalx
+                axis.set_xlim(left=0 if start < end / 2 else None)
         row[0].set_ylabel("validation loss (nats)")
         # Beside the panels, where it covers no line.
         row[-1].legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
@@ -142,8 +146,7 @@ def _draw_seeds(
     if not readings:
         return
     low, high = max(x[0] for x, _ in readings), min(x[-1] for x, _ in readings)
-    x = readings[0][0]
-    x = x[(x >= low) & (x <= high)]
+    x = np.unique(readings[0][0].clip(low, high))
     mean = np.mean([np.interp(x, *own) for own in readings], axis=0)
     every = max(1, len(x) // 6)
     axis.plot(x, mean, label=label, markevery=every, **look | {"lw": 1.8, "ms": 4})

@@ -148,6 +148,8 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
     if floor is not None:
         axis.axhline(scale * floor, color="black", lw=1, ls=(0, (4, 2)), label="trivial score")
     plots.label_clock(axis, "training FLOPs of a run", log=True)
+    low, high = axis.get_xlim()
+    axis.set_xlim(min(low, high / 4), max(high, 4 * low))  # equal costs stand in the middle
     axis.set_ylabel(_title(score) + (" x 100" if scale == 100 else " (nats)"))
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure

@@ -5,9 +5,11 @@ import html
 import json
 import re
 import time
+import urllib.parse
 from xml.etree import ElementTree
 
 import browser
+import numpy as np
 import pytest
 import reported_study
 
@@ -38,8 +40,8 @@ def test_every_file_is_there(made) -> None:
     tables = ("data", "large", "grid", "cost", "hypotheses", "departures")
     expected = {f"tables/{t}.{e}" for t in tables for e in ("md", "tex", "csv")}
     # No task of GLUE-Large but QNLI: score_by_size has nothing to show.
-    drawn = ("score_by_task", "loss_by_time", "loss_by_tokens")
-    expected |= {f"figures/{f}.{e}" for f in drawn for e in ("png", "svg")}
+    drawn = ("score_by_task", "loss_by_time", "loss_by_tokens", "score_by_cost")
+    expected |= {f"figures/{f}.{e}" for f in drawn for e in ("png", "svg", "pdf")}
     expected |= {f"cards/{run.name}.md" for run in made[0].runs if run.finished}
     assert names == expected | {"report.md", "report.html"}
 
@@ -50,8 +52,10 @@ def test_the_page_is_one_small_file_without_network(made) -> None:
     page = text.replace(figures.library(), "")
     targets = re.findall(r"<[a-z][^>]*\s(?:href|src|action|data)=\"([^\"]*)\"", page)
     pictures = [target for target in targets if target.startswith("data:image/svg+xml;base64,")]
-    assert len(pictures) == 1 and len(targets) > 4
-    assert all(target.startswith("#") for target in targets if target not in pictures)
+    assert len(pictures) == 2 and len(targets) > 4
+    folder = made[1].parent  # links lead to the page, or to files beside it
+    others = [html.unescape(target) for target in targets if target not in pictures]
+    assert all(x.startswith("#") or (folder / urllib.parse.unquote(x)).is_file() for x in others)
     assert not re.search(r"@import|url\(|<(link|iframe|base)\b", page)
     assert "default-src 'none'" in html.unescape(page)
 
@@ -100,8 +104,12 @@ def test_losses_are_drawn_for_every_run(made) -> None:
         f"{system}, length {length}" for system in ("bert", "gpt2") for length in (32, 64)
     ]
     lines = figure.axes[2].get_lines()  # gpt2: four rows, two seeds, one of them stopped half-way
-    assert sorted(len(line.get_xdata()) for line in lines) == [5] + 7 * [9]
-    assert lines[0].get_xdata()[0] == 28 * 64 * 100
+    thin, bold = ([x for x in lines if x.get_linewidth() == width] for width in (0.7, 1.8))
+    assert sorted(len(line.get_xdata()) for line in thin) == [5] + 7 * [9]
+    assert thin[0].get_xdata()[0] == 28 * 64 * 100
+    for k, mean in enumerate(bold):  # of two seeds, to where the first of them ends
+        both = [line.get_ydata()[: len(mean.get_xdata())] for line in thin[2 * k : 2 * k + 2]]
+        np.testing.assert_allclose(mean.get_ydata(), np.mean(both, axis=0))
     for path in made[1].parent.glob("figures/*.svg"):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
     facts = dataclasses.replace(made[0].facts, figures=("loss_by_tim",))
