@@ -192,9 +192,11 @@ def describe_study(study: Study) -> dict[str, str]:
     finished = sum(run.finished for run in study.runs)
     versions = {run.environment.numerics_versions for run in study.runs if run.finished}
     own_fields = facts.system_fields.items()
+    shape = f"{study.points[0].shape} (heads x width x layers), N {study.points[0].n_model:,}"
     found = {
         "State": f"{finished} of {len(study.runs)} pre-trainings finished",
         "Protocol": protocol,
+        "Shape": shape if len({point.shape for point in study.points}) == 1 else "",
         "Matched": comparability.describe_clock(study, study.points),
         "May differ": ", ".join([*facts.free, *facts.allow]),
         "Set for all": ", ".join(facts.fields),

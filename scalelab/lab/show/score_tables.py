@@ -134,9 +134,10 @@ def build_scores(
     if len(set(comparability.loss_groups(points).values())) > 1:
         scored = [x for c in scored for x in ((c, KIND) if c is LOSS else (c,))]
     varied = [Column(f, f.rpartition(".")[2], "number") for f in varied_fields(study, points)]
-    names = [SYSTEM, *SHAPE, *varied]
+    shape = SHAPE if len({p.shape for p in study.points}) > 1 else ()  # else the setting has it
+    names = [SYSTEM, *shape, *varied]
     if by_variant:
-        names = [SYSTEM, VARIANT, *SHAPE, *varied]
+        names = [SYSTEM, VARIANT, *shape, *varied]
     elif any(p.variant != BASELINE for p in points):
         names.append(VARIANT)
     shown = (*names, SEEDS, *scored)
@@ -215,9 +216,11 @@ def order_by_net(points: Sequence[Point]) -> list[Point]:
 
 
 def varied_fields(study: Study, points: Sequence[Point]) -> list[str]:
-    """Returns the config fields that the variants of some rows set."""
+    """Returns the config fields that the variants of some rows set, if every row has a value."""
     lines = (line for p in points for line in study.facts.variants.get(p.variant, ()))
-    return list(dict.fromkeys(line.partition("=")[0] for line in lines))
+    names = dict.fromkeys(line.partition("=")[0] for line in lines)
+    known = [flatten(point.runs[0].config) for point in points]
+    return [name for name in names if all(config.get(name) is not None for config in known)]
 
 
 def find_published(published: Scores | None, point: Point, score: str) -> float | None:
