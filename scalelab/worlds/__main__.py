@@ -4,8 +4,8 @@
 
 DIR gets wiki.{train,valid,test}.raw, which corpus=wikitext:DIR reads, and world.json with the
 entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, phrases, trees and
-agreement of every sentence), pairs/agreement.jsonl for python -m scalelab.eval.pairs, and glue/,
-nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
+agreement of every sentence), minimal pairs for python -m scalelab.eval.pairs --data=DIR/pairs, and
+glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
 A task has --tasks_examples training examples, a quarter as many in dev and test; 0: no tasks. With
 --kind=markov the next word depends on the --order words before it. With --kind=neighbours
 --num_letters words are free, and as many others are functions of their neighbours. --length counts

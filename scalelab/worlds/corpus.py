@@ -13,7 +13,7 @@ from scalelab.worlds.discourse import World
 from scalelab.worlds.markov import Source
 from scalelab.worlds.neighbours import Neighbours
 
-NUM_PAIRS = 400  # of each number of attractors
+NUM_PAIRS = 400  # of each group
 
 
 def counts(num_documents: int) -> dict[str, int]:
@@ -33,8 +33,8 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
     """Writes documents of the grammar corpus, `gold.jsonl` and minimal pairs beside them.
 
     `gold.jsonl` has one object a document: split, number, topic, and the annotations of each
-    sentence (`gold.annotate`). `pairs/agreement.jsonl` has up to NUM_PAIRS pairs of each number of
-    attractors, from the test split.
+    sentence (`gold.annotate`). `pairs/order.jsonl`, `pairs/agreement.jsonl` and `attraction.jsonl`,
+    which is harder, have up to NUM_PAIRS minimal pairs of the test split (`gold.minimal_pairs`).
     Returns the number of documents of each split.
     """
     rng = np.random.default_rng([seed, 1])
@@ -48,13 +48,15 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
                 row["sentences"] = [gold.annotate(tree) for tree in document.trees]
                 file.write(json.dumps(row) + "\n")
                 texts.append(document.text)
-                for pair in itertools.chain(*map(gold.agreement_pairs, row["sentences"])):
+                for pair in itertools.chain(*map(gold.minimal_pairs, row["sentences"])):
                     if split == "test":
                         pairs.setdefault(pair["group"], []).append(pair)
             write_sections(folder / f"wiki.{split}.raw", texts)
     (folder / "pairs").mkdir()
-    lines = [json.dumps(pair) for name in sorted(pairs) for pair in pairs[name][:NUM_PAIRS]]
-    (folder / "pairs/agreement.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name, own in pairs.items():
+        lines = [json.dumps(pair) + "\n" for pair in own[:NUM_PAIRS]]
+        path = folder / f"{name}.jsonl" if name == "attraction" else folder / f"pairs/{name}.jsonl"
+        path.write_text("".join(lines), encoding="utf-8")
     return counts(num_documents)
 
 

@@ -71,24 +71,27 @@ def annotate(tree: Tree) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def agreement_pairs(sentence: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Returns minimal pairs: the sentence beside itself with one verb in the other number.
+def minimal_pairs(sentence: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Returns minimal pairs: the sentence beside itself with one mistake.
 
     Args:
       sentence: annotations from `annotate`.
 
     Returns:
-      Objects for `scalelab.eval.pairs`: good, bad and group, the number of nouns between subject
-      and verb that have the other number (Linzen et al. 2016, "Assessing the ability of LSTMs").
+      Objects for `scalelab.eval.pairs`: good, bad and group. In the group "order" the first article
+      stands after the word that follows it. In the others one verb has the other number: in
+      "agreement" no noun between subject and verb has that number too, in "attraction" one or more
+      has (Linzen et al. 2016, "Assessing the ability of LSTMs").
     """
-    found, good = [], sentence["words"]
+    good, first = sentence["words"], sentence["tags"].index("DET")
+    swapped = [*good[:first], good[first + 1], good[first], *good[first + 2 :]]
+    found = [{"good": " ".join(good), "bad": " ".join(swapped), "group": "order"}]
     for place, verb in ((pair["verb"], pair) for pair in sentence["agreement"]):
         word, other = good[place], "pl" if verb["number"] == "sg" else "sg"
         forms = next((f for f in (BE, DO) if word in f.values()), None)
         stem = word.removesuffix("s") if verb["number"] == "sg" else word
         bad = [*good[:place], forms[other] if forms else lexicon.verb(stem, other)]
-        count = verb["attractors"]
-        group = f"{count} attractor{'s' * (count != 1)}" if count < 2 else "2 or more attractors"
+        group = "attraction" if verb["attractors"] else "agreement"
         texts = {"good": " ".join(good), "bad": " ".join([*bad, *good[place + 1 :]])}
         found.append(texts | {"group": group})
     return found
