@@ -146,7 +146,7 @@ def test_a_system_reads_a_teacher(
     lab: Lab, student: Make, original: pathlib.Path, teacher: pathlib.Path, tmp_path: pathlib.Path,
     refused: Refused,
 ) -> None:  # fmt: skip
-    """It is trained, continued bit for bit, and evaluated with the teacher, which stays as it is."""
+    """It is trained and continued bit for bit; other programs refuse its net."""
     config, folder = student(teacher, system="guided", objective="mlm"), tmp_path / "run"
     whole = lab.run(tmp_path / "whole", config)
     lab.run(folder, config, before=kill_at(3))
@@ -237,10 +237,8 @@ def test_a_teacher_that_is_missing_is_named(
     other = student(None, machine__frozen=f"techer={teacher}")
     assert re.search("named 'teacher'.*names techer", call(other))
     more = student(None, machine__frozen=f"teacher={teacher},judge={teacher}")
-    expected = (
-        "names 'judge', which neither system 'roberta' nor objective 'mlm' nor .*=teacher=RUN"
-    )
-    assert re.search(expected, call(more))
+    users = "neither system 'roberta' nor objective 'mlm' nor .*=teacher=RUN"
+    assert re.search(f"names 'judge', which {users}", call(more))
     assert "'teacher', which neither" in call(student(teacher, objective="mlm"))
     assert "system 'guided' needs a" in call(student(None, system="guided", objective="mlm"))
     assert "frozen, teacher: " in call(student(tmp_path / "nowhere"))
