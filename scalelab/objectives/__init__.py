@@ -272,6 +272,13 @@ def apply_objectives(
     return {term.name: term.objective.losses(model, batch, ctx) for term in terms}
 
 
+def _first(model: nn.Module, batch: Batch, terms: Iterable[Term], ctx: Pass) -> None:
+    """Applies the objectives to a net that gets its variables."""
+    for name, params in ctx.frozen.items():
+        model.put_variable(FROZEN, name, params)
+    apply_objectives(model, batch, terms, ctx)
+
+
 def forward(
     net: nn.Module,
     params: ArrayPytree,
@@ -339,15 +346,7 @@ def init_variables(
     terms = tuple(terms)
     batch = prepare(example_batch(max_len, needed_arrays(terms), batch_size), terms, key)
     ctx = Pass(key, jnp.zeros((), jnp.int32), frozen=frozen or {})
-    _, variables = net.apply(
-        {FROZEN: ctx.frozen},
-        batch,
-        terms,
-        ctx,
-        method=apply_objectives,
-        rngs={"params": named_key(key, "params")},
-        mutable=["params", CARRIED],
-    )
+    variables = net.init({"params": named_key(key, "params")}, batch, terms, ctx, method=_first)
     return {name: variables.get(name, {}) for name in ("params", CARRIED)}
 
 
