@@ -4,8 +4,9 @@
 
 RUN is the run folder of a pre-training, or of an import from Hugging Face. Without a temperature
 the best token is taken at each step; --num_beams searches further. An empty prompt starts from the
-end-of-text token. A net that reads a source needs a --source for each prompt, and no prompts. The
-texts drawn for a prompt depend only on --seed, the prompt and its source.
+end-of-text token. A net that reads a source needs a --source for each prompt; without prompts, its
+texts start from its start token. The texts drawn for a prompt depend only on --seed, the prompt and
+its source.
 """
 
 import json
@@ -176,7 +177,7 @@ def main(argv: list[str]) -> None:
             " token to start from: give at least a word"
         )
     if SOURCE.value:
-        frame, start = tokenizer.frame(), tokenizer.special_ids[opened.system.START]
+        frame, start = tokenizer.frame(), tokenizer.special_ids[vars(opened.system)["START"]]
         rows = tokenizer.encode_batch(SOURCE.value)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = prompts_lib.begin(ids, read, start)

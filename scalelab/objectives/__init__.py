@@ -273,7 +273,7 @@ def apply_objectives(
 
 
 def _first(model: nn.Module, batch: Batch, terms: Iterable[Term], ctx: Pass) -> None:
-    """Applies the objectives to a net that gets its variables."""
+    """Applies the objectives to a net that is being initialised."""
     for name, params in ctx.frozen.items():
         model.put_variable(FROZEN, name, params)
     apply_objectives(model, batch, terms, ctx)
