@@ -140,6 +140,7 @@ def run(given: argparse.Namespace) -> None:
     from scalelab.runs import environment, pretrained
 
     opened = pretrained.load(given.run)
+    opened.check_alone()
     config = opened.config
     if opened.predicts != "masked":
         raise ValueError(

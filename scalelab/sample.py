@@ -4,7 +4,9 @@
 
 RUN is the run folder of a pre-training, or of an import from Hugging Face. Without a temperature
 the best token is taken at each step; --num_beams searches further. An empty prompt starts from the
-end-of-text token. The texts drawn for a prompt depend only on --seed and the prompt.
+end-of-text token. A net that reads a source needs a --source for each prompt; without prompts, its
+texts start from its start token. The texts drawn for a prompt depend only on --seed, the prompt and
+its source.
 """
 
 import json
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 RUN = flags.DEFINE_string("run", None, "Run folder of a causal system, such as gpt2.")
 PROMPT = flags.DEFINE_multi_string("prompt", [], "A text to continue; may be given again.")
+SOURCE = flags.DEFINE_multi_string("source", [], "A source to read first; may be given again.")
 FILE = flags.DEFINE_string("file", None, "A file with prompts, one a line.")
 NUM_SAMPLES = flags.DEFINE_integer("num_samples", 1, "Texts for each prompt.", lower_bound=1)
 MAX_NEW_TOKENS = flags.DEFINE_integer("max_new_tokens", 50, "Tokens to add at most.", lower_bound=1)
@@ -61,8 +64,14 @@ def read_prompts() -> list[str]:
     prompts = list(PROMPT.value)
     if FILE.value is not None:
         prompts += pathlib.Path(FILE.value).read_text("utf-8", "replace").splitlines()
+    prompts = prompts or [""] * len(SOURCE.value)
     if not prompts:
         raise ValueError("no prompt: give --prompt=TEXT, or --file=FILE with one a line")
+    if SOURCE.value and len(SOURCE.value) != len(prompts):
+        raise ValueError(
+            f"{len(prompts)} prompts and {len(SOURCE.value)} sources: give one --source for each"
+            " prompt, or leave all prompts out"
+        )
     samples, beams = NUM_SAMPLES.value, NUM_BEAMS.value
     ruled = [f"--{flag.name}" for flag in RULES if flag.value]
     if beams > 1 and (ruled or samples > beams):
@@ -79,13 +88,14 @@ def read_prompts() -> list[str]:
 
 
 def continuations(
-    prompts: "Sequence[np.ndarray]", opened: "Pretrained"
+    prompts: "Sequence[np.ndarray]", opened: "Pretrained", sources: "Sequence[np.ndarray]" = ()
 ) -> "Iterator[tuple[int, int, Continuation]]":
     """Continues prompts as the flags say.
 
     Args:
       prompts: token ids, each [n], n >= 1.
       opened: the run.
+      sources: token ids of each prompt's source; (): the net reads none.
 
     Yields:
       For each text the place of its prompt, its sample number and its new tokens.
@@ -93,6 +103,8 @@ def continuations(
     Raises:
       ValueError: a flag is out of range, or the net has too few positions.
     """
+    import numpy as np
+
     from scalelab.decode import beam, loop, stepper
     from scalelab.decode import prompts as prompts_lib
     from scalelab.decode.choose import Rules
@@ -117,14 +129,16 @@ def continuations(
         part = rows[begin : begin + size]
         filled = part + part[-1:] * (size - len(part))  # the last ones fill the batch
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
+        read = [sources[place] for place, _ in filled] if sources else None
         if searched:
-            found = beam.search(made, ids, num_beams=NUM_BEAMS.value, **sizes)
+            found = beam.search(made, ids, num_beams=NUM_BEAMS.value, sources=read, **sizes)
             for (place, _), best in zip(part, found, strict=False):
                 for sample, text in enumerate(best[: NUM_SAMPLES.value]):
                     yield place, sample, text
         else:
-            keys = loop.text_keys(SEED.value, ids, numbers)
-            texts = loop.generate(made, ids, rules, keys=keys, **sizes)
+            whole = [np.concatenate(pair) for pair in zip(read, ids, strict=True)] if read else ids
+            keys = loop.text_keys(SEED.value, whole, numbers)
+            texts = loop.generate(made, ids, rules, keys=keys, sources=read, **sizes)
             for (place, sample), text in zip(part, texts, strict=False):
                 yield place, sample, text
 
@@ -136,6 +150,8 @@ def main(argv: list[str]) -> None:
     malloc.keep_freed()
     import numpy as np
 
+    from scalelab.config.fields import frozen_names
+    from scalelab.decode import prompts as prompts_lib
     from scalelab.runs import pretrained
 
     opened = pretrained.load(run)
@@ -144,17 +160,31 @@ def main(argv: list[str]) -> None:
             f"{run} is a run of {opened.config.system}, which does not predict the next token:"
             " python -m scalelab.fill_mask fills masks; give a run of a left-to-right system"
         )
+    if opened.system.HAS_SOURCE != bool(SOURCE.value):
+        ours = ("no source: leave --source out", "a source: give --source=TEXT")
+        raise ValueError(
+            f"the net of {opened.config.system} in {run} reads {ours[opened.system.HAS_SOURCE]}"
+        )
+    if frozen_names(opened.system) or not SOURCE.value:
+        opened.check_alone()
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     tokenizer = opened.tokenizer
     ids = tokenizer.encode_batch(texts)
     starts = [tokenizer.special_ids[r] for r in ("eos", "bos") if r in tokenizer.special_ids]
-    if not starts and not all(map(len, ids)):
+    if not (starts or SOURCE.value) and not all(map(len, ids)):
         raise ValueError(
             f"the prompt is empty, and the tokenizer in {opened.tokenizer_dir} has no end-of-text"
             " token to start from: give at least a word"
         )
-    begun = [row if len(row) else np.array(starts[:1], np.int32) for row in ids]
-    for place, sample, found in continuations(begun, opened):
+    if SOURCE.value:
+        frame, start = tokenizer.frame(), tokenizer.special_ids[vars(opened.system)["START"]]
+        rows = tokenizer.encode_batch(SOURCE.value)
+        read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
+        begun = prompts_lib.begin(ids, read, start)
+    else:
+        read = []
+        begun = [row if len(row) else np.array(starts[:1], np.int32) for row in ids]
+    for place, sample, found in continuations(begun, opened, read):
         begin, tokens = ids[place].tolist(), found.tokens.tolist()
         whole, head = tokenizer.decode([*begin, *tokens]), tokenizer.decode(begin)
         tail = whole.removeprefix(head) if whole.startswith(head) else tokenizer.decode(tokens)

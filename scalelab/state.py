@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import flax
@@ -16,6 +16,7 @@ from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
 from scalelab import objectives, sharding, systems
+from scalelab.config.fields import frozen_names
 from scalelab.config.pretraining import Config, LongPhase, ShortPhase
 from scalelab.objectives import CARRIED, Setting, Term, init_variables, named_key
 from scalelab.optim import adamw
@@ -90,8 +91,8 @@ def make_model(
         heads=system.HEADS,
         sees=system.SEES,
         format=config.data.format,
-        frozen=frozen,
     )
+    check_frozen(config, frozen)
     ids = systems.special_ids(system) if special_ids is None else special_ids
     return Model(
         system,
@@ -101,6 +102,7 @@ def make_model(
             config.system_options,
             vocab_size=size,
             remat=config.machine.remat,
+            frozen=nets_of(frozen),
         ),
         make_terms(config, ids, frozen),
         adamw.adamw(
@@ -118,10 +120,44 @@ def make_terms(
     config: Config, special_ids: Mapping[str, int], frozen: Mapping[str, Trained] | None = None
 ) -> tuple[Term, ...]:
     """Makes the summands of a config's loss; see `objectives.make`."""
-    nets = {name: trained.net for name, trained in (frozen or {}).items()}
     size, form = config.tokenizer.vocab_size, config.data.format
-    setting = Setting(size, special_ids, config.mask_rate, nets, form)
+    setting = Setting(size, special_ids, config.mask_rate, nets_of(frozen or {}), form)
     return objectives.make(config.objective_weights, setting, config.objective_options)
+
+
+def nets_of(frozen: Mapping[str, Trained]) -> dict[str, nn.Module]:
+    """Returns the unbound nets of other runs by their names."""
+    return {name: trained.net for name, trained in frozen.items()}
+
+
+def check_frozen(config: Config, given: Collection[str]) -> None:
+    """Refuses nets of other runs that are not those that system and objectives declare.
+
+    Args:
+      config: of the run.
+      given: names of the nets that there are.
+
+    Raises:
+      ValueError: one is missing, or nothing uses one.
+    """
+    users = {f"system {config.system!r}": systems.load(config.system)}
+    users |= {f"objective {name!r}": objectives.load(name) for name in config.objective_weights}
+    known = {name: user for user, module in users.items() for name in frozen_names(module)}
+    given_names = ", ".join(given) or "none"
+    places = ",".join(f"{name}=RUN" for name in known)
+    hint = f"set --config.machine.frozen={places}" if known else "leave it out"
+    for name, user in known.items():
+        if name not in given:
+            raise ValueError(
+                f"{user} needs a trained net named {name!r}, but config.machine.frozen names"
+                f" {given_names}: {hint}"
+            )
+    for name in given:
+        if name not in known:
+            raise ValueError(
+                f"config.machine.frozen names {name!r}, which neither {' nor '.join(users)} uses:"
+                f" {hint}"
+            )
 
 
 def check_memory(

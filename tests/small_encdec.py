@@ -24,7 +24,10 @@ ENCODER_LAYERS, DECODER_LAYERS = 2, 3
 NORMAL = nn.initializers.normal(0.5)
 
 
-def build(layer: type[PreNorm | PostNorm] = PreNorm, head_size: int = 5) -> EncoderDecoder:
+def build(
+    layer: type[PreNorm | PostNorm] = PreNorm, head_size: int = 5, vocab_size: int = VOCAB,
+    max_len: int = MAX_LEN,
+) -> EncoderDecoder:  # fmt: skip
     norm = functools.partial(LayerNorm, 1e-5)
     heads = HEADS, head_size, 0.0, NORMAL, NORMAL
 
@@ -34,8 +37,8 @@ def build(layer: type[PreNorm | PostNorm] = PreNorm, head_size: int = 5) -> Enco
         return Stack(layer(*parts, **cross), num_layers)
 
     cross = {"cross_attention": CrossAttention(*heads), "cross_norm": norm()}
-    positions = LearnedPositions(MAX_LEN, WIDTH, NORMAL)
-    embed = InputEmbed(Embed(VOCAB, WIDTH, NORMAL), positions, 0.0)
+    positions = LearnedPositions(max_len, WIDTH, NORMAL)
+    embed = InputEmbed(Embed(vocab_size, WIDTH, NORMAL), positions, 0.0)
     decoder = Decoder(embed, stack(DECODER_LAYERS, **cross), PlainHead(), norm())
     return EncoderDecoder(stack(ENCODER_LAYERS), decoder, source_norm=norm())
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,7 @@ import scratch
 import tiny
 from train_lab import Lab, Record, kill_at
 
-from scalelab import fill_mask, objectives, state, train
+from scalelab import fill_mask, objectives, state, systems, train
 from scalelab.config import cli, exits
 from scalelab.config import pretraining as config_lib
 from scalelab.eval import word_order
@@ -44,6 +45,21 @@ class Distil:
         return {"loss": (jnp.sum(gaps * counts), jnp.sum(counts))}
 
 
+class Guided(nn.Module):
+    """A net that adds a teacher's hidden states to its own."""
+
+    net: nn.Module
+    teacher: nn.Module
+
+    def __call__(self, batch: Any, *, train: bool, step: Any = None) -> tuple[jax.Array, None]:
+        hidden, _ = self.net(batch, train=train, step=step)
+        params = self.get_variable("frozen", "teacher")
+        return hidden + self.teacher.apply({"params": params}, batch, train=False)[0], None
+
+    def token_features(self, hidden: jax.Array) -> Any:
+        return self.net.token_features(hidden)
+
+
 Make = Callable[..., config_lib.Config]
 Refused = Callable[[Callable[[], Any]], str]
 
@@ -57,6 +73,11 @@ def distil() -> Iterator[None]:
             BASELINE=objectives.Baseline("loss", 1.0, 0.0),
             make=lambda setting, options: Distil(setting.frozen["teacher"]),
         )  # fmt: skip
+        roberta = systems.load("roberta")
+        scratch.add(patch, "systems", "guided", **vars(roberta) | {
+            "FROZEN": ("teacher",),
+            "build": lambda *given, frozen: Guided(roberta.build(*given), frozen["teacher"]),
+        })  # fmt: skip
         yield
 
 
@@ -121,6 +142,38 @@ def test_a_stopped_run_continues_with_its_teacher(
         jax.tree.map(np.testing.assert_array_equal, found, whole.states[k])
 
 
+def test_a_system_reads_a_teacher(
+    lab: Lab, student: Make, original: pathlib.Path, teacher: pathlib.Path, tmp_path: pathlib.Path,
+    refused: Refused,
+) -> None:  # fmt: skip
+    """It is trained and continued bit for bit; other programs refuse its net."""
+    config, folder = student(teacher, system="guided", objective="mlm"), tmp_path / "run"
+    whole = lab.run(tmp_path / "whole", config)
+    lab.run(folder, config, before=kill_at(3))
+    resumed = lab.run(folder, config)
+    assert list(resumed.states) == [3, 4] and whole.states[4].params.keys() == {"net"}
+    for k, found in resumed.states.items():
+        jax.tree.map(np.testing.assert_array_equal, found, whole.states[k])
+    opened = pretrained.load(original)
+    jax.tree.map(np.testing.assert_array_equal, found.frozen["teacher"], opened.params)
+    saved = json.loads((folder / "config.json").read_text())
+    assert saved["frozen"] == f"teacher={pretrained.tree_digest(opened.params)}"
+
+    def losses(params: Any) -> Any:
+        ctx = objectives.Pass(jax.random.key(0), frozen={"teacher": params})
+        batch = objectives.prepare(whole.batches[0], again.terms, ctx.rng)
+        return objectives.forward(again.net, again.params, batch, again.terms, ctx)[0]["mlm"]
+
+    again = pretrained.load(folder)
+    other = losses(jax.tree.map(jnp.zeros_like, opened.params))["loss"][0]
+    assert abs(losses(opened.params)["loss"][0] - other) > 1e-3  # the net reads it
+    message = refused(lambda: fill_mask.main([f"--run={folder}", "a [MASK] b"]))
+    assert "guided, whose net reads the net of another run (teacher) beside a text" in message
+    shutil.rmtree(teacher / "checkpoints" / "3")
+    pretrained.load_frozen.cache_clear()
+    assert re.search("another config.*frozen", refused(lambda: lab.run(folder, config)), re.DOTALL)
+
+
 def test_the_teacher_stays_as_it_was(whole: Record, original: pathlib.Path) -> None:
     opened, last = pretrained.load(original), whole.states[4]
     for found in whole.states.values():
@@ -183,6 +236,11 @@ def test_a_teacher_that_is_missing_is_named(
     assert "set --config.machine.frozen=teacher=RUN" in call(student(None))
     other = student(None, machine__frozen=f"techer={teacher}")
     assert re.search("named 'teacher'.*names techer", call(other))
+    more = student(None, machine__frozen=f"teacher={teacher},judge={teacher}")
+    users = "neither system 'roberta' nor objective 'mlm' nor .*=teacher=RUN"
+    assert re.search(f"names 'judge', which {users}", call(more))
+    assert "'teacher', which neither" in call(student(teacher, objective="mlm"))
+    assert "system 'guided' needs a" in call(student(None, system="guided", objective="mlm"))
     assert "frozen, teacher: " in call(student(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="machine.frozen=teacher=RUN"):
         state.make_model(student(None))

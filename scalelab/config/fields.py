@@ -210,6 +210,11 @@ def make_options(module: Any, values: Mapping[str, object]) -> Any:
     return fill(kind, own)
 
 
+def frozen_names(module: Any) -> tuple[str, ...]:
+    """Returns the names of the nets of other runs that a system or an objective uses."""
+    return getattr(module, "FROZEN", ())
+
+
 def complete_options(
     group: str, room: str, names: Sequence[str], values: Mapping[str, object]
 ) -> dict[str, object]:

@@ -185,7 +185,7 @@ class Machine:
     log_every_steps: Count = 50  # training steps between two lines of metrics
     distributed: bool = False  # several processes: jax.distributed.initialize()
     init: str | None = None  # folder of the run that gives the parameters; --init sets it
-    # Runs whose nets objectives read but do not train: "teacher=RUN,other=RUN".
+    # Runs whose nets the system or objectives read, untrained: "teacher=RUN,other=RUN".
     frozen: str | None = None
 
 

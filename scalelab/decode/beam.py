@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.decode.loop import Continuation, State
-from scalelab.decode.prompts import fill, pad
+from scalelab.decode.prompts import begin, fill, pad
 from scalelab.decode.stepper import Source, Stepper
 
 NEVER = -1e9  # of scores: worse than any text, and finite
@@ -22,7 +22,7 @@ NEVER = -1e9  # of scores: worse than any text, and finite
 
 def search(
     stepper: Stepper,
-    prompts: Sequence[np.ndarray],
+    prompts: Sequence[np.ndarray] | None,
     *,
     num_beams: int,
     max_new_tokens: int,
@@ -31,12 +31,13 @@ def search(
     length_penalty: float = 1.0,
     rows: jax.sharding.Sharding | None = None,
     sources: Sequence[np.ndarray] | None = None,
+    start_token: int | None = None,
 ) -> list[list[Continuation]]:
     """Continues prompts, all at once.
 
     Args:
       stepper: the net.
-      prompts: token ids, each [n], n >= 1; behind a source, a start token is enough.
+      prompts: token ids, each [n], n >= 1; None: there are none, see `prompts.begin`.
       num_beams: K.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
@@ -44,16 +45,18 @@ def search(
       length_penalty: exponent of the length that divides log probabilities.
       rows: the sharding of arrays whose first axis is the prompts; None: one device.
       sources: token ids of each prompt's source; None: the net has none.
+      start_token: put before each prompt; None: nothing is.
 
     Returns:
       For each prompt K continuations, the best first. The score is the log probability divided by
       (number of tokens, the end token included) ** length_penalty.
 
     Raises:
-      ValueError: as for `prompts.check` and `fill`; or there are fewer than 2 K tokens.
+      ValueError: as for `prompts.begin`, `check` and `fill`; or there are fewer than 2 K tokens.
     """
-    padded = pad(prompts, max_new_tokens, max_len), sources and fill(sources, max_len)
-    (tokens, lengths), source = jax.device_put(padded, rows)
+    begun = pad(begin(prompts, sources, start_token), max_new_tokens, max_len)
+    given = begun, sources and fill(sources, max_len)
+    (tokens, lengths), source = jax.device_put(given, rows)
     sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
     written, scores = jax.device_get(_search(stepper, tokens, lengths, source, *sizes))
 

@@ -11,7 +11,7 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.decode.choose import Rules, choose, repeats
-from scalelab.decode.prompts import fill, pad
+from scalelab.decode.prompts import begin, fill, pad
 from scalelab.decode.stepper import Source, Stepper
 
 ENDINGS = ("length", "end", "repetition")
@@ -49,7 +49,7 @@ def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) 
 
 def generate(
     stepper: Stepper,
-    prompts: Sequence[np.ndarray],
+    prompts: Sequence[np.ndarray] | None,
     rules: Rules,
     *,
     max_new_tokens: int,
@@ -58,12 +58,13 @@ def generate(
     keys: jax.Array | None = None,
     rows: jax.sharding.Sharding | None = None,
     sources: Sequence[np.ndarray] | None = None,
+    start_token: int | None = None,
 ) -> list[Continuation]:
-    """Continues prompts, all at once; raises ValueError as `prompts.check` and `fill` do.
+    """Continues prompts, all at once; raises ValueError as `prompts.begin`, `check` and `fill` do.
 
     Args:
       stepper: the net.
-      prompts: token ids, each [n], n >= 1; behind a source, a start token is enough.
+      prompts: token ids, each [n], n >= 1; None: there are none, see `prompts.begin`.
       rules: how tokens are chosen.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
@@ -71,9 +72,11 @@ def generate(
       keys: [B] random keys, see `text_keys`; needed where the temperature is not 0.
       rows: the sharding of arrays whose first axis is the prompts; None: one device.
       sources: token ids of each prompt's source; None: the net has none.
+      start_token: put before each prompt; None: nothing is.
     """
-    padded = pad(prompts, max_new_tokens, max_len), sources and fill(sources, max_len)
-    (tokens, lengths), source = jax.device_put(padded, rows)
+    begun = pad(begin(prompts, sources, start_token), max_new_tokens, max_len)
+    given = begun, sources and fill(sources, max_len)
+    (tokens, lengths), source = jax.device_put(given, rows)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
         keys = jnp.broadcast_to(jax.random.key(0), len(tokens))

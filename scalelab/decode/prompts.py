@@ -7,6 +7,27 @@ import numpy as np
 SHORTEST = 16  # bucket; the others are its doubles
 
 
+def begin(
+    prompts: Sequence[np.ndarray] | None,
+    sources: Sequence[np.ndarray] | None,
+    start_token: int | None,
+) -> Sequence[np.ndarray]:
+    """Returns the first tokens of each text: the start token, then its prompt.
+
+    Without prompts the start token alone begins the text of each source.
+
+    Raises:
+      ValueError: there are no prompts, and no sources or no start token.
+    """
+    if prompts is None:
+        if sources is None or start_token is None:
+            raise ValueError("without prompts, texts need sources and a start token")
+        prompts = [np.zeros(0, np.int32)] * len(sources)
+    if start_token is None:
+        return prompts
+    return [np.concatenate([[start_token], prompt]).astype(np.int32) for prompt in prompts]
+
+
 def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
     """Refuses prompts that a net of `max_len` positions cannot continue.
 

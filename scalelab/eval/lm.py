@@ -245,6 +245,7 @@ def evaluate(given: argparse.Namespace) -> None:
     from scalelab.runs import environment, pretrained, run_folder
 
     opened = pretrained.load(given.run)
+    opened.check_alone()
     config = opened.config
     reading = make_reading(opened, given.context, given.stride)
     documents = read(given, opened)

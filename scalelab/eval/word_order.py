@@ -58,6 +58,7 @@ def losses(
     from scalelab.runs import environment, pretrained
 
     opened = pretrained.load(run)
+    opened.check_alone()
     config = opened.config
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     tokenizer = None if config.init is None else opened.tokenizer_dir  # the init run may be gone

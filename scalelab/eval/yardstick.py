@@ -204,6 +204,7 @@ def evaluate(
     options = defaults | dict(options or {})
     items = read(yardstick, data)
     opened = pretrained.load(run)
+    opened.check_alone()
     if random:
         opened = placement.randomize(opened)
     config = {

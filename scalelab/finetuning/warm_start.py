@@ -98,4 +98,6 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
 def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
     """Opens a pre-training run, or an imported classifier."""
     run = records.read_run(path := pathlib.Path(init), metrics=False)
-    return imported.load(run) if run.task == imported.TASK else (pretrained.load(path), None)
+    opened = imported.load(run) if run.task == imported.TASK else (pretrained.load(path), None)
+    opened[0].check_alone()
+    return opened

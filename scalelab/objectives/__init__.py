@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import jax
@@ -18,7 +18,8 @@ from scalelab.helpers.names import load_module, module_names, nearest
 
 Batch = dict[str, jax.Array]
 Pairs = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, weight)
-CARRIED = "carried"  # the Flax collection of state beside the parameters
+# Flax collections beside the parameters: state that a pass changes, and `Pass.frozen`.
+CARRIED, FROZEN = "carried", "frozen"
 
 
 @dataclasses.dataclass
@@ -128,8 +129,7 @@ class Setting:
 class ObjectiveModule(Protocol):
     """What a module in `objectives/` exports; perhaps a frozen dataclass `Options`, too.
 
-    It may also export `FROZEN`: names of the nets of other runs that it uses, such as
-    ("teacher",); see `frozen_names`.
+    It may also export `FROZEN`: names of the nets of other runs that it uses, such as ("teacher",).
 
     Attributes:
       NEEDS: names of the arrays of a batch that it needs beside those of `formats.COMMON`.
@@ -217,19 +217,7 @@ def _declared(array: str, format: str | None) -> Array:
     return found[format] if format in found else next(iter(found.values()))
 
 
-def frozen_names(name: str) -> tuple[str, ...]:
-    """Returns the names of the nets of other runs that the objective `name` uses."""
-    return getattr(load(name), "FROZEN", ())
-
-
-def check(
-    names: Sequence[str],
-    *,
-    heads: Sequence[str],
-    sees: str,
-    format: str,
-    frozen: Collection[str] | None = None,
-) -> None:
+def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str) -> None:
     """Refuses objectives that this net or format cannot serve.
 
     Args:
@@ -237,7 +225,6 @@ def check(
       heads: the system's HEADS.
       sees: the system's SEES.
       format: name of the format.
-      frozen: names of the nets of other runs that there are; None: not known, not checked.
 
     Raises:
       ValueError: an unknown objective, or one that cannot work here, with the reason.
@@ -260,12 +247,6 @@ def check(
             raise ValueError(
                 f"objective {name!r} needs a head {missing[0]!r}, and this system has"
                 f" {', '.join(heads)}: {nearest(missing[0], heads)}"
-            )
-        if frozen is not None and (missing := set(frozen_names(name)) - set(frozen)):
-            raise ValueError(
-                f"objective {name!r} needs a trained net named {min(missing)!r}, but"
-                f" config.machine.frozen names {', '.join(frozen) or 'none'}: set"
-                f" --config.machine.frozen={','.join(f'{n}=RUN' for n in frozen_names(name))}"
             )
 
 
@@ -291,6 +272,13 @@ def apply_objectives(
     return {term.name: term.objective.losses(model, batch, ctx) for term in terms}
 
 
+def _first(model: nn.Module, batch: Batch, terms: Iterable[Term], ctx: Pass) -> None:
+    """Applies the objectives to a net that is being initialised."""
+    for name, params in ctx.frozen.items():
+        model.put_variable(FROZEN, name, params)
+    apply_objectives(model, batch, terms, ctx)
+
+
 def forward(
     net: nn.Module,
     params: ArrayPytree,
@@ -310,7 +298,7 @@ def forward(
       carried: the collection CARRIED of the net before the pass.
     """
     found, changed = net.apply(
-        {"params": params, CARRIED: carried or {}},
+        {"params": params, CARRIED: carried or {}, FROZEN: ctx.frozen},
         batch,
         tuple(terms),
         ctx,
@@ -358,9 +346,7 @@ def init_variables(
     terms = tuple(terms)
     batch = prepare(example_batch(max_len, needed_arrays(terms), batch_size), terms, key)
     ctx = Pass(key, jnp.zeros((), jnp.int32), frozen=frozen or {})
-    variables = net.init(
-        {"params": named_key(key, "params")}, batch, terms, ctx, method=apply_objectives
-    )
+    variables = net.init({"params": named_key(key, "params")}, batch, terms, ctx, method=_first)
     return {name: variables.get(name, {}) for name in ("params", CARRIED)}
 
 

@@ -18,6 +18,7 @@ from flax.typing import ArrayPytree
 
 from scalelab import objectives as objectives_lib
 from scalelab import systems
+from scalelab.config.fields import frozen_names
 from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.objectives import Term
@@ -25,7 +26,7 @@ from scalelab.optim.adamw import parameter_name
 from scalelab.runs import records
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.records import RunRecord, Unreadable
-from scalelab.state import make_terms
+from scalelab.state import make_terms, nets_of
 from scalelab.systems import System
 
 
@@ -40,7 +41,7 @@ class Pretrained:
     params: ArrayPytree  # after `step`, on the first device, layers stacked on axis 0
     step: int
     finished: bool  # whether it reached the end of its budget
-    # Name -> run whose net the loss uses.
+    # Name -> run whose net the loss or the net uses.
     frozen: "Mapping[str, Pretrained]" = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
@@ -48,8 +49,9 @@ class Pretrained:
         """Its net, unbound."""
         size, remat = self.config.tokenizer.vocab_size, self.config.machine.remat
         return systems.make_net(
-            self.system, self.config.net, self.config.system_options, vocab_size=size, remat=remat
-        )
+            self.system, self.config.net, self.config.system_options, vocab_size=size, remat=remat,
+            frozen=nets_of(self.frozen),
+        )  # fmt: skip
 
     @functools.cached_property
     def terms(self) -> tuple[Term, ...]:
@@ -59,7 +61,7 @@ class Pretrained:
     @property
     def own_terms(self) -> tuple[Term, ...]:
         """Those of `terms` that use no net of another run."""
-        return tuple(t for t in self.terms if not objectives_lib.frozen_names(t.name))
+        return tuple(t for t in self.terms if not frozen_names(objectives_lib.load(t.name)))
 
     @property
     def frozen_params(self) -> dict[str, ArrayPytree]:
@@ -70,6 +72,14 @@ class Pretrained:
     def predicts(self) -> str | None:
         """The tokens that it was trained to predict: "next" or "masked"; None: none."""
         return next((t.objective.predicts for t in self.terms if t.objective.predicts), None)
+
+    def check_alone(self) -> None:
+        """Refuses a net that reads more than a text; raises ValueError."""
+        if more := systems.more_inputs(self.system):
+            raise ValueError(
+                f"{self.path} is a run of {self.config.system}, whose net reads {more} beside a"
+                " text; expected a net that reads a text alone"
+            )
 
     @property
     def n_model(self) -> int:
@@ -172,7 +182,9 @@ def _abstract_params(
 ) -> ArrayPytree:
     """Returns shapes and types of the parameters that a config describes."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
-    net = systems.make_net(system, config.net, config.system_options, vocab_size=size)
+    net = systems.make_net(
+        system, config.net, config.system_options, vocab_size=size, frozen=nets_of(frozen)
+    )
     made = make_terms(config, tokenizer.special_ids, frozen)
     params = {name: opened.params for name, opened in frozen.items()}
     sizes = {"max_len": config.short.max_len, "frozen": params}

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Count, field_names, fill, parse_value
 from scalelab.config.finetuning import FinetuneConfig
@@ -89,6 +90,13 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
             raise ValueError(f"{where}.shapes {shape!r}: no stage comes before it")
         elif not shape.removeprefix(COMPOUND).removeprefix("-").isdecimal():
             raise ValueError(f"{where}.shapes {shape!r}: expected a whole number of steps")
+    if stage.finetune != "none" and (spec.finetune.tasks or spec.yardsticks):
+        for name in stage.systems:
+            if more := systems.more_inputs(systems.load(name)):
+                raise ValueError(
+                    f"{where}.systems: the net of {name!r} reads {more}, which tasks and yardsticks"
+                    " do not give it: set config.finetune.tasks and config.yardsticks to ()"
+                )
 
 
 def _check_report(spec: StudySpec) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.config.fields import make_options
+from scalelab.config.fields import frozen_names, make_options
 from scalelab.helpers.names import load_module
 
 
@@ -112,8 +112,11 @@ class System(Protocol):
 
     A module may also export `Options`, a frozen dataclass of its own settings
     (config.system_options); `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
-    configs/finetune.py in which its fine-tuning differs from every recipe; and
-    `parts(sizes, options)`, name -> Part, the net for tasks first, where a net is several nets.
+    configs/finetune.py in which its fine-tuning differs from every recipe;
+    `parts(sizes, options)`, name -> Part, the net for tasks first, where a net is several nets; and
+    `FROZEN`, names of the nets of other runs that its net reads, such as ("teacher",): `build` gets
+    these nets as `frozen`, name -> unbound net, and in training the Flax collection "frozen" has
+    their parameters.
 
     Attributes:
       DEPARTURES: the config fields in which the family differs from the control.
@@ -123,7 +126,8 @@ class System(Protocol):
       HEADS: what the net can score: "token", "pair", ...; objectives ask for them by name.
       PREDICTS: "next" or "masked": the tokens that its token head predicts; None: none.
       SEES: what a position sees: "left", "both" or "source + left".
-      HAS_SOURCE: whether the net reads a second text, its source.
+      HAS_SOURCE: whether the net reads a second text, its source, framed as FRAME says; then the
+        module also exports `START`, the role of the special token with which a text begins.
       ORDER: "shuffled", or "contiguous", where a row of a batch continues that of the last batch.
     """
 
@@ -194,6 +198,7 @@ def make_net(
     *,
     vocab_size: int,
     remat: str = "none",
+    frozen: Mapping[str, nn.Module] = {},  # noqa: B006
 ) -> nn.Module:
     """Builds the system's net, unbound.
 
@@ -203,8 +208,10 @@ def make_net(
       options: config.system_options.
       vocab_size: V.
       remat: as in `Sizes`.
+      frozen: name -> net of another run, unbound; for a system with `FROZEN`.
     """
-    return system.build(make_sizes(net, remat), make_options(system, options), vocab_size)
+    given = make_sizes(net, remat), make_options(system, options), vocab_size
+    return system.build(*given, **({"frozen": frozen} if frozen_names(system) else {}))
 
 
 def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
@@ -228,6 +235,12 @@ def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) 
     if declared is None:
         return 12 * net.num_layers * net.width**2
     return declared(make_sizes(net), make_options(system, options))
+
+
+def more_inputs(system: System) -> str | None:
+    """Returns what the system's net reads beside a text; None: nothing."""
+    frozen = [f"the net of another run ({name})" for name in frozen_names(system)]
+    return " and ".join(["a source"] * system.HAS_SOURCE + frozen) or None
 
 
 def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict[str, Part]:

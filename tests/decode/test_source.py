@@ -14,7 +14,6 @@ from scalelab.decode.choose import Rules
 START, END, NEW, K = 0, 5, 6, 3
 RNG = np.random.default_rng(3)
 SOURCES = [RNG.integers(0, small.VOCAB, n).astype(np.int32) for n in (4, 17, 1, 9)]
-STARTS = [np.array([START], np.int32)] * len(SOURCES)
 PROMPTS = [RNG.integers(0, small.VOCAB, n).astype(np.int32) for n in (3, 1, 6, 2)]
 SIZES: dict[str, Any] = {"max_new_tokens": NEW, "max_len": small.MAX_LEN}
 NET = small.build()
@@ -61,32 +60,39 @@ def beams_by_hand(source: Any, prompt: Any) -> list[tuple[float, list[int]]]:
     return [(score, text[:-1] if text[-1] == END else text) for score, text in ended]
 
 
-def greedy(sources: Any, prompts: Any) -> list[list[int]]:
-    made = stepper.prepare(NET, small.parameters(NET))
-    found = loop.generate(made, prompts, Rules(), **SIZES, end_token=END, sources=sources)
+def greedy(sources: Any, prompts: Any, start: int | None = START) -> list[list[int]]:
+    made, given = stepper.prepare(NET, small.parameters(NET)), {"sources": sources, **SIZES}
+    found = loop.generate(made, prompts, Rules(), **given, end_token=END, start_token=start)
     return [text.tokens.tolist() for text in found]
 
 
-def beams(sources: Any, prompts: Any, made: Any = None) -> list[list[Any]]:
-    made = made or stepper.prepare(NET, small.parameters(NET))
-    return beam.search(made, prompts, num_beams=K, **SIZES, end_token=END, sources=sources)
+def beams(sources: Any, prompts: Any, made: Any = None, start: Any = START) -> list[list[Any]]:
+    made, given = made or stepper.prepare(NET, small.parameters(NET)), {"sources": sources, **SIZES}
+    return beam.search(made, prompts, num_beams=K, **given, end_token=END, start_token=start)
 
 
-@pytest.mark.parametrize("prompts", [STARTS, PROMPTS], ids=["start", "prompts"])
+def begun(prompts: Any) -> list[list[int]]:
+    return [[START, *prompt] for prompt in prompts or [[]] * len(SOURCES)]
+
+
+@pytest.mark.parametrize("prompts", [None, PROMPTS], ids=["start", "prompts"])
 def test_greedy_is_the_search_by_hand(prompts: Any) -> None:
-    expected = list(map(greedy_by_hand, SOURCES, prompts))
+    expected = list(map(greedy_by_hand, SOURCES, begun(prompts)))
     assert len(set(map(tuple, expected))) == len(expected)  # else any source would do
     assert len(set(map(len, expected))) > 1
     assert greedy(SOURCES, prompts) == expected
-    assert greedy(SOURCES[::-1], prompts[::-1]) == expected[::-1]
-    assert greedy(SOURCES[:1], prompts[:1]) == expected[:1]  # and less padding
+    reverse = prompts and prompts[::-1]
+    assert greedy(SOURCES[::-1], reverse) == expected[::-1]
+    assert greedy(SOURCES[:1], prompts and prompts[:1]) == expected[:1]  # and less padding
     assert greedy(SOURCES[::-1], prompts) != expected
+    assert greedy(SOURCES, prompts, END) != expected  # another start token
+    assert greedy(SOURCES, list(map(np.array, begun(prompts))), None) == expected
 
 
-@pytest.mark.parametrize("prompts", [STARTS, PROMPTS], ids=["start", "prompts"])
+@pytest.mark.parametrize("prompts", [None, PROMPTS], ids=["start", "prompts"])
 def test_beams_are_the_search_by_hand(prompts: Any) -> None:
     endings = set()
-    for texts, source, prompt in zip(beams(SOURCES, prompts), SOURCES, prompts, strict=True):
+    for texts, source, prompt in zip(beams(SOURCES, prompts), SOURCES, begun(prompts), strict=True):
         expected = beams_by_hand(source, prompt)
         assert [text.tokens.tolist() for text in texts] == [text for _, text in expected]
         np.testing.assert_allclose([t.score for t in texts], [s for s, _ in expected], rtol=1e-3)
@@ -116,8 +122,8 @@ def test_the_caches_of_beams_go_with_them() -> None:
     params = filter(is_unstacked, jax.tree.leaves(made.params, is_leaf=is_unstacked))
     layers = {small.ENCODER_LAYERS, small.DECODER_LAYERS}  # of both stacks, wherever they lie
     assert {len(part.parts) for part in params} == layers
-    found, *others = beams(SOURCES, PROMPTS, Fixed(made.params, made.blocks, NET))
-    expected, *same = beams(SOURCES, PROMPTS)
+    found, *others = beams(SOURCES, PROMPTS, Fixed(made.params, made.blocks, NET), None)
+    expected, *same = beams(SOURCES, PROMPTS, None, None)
     assert [text.score for text in found] != pytest.approx([text.score for text in expected])
     for ours, theirs in zip(others, same, strict=True):
         assert [text.tokens.tolist() for text in ours] == [text.tokens.tolist() for text in theirs]
@@ -130,9 +136,12 @@ def is_unstacked(x: Any) -> bool:
 @pytest.mark.parametrize("length", [0, small.MAX_LEN + 1])
 def test_a_source_that_the_net_cannot_read_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match=f"a text of {length} tokens: expected 1 to 40"):
-        greedy([*SOURCES[:3], np.zeros(length, np.int32)], STARTS)
+        greedy([*SOURCES[:3], np.zeros(length, np.int32)], None)
 
 
-def test_each_text_needs_a_source() -> None:
+def test_each_text_needs_a_source_and_a_beginning() -> None:
     with pytest.raises(AssertionError, match="each text needs a source"):
-        greedy(SOURCES[:1], STARTS)
+        greedy(SOURCES[:1], PROMPTS)
+    for sources, start in ((None, START), (SOURCES, None)):
+        with pytest.raises(ValueError, match="without prompts, texts need sources and a start"):
+            greedy(sources, None, start)

@@ -7,7 +7,9 @@ float64 is the proof; in float32 we must be within 1e-4, or about as near as PyT
 
 import copy
 import functools
+from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.parity
@@ -67,3 +69,26 @@ def test_float32(case: Case) -> None:
     rounded = apart(case)["rounded"]
     limits = [max(SINGLE, ROUNDINGS * worst(rounded, gradients)) for gradients in (False, True)]
     assert beyond(apart(case)["single"], *limits) == {}
+
+
+@pytest.fixture
+def masked(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """ALBERT predicts masked tokens alone; returns the name of its class."""
+    monkeypatch.setitem(peers.OBJECTIVES, "albert", ("mlm",))
+    monkeypatch.delitem(peers.PAIRS, "albert")
+    sides.prepare.cache_clear()
+    yield "AlbertForMaskedLM"
+    sides.prepare.cache_clear()
+
+
+@pytest.mark.parametrize(("shape", "length"), peers.PEERS["albert"].shapes)
+def test_albert_without_a_head_for_pairs(masked: str, shape: sides.Shape, length: int) -> None:
+    model = peers.make("albert", shape, max(length, 2), name=masked)
+    exact = sides.theirs("albert", model, length)
+    with sides.in_double():
+        run, params = sides.ours("albert", shape, length, gradients=True), peers.weights(model)
+        found = sides.errors("albert", run(params), exact, rounding=DOUBLE)
+        assert not any("pair" in key for key in found) and "['token_head']['bias']" in found
+        assert beyond(found, DOUBLE, DOUBLE) == {}
+        params["token_head"]["bias"] = np.roll(params["token_head"]["bias"], 1)
+        assert sides.errors("albert", run(params), exact)["logits"] > 1e-3

@@ -58,14 +58,25 @@ def apart(run: pathlib.Path, model: Any) -> float:
     row = real_text.batch(opened.config.system, 0, length=LENGTH)["tokens"][:1, : LENGTH // 2]
     out = model(input_ids=torch.tensor(row.astype(np.int64)))
     logits = out.prediction_logits if hasattr(out, "prediction_logits") else out.logits
-    return sides.relative(token_logits(opened, row), logits.detach().numpy())
+    return sides.relative(logits_of(opened, row), logits.detach().numpy())
 
 
-@pytest.mark.parametrize("head", ["pretraining", "classify", "untied"])
-@pytest.mark.parametrize("system", KINDS)
+HEADS = {"pretraining": {}, "classify": {}, "untied": UNTIED}
+OTHERS = [  # classes that no other test has
+    (family.system, a.name)
+    for family in maps.load_all()
+    for a in family.architectures
+    if a.name not in peers.CLASSES.get(family.system, ())
+]
+
+
+@pytest.mark.parametrize(
+    ("system", "head"), [*((system, head) for system in KINDS for head in HEADS), *OTHERS]
+)
 def test_import_and_export_again(tmp_path, system: str, head: str) -> None:
     """Bit by bit, from one file or many; import and export score as the source."""
-    kind, more = (head, {}) if head != "untied" else ("pretraining", UNTIED)
+    more = HEADS.get(head, {"name": head})
+    kind = "classify" if head == "classify" else "pretraining"
     model = draw_all(peers.make(system, SHAPE, LENGTH, kind, vocab_size=real_text.VOCAB, **more))
     many = {"max_shard_size": "40KB"} if head == "pretraining" else {}
     theirs, run, ours = (tmp_path / name for name in ("theirs", "run", "ours"))
@@ -145,12 +156,16 @@ def test_a_family_is_added_by_a_map_alone(tmp_path, monkeypatch: pytest.MonkeyPa
     assert apart(tmp_path / "run", model) < 1e-5
 
 
-def token_logits(opened: Any, tokens: np.ndarray) -> np.ndarray:
-    """Scores of our net at every place of rows without padding."""
+def logits_of(opened: Any, tokens: np.ndarray) -> np.ndarray:
+    """Scores of rows without padding: of tokens, or else of replacement or pairs."""
     batch = token_scores.pad(tokens, tokens.shape[1], len(tokens))
 
     def forward(model: Any) -> jax.Array:
-        return model.token_logits(model(batch, train=False)[0])
+        hidden = model(batch, train=False)[0]
+        if opened.predicts:
+            return model.token_logits(hidden)
+        heads = objectives.load(opened.terms[0].name).HEADS
+        return model.replaced_logits(hidden) if "replaced" in heads else model.pair_logits(hidden)
 
     return np.asarray(nn.apply(forward, opened.net)({"params": opened.params}))
 
@@ -165,11 +180,11 @@ def test_text_generation(pretrained_runs: Runs, tmp_path, system: str) -> None:
     found = pipe(prompt, max_new_tokens=6, do_sample=False, return_tensors=True)
     row = opened.tokenizer.encode(prompt).tolist()
     for _ in range(6):
-        row.append(int(token_logits(opened, np.array([row]))[0, -1].argmax()))
+        row.append(int(logits_of(opened, np.array([row]))[0, -1].argmax()))
     assert found[0]["generated_token_ids"] == row
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     theirs = model(input_ids=torch.tensor([row])).logits.detach().numpy()
-    np.testing.assert_allclose(token_logits(opened, np.array([row])), theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits_of(opened, np.array([row])), theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("count", [3, 1])

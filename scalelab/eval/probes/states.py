@@ -93,8 +93,6 @@ def lay_out(
     opened: Pretrained, placed: Placed, sentences: Sequence[Sentence], batch_tokens: int | None
 ) -> Layout:
     """Lays out the sentences that `read` keeps; arguments and errors are those of `read`."""
-    if opened.system.HAS_SOURCE:
-        raise ValueError(f"{opened.path} reads a source: probes need a net without one")
     frame, room = opened.tokenizer.frame(), longest(opened)
     reading = Reading(frame.begin, frame.end, None, room, room, in_place=True)
     starts, ids, pieces = opened.tokenizer.encode_aligned([s.text for s in sentences])

@@ -1,0 +1,180 @@
+"""A system whose net reads a source: programs give it one, or refuse it by its declaration."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import a_study
+import numpy as np
+import pytest
+import scratch
+import small_encdec
+from absl.testing import flagsaver
+from train_lab import Lab, kill_at
+
+from scalelab import fill_mask, formats, sample, systems
+from scalelab.config import cli
+from scalelab.decode import loop, stepper
+from scalelab.decode.choose import Rules
+from scalelab.eval import blimp, lm, word_order, yardstick
+from scalelab.finetuning import warm_start
+from scalelab.formats import doc_sentences
+from scalelab.helpers import names
+from scalelab.interop import exporting
+from scalelab.lab.show import card
+from scalelab.objectives import clm
+from scalelab.runs import environment, pretrained
+from scalelab.studies import spec
+
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+
+@dataclasses.dataclass(frozen=True)
+class Translate(clm.CLM):
+    """Next-token prediction behind a source."""
+
+    name: ClassVar[str] = "translate"
+
+
+def build_examples(documents: Any, **given: Any) -> Iterator[Any]:
+    for chunk in doc_sentences.build(documents, **given):
+        chunk.ragged["source"] = chunk.ragged["tokens"]
+        yield chunk
+
+
+@pytest.fixture(autouse=True, scope="module")
+def translator() -> Iterator[None]:
+    """A system with an encoder and a decoder; a text is its own source."""
+    gpt2 = systems.load("gpt2")
+    source = formats.Array("source", "ragged")
+    departures = [d for d in gpt2.DEPARTURES if d.field not in ("objective", "data.format")]
+    changes = {"objective": "translate", "data.format": "copies"}
+    departures += [systems.Departure(field, value, "") for field, value in changes.items()]
+    with pytest.MonkeyPatch.context() as patch:
+        scratch.add(patch, "systems", "translator", **vars(gpt2) | {
+            "DEPARTURES": departures, "SEES": "source + left", "HAS_SOURCE": True, "START": "eos",
+            "build": lambda sizes, options, vocab_size: small_encdec.build(
+                vocab_size=vocab_size, max_len=sizes.max_len
+            ),
+        })  # fmt: skip
+        scratch.add(patch, "objectives", "translate", **vars(clm) | {
+            "SEES": "source + left", "NEEDS": ("source",),
+            "make": lambda setting, options: Translate(),
+        })  # fmt: skip
+        scratch.add(
+            patch, "formats", "copies",
+            VERSION=1, ARRAYS=(*formats.COMMON, source), build=build_examples,
+        )  # fmt: skip
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A run that was stopped once."""
+    config = lab.config("system=translator,steps=4", machine__checkpoint_every_steps=2)
+    folder = tmp_path_factory.mktemp("translator") / "run"
+    lab.run(folder, config, before=kill_at(3))
+    record = lab.run(folder, config)
+    assert list(record.states) == [4] and record.batches[3]["source"].shape == (4, 64)
+    assert {"translate_loss", "loss"} < record.result["eval"]["64"].keys()
+    return folder
+
+
+Start = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Start:
+    """start(*flags of sample) -> exit code, stdout, stderr."""
+    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
+
+    def run(*flags: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["sample", "--json", "--max_new_tokens=6", *flags])
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+            cli.run(sample.main)
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+EMPTY = dataclasses.replace(blimp.YARDSTICK, read=lambda folder: [])
+SOURCES = ("bada gedu", "dodo. a", "a")
+
+
+def test_sample_reads_sources(run: pathlib.Path, start: Start) -> None:
+    opened = pretrained.load(run)
+    tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
+    end = tokenizer.special_ids["eos"]
+    read = [np.array([*frame.begin, *tokenizer.encode(s), *frame.end], np.int32) for s in SOURCES]
+    made = stepper.prepare(opened.net, opened.params)
+    sizes = {"max_new_tokens": 6, "max_len": 64, "end_token": end, "start_token": end}
+
+    def expected(prompts: Any, sources: Any = read) -> list[list[int]]:
+        found = loop.generate(made, prompts, Rules(), sources=sources, **sizes)
+        return [text.tokens.tolist() for text in found]
+
+    def found(*flags: str) -> list[list[int]]:
+        code, out, errors = start(f"--run={run}", *(f"--source={s}" for s in SOURCES), *flags)
+        assert code == 0, errors
+        return [json.loads(line)["tokens"] for line in out.splitlines()]
+
+    assert found() == expected(None) != expected(None, read[::-1])
+    prompts = [f"--prompt={text}" for text in SOURCES[::-1]]
+    assert found(*prompts) == expected(list(map(tokenizer.encode, SOURCES[::-1])))
+    assert [row[0] for row in found("--num_beams=2", "--max_new_tokens=1")] == [
+        row[0] for row in expected(None)
+    ]
+    drawn = found("--temperature=2", "--seed=1")
+    assert len(set(map(tuple, drawn))) == len(SOURCES)  # keys depend on the source, too
+
+
+def test_sample_refuses_what_does_not_fit(
+    run: pathlib.Path, start: Start, pretrained_runs: Callable[[str], pathlib.Path]
+) -> None:
+    for message, flags in {
+        "translator in .* reads a source: give --source": [f"--run={run}", "--prompt=a"],
+        "gpt2 in .* reads no source": [f"--run={pretrained_runs('gpt2')}", "--source=a"],
+        "2 prompts and 1 sources": [f"--run={run}", "--prompt=a", "--prompt=b", "--source=a"],
+    }.items():
+        code, out, errors = start(*flags)
+        assert code == 2 and not out and "Traceback" not in errors
+        assert re.search(message, errors), errors
+
+
+@pytest.mark.parametrize("program", [
+    lambda run, tmp: fill_mask.main([f"--run={run}", "a [MASK] b"]),
+    lambda run, tmp: lm.main([f"--run={run}", "--corpus=builtin"]),
+    lambda run, tmp: word_order.main([f"--run={run}"]),
+    lambda run, tmp: yardstick.evaluate(EMPTY, run, tmp, tmp / "work"),
+    lambda run, tmp: warm_start.open_start(str(run)),
+])  # fmt: skip
+def test_programs_that_give_one_text_refuse_the_net(
+    program: Callable[..., Any], run: pathlib.Path, tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    with pytest.raises(SystemExit) as ended, cli.one_message("nothing was done"):
+        program(run, tmp_path)
+    message = capsys.readouterr().err
+    assert ended.value.code == 2 and "translator, whose net reads a source beside a text" in message
+    assert "Traceback" not in message
+
+
+def test_a_study_refuses_to_score_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec, "module_names", names.module_names)
+    stage = a_study.stage(systems=("bert", "translator"))
+    a_study.make(stages={"main": stage})
+    with pytest.raises(ValueError, match="stages.main.systems: the net of 'translator' reads a s"):
+        a_study.make(stages={"main": stage}, finetune__tasks=("rte",))
+    a_study.make(stages={"main": stage | {"finetune": "none"}}, finetune__tasks=("rte",))
+
+
+def test_a_card_is_written_and_an_export_needs_a_map(
+    run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    assert "translate" in card.write(run)
+    with pytest.raises(ValueError, match="translator"):
+        exporting.run(run, tmp_path / "export")
