@@ -1,23 +1,32 @@
 """Installation: `pip install .`, extras: cuda, tpu, test, parity."""
 
 import pathlib
+import re
 
 from setuptools import find_packages, setup
 
-README = pathlib.Path(__file__).parent / "README.md"
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "scalelab/__init__.py").read_text())
 X86_LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
 ELSEWHERE = "platform_system != 'Linux' or platform_machine != 'x86_64'"
 
 setup(
     name="scalelab",
-    version="0.1.0",
+    version=VERSION[1],
     description="Controlled comparison of pre-trained language models at small scale, in JAX",
-    long_description=README.read_text() if README.exists() else "",
+    long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["scalelab", "scalelab.*"]),
+    packages=[
+        *find_packages(include=["scalelab", "scalelab.*"]),
+        "scalelab.configs",
+        "scalelab.configs.studies",
+    ],
+    package_dir={"scalelab.configs": "configs"},
+    entry_points={"console_scripts": ["scalelab = scalelab.__main__:main"]},
     package_data={
+        "scalelab": ["py.typed"],
         "scalelab.thesis": ["published/*.csv"],
         "scalelab.lab.show": ["templates/*"],
     },

@@ -8,8 +8,6 @@ learning rate higher and the budget shorter than the protocol's, so that losses 
 on two cores.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -19,7 +17,7 @@ TOKENS = 1.2e6
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study; takes the arguments of configs/study.py but `scale`."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     if "scale" in study.parse(arguments):
         raise ValueError("the quickstart has one scale; take configs/studies/thesis_7_5_1.py")
     config = study.get_config(",".join(filter(None, ["scale=small", arguments])))

@@ -46,7 +46,10 @@ def describe() -> dict[str, Any]:
     import jax
 
     program = pathlib.Path(sys.executable).name
-    changed = _git("status", "--porcelain", "--untracked-files=no")
+    tracked = _git(
+        "ls-files", "--error-unmatch", __file__
+    )  # none if a foreign repository is around
+    changed = tracked and _git("status", "--porcelain", "--untracked-files=no")
     packages = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -54,7 +57,7 @@ def describe() -> dict[str, Any]:
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join([program, *mask_secrets(sys.orig_argv[1:])]),
-        "git_commit": _git("rev-parse", "HEAD"),
+        "git_commit": tracked and _git("rev-parse", "HEAD"),
         "git_dirty": None if changed is None else bool(changed),
         "numerics": NUMERICS_VERSION,
         "python": platform.python_version(),
