@@ -31,33 +31,33 @@ setup(
         "scalelab.lab.show": ["templates/*"],
     },
     install_requires=[
-        "absl-py",
-        "altair",  # charts of report.html
+        "absl-py>=2.1",
+        "altair>=5.4",  # charts of report.html
         "flax>=0.12",
-        "huggingface_hub",
-        "importlib_resources",  # which tensorflow-datasets needs to prepare, and does not name
+        "huggingface_hub>=1.3",
+        "importlib_resources>=6",  # which tensorflow-datasets needs to prepare, and does not name
         "jax>=0.10",
-        "jinja2",
-        "matplotlib",
+        "jinja2>=3.1",
+        "matplotlib>=3.9",
         "ml-collections>=1.0",
-        "ml_dtypes",
-        "numpy>=2",
-        "nupunkt",
+        "ml_dtypes>=0.5",
+        "numpy>=2.0",
+        "nupunkt>=0.5",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11",
         "pandas>=2.2",
-        "pyarrow",
-        "safetensors",
-        "scipy",
-        "tabulate",  # Markdown tables of pandas
-        "tensorboardX",
+        "pyarrow>=17",
+        "safetensors>=0.5",
+        "scipy>=1.14",
+        "tabulate>=0.9",  # Markdown tables of pandas
+        "tensorboardX>=2.6.2",
         f"tensorflow-cpu>=2.18; {X86_LINUX}",
         f"tensorflow>=2.18; {ELSEWHERE}",
-        "tensorflow-datasets",
+        "tensorflow-datasets>=4.9.7",
         "tokenizers>=0.22",
-        "tqdm",
+        "tqdm>=4.66",
         "transformers>=5",
-        "vl-convert-python",  # inlines the charts' library, so that a report needs no network
+        "vl-convert-python>=1.6",  # inlines the charts' library, so that a report needs no network
     ],
     extras_require={
         "cuda": ["jax[cuda]"],
