@@ -8,7 +8,8 @@ from setuptools import find_packages, setup
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "scalelab/__init__.py").read_text())
 X86_LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
-ELSEWHERE = "platform_system != 'Linux' or platform_machine != 'x86_64'"
+ELSEWHERE = "(platform_system != 'Linux' or platform_machine != 'x86_64')"
+EXISTS = "python_version < '3.14'"  # TensorFlow has no wheels for later ones
 
 setup(
     name="scalelab",
@@ -35,25 +36,25 @@ setup(
         "altair>=5.4",  # charts of report.html
         "flax>=0.12",
         "huggingface_hub>=1.3",
-        "importlib_resources>=6",  # which tensorflow-datasets needs to prepare, and does not name
+        f"importlib_resources>=6; {EXISTS}",  # for tensorflow-datasets, which does not name it
         "jax>=0.10",
         "jinja2>=3.1",
         "matplotlib>=3.9",
         "ml-collections>=1.0",
         "ml_dtypes>=0.5",
         "numpy>=2.0",
-        "nupunkt>=0.5",
-        "optax>=0.2.5",
-        "orbax-checkpoint>=0.11",
+        "nupunkt>=0.7",
+        "optax>=0.2.6,!=0.2.7",
+        "orbax-checkpoint>=0.11.19",
         "pandas>=2.2",
         "pyarrow>=17",
         "safetensors>=0.5",
         "scipy>=1.14",
         "tabulate>=0.9",  # Markdown tables of pandas
         "tensorboardX>=2.6.2",
-        f"tensorflow-cpu>=2.18; {X86_LINUX}",
-        f"tensorflow>=2.18; {ELSEWHERE}",
-        "tensorflow-datasets>=4.9.7",
+        f"tensorflow-cpu>=2.18; {X86_LINUX} and {EXISTS}",
+        f"tensorflow>=2.18; {ELSEWHERE} and {EXISTS}",
+        f"tensorflow-datasets>=4.9.7; {EXISTS}",
         "tokenizers>=0.22",
         "tqdm>=4.66",
         "transformers>=5",
@@ -64,6 +65,7 @@ setup(
         "tpu": ["jax[tpu]"],
         "test": [
             "basedpyright",
+            "build",
             "hypothesis",
             "ipykernel",
             "nbclient",
