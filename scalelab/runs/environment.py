@@ -45,7 +45,9 @@ def describe() -> dict[str, Any]:
     """Returns the content of environment.json for this process."""
     import jax
 
-    program = pathlib.Path(sys.executable).name
+    program, *given = [pathlib.Path(sys.executable).name, *sys.orig_argv[1:]]
+    if given and pathlib.Path(given[0]).name == "scalelab":  # the console script
+        program, *given = "scalelab", *given[1:]
     tracked = _git(
         "ls-files", "--error-unmatch", __file__
     )  # none if a foreign repository is around
@@ -56,7 +58,7 @@ def describe() -> dict[str, Any]:
             packages[name] = importlib.metadata.version(name)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": shlex.join([program, *mask_secrets(sys.orig_argv[1:])]),
+        "command": shlex.join([program, *mask_secrets(given)]),
         "git_commit": tracked and _git("rev-parse", "HEAD"),
         "git_dirty": None if changed is None else bool(changed),
         "numerics": NUMERICS_VERSION,
