@@ -38,7 +38,7 @@ setup(
         "huggingface_hub>=1.3",
         f"importlib_resources>=6; {EXISTS}",  # for tensorflow-datasets, which does not name it
         "jax>=0.10",
-        "jinja2>=3.1",
+        "jinja2>=3.1.2",
         "matplotlib>=3.9",
         "ml-collections>=1.0",
         "ml_dtypes>=0.5",
