@@ -9,10 +9,16 @@ RUN ?= runs/quickstart
 help:  ## Show the targets.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# The stamp is younger than setup.py once everything it names is installed.
-$(VENV)/installed: setup.py
+# A stamp is younger than setup.py once everything it names is installed.
+$(VENV)/package: setup.py
+	@echo "Making $(VENV) and installing scalelab with JAX, TensorFlow and transformers; minutes."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/installed: $(VENV)/package
+	@echo "Installing what tests and checks need."
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
 
@@ -20,14 +26,14 @@ $(VENV)/parity: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable '.[test,parity]'
 	touch $@
 
-install: $(VENV)/installed  ## Make .venv and install into it.
+install: $(VENV)/installed  ## Make .venv; install the package and its test tools into it.
 
 parity: $(VENV)/parity  ## Install PyTorch too, which the tests of parity compare with.
 
-quickstart: install  ## Compare three styles on the built-in corpus; minutes on two cores.
-	$(BIN)/python -m scalelab.study run --config=configs/studies/quickstart.py --workdir=$(RUN)
+quickstart: $(VENV)/package  ## Compare three styles on the built-in corpus; minutes on two cores.
+	$(BIN)/scalelab study run --config=studies/quickstart --workdir=$(RUN)
 	@echo
-	@$(BIN)/python -m scalelab.study report --workdir=$(RUN) --study=quickstart
+	@$(BIN)/scalelab report --workdir=$(RUN) --study=quickstart
 
 test: install  ## Lint, check types and run the quick tests.
 	$(BIN)/ruff check .

@@ -1,60 +1,71 @@
 """Installation: `pip install .`, extras: cuda, tpu, test, parity."""
 
 import pathlib
+import re
 
 from setuptools import find_packages, setup
 
-README = pathlib.Path(__file__).parent / "README.md"
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "scalelab/__init__.py").read_text())
 X86_LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
-ELSEWHERE = "platform_system != 'Linux' or platform_machine != 'x86_64'"
+ELSEWHERE = "(platform_system != 'Linux' or platform_machine != 'x86_64')"
+EXISTS = "python_version < '3.14'"  # TensorFlow has no wheels for later ones
 
 setup(
     name="scalelab",
-    version="0.1.0",
+    version=VERSION[1],
     description="Controlled comparison of pre-trained language models at small scale, in JAX",
-    long_description=README.read_text() if README.exists() else "",
+    long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["scalelab", "scalelab.*"]),
+    packages=[
+        *find_packages(include=["scalelab", "scalelab.*"]),
+        "scalelab.configs",
+        "scalelab.configs.studies",
+    ],
+    package_dir={"scalelab.configs": "configs"},
+    entry_points={"console_scripts": ["scalelab = scalelab.__main__:main"]},
     package_data={
+        "scalelab": ["py.typed"],
         "scalelab.thesis": ["published/*.csv"],
         "scalelab.lab.show": ["templates/*"],
     },
     install_requires=[
-        "absl-py",
-        "altair",  # charts of report.html
+        "absl-py>=2.1",
+        "altair>=5.4",  # charts of report.html
         "flax>=0.12",
-        "huggingface_hub",
-        "importlib_resources",  # which tensorflow-datasets needs to prepare, and does not name
+        "huggingface_hub>=1.3",
+        f"importlib_resources>=6; {EXISTS}",  # for tensorflow-datasets, which does not name it
         "jax>=0.10",
-        "jinja2",
-        "matplotlib",
+        "jinja2>=3.1.2",
+        "matplotlib>=3.9",
         "ml-collections>=1.0",
-        "ml_dtypes",
-        "numpy>=2",
-        "nupunkt",
-        "optax>=0.2.5",
-        "orbax-checkpoint>=0.11",
+        "ml_dtypes>=0.5",
+        "numpy>=2.0",
+        "nupunkt>=0.7",
+        "optax>=0.2.6,!=0.2.7",
+        "orbax-checkpoint>=0.11.19",
         "pandas>=2.2",
-        "pyarrow",
-        "safetensors",
-        "scipy",
-        "tabulate",  # Markdown tables of pandas
-        "tensorboardX",
-        f"tensorflow-cpu>=2.18; {X86_LINUX}",
-        f"tensorflow>=2.18; {ELSEWHERE}",
-        "tensorflow-datasets",
+        "pyarrow>=17",
+        "safetensors>=0.5",
+        "scipy>=1.14",
+        "tabulate>=0.9",  # Markdown tables of pandas
+        "tensorboardX>=2.6.2",
+        f"tensorflow-cpu>=2.18; {X86_LINUX} and {EXISTS}",
+        f"tensorflow>=2.18; {ELSEWHERE} and {EXISTS}",
+        f"tensorflow-datasets>=4.9.7; {EXISTS}",
         "tokenizers>=0.22",
-        "tqdm",
+        "tqdm>=4.66",
         "transformers>=5",
-        "vl-convert-python",  # inlines the charts' library, so that a report needs no network
+        "vl-convert-python>=1.6",  # inlines the charts' library, so that a report needs no network
     ],
     extras_require={
         "cuda": ["jax[cuda]"],
         "tpu": ["jax[tpu]"],
         "test": [
             "basedpyright",
+            "build",
             "hypothesis",
             "ipykernel",
             "nbclient",

@@ -17,8 +17,6 @@ Every other field: --config.<field>=<value>. A comma inside a path is written tw
 "=" follow it: text:/a/year=1,,month=2/*.txt.
 """
 
-import pathlib
-
 import ml_collections
 from ml_collections import config_dict
 
@@ -51,7 +49,7 @@ def _set_budget(optim: ml_collections.ConfigDict, clock: str, total: float) -> N
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the control with the system's departures and the arguments applied."""
     given = files.arguments(arguments, ARGUMENTS, "system=bert")
-    config = files.load(pathlib.Path(__file__).with_name("base.py")).get_config()
+    config = files.load(files.FOLDER / "base.py").get_config()
     config.system = given.get("system", config.system)
     for departure in systems.load(config.system).DEPARTURES:
         config.update_from_flattened_dict({departure.field: departure.value})

@@ -6,8 +6,6 @@ The vocabulary is smaller and the learning rate higher than the protocol's, so t
 within 600 steps.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -15,7 +13,7 @@ from scalelab.config import files
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns configs/pretrain.py's BERT with a vocabulary and a budget for a laptop."""
-    pretrain = files.load(pathlib.Path(__file__).with_name("pretrain.py"))
+    pretrain = files.load(files.FOLDER / "pretrain.py")
     defaults = "system=bert,shape=2x128x2,corpus=builtin" + (",steps=600" if not arguments else "")
     config = pretrain.get_config(f"{defaults},{arguments}")
     config.tokenizer.vocab_size = 8000

@@ -63,7 +63,6 @@ dropout, are the protocol's.
 
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -189,7 +188,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config = files.defaults(spec.StudySpec)
     config.scale = scale
     corpus = given.get("corpus", "builtin").replace(",", ",,")  # one comma inside a path
-    pretrain = files.load(pathlib.Path(__file__).with_name("pretrain.py"))
+    pretrain = files.load(files.FOLDER / "pretrain.py")
     config.pretrain = pretrain.get_config(f"corpus={corpus}")
     config.finetune.data = given.get("data")
     config.yardstick_data = given.get("yardsticks")

@@ -194,7 +194,7 @@ def take_command(arguments: list[str]) -> str:
         return given
     if given is not None:
         cli.fail(f"unknown command {given!r}: {nearest(given, COMMANDS)}")
-    if not any(a.lstrip("-").startswith("help") for a in arguments):
+    if not cli.asks_for_help(arguments):
         cli.fail(f"expected a command: {', '.join(COMMANDS)}; --help says what they do")
     return "plan"
 

@@ -1,4 +1,6 @@
-"""Pre-trains one system: python -m scalelab.train --config=FILE.py:ARGUMENTS --workdir=DIR.
+"""Pre-trains one system.
+
+  python -m scalelab.train --config=pretrain:system=bert,steps=500 --workdir=DIR
 
 The run folder holds everything the run leaves. Start the same command again to continue a stopped
 run; a finished one says so and does nothing.

@@ -15,6 +15,7 @@ PACKAGE = tiny.ROOT / "scalelab"
 # What a room (a folder or a file of scalelab/) may import of the others; itself always.
 TABLE = """
 helpers:
+__main__: helpers
 nn: helpers
 nets: nn
 formats: config helpers
@@ -47,8 +48,8 @@ MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
 # Binaries may import every room but each other.
 BINARIES = {
     "train", "population", "sample", "fill_mask", "fit", "data.inspect", "data.probes",
-    "interop.hf", "eval.lm", "eval.word_order", "lab.runs", "lab.laws", "lab.compound",
-    "lab.frontier", "lab.shapes",
+    "predict", "catalog", "interop.hf", "eval.lm", "eval.word_order", "lab.runs", "lab.laws",
+    "lab.compound", "lab.frontier", "lab.shapes",
 }  # fmt: skip
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
@@ -204,7 +205,7 @@ def test_what_is_light(code: str, heavy: set[str]) -> None:
 
 @pytest.mark.parametrize("program", [
     "train", "population", "sample", "fit", "interop.hf", "eval.lm", "eval.word_order", "fill_mask",
-    "data.probes", "worlds.__main__",
+    "data.probes", "worlds.__main__", "__main__",
 ])  # fmt: skip
 def test_help_answers_without_jax(program: str) -> None:
     flags = program in ("train", "population", "sample", "fit")  # of absl

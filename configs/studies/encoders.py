@@ -23,8 +23,6 @@ nets of this size stay near the unigrams for 20 M tokens, and fine-tuned they ar
 nets from scratch (LOG.md).
 """
 
-import pathlib
-
 import ml_collections
 from ml_collections import config_dict
 
@@ -37,7 +35,7 @@ TOKENS = "objective=mlm+rtd"  # a loss over tokens needs no weight of 50
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study; takes the arguments of configs/study.py but `scale`."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     if "scale" in study.parse(arguments):
         raise ValueError("this study has one scale; --config.pretrain.optim.total_flops sets it")
     config = study.get_config(",".join(filter(None, ["scale=medium", arguments])))

@@ -24,8 +24,6 @@ Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. To add a 
 to SYSTEMS, and to OTHER_FLOPS where it belongs.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -45,7 +43,7 @@ YARDSTICKS = (
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     given = files.arguments(arguments, study.ARGUMENTS, "scale=nano")
     scale = given.pop("scale", "nano")
     if scale not in SCALES:

@@ -22,8 +22,6 @@ At scale full the budget is in epochs. 6 epochs of pairs have as many steps as 1
 (protocol) and 5% fewer tokens; the `unique` variants have 10 epochs. Other scales count tokens.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -33,7 +31,7 @@ SHAPES = {"full": ("2x128x2", "2x256x9"), "small": ("2x128x2",), "tiny": ("2x32x
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     config = study.get_config(arguments)
     config.name = "formats"
     config.title = "Objective and format, crossed"

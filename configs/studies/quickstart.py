@@ -26,7 +26,7 @@ WORLD = dict(kind="grammar", documents=6000, seed=0, tasks_examples=0)
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study; takes the arguments of configs/study.py but `scale`."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     given = study.parse(arguments)
     if "scale" in given:
         raise ValueError("the quickstart has one scale; take configs/studies/thesis_7_5_1.py")
@@ -38,9 +38,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config = study.get_config(f"scale=small,{own}")
     config.name = "quickstart"
     config.title = "Quickstart: who learns a grammar faster?"
-    config.question = (
-        "Who knows a language better after 600,000 tokens: BERT or GPT-2?"
-    )
+    config.question = "Who knows a language better after 600,000 tokens: BERT or GPT-2?"
     config.scale = "quickstart"
     pretrain = config.pretrain
     pretrain.tokenizer.vocab_size, pretrain.tokenizer.lowercase = 600, True

@@ -5,8 +5,6 @@ that the first step can be compared with the last. Hypotheses need two pre-train
 full has one seed, as the protocol does; it tests the hypotheses with seeds=2.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -21,7 +19,7 @@ SHAPES = {
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_1"
     config.title = "Scaling single shape dimensions"

@@ -9,8 +9,6 @@ compared with 2x256x2, as 2x544x2 with 8x544x2. At scale tiny they have four tim
 each net: scale full has it with seeds=2.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -26,7 +24,7 @@ SEVERAL = {"full": SHAPES["full"][:3], "small": ("2x90x4", "2x256x2"), "tiny": (
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_2"
     config.title = "Scaling several shape dimensions"

@@ -5,8 +5,6 @@ shapes with a budget of tokens. At scale full the protocol trains every shape fo
 reads the losses at common times.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -22,7 +20,7 @@ SECS = {"medium": 20.0, "small": 150.0, "tiny": 5.0}
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_3"
     config.title = "Validation loss against seconds"

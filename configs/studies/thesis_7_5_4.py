@@ -4,8 +4,6 @@ Half the steps with the same batch have half the tokens. Half the batch with the
 the tokens too.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -15,7 +13,7 @@ SHAPES = {"full": ("2x256x9",), "small": ("2x128x2",), "tiny": ("2x32x2",)}
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_4"
     config.title = "Number of steps and batch size"

@@ -10,8 +10,6 @@ that their own grid gives for one step of phi, which is twice the size.
 Three shapes with one seed each decide nothing: scale full tests hypothesis 4a with seeds=2.
 """
 
-import pathlib
-
 import ml_collections
 
 from scalelab.config import files
@@ -61,7 +59,7 @@ FULL_ROWS = {
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(files.FOLDER / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_5"
     config.title = "Systematic scaling"

@@ -13,6 +13,8 @@ from typing import Any, NoReturn, TypeVar
 from absl import app, flags, logging
 from ml_collections import config_flags
 
+from scalelab import __version__
+from scalelab.config import files
 from scalelab.config.exits import FAILED as FAILED
 from scalelab.config.exits import PREEMPTED as PREEMPTED
 from scalelab.config.exits import Interrupt as Interrupt
@@ -25,8 +27,8 @@ from scalelab.helpers.names import nearest
 CONFIG = config_flags.DEFINE_config_file(
     "config",
     None,
-    "Config file with its arguments, such as configs/pretrain.py:system=bert,steps=500; the file"
-    " lists its arguments. Any field: --config.<field>=VALUE.",
+    "Config file with its arguments, such as pretrain:system=bert,steps=500; the file lists its"
+    " arguments. A name without a folder is a file of configs/. Any field: --config.<field>=VALUE.",
 )
 WORKDIR = flags.DEFINE_string(
     "workdir", None, "Run folder: made if absent; a stopped run in it is continued."
@@ -50,6 +52,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str | None = None) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, formatter_class=formatter, allow_abbrev=False)
+        self.add_argument("--version", action="version", version=f"scalelab {__version__}")
 
     def error(self, message: str) -> NoReturn:
         """Ends the program; the message names the valid flags nearest to an unknown one."""
@@ -87,7 +90,11 @@ def run(
         main(argv)
 
     logging.set_verbosity(logging.WARNING)
-    with one_message(when_interrupted, only_tells=_asks_for_help(sys.argv)):
+    if "--version" in sys.argv:
+        print(f"scalelab {__version__}")
+        sys.exit(0)
+    sys.argv[1:] = ["--help" if argument == "-h" else argument for argument in sys.argv[1:]]
+    with one_message(when_interrupted, only_tells=asks_for_help(sys.argv)):
         app.run(checked_main, flags_parser=lambda argv: _parse(argv, config_class))
 
 
@@ -149,8 +156,11 @@ def workdir() -> pathlib.Path:
 def _parse(argv: list[str], config_class: type) -> list[str]:
     """Parses flags; a mistake in them, or in the config file, becomes one message."""
     fields = field_names(config_class)
-    _check_fields(argv, fields)
     program, *arguments = argv
+    if "--config" in arguments[:-1]:
+        place = arguments.index("--config")
+        arguments[place : place + 2] = [f"--config={arguments[place + 1]}"]
+    _check_fields(arguments, fields)
     _OVERRIDES.clear()
     # The flag parser wants --config before its fields, and reads neither None nor new fields.
     arguments.sort(key=lambda argument: not argument.lstrip("-").startswith("config="))
@@ -165,14 +175,15 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
         else:
             kept.append(argument)
     sys.argv[:] = [program, *kept]  # where the config flag looks for its fields
+    kept = [_with_path(argument) for argument in kept]
     shown = [flag.name for flag in flags.FLAGS.get_key_flags_for_module(program)]
     try:
-        left = flags.FLAGS(sys.argv)
+        left = flags.FLAGS([program, *kept])
         if INIT.value is not None and shown and "init" not in shown:
             raise flags.UnrecognizedFlagError("init")
         return left
     except SystemExit:
-        if not _asks_for_help(arguments):
+        if not asks_for_help(arguments):
             raise
         print("Fields of --config, with the defaults that a config file may change:")
         print(describe(config_class))
@@ -189,17 +200,28 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
         fail(text)
 
 
-def _asks_for_help(arguments: list[str]) -> bool:
-    return any(a.startswith("-") and a.lstrip("-").startswith("help") for a in arguments)
+def asks_for_help(arguments: list[str]) -> bool:
+    """Returns whether the command line asks for the help or the version."""
+    return any(a in ("-h", "--version") or a.startswith(("-help", "--help")) for a in arguments)
 
 
-def _check_fields(argv: list[str], fields: list[str]) -> None:
-    """Refuses config files and fields that do not exist."""
+def _with_path(argument: str) -> str:
+    """Replaces the name of a shipped config file by its path; refuses one that does not exist."""
+    flag, equals, value = argument.partition("=")
+    if flag.lstrip("-") != "config" or not equals:
+        return argument
+    name, colon, rest = value.partition(":")
+    try:
+        return f"--config={files.find(name)}{colon}{rest}"
+    except ValueError as error:
+        fail(str(error))
+
+
+def _check_fields(arguments: list[str], fields: list[str]) -> None:
+    """Refuses fields that do not exist."""
     groups = {field.rpartition(".")[0] for field in fields}
-    for argument in argv[1:]:
-        name, equals, value = argument.lstrip("-").partition("=")
-        if name == "config" and equals and not pathlib.Path(value.partition(":")[0]).is_file():
-            fail(f"no such config file: {value!r}")
+    for argument in arguments:
+        name = argument.lstrip("-").partition("=")[0]
         field = name.removeprefix("config.")
         # A field below a known one, such as a study's stage, is the flag parser's to check.
         below = any(field == known or field.startswith(f"{known}.") for known in fields)

@@ -141,7 +141,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def describe(cls: type, prefix: str = "") -> str:
     """Returns one line for each config field: its name, its default and the comment beside it."""
-    comments, hints = _comments(cls), typing.get_type_hints(cls)
+    meanings, hints = comments(cls), typing.get_type_hints(cls)
     lines = []
     for field in dataclasses.fields(cls):
         name, kind = prefix + field.name, hints[field.name]
@@ -150,13 +150,13 @@ def describe(cls: type, prefix: str = "") -> str:
         else:
             default = "..." if field.default is dataclasses.MISSING else field.default
             left = f"  --config.{name}={default}"
-            comment = comments.get(field.name, "")
+            comment = meanings.get(field.name, "")
             lines.append(f"{left:<42}  {comment}".rstrip())
     return "\n".join(lines)
 
 
-def _comments(cls: type) -> dict[str, str]:
-    """Reads the comment beside, or in the lines above, each field of a dataclass."""
+def comments(cls: type) -> dict[str, str]:
+    """Reads the comment beside, or in the lines above, each field of a dataclass: by its name."""
     found: dict[str, str] = {}
     for part in cls.__mro__:
         above: list[str] = []

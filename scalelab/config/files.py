@@ -1,4 +1,4 @@
-"""Config files: loading them by path, their arguments after the colon, and their ConfigDicts."""
+"""Config files: finding and loading them, their arguments after the colon, their ConfigDicts."""
 
 import dataclasses
 import importlib.util
@@ -12,7 +12,26 @@ from ml_collections import config_dict
 
 from scalelab.helpers.names import nearest
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "configs"
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+# An installed package holds the config files; in a checkout they lie beside it.
+FOLDER = next(f for f in (PACKAGE / "configs", PACKAGE.with_name("configs")) if f.is_dir())
+
+
+def find(name: str) -> pathlib.Path:
+    """Returns the config file at a path, or a shipped one by its name, such as "studies/family".
+
+    The path of a shipped file in a checkout, "configs/studies/family.py", is a name too.
+
+    Raises:
+      ValueError: there is no such file; the message has the nearest names.
+    """
+    if (path := pathlib.Path(name)).is_file():
+        return path
+    short = name.removeprefix("configs/").removesuffix(".py")
+    found = {str(p.relative_to(FOLDER).with_suffix("")): p for p in FOLDER.rglob("*.py")}
+    if short not in found:
+        raise ValueError(f"no such config file: {name!r}; {nearest(short, found)}")
+    return found[short]
 
 
 def load(path: pathlib.Path) -> types.ModuleType:
@@ -23,7 +42,7 @@ def load(path: pathlib.Path) -> types.ModuleType:
     """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise ValueError(f"no {path}: start this from a checkout, where configs/ is")
+        raise ValueError(f"no such config file: {path}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from scalelab.config import cli, files
+from scalelab.config import cli
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.resources import malloc
 from scalelab.tasks import recipes, submission
@@ -31,7 +31,7 @@ DATA = flags.DEFINE_string(
 flags.DEFINE_string(
     "recipe",
     None,
-    f"Short for --config=configs/finetune.py:recipe=...: {', '.join(recipes.RECIPES)}.",
+    f"Short for --config=finetune:recipe=...: {', '.join(recipes.RECIPES)}.",
 )
 PER_TASK = flags.DEFINE_list(
     "per_task",
@@ -91,11 +91,11 @@ def program(main: Callable[[list[str]], None]) -> None:
     given, _ = short.parse_known_args(sys.argv[1:])
     if given.config is None:
         recipe = f":recipe={given.recipe}" * (given.recipe is not None)
-        sys.argv.insert(1, f"--config={files.FOLDER / 'finetune.py'}{recipe}")
+        sys.argv.insert(1, f"--config=finetune{recipe}")
     elif given.recipe is not None:
         cli.fail(
             "give --recipe or --config, not both: --recipe=NAME is short for"
-            " --config=configs/finetune.py:recipe=NAME"
+            " --config=finetune:recipe=NAME"
         )
     cli.run(main, FinetuneConfig)
 

@@ -81,6 +81,7 @@ class TaskRun:
                 tokenizer_digest=self.tokenizer_digest,
             )
 
+        self.encode = encode
         self.train = encode(splits.train).first(config.max_train_examples)
         self.dev = {name: r and encode(r) for name, r in splits.dev.items()}
         self.test = {name: r and encode(r) for name, r in splits.test.items()}

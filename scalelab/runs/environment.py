@@ -45,16 +45,21 @@ def describe() -> dict[str, Any]:
     """Returns the content of environment.json for this process."""
     import jax
 
-    program = pathlib.Path(sys.executable).name
-    changed = _git("status", "--porcelain", "--untracked-files=no")
+    program, *given = [pathlib.Path(sys.executable).name, *sys.orig_argv[1:]]
+    if given and pathlib.Path(given[0]).name == "scalelab":  # the console script
+        program, *given = "scalelab", *given[1:]
+    tracked = _git(
+        "ls-files", "--error-unmatch", __file__
+    )  # none if a foreign repository is around
+    changed = tracked and _git("status", "--porcelain", "--untracked-files=no")
     packages = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             packages[name] = importlib.metadata.version(name)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": shlex.join([program, *mask_secrets(sys.orig_argv[1:])]),
-        "git_commit": _git("rev-parse", "HEAD"),
+        "command": shlex.join([program, *mask_secrets(given)]),
+        "git_commit": tracked and _git("rev-parse", "HEAD"),
         "git_dirty": None if changed is None else bool(changed),
         "numerics": NUMERICS_VERSION,
         "python": platform.python_version(),

@@ -18,7 +18,7 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -69,27 +69,53 @@ def write(
     Returns:
       The predictions, as `read` returns them.
     """
-    num = len(gold)
-    assert outputs.shape == (num, 1 if labels is None else len(labels))
     columns = tuple(list(column) for column in texts)
-    numbered = ["text"] if len(columns) == 1 else [f"text{i + 1}" for i in range(len(columns))]
-    table: dict[str, Iterable[object]] = {"index": range(num)}
-    table |= {name: map(_escape, column) for name, column in zip(numbered, columns, strict=True)}
     if labels is None:
-        made = Predictions(
-            columns, np.asarray(gold, np.float32), np.asarray(outputs[:, 0], np.float32)
-        )
-        table |= {"gold": made.gold, "prediction": made.predicted, "probability": [""] * num}
+        scores = np.asarray(gold, np.float32)
+        made = Predictions(columns, scores, np.asarray(outputs[:, 0], np.float32))
     else:
-        classes, best = np.asarray(gold, np.int32), outputs.argmax(axis=1).astype(np.int32)
-        shares, names = _softmax(outputs), [_escape(label) for label in labels]
-        made = Predictions(columns, classes, best, tuple(labels), shares)
-        table |= {"gold": [names[i] for i in classes], "prediction": [names[i] for i in best]}
-        table |= {"probability": shares[np.arange(num), best]}
-        table |= {f"p:{name}": column for name, column in zip(names, shares.T, strict=True)}
-    lines = zip(*([name, *map(str, column)] for name, column in table.items()), strict=True)
-    files.write_text(path, "".join("\t".join(line) + "\n" for line in lines))
+        best, shares = outputs.argmax(axis=1).astype(np.int32), _softmax(outputs)
+        made = Predictions(columns, np.asarray(gold, np.int32), best, tuple(labels), shares)
+    files.write_text(path, "".join(lines(texts, outputs, labels, made.gold)))
     return made
+
+
+def lines(
+    texts: Sequence[Sequence[str]],
+    outputs: np.ndarray,
+    labels: Sequence[str] | None,
+    gold: np.ndarray | None = None,
+    classes: Sequence[str] | None = None,
+    start: int = 0,
+) -> Iterator[str]:
+    """Yields the header and the lines of predictions.tsv.
+
+    Args:
+      texts: for each text column its texts.
+      outputs: as in `write`.
+      labels: the C classes as files spell them; None for a regression.
+      gold: [n] classes or scores; None: the column is left out.
+      classes: the names of the C classes, for a column `class`; None: there is none.
+      start: index of the first example.
+    """
+    num = len(outputs)
+    assert outputs.shape == (num, 1 if labels is None else len(labels))
+    numbered = ["text"] if len(texts) == 1 else [f"text{i + 1}" for i in range(len(texts))]
+    table: dict[str, Iterable[object]] = {"index": range(start, start + num)}
+    table |= {name: map(_escape, column) for name, column in zip(numbered, texts, strict=True)}
+    if labels is None:
+        scores = np.asarray(outputs[:, 0], np.float32)
+        table |= {} if gold is None else {"gold": gold}
+        table |= {"prediction": scores, "probability": [""] * num}
+    else:
+        shares, names, best = _softmax(outputs), [*map(_escape, labels)], outputs.argmax(axis=1)
+        table |= {} if gold is None else {"gold": [names[i] for i in gold]}
+        table["prediction"] = [names[i] for i in best]
+        table |= {} if classes is None else {"class": [classes[i] for i in best]}
+        table["probability"] = shares[np.arange(num), best]
+        table |= {f"p:{name}": column for name, column in zip(names, shares.T, strict=True)}
+    for line in zip(*([name, *map(str, column)] for name, column in table.items()), strict=True):
+        yield "\t".join(line) + "\n"
 
 
 def pack(path: pathlib.Path, made: Predictions) -> None:

@@ -1,11 +1,16 @@
 """Records of a labelled task from TensorFlow Datasets: `glue/<name>`."""
 
 import hashlib
+import urllib.error
+import urllib.request
 from typing import Any
 
 import numpy as np
 
 from scalelab.tasks.records import Labels, Records
+
+HOST = "https://dl.fbaipublicfiles.com"  # of most of the files that `glue` downloads
+WAIT_SECS = 10
 
 
 def read(address: str, texts: tuple[str, ...], labels: Labels | None) -> Records:
@@ -26,12 +31,16 @@ def read(address: str, texts: tuple[str, ...], labels: Labels | None) -> Records
         import tensorflow_datasets as tfds  # takes seconds, and only this reader needs it
 
         builder = tfds.builder(f"glue/{config}")
-        builder.download_and_prepare()
+        if not builder.is_prepared():
+            check_network()  # the download itself would be tried again for minutes
+            builder.download_and_prepare()
     except Exception as error:  # whatever a data set's own code or its server comes up with
         message = (str(error).strip() or type(error).__name__).split("\n")[0]
+        if isinstance(error, ImportError):
+            message = f"tensorflow-datasets is not installed: {message}"
         raise ValueError(
-            f"tfds:glue/{config}: cannot be prepared ({message}); install tensorflow-datasets and"
-            " try again, or give --data, the folder that holds the GLUE files"
+            f"tfds:glue/{config} cannot be prepared here ({message}): give --data, the folder that"
+            " holds the GLUE files"
         ) from error
     rows = tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False))
     rows = sorted(rows, key=lambda row: int(row["idx"]))
@@ -39,6 +48,14 @@ def read(address: str, texts: tuple[str, ...], labels: Labels | None) -> Records
     columns = tuple([row[name].decode("utf-8") for row in rows] for name in texts)
     found = None if labels is None else _labels(rows, labels, source)
     return Records(columns, found, source, _digest(columns, found))
+
+
+def check_network() -> None:
+    """Raises OSError if the server of the files cannot be reached."""
+    try:
+        urllib.request.urlopen(HOST, timeout=WAIT_SECS).close()
+    except urllib.error.HTTPError:  # it has answered
+        pass
 
 
 def _labels(rows: list[dict[str, Any]], labels: Labels, source: str) -> np.ndarray:

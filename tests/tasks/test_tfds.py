@@ -7,6 +7,7 @@ import contextlib
 import functools
 import re
 import sys
+import time
 import warnings
 from typing import Any
 
@@ -31,7 +32,13 @@ def tfds():
 
 
 @pytest.fixture
-def holding(tfds):
+def reached(monkeypatch):
+    """What comes from a network is mocked."""
+    monkeypatch.setattr(task_tfds, "check_network", lambda: None)
+
+
+@pytest.fixture
+def holding(tfds, reached):
     """A function: from now on, every split holds these examples, or what it says of the split."""
     import tensorflow as tf
 
@@ -84,14 +91,26 @@ def test_labels_of_a_test_split_are_not_read(holding):
         task_tfds.read("cola/validation", ("sentence",), ZERO_ONE)
 
 
+def test_without_a_network_it_asks_for_the_files_at_once(tfds, monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise OSError("no route")
+
+    monkeypatch.setattr(task_tfds.urllib.request, "urlopen", refuse)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match="no route.*--data"):
+        task_tfds.read("rte/train", ("sentence1", "sentence2"), ZERO_ONE)
+    assert time.monotonic() - begun < 30  # not the minutes of its own attempts
+
+
 def test_no_such_data_set(tfds):
-    with pytest.raises(ValueError, match="tfds:glue/colla: .*--data"):
+    with pytest.raises(ValueError, match="tfds:glue/colla .*--data"):
         task_tfds.read("colla/train", ("sentence",), ZERO_ONE)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["rte", "cola", "stsb"])
-def test_prepared_for_real(tfds, tmp_path, monkeypatch, name):
+def test_prepared_for_real(tfds, reached, tmp_path, monkeypatch, name):
     """All but the download is TFDS's own: the records are those of the files it would have got."""
     from tensorflow_datasets.core.download import DownloadManager
 

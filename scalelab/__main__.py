@@ -1,0 +1,143 @@
+"""The programs of scalelab: `scalelab PROGRAM ...` is `python -m scalelab.<module> ...`.
+
+scalelab train --config=pretrain:system=bert,steps=500 --workdir=DIR
+scalelab eval rte --init=RUN --workdir=DIR
+eval "$(scalelab completion bash)"     completes names and flags; zsh likewise
+"""
+
+import ast
+import pathlib
+import re
+import runpy
+import sys
+from collections.abc import Sequence
+
+from scalelab import __version__
+from scalelab.helpers.names import nearest
+
+ROOT = pathlib.Path(__file__).parent
+PROGRAMS = {  # name -> module, perhaps with the program's own command
+    "train": "train",
+    "population": "population",
+    "study": "study",
+    "report": "study report",
+    "runs": "lab.runs",
+    "predict": "predict",
+    "sample": "sample",
+    "fill-mask": "fill_mask",
+    "fit": "fit",
+    "hf": "interop.hf",
+    "systems": "catalog",
+    "worlds": "worlds.__main__",
+}
+GROUPS = {  # name -> its folder, what its programs contain, what they do
+    "finetune": ("eval", r"^    program\.(run|program)\(", "Fine-tunes on a task."),
+    "eval": ("eval", r"^if __name__ == ", "Fine-tunes on a task, measures a yardstick, compares."),
+    "data": ("data", r"^if __name__ == ", "Shows a corpus as a model sees it; makes probe tasks."),
+    "lab": ("lab", r"^if __name__ == ", "Fits laws, finds shapes, judges yardsticks."),
+}
+COMPLETION = """
+_scalelab() {
+  COMPREPLY=($(compgen -W "$(scalelab completion words "${COMP_WORDS[@]:1:COMP_CWORD-1}")" \\
+    -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -o nospace -F _scalelab scalelab
+"""
+SHELLS = {"bash": COMPLETION, "zsh": "autoload -U +X bashcompinit && bashcompinit" + COMPLETION}
+FLAG = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|add(?:_argument)?\(\s*"--(\w+)"')
+# What a program contains that takes the flags of a module -> that module.
+SHARED_FLAGS = {" program.": "eval.program", "(YARDSTICK": "eval.yardstick",
+                "cli.run(": "config.cli"}  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the program that the command line names, with the rest as its arguments."""
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name == "--version":
+        print(f"scalelab {__version__}")
+    elif name in ("-h", "--help", "help"):
+        print("scalelab PROGRAM [ARGUMENTS]; scalelab PROGRAM --help describes each.\n")
+        print(_table({**PROGRAMS, **dict.fromkeys(GROUPS, "")}))
+    elif name == "completion":
+        _complete(rest)
+    elif name in GROUPS:
+        _run_member(name, rest)
+    else:
+        valid = [*PROGRAMS, *GROUPS, "completion"]
+        module, *command = PROGRAMS[_choose(name.replace("_", "-"), valid, "program")].split()
+        _run(module, [*command, *rest])
+
+
+def members(group: str) -> dict[str, str]:
+    """Returns the programs of a group: name -> module."""
+    folder, mark, _ = GROUPS[group]
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    found = [p for p in paths if re.search(mark, p.read_text(encoding="utf-8"), re.MULTILINE)]
+    names = [".".join(p.relative_to(ROOT / folder).with_suffix("").parts) for p in found]
+    return {name: f"{folder}.{name}" for name in names}
+
+
+def _run_member(group: str, rest: Sequence[str]) -> None:
+    there = members(group)
+    if not rest or rest[0] in ("-h", "--help"):
+        print(f"scalelab {group} NAME [ARGUMENTS]; {GROUPS[group][2]}\n\n{_table(there)}")
+        sys.exit(0 if rest else 2)
+    _run(there[_choose(rest[0].replace("-", "_"), there, f"program of {group}")], rest[1:])
+
+
+def _choose(name: str, valid: Sequence[str] | dict[str, str], what: str) -> str:
+    if name not in valid:
+        print(f"error: unknown {what} {name!r}: {nearest(name, valid)}", file=sys.stderr)
+        sys.exit(2)
+    return name
+
+
+def _run(module: str, arguments: Sequence[str]) -> None:
+    """Runs a module as `python -m` does."""
+    sys.argv[1:] = arguments
+    runpy.run_module(f"scalelab.{module}", run_name="__main__", alter_sys=True)
+
+
+def _table(programs: dict[str, str]) -> str:
+    """Lists programs with the first line of their docstrings."""
+    width = max(map(len, programs)) + 2
+    lines = []
+    for name, given in programs.items():
+        module, _, command = given.partition(" ")
+        text = _docstring(_source(module)) if module else GROUPS[name][2]
+        described = re.search(rf"^{command}  +(.*)$", text, re.MULTILINE) if command else None
+        lines.append(f"  {name:{width}}" + (described[1] if described else text.splitlines()[0]))
+    return "\n".join(lines)
+
+
+def _source(module: str) -> str:
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _docstring(source: str) -> str:
+    return ast.get_docstring(ast.parse(source), clean=False) or "\n"
+
+
+def _complete(rest: Sequence[str]) -> None:
+    """Prints a shell's completion script, or the words that may follow those given."""
+    if rest[:1] != ["words"]:
+        print(SHELLS[_choose(rest[0] if rest else "", SHELLS, "shell")])
+        return
+    name, *more = rest[1:] or [""]
+    if name in GROUPS and not more:
+        print(" ".join(members(name)))
+    elif name in PROGRAMS or name in GROUPS:
+        module = PROGRAMS.get(name) or members(name).get(more[0], "")
+        source = _source(module := module.split()[0]) if module else ""
+        commands = re.findall(rf"^  python -m scalelab\.{re.escape(module)} (\w+)", source, re.M)
+        for mark, shared in SHARED_FLAGS.items():
+            source += _source(shared) * (mark in source)
+        flags = {f"--{a or b}" for a, b in FLAG.findall(source)}
+        print(" ".join([*dict.fromkeys(commands * (not more)), *sorted(flags), "--help"]))
+    else:
+        print(" ".join([*PROGRAMS, *GROUPS, "completion"]))
+
+
+if __name__ == "__main__":
+    main()

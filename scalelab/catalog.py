@@ -1,0 +1,108 @@
+"""Lists systems, objectives, formats, tasks and yardsticks with paper, options and oracle.
+
+  python -m scalelab.catalog ['electra*'] [--json]
+
+The description is the first line of a module's docstring. An option is set by
+--config.system_options.NAME=VALUE, objective_options or format_options; a yardstick's by its
+program's --NAME=VALUE. The oracle of a system or an objective is the classes of Hugging Face
+transformers that the tests of parity compare it with, or "identities" if there is none.
+"""
+
+import dataclasses
+import fnmatch
+import importlib
+import json
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from scalelab.config import cli
+from scalelab.helpers import names
+
+ROOMS = ("systems", "objectives", "formats")
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A named part of the laboratory."""
+
+    kind: str  # "system", "objective", "format", "task", "yardstick"
+    name: str
+    description: str
+    options: dict[str, Any]  # name -> default
+    meanings: dict[str, str]  # name -> the comment beside an option, where there is one
+    oracle: list[str] | None  # None: not declared by the module
+
+
+def entries() -> Iterator[Entry]:
+    """Yields everything that a config or a study may name, in the order of the rooms."""
+    from scalelab.config.fields import comments
+    from scalelab.eval import yardstick
+    from scalelab.lab.load.task_runs import YARDSTICKS
+    from scalelab.tasks.task import task_names
+
+    peers = [
+        names.load_module("interop.maps", name).MAP for name in names.module_names("interop.maps")
+    ]
+    for room in ROOMS:
+        for name in names.module_names(room):
+            module = names.load_module(room, name)
+            kind, options = getattr(module, "Options", None), {}
+            if kind is not None:
+                options = {field.name: field.default for field in dataclasses.fields(kind)}
+            oracle = None
+            if room != "formats":
+                classes = [(p.system, a) for p in peers for a in p.architectures]
+                oracle = [a.name for system, a in classes if name in (system, *a.heads)]
+                oracle = list(dict.fromkeys(oracle)) or ["identities"]
+            meanings = comments(kind) if kind else {}
+            yield Entry(room[:-1], name, _describe(module), options, meanings, oracle)
+    for name in task_names():
+        module = importlib.import_module(f"scalelab.eval.{name}")
+        yield Entry("task", name, _describe(module), {}, {}, None)
+    for name in YARDSTICKS:
+        module = importlib.import_module(f"scalelab.eval.{name}")
+        given = yardstick.load(name).options.items()
+        options, meanings = {k: d for k, (d, _) in given}, {k: text for k, (_, text) in given}
+        yield Entry("yardstick", name, _describe(module), options, meanings, None)
+
+
+def table(found: list[Entry]) -> str:
+    """Formats entries for a terminal: one a line, with its options and its oracle below."""
+    lines, width = [], max(len(entry.name) for entry in found) + 2
+    for place, entry in enumerate(found):
+        if not place or found[place - 1].kind != entry.kind:
+            lines += ["", f"{entry.kind}s"]
+        lines.append(f"  {entry.name:{width}}{entry.description}")
+        for name, default in entry.options.items():
+            left = f"{name} = {default}"
+            lines.append(f"  {'':{width}}  {left:24}  {entry.meanings.get(name, '')}".rstrip())
+        if entry.oracle:
+            lines.append(f"  {'':{width}}  oracle: {', '.join(entry.oracle)}")
+    return "\n".join(lines[1:])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line; a user's mistake ends in one message and exit code 2."""
+    made = cli.Parser("python -m scalelab.catalog", __doc__)
+    made.add_argument("pattern", nargs="?", default="*", help="names to list, such as 'electra*'")
+    made.add_argument("--json", action="store_true", help="print one JSON object a line")
+    given = made.parse_args(arguments)
+    with cli.one_message("nothing was changed"):
+        known = list(entries())
+        found = [entry for entry in known if fnmatch.fnmatchcase(entry.name, given.pattern)]
+        if not found:
+            valid = {entry.name for entry in known}
+            raise ValueError(
+                f"no name is like {given.pattern!r}: {names.nearest(given.pattern, valid)}"
+            )
+        as_json = [json.dumps(dataclasses.asdict(entry)) for entry in found]
+        print("\n".join(as_json) if given.json else table(found))
+
+
+def _describe(module: types.ModuleType) -> str:
+    return (module.__doc__ or "").splitlines()[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Opens a finished fine-tuning, or an imported classifier, to apply it to new text."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from scalelab import systems
+from scalelab.config.finetuning import FinetuneConfig
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.finetuning import imported
+from scalelab.finetuning.imported import ClassifierConfig, ImportedClassifier
+from scalelab.finetuning.run import TaskRun
+from scalelab.finetuning.step import Params
+from scalelab.finetuning.warm_start import WarmStart
+from scalelab.runs import json_files, pretrained, records
+from scalelab.runs.pretrained import Pretrained
+from scalelab.runs.records import RunRecord
+from scalelab.tasks.files import Columns
+from scalelab.tasks.records import Records
+from scalelab.tasks.task import Split, Splits, Task, load_task, task_names
+
+
+@dataclasses.dataclass(frozen=True)
+class Finetuned:
+    """A finished fine-tuning, or an imported classifier."""
+
+    task: Task
+    start: WarmStart  # its own net and tokenizer
+    config: FinetuneConfig
+    params: Params
+
+    def prepare(self, first: Records, cache_dir: str) -> TaskRun:
+        """Returns it as a run on some texts; its `encode` reads more of them."""
+        machine = dataclasses.replace(
+            self.config.machine, cache_dir=cache_dir, fsdp_parallel=1, tensor_parallel=1
+        )
+        own = {"machine": machine, "batch_size": 1, "max_train_examples": None}
+        config = dataclasses.replace(self.config, **own)
+        return TaskRun(self.task, Splits(first, {}, {}), self.start, config, pathlib.Path())
+
+
+def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
+    """Opens a seed's run folder.
+
+    Args:
+      folder: the run folder; or the folder above, if it holds one seed.
+      columns: the text columns of a classifier whose files do not name them.
+
+    Raises:
+      ValueError: it holds no finished fine-tuning; the message says what is missing.
+    """
+    seeds = sorted(path.parent for path in folder.glob("seed*/config.json"))
+    if seeds and not (folder / "config.json").exists():
+        if len(seeds) > 1:
+            raise ValueError(f"{folder} holds {len(seeds)} seeds: give one, such as {seeds[0]}")
+        folder = seeds[0]
+    run = records.read_run(folder, metrics=False)
+    if run.task is None or "labels" not in run.config:
+        raise ValueError(
+            f"{folder} is no fine-tuning, which predicts classes or scores; make one first:"
+            f" python -m scalelab.eval.TASK --init={folder} --workdir=DIR"
+        )
+    path = folder / "config.json"
+    given = json_files.fill(ClassifierConfig, run.config, path)
+    config = json_files.fill(FinetuneConfig, run.config, path)
+    if run.task == imported.TASK:
+        config = dataclasses.replace(config, max_len=given.net.max_len, lm_weight=0.0)
+    params = pretrained.load_trained(folder)
+    opened, classifier = _open(run, given, params)
+    start = WarmStart(
+        opened, str(folder), lambda seed: params["body"], lambda seed: "", classifier=classifier
+    )
+    return Finetuned(_task(run, given, columns), start, config, params)
+
+
+def _open(
+    run: RunRecord, given: ClassifierConfig, params: Params
+) -> tuple[Pretrained, ImportedClassifier | None]:
+    """Opens net and tokenizer as those of a pre-training, without the rows of added tokens."""
+    if run.task == imported.TASK or given.frame == "imported":
+        return imported.load(run)
+    config, system = given.pretraining(), systems.load(given.system)
+    net = systems.make_net(system, given.net, config.system_options, vocab_size=1)
+    num_rows = len(imported.flat(params)[net.TOKEN_TABLE]) - len(system.ADAPTATION.added_tokens)
+    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows)
+    config, loaded = dataclasses.replace(config, tokenizer=tokenizer), run.folder / "tokenizer"
+    body, read = params["body"], Tokenizer.load(loaded)
+    return Pretrained(run.folder, config, system, read, body, 0, finished=True), None
+
+
+def _task(run: RunRecord, given: ClassifierConfig, columns: Sequence[str]) -> Task:
+    """Returns the task that the run was trained on."""
+    if given.task in task_names():
+        return load_task(given.task)
+    texts = tuple(columns or (run.config.get("columns") or ())[:-1])
+    if len(texts) not in (1, 2):
+        raise ValueError(f"{run.folder} names no text columns: give --columns, one or two names")
+    relation = "single" if len(texts) == 1 else given.relation or "entailment"
+    return Task(
+        name=given.task,
+        title=given.task,
+        relation=relation,
+        metrics=("pearson",) if given.regression else ("accuracy",),
+        labels=given.labels,
+        columns=Columns(texts),
+        train=Split("train", ("train.tsv",)),
+        dev_splits=(),
+    )

@@ -1,0 +1,139 @@
+"""Applies a fine-tuned net to new text.
+
+  python -m scalelab.predict --run=RUN FILE [--output=FILE.tsv] [--columns=TEXT[,TEXT2]]
+
+RUN is the folder of one seed of a fine-tuning, or of an imported classifier. FILE is .tsv (without
+quoting, as GLUE's), .csv or .jsonl, with the task's text columns named as in the task's own files;
+--columns gives other names. The predictions have the columns of predictions.tsv without `gold`: the
+predicted label, its name where the label is a number, and the probability of every class, or else
+the score of a regression.
+"""
+
+import contextlib
+import csv
+import itertools
+import json
+import pathlib
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+
+from scalelab.config import cli
+from scalelab.helpers.names import brief
+from scalelab.resources import malloc
+from scalelab.tasks.task import Task
+
+ROWS = 4096  # read, tokenized and predicted at a time
+Names = tuple[str | int, ...]  # of text columns, or their positions in a file without a header
+
+
+def text_columns(task: Task) -> list[Names]:
+    """Returns the names, or the positions, that a task's text columns have in its files."""
+    own = [task.columns.texts, task.unlabelled_columns.texts, task.tfds_texts or ()]
+    return sorted(filter(None, dict.fromkeys(own)), key=lambda c: isinstance(c[0], int))
+
+
+def read_texts(path: pathlib.Path, choices: Sequence[Names]) -> Iterator[tuple[str, ...]]:
+    """Yields the texts of each row of a file.
+
+    Args:
+      path: a file that ends in .tsv, .csv or .jsonl.
+      choices: the names that the text columns may have; positions stand last.
+
+    Raises:
+      ValueError: the file has another ending, lacks a column, or has a row of another form.
+    """
+    kind = path.suffix
+    if kind not in (".tsv", ".csv", ".jsonl"):
+        raise ValueError(f"{path}: expected a file that ends in .tsv, .csv or .jsonl")
+    with path.open(encoding="utf-8-sig", newline="" if kind == ".csv" else "\n") as file:
+        rows = _rows(kind, path, file)
+        first = next(rows, None)
+        if first is None:
+            raise ValueError(f"{path}: there are no rows")
+        names = next((c for c in choices if all(name in first for name in c)), None)
+        if names is None and kind == ".tsv" and isinstance(choices[-1][0], int):
+            names = choices[-1]
+        if names is None:
+            expected = " or ".join(",".join(map(str, c)) for c in choices)
+            raise ValueError(f"{path}: expected the columns {expected}, found {brief([*first])}")
+        has_header = kind != ".jsonl" and isinstance(names[0], str)
+        places = [first.index(name) for name in names] if has_header else names
+        for number, row in enumerate(rows if has_header else itertools.chain([first], rows), 1):
+            try:
+                texts = tuple(row[place] for place in places)
+            except (KeyError, IndexError):
+                texts = ()
+            if not texts or not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"{path}, row {number}: expected texts, found {brief(row)}")
+            yield texts
+
+
+def _rows(kind: str, path: pathlib.Path, file: Iterable[str]) -> Iterator:
+    """Yields each line as a list of fields, or as an object by name."""
+    try:
+        if kind == ".csv":
+            yield from csv.reader(file)
+        elif kind == ".tsv":
+            yield from (line.rstrip("\r\n").split("\t") for line in file)
+        else:
+            yield from (json.loads(line) for line in file if line.strip())
+    except (csv.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from None
+
+
+def predict(
+    run: pathlib.Path, path: pathlib.Path, columns: Sequence[str] = (), rows: int = ROWS
+) -> Iterator[tuple[list[str], int]]:
+    """Yields the lines of predictions of each `rows` rows of a file, and how many texts were cut.
+
+    Raises:
+      ValueError: the run is no fine-tuning, or the file does not fit its task.
+    """
+    from scalelab.finetuning import reopen
+    from scalelab.runs import environment, predictions
+    from scalelab.tasks.records import Records
+
+    opened = reopen.load(run, columns)
+    task, machine = opened.task, opened.config.machine
+    if columns and len(columns) != len(task.columns.texts):
+        raise ValueError(f"--columns: {task.title} has {len(task.columns.texts)} text columns")
+    environment.configure_jax(machine.compile_cache_dir, opened.start.opened.config.net.dtype)
+    texts = read_texts(path, [tuple(columns)] if columns else text_columns(task))
+    prepared, start = None, 0
+    with tempfile.TemporaryDirectory() as cache_dir:  # new texts are not kept
+        while part := list(itertools.islice(texts, rows)):
+            by_column = tuple(map(list, zip(*part, strict=True)))
+            records = Records(by_column, None, str(path), "")
+            prepared = prepared or opened.prepare(records, cache_dir)
+            encoded = prepared.encode(records) if start else prepared.train
+            outputs = prepared.predict_with(opened.params, encoded)
+            made = predictions.lines(by_column, outputs, task.labels, None, task.classes, start)
+            yield list(made)[start > 0 :], encoded.num_truncated
+            start += len(part)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line; a user's mistake ends in one message and exit code 2."""
+    made = cli.Parser("python -m scalelab.predict", __doc__)
+    made.add_argument("file", type=pathlib.Path, metavar="FILE", help="texts: .tsv, .csv or .jsonl")
+    made.add_argument("--run", required=True, type=pathlib.Path, help="folder of a fine-tuned seed")
+    made.add_argument("--output", type=pathlib.Path, help="where they go; default: the terminal")
+    made.add_argument("--columns", default="", help="names of the text columns: one or two")
+    given = made.parse_args(arguments)
+    with cli.one_message("no prediction was kept"):
+        malloc.keep_freed()
+        from scalelab.helpers.files import whole
+
+        columns, count, num_cut = [*filter(None, given.columns.split(","))], -1, 0  # -1: header
+        place = whole(given.output) if given.output else contextlib.nullcontext()
+        with place as part, contextlib.ExitStack() as files:
+            out = files.enter_context(part.open("w", encoding="utf-8")) if part else sys.stdout
+            for lines, cut in predict(given.run, given.file, columns):
+                out.writelines(lines)
+                count, num_cut = count + len(lines), num_cut + cut
+        print(f"{count:,} predictions; {num_cut:,} texts were cut to fit", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""`scalelab systems`: everything that a config or a study may name, from the modules themselves."""
+
+import json
+
+import pytest
+import scratch
+
+from scalelab import catalog
+from scalelab.helpers.names import module_names
+from scalelab.lab.load.task_runs import YARDSTICKS
+from scalelab.tasks.task import task_names
+
+
+def test_everything_is_listed_once() -> None:
+    found = list(catalog.entries())
+    named = [name for room in catalog.ROOMS for name in module_names(room)]
+    assert [entry.name for entry in found] == [*named, *task_names(), *YARDSTICKS]
+    assert all(entry.description for entry in found)
+
+
+def test_a_new_system_is_listed_with_its_options(monkeypatch, capsys) -> None:
+    scratch.add(monkeypatch, "systems", "fake", __doc__="FAKE: A paper.\n\nMore.")
+    catalog.main(["fake", "--json"])
+    (made,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (made["kind"], made["description"]) == ("system", "FAKE: A paper.")
+    assert made["oracle"] == ["identities"]  # no class of transformers is like it
+    catalog.main(["electra*", "--json"])
+    (made,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert made["options"]["generator_rate"] == 0.25 and "no generator" in str(made["meanings"])
+    assert "ElectraForPreTraining" in made["oracle"]
+
+
+def test_an_unknown_name(capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        catalog.main(["elctra*"])
+    assert ended.value.code == 2 and "'electra'" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""`scalelab PROGRAM`: a table of the programs, each of which is a module."""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tiny
+
+from scalelab import __main__ as programs
+from scalelab.config import files
+from scalelab.tasks.task import task_names
+
+
+def ends(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of `scalelab ARGUMENTS`."""
+    code = 0
+    try:
+        programs.main(arguments)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    return code, *capsys.readouterr()
+
+
+def test_every_program_is_a_module_and_every_task_a_program(capsys) -> None:
+    there = {g: programs.members(g) for g in programs.GROUPS}
+    modules = {
+        *programs.PROGRAMS.values(),
+        *(m for group in there.values() for m in group.values()),
+    }
+    for module in modules:
+        assert importlib.util.find_spec(f"scalelab.{module.split()[0]}"), module
+    assert {*task_names(), "glue", "tsv"} == there["finetune"].keys() < there["eval"].keys()
+    code, out, _ = ends(capsys)
+    assert code == 0 and all(f"  {name} " in out for name in (*programs.PROGRAMS, *there))
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["trian"], "'train'"),
+    (["eval", "rt"], "'rte'"),
+    (["finetune", "blimp"], "blimp"),  # nothing is trained there
+    (["completion", "fish"], "bash"),
+])  # fmt: skip
+def test_unknown_programs(arguments: list[str], message: str, capsys) -> None:
+    code, out, errors = ends(capsys, *arguments)
+    assert code == 2 and message in errors and not out
+
+
+@pytest.mark.parametrize(("program", "module"), [
+    ("fill-mask", "fill_mask"),
+    ("report", "study report"),
+    ("eval word-order -h", "eval.word_order -h"),
+    ("train --wrkdir=x", "train --wrkdir=x"),
+])  # fmt: skip
+def test_a_program_runs_as_its_module_does(program: str, module: str) -> None:
+    both = [f"scalelab {program}", f"scalelab.{module}"]
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-m", *words.split()], cwd=tiny.ROOT, capture_output=True, text=True
+        )
+        for words in both
+    )
+    assert first.returncode == second.returncode
+    assert (first.stdout, first.stderr) == (second.stdout, second.stderr)
+    assert first.stdout or first.stderr
+
+
+def test_words_that_complete(capsys) -> None:
+    def words(*given: str) -> set[str]:
+        return {*ends(capsys, "completion", "words", *given)[1].split()}
+
+    assert words() >= {"train", "eval"} and words("eval") >= {"rte", "blimp"}
+    assert words("study") >= {"plan", "run", "--workers", "--workdir"}
+    assert words("eval", "rte") >= {"--init", "--data"} and "--prompt" in words("sample")
+    assert "complete " in ends(capsys, "completion", "bash")[1]
+
+
+def test_config_files_by_path_and_by_name(tmp_path: pathlib.Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    family = tiny.ROOT / "configs/studies/family.py"
+    for name in ("studies/family", "configs/studies/family.py", str(family)):
+        assert files.find(name) == family
+    (tmp_path / "pretrain").write_text("")
+    assert files.find("pretrain") == pathlib.Path("pretrain")
+    for name in ("pretrian", "configs/pretrian.py"):
+        with pytest.raises(ValueError, match="'pretrain'"):
+            files.find(name)
