@@ -1,19 +1,17 @@
 """Installation: `pip install .`, extras: cuda, tpu, test, parity."""
 
 import pathlib
-import re
 
 from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "scalelab/__init__.py").read_text())
 X86_LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
 ELSEWHERE = "(platform_system != 'Linux' or platform_machine != 'x86_64')"
 EXISTS = "python_version < '3.14'"  # TensorFlow has no wheels for later ones
 
 setup(
     name="scalelab",
-    version=VERSION[1],
+    version="0.1.0",
     description="Controlled comparison of pre-trained language models at small scale, in JAX",
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",

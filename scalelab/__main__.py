@@ -12,8 +12,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from scalelab import __version__
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import describe_version, nearest
 
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = {  # name -> module, perhaps with the program's own command
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program that the command line names, with the rest as its arguments."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name == "--version":
-        print(f"scalelab {__version__}")
+        print(describe_version())
     elif name in ("-h", "--help", "help"):
         print("scalelab PROGRAM [ARGUMENTS]; scalelab PROGRAM --help describes each.\n")
         print(_table({**PROGRAMS, **dict.fromkeys(GROUPS, "")}))

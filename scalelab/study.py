@@ -117,17 +117,16 @@ def list_names() -> None:
     """Prints the names that a study's config may use, of tables, tasks, claims and so on."""
     from scalelab.helpers.names import module_names
     from scalelab.lab.compare import claim_lines, scores
-    from scalelab.lab.load.task_runs import YARDSTICKS
+    from scalelab.lab.load.task_runs import MAIN, YARDSTICKS
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
-    from scalelab.tasks.task import task_names
 
     found = scores.load_comparison(COMPARISON.value, COMPARISON.value)
     lists = {
         "systems": module_names("systems"),
         "tables": [*TABLES, *found.TABLES],
         "figures": [*FIGURES, *found.FIGURES],
-        "finetune.tasks": task_names(),
+        "finetune.tasks": [task for task in MAIN if task not in YARDSTICKS],
         "yardsticks": list(YARDSTICKS),
         "hypotheses": list(found.HYPOTHESES),
         "scores in claims": list(scores.SCORES),

@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from scalelab import __main__ as programs
-from scalelab.config import files
+from scalelab.helpers import names
 from scalelab.tasks.task import task_names
 
 
@@ -80,9 +80,9 @@ def test_config_files_by_path_and_by_name(tmp_path: pathlib.Path, monkeypatch) -
     monkeypatch.chdir(tmp_path)
     family = tiny.ROOT / "configs/studies/family.py"
     for name in ("studies/family", "configs/studies/family.py", str(family)):
-        assert files.find(name) == family
+        assert names.find_config(name) == family
     (tmp_path / "pretrain").write_text("")
-    assert files.find("pretrain") == pathlib.Path("pretrain")
+    assert names.find_config("pretrain") == pathlib.Path("pretrain")
     for name in ("pretrian", "configs/pretrian.py"):
         with pytest.raises(ValueError, match="'pretrain'"):
-            files.find(name)
+            names.find_config(name)

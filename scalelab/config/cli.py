@@ -13,8 +13,6 @@ from typing import Any, NoReturn, TypeVar
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from scalelab import __version__
-from scalelab.config import files
 from scalelab.config.exits import FAILED as FAILED
 from scalelab.config.exits import PREEMPTED as PREEMPTED
 from scalelab.config.exits import Interrupt as Interrupt
@@ -22,7 +20,7 @@ from scalelab.config.exits import Stopped as Stopped
 from scalelab.config.exits import fail, one_message
 from scalelab.config.fields import OWNERS, describe, field_names, parse_value
 from scalelab.config.pretraining import Config, resolve
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import describe_version, find_config, nearest
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -52,7 +50,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str | None = None) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, formatter_class=formatter, allow_abbrev=False)
-        self.add_argument("--version", action="version", version=f"scalelab {__version__}")
+        self.add_argument("--version", action="version", version=describe_version())
 
     def error(self, message: str) -> NoReturn:
         """Ends the program; the message names the valid flags nearest to an unknown one."""
@@ -91,7 +89,7 @@ def run(
 
     logging.set_verbosity(logging.WARNING)
     if "--version" in sys.argv:
-        print(f"scalelab {__version__}")
+        print(describe_version())
         sys.exit(0)
     sys.argv[1:] = ["--help" if argument == "-h" else argument for argument in sys.argv[1:]]
     with one_message(when_interrupted, only_tells=asks_for_help(sys.argv)):
@@ -212,7 +210,7 @@ def _with_path(argument: str) -> str:
         return argument
     name, colon, rest = value.partition(":")
     try:
-        return f"--config={files.find(name)}{colon}{rest}"
+        return f"--config={find_config(name)}{colon}{rest}"
     except ValueError as error:
         fail(str(error))
 

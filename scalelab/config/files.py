@@ -1,4 +1,4 @@
-"""Config files: finding and loading them, their arguments after the colon, their ConfigDicts."""
+"""Config files: loading them, their arguments after the colon, their ConfigDicts."""
 
 import dataclasses
 import importlib.util
@@ -10,28 +10,10 @@ from collections.abc import Collection
 import ml_collections
 from ml_collections import config_dict
 
+from scalelab.helpers.names import CONFIGS as FOLDER
 from scalelab.helpers.names import nearest
 
-PACKAGE = pathlib.Path(__file__).resolve().parents[1]
-# An installed package holds the config files; in a checkout they lie beside it.
-FOLDER = next(f for f in (PACKAGE / "configs", PACKAGE.with_name("configs")) if f.is_dir())
-
-
-def find(name: str) -> pathlib.Path:
-    """Returns the config file at a path, or a shipped one by its name, such as "studies/family".
-
-    The path of a shipped file in a checkout, "configs/studies/family.py", is a name too.
-
-    Raises:
-      ValueError: there is no such file; the message has the nearest names.
-    """
-    if (path := pathlib.Path(name)).is_file():
-        return path
-    short = name.removeprefix("configs/").removesuffix(".py")
-    found = {str(p.relative_to(FOLDER).with_suffix("")): p for p in FOLDER.rglob("*.py")}
-    if short not in found:
-        raise ValueError(f"no such config file: {name!r}; {nearest(short, found)}")
-    return found[short]
+__all__ = ["FOLDER", "arguments", "defaults", "load"]
 
 
 def load(path: pathlib.Path) -> types.ModuleType:

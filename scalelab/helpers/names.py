@@ -1,7 +1,9 @@
-"""Finds modules by name, and the nearest valid name for a misspelt one."""
+"""Finds modules and config files by name, and the nearest valid name for a misspelt one."""
 
 import difflib
 import importlib
+import importlib.metadata
+import pathlib
 import pkgutil
 import types
 from collections.abc import Iterable
@@ -39,6 +41,36 @@ def brief(value: object) -> str:
 
 # Modules of a room that its choices share; none of them is a choice.
 SHARED = {"formats": ("assembly", "draws", "pairs"), "objectives": ("xent",)}
+
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+# An installed package holds the config files; in a checkout they lie beside it.
+CONFIGS = next(f for f in (PACKAGE / "configs", PACKAGE.with_name("configs")) if f.is_dir())
+
+
+def describe_version() -> str:
+    """Returns "scalelab 0.1.0", the version that is installed."""
+    try:
+        return f"scalelab {importlib.metadata.version('scalelab')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "scalelab (not installed)"
+
+
+def find_config(name: str) -> pathlib.Path:
+    """Returns the config file at a path, or a shipped one by its name, such as "studies/family".
+
+    The path of a shipped file in a checkout, "configs/studies/family.py", is a name too.
+
+    Raises:
+      ValueError: there is no such file; the message has the nearest names.
+    """
+    if (path := pathlib.Path(name)).is_file():
+        return path
+    short = name.removeprefix("configs/").removesuffix(".py")
+    found = {str(p.relative_to(CONFIGS).with_suffix("")): p for p in CONFIGS.rglob("*.py")}
+    if short not in found:
+        raise ValueError(f"no such config file: {name!r}; {nearest(short, found)}")
+    return found[short]
 
 
 def module_names(room: str) -> list[str]:

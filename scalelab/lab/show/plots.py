@@ -7,7 +7,7 @@ Design", https://jfly.uni-koeln.de) without their yellow, which is hard to see o
 
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scalelab.lab.load.study_runs import Point
-
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^DXvP<>"  # names of matplotlib
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
@@ -28,6 +26,17 @@ RESOLUTION = 150  # dots an inch in PNG
 LIGHTEST = 0.7  # share of white that a shade of a colour may have
 TRAINING = "training"
 
+
+class Row(Protocol):
+    """A row of a study."""
+
+    @property
+    def system(self) -> str:
+        """The name of its system."""
+        ...
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
 Labels = Sequence[str] | None  # of the C classes
 
 
@@ -44,15 +53,15 @@ def style(index: int, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def row_styles(points: Sequence["Point"]) -> dict["Point", dict[str, Any]]:
+def row_styles(points: Sequence[AnyRow]) -> dict[AnyRow, dict[str, Any]]:
     """Returns the look of every row of a study: colour by system, shade by size and variant.
 
     Markers and dashes differ between rows, so that no row is identified by its colour alone.
     """
-    systems: dict[str, list[Point]] = {}
+    systems: dict[str, list[AnyRow]] = {}
     for point in points:
         systems.setdefault(point.system, []).append(point)
-    found: dict[Point, dict[str, Any]] = {}
+    found: dict[AnyRow, dict[str, Any]] = {}
     for k, own in enumerate(systems.values()):
         red, green, blue = (int(COLORS[k % len(COLORS)][i : i + 2], 16) for i in (1, 3, 5))
         for place, point in enumerate(own):
