@@ -143,7 +143,10 @@ def report(workdir: pathlib.Path) -> None:
     from scalelab.lab.show import report as report_lib
 
     folder, baselines = TO.value and pathlib.Path(TO.value), objectives.load_baselines()
-    print(report_lib.make(workdir, study_name(), folder, ALLOW.value, baselines, COMPARISON.value))
+    page = report_lib.make(
+        workdir, study_name(), folder, ALLOW.value, baselines, COMPARISON.value, print
+    )
+    print(f"report: {page}")
 
 
 def pack(workdir: pathlib.Path) -> None:

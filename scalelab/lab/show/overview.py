@@ -1,10 +1,12 @@
 """The first screen of a report: its answer, all differences, scores against cost, a ranking."""
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding
 from scalelab.lab.compare.estimates import Estimate
@@ -70,7 +72,8 @@ def answer(
     counts = Counter(finding.verdict for finding in findings)
     if findings:
         verdicts = ", ".join(f"{num} {verdict}" for verdict, num in counts.most_common())
-        sentences.append(f"Verdicts on {len(findings)} statements: {verdicts}.")
+        statements = "1 statement" if len(findings) == 1 else f"{len(findings)} statements"
+        sentences.append(f"Verdicts on {statements}: {verdicts}.")
     else:
         sentences.append("The study tests no statement.")
     return sentences
@@ -93,6 +96,21 @@ def tabulate_ranking(study: Study, scores: StudyScores, score: str | None) -> Ta
         costs = [_cost(point, name) for name in ("tokens", "flops", "seconds")]
         rows.append((point.label, Value(value.value, low, high), len(point.finished), *costs))
     return Table("ranking", "Leaderboard", columns, tuple(rows))
+
+
+def for_terminal(
+    study: Study, sentences: Sequence[str], ranking: Table | None, findings: Sequence[Finding]
+) -> str:
+    """Returns the answer, the ranking and the verdicts as text of at most 100 columns."""
+    parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
+    if ranking is not None:
+        cells = [[column.text(x) for column, x in zip(ranking.columns, row, strict=True)]
+                 for row in ranking.rows]  # fmt: skip
+        titles = [column.title for column in ranking.columns]
+        parts.append("\n" + tables.plain(titles, cells))
+    width = max((len(finding.verdict) for finding in findings), default=0)
+    parts += [f"{finding.verdict:<{width}}  {finding.text.rstrip('.')}" for finding in findings]
+    return "\n".join(parts) + "\n"
 
 
 def draw_differences(findings: Sequence[Finding]) -> "Figure | None":

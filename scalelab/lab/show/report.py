@@ -17,7 +17,7 @@ import json
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config.fields import flatten
@@ -69,6 +69,7 @@ def make(
     allow: Sequence[str] = (),
     baselines: Mapping[str, Baseline] | None = None,
     trusted: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> pathlib.Path:
     """Reads a study, finished or not, checks that its runs are comparable, and reports it.
 
@@ -79,6 +80,7 @@ def make(
       allow: fields that may differ beyond those of the study; every table repeats them.
       baselines: objective -> the trivial baseline that it must beat; a finding without is marked.
       trusted: module outside scalelab that the study may import.
+      say: is given the answer, the ranking and the verdicts, for a terminal.
 
     Returns:
       The path of report.html.
@@ -114,6 +116,9 @@ def make(
     for run in finished:
         write_text(folder / "cards" / f"{run.name}.md", card.write(run.folder))
     headline = overview.find_headline(study, scores)
+    ranking = overview.tabulate_ranking(study, scores, headline)
+    answer = overview.answer(study, scores, findings, headline)
+    say(overview.for_terminal(study, answer, ranking, findings))
     makers = figures.FIGURES | {**comparison.FIGURES}
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     beside = None if departing else published
@@ -127,8 +132,7 @@ def make(
     known = notes.describe_study(study, study.points)  # `facts` has these
     values = {
         "study": study, "facts": describe_study(study), "tables": made,
-        "answer": overview.answer(study, scores, findings, headline),
-        "ranking": overview.tabulate_ranking(study, scores, headline),
+        "answer": answer, "ranking": ranking,
         "first": {name: overview.CAPTIONS[name] for name, figure in first.items() if figure},
         "cards": [run.name for run in finished],
         "notes": [note for note in below if note not in known],
