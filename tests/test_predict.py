@@ -94,3 +94,14 @@ def test_other_kinds_of_file_and_other_columns(seed, tmp_path, capsys) -> None:
 def test_what_is_no_fine_tuning(pretrained_runs) -> None:
     with pytest.raises(ValueError, match="is no fine-tuning"):
         reopen.load(pretrained_runs("bert"))
+
+
+def test_an_imported_classifier(pretrained_runs, tmp_path) -> None:
+    run = fine_tuned.from_elsewhere(pretrained_runs("bert"), tmp_path, "double", ["bad", "good"])
+    (tmp_path / "new.csv").write_text("text\nThe river froze.\nNobody counted.\n")
+    with pytest.raises(ValueError, match="give --columns"):
+        reopen.load(run)
+    ((lines, cut),) = predict.predict(run, tmp_path / "new.csv", ["text"])
+    rows = table(lines)
+    assert cut == 0 and {row["prediction"] for row in rows} <= {"bad", "good"}
+    assert all(abs(float(row["p:bad"]) + float(row["p:good"]) - 1) < 1e-6 for row in rows)
