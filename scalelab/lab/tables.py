@@ -23,6 +23,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "fixed": lambda x: f"{x:.2f}",
     "text": str,
 }
+WIDEST = 8  # columns of scores that a page of 1,400 pixels shows beside the names
 INTERVAL = ("low", "high", "published")  # fields beside a score
 # Characters that LaTeX reads as commands, with their printable form.
 LATEX = str.maketrans(
@@ -103,6 +104,24 @@ class Table:
         """Number of text columns at the left."""
         column_kinds = [*(column.kind for column in self.columns), ""]
         return next(i for i, kind in enumerate(column_kinds) if kind != "text")
+
+    def parts(self) -> list["Table"]:
+        """Splits a wide table into tables of at most WIDEST scores, each with the names."""
+        places = [i for i, column in enumerate(self.columns) if column.scored]
+        if len(places) <= WIDEST:
+            return [self]
+        names, found = range(places[0]), []
+        for start in range(0, len(places), WIDEST):
+            chosen = places[start : start + WIDEST]
+            end = len(self.columns) if chosen[-1] == places[-1] else chosen[-1] + 1
+            kept = [*names, *range(chosen[0], end)]
+            found.append(dataclasses.replace(
+                self, name=f"{self.name}-{len(found) + 1}" if found else self.name,
+                columns=tuple(self.columns[i] for i in kept),
+                rows=tuple(tuple(row[i] for i in kept) for row in self.rows),
+                footer=self.footer and tuple(self.footer[i] for i in kept),
+            ))  # fmt: skip
+        return found
 
     def texts(self) -> pd.DataFrame:
         """Returns the cells as text, the footer as the last row."""

@@ -55,7 +55,7 @@ def test_effects_on_the_published_tables() -> None:
         (78.4 - 72.3 + 66.0 - 65.0 + 70.9 - 66.5) / 300
     )
     assert found["baseline minus half the steps, GLUE-Large, mean of 2"] == pytest.approx(0.0125)
-    assert found["largest minus smallest width, cola, mean of 3"] == pytest.approx(0.298 / 3)
+    assert found["largest minus smallest width, CoLA, mean of 3"] == pytest.approx(0.298 / 3)
     wide = (77.1 - 72.3 + 78.6 - 72.3 + 63.6 - 64.9 + 63.8 - 65.0 + 72.9 - 64.3 + 75.0 - 66.5) / 600
     assert found["width and depth grown minus width alone, GLUE-Large, mean of 6"] == (
         pytest.approx(wide)
@@ -94,7 +94,7 @@ def test_an_empty_study_says_what_it_lacks() -> None:
     assert all("0 of 0" in f.counted for f in found)
     why = {f.id: f.why for f in found}
     assert "no mnli_m, qqp, qnli" in why["1a"]
-    assert "no cola" in why["2d"]
+    assert "no CoLA" in why["2d"]
     assert "no curves" in why["6"]
 
 

@@ -54,7 +54,7 @@ def build_claim(
     Leaves out and counts blocks without a score. `what` is the comparison in words; `missing` is
     the reason if there is no block.
     """
-    title = TITLES.get(score, score)
+    title = ALL_TITLES.get(score) or TITLES.get(score, score)
     usable = [b for b in blocks if weighted(scores, b, score) is not None]
     label = f"{what}, {title}, mean of {len(usable)}" if len(usable) > 1 else f"{what}, {title}"
     if len(usable) < len(blocks):

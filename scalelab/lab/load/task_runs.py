@@ -29,7 +29,7 @@ TITLES = {
 }
 # Evaluations without fine-tuning, in the order of tables: title, metric of the dev split.
 YARDSTICKS = {
-    "pairs": ("own pairs", "accuracy"),
+    "pairs": ("minimal pairs", "accuracy"),
     "blimp": ("BLiMP", "accuracy"),
     "agreement": ("agreement", "accuracy"),
     "syntaxgym": ("SyntaxGym", "accuracy"),

@@ -300,7 +300,7 @@ def chart_losses(study: Study) -> "Chart | None":
         .transform_filter("isValid(datum.x) && isValid(datum.y)")
         .mark_line(point={"size": 25})
         .encode(
-            x=alt.X("x:Q", title=None, axis=alt.Axis(format="~s")),
+            x=alt.X("x:Q", title=None, axis=alt.Axis(format="~s"), scale=alt.Scale(zero=True)),
             y=alt.Y("y:Q", title=None, scale=alt.Scale(zero=False)),
             order="x:Q",
             detail="seed:N",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_CLAIMS = 30  # drawn
+MOST_ROWS = 10  # of the leaderboard
 LONGEST = 70  # characters of a claim's label
 COLORS = {CONFIRMED: "#009E73", REFUTED: "#D55E00"}
 CAPTIONS = {
@@ -60,14 +61,17 @@ def answer(
     ranked = rank(study, scores, score) if score else []
     if score and ranked:
         best, value = ranked[0]
-        extreme = "lowest" if score in PRETRAINING_SCORES else "highest"
-        text = f"{best.label} has the {extreme} {_title(score)}, {_describe(value, score)}"
+        is_loss = score in PRETRAINING_SCORES
+        what = (
+            f"has the lowest {_title(score)}" if is_loss else f"scores highest on {_title(score)}"
+        )
+        text = f"{best.label} {what}: {_describe(value, score)}"
         if len(ranked) > 1:
             second, other = ranked[1]
             difference = scores.difference(second, best, score)
-            text += f", before {second.label} with {_describe(other, score)}"
+            text += f", {second.label} {_describe(other, score)}"
             if difference is not None:
-                text += f"; the difference is {_describe(difference, score)}"
+                text += f", difference {_describe(difference, score)}"
         sentences.append(f"{text}.")
     counts = Counter(finding.verdict for finding in findings)
     if findings:
@@ -91,7 +95,7 @@ def tabulate_ranking(study: Study, scores: StudyScores, score: str | None) -> Ta
         Column("flops", "FLOPs", "short"), Column("seconds", "seconds", "seconds"),
     )  # fmt: skip
     rows = []
-    for point, value in ranked:
+    for point, value in ranked[:MOST_ROWS]:
         low, high = (None if math.isnan(x) else x for x in (value.low, value.high))
         costs = [_cost(point, name) for name in ("tokens", "flops", "seconds")]
         rows.append((point.label, Value(value.value, low, high), len(point.finished), *costs))

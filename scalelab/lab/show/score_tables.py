@@ -122,7 +122,8 @@ def build_scores(
     is None. If `by_variant`, it has only the nets with several variants, net by net. If `scaling`,
     the notes give the base and coefficients of compound scaling.
     """
-    study, scores, points = request.study, request.scores, list(request.points)
+    study, scores = request.study, request.scores
+    points = [point for point in request.points if point.finished]
     if by_variant:
         points = order_by_net(points)
     planned = set(study.facts.measured)
