@@ -99,7 +99,7 @@ def parse(
     """
     if len(line) not in (2, 3) or not all(isinstance(part, str) for part in line[:2]):
         raise ValueError(FORM)
-    text, score, margin = line[0], line[1], line[2] if len(line) == 3 else 0.0
+    text, named, margin = line[0], line[1], line[2] if len(line) == 3 else 0.0
     parts = re.split(r"\s*([><~])\s*", text.strip())
     if len(parts) != 3 or not parts[0] or not parts[2]:
         raise ValueError(FORM)
@@ -112,7 +112,7 @@ def parse(
         if name in PRETRAINING_SCORES
         or all(TASK_SCORES[part][0] in tasks for part in score_parts(name))
     ]  # fmt: skip
-    score = MAIN.get(score, score)
+    score = MAIN[named] if named in MAIN else str(named)
     if score not in measured:
         raise ValueError(f"score {score!r} is not measured: {nearest(score, measured)}")
     sides = [_read_side(part, systems, variants) for part in (parts[0], parts[2])]

@@ -122,7 +122,7 @@ def draw_losses(
         for axis, length in zip(row, lengths, strict=True):
             for point in own:
                 mine = curves[(curves["label"] == point.label) & (curves["length"] == length)]
-                seeds = [lines for _, lines in mine.groupby("seed")]
+                seeds = [mine[mine["seed"] == seed] for seed in sorted(set(mine["seed"]))]
                 label = f"{point.label}, N {point.n_model:,}"
                 _draw_seeds(axis, seeds, clock.logged, label, looks[point])
             axis.set_title(f"{title}, length {length}", fontsize="medium")
@@ -137,7 +137,7 @@ def draw_losses(
 
 
 def _draw_seeds(
-    axis: Any, seeds: Sequence[pd.DataFrame], clock: str, label: str, look: dict[str, Any]
+    axis: Any, seeds: Sequence[Any], clock: str, label: str, look: dict[str, Any]
 ) -> None:
     """Draws the losses of a row: every seed thin, and their mean where all have begun bold."""
     for lines in seeds:
@@ -203,19 +203,19 @@ def draw_values(study: Study, scores: Scores, published: Scores | None = None) -
     of every other field that variants set. Losses are drawn on lines whose losses compare.
     """
     fields = score_tables.varied_fields(study, study.points)
-    values = pd.DataFrame(
-        [[score_tables.field_value(p, name) for name in fields] for p in study.points],
-        columns=fields,
-    )
+    values = {p: {f: score_tables.field_value(p, f) for f in fields} for p in study.points}
     columns = [c for c in (*TASKS, LOSS) if any(scores.value(p, c.key) for p in study.points)]
     rows: list[tuple[str, dict[str, list[Point]], list[Column]]] = []
-    for name in (f for f in values.select_dtypes("number") if values[f].nunique() > 1):
+    for name in fields:
+        numbers = [float(x) for own in values.values() if isinstance(x := own[name], int | float)]
+        if len(numbers) < len(values) or len(set(numbers)) < 2:
+            continue
         lines: dict[str, list[Point]] = {}
-        for place in values[name].sort_values(kind="stable").index:
-            point = study.points[place]
-            others = values.loc[place].drop(name).items()
-            own = (f"{str(field).rpartition('.')[2]} {value}" for field, value in others)
-            lines.setdefault(", ".join([f"{point.system} {point.shape}", *own]), []).append(point)
+        for _, point in sorted(zip(numbers, values, strict=True), key=lambda pair: pair[0]):
+            others = [f"{f.rpartition('.')[2]} {values[point][f]}" for f in fields if f != name]
+            lines.setdefault(", ".join([f"{point.system} {point.shape}", *others]), []).append(
+                point
+            )
         apart = any(comparability.differing_losses(points) for points in lines.values())
         shown = [column for column in columns if column is not LOSS or not apart]
         for start in range(0, len(shown), MAX_ACROSS):

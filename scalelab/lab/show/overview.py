@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
@@ -162,10 +162,11 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
         low, high = (
             0.0 if math.isnan(x) else abs(x - value.value) for x in (value.low, value.high)
         )
+        look: dict[str, Any] = looks[point] | {"linestyle": "none", "capsize": 3, "ms": 7}
+        bars = [[scale * low], [scale * high]]
         axis.errorbar(
-            [_cost(point, "flops")], [scale * value.value], yerr=[[scale * low], [scale * high]],
-            label=point.label, capsize=3, ms=7, **(looks[point] | {"linestyle": "none"}),
-        )  # fmt: skip
+            [_cost(point, "flops")], [scale * value.value], yerr=bars, label=point.label, **look
+        )
     floor = scores.floor(score) if scale == 100 else None
     if floor is not None:
         axis.axhline(scale * floor, color="black", lw=1, ls=(0, (4, 2)), label="trivial score")
