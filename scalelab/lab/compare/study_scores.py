@@ -17,6 +17,7 @@ A study whose nets have learnt nothing beyond a trivial baseline cannot test wha
 A number that is missing is not checked, and the finding says so.
 """
 
+import dataclasses
 import functools
 import re
 import zlib
@@ -201,7 +202,9 @@ class StudyScores(Scores):
             for row, weight in parts:
                 known = {run.seed: getattr(run.result, score) for run in _point(row).finished}
                 numbers.append((weight, {s: x for s, x in known.items() if x is not None}))
-            return estimates.contrast_numbers(numbers, seed=seed)
+            found = estimates.contrast_numbers(numbers, seed=seed)
+            single = found is not None and len(parts) == 1  # no loss or time is below 0
+            return dataclasses.replace(found, low=max(found.low, 0.0)) if single else found
         seeds = self._seeds([row for row, _ in parts], score)
         if not all(seeds):
             return None
