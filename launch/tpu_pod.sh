@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
 # The same command on every host of a TPU pod:
-#   launch/tpu_pod.sh NAME ZONE --config=... --workdir=gs-mounted-or-shared-folder
+#   [DRY_RUN=1] launch/tpu_pod.sh NAME ZONE --config=... --workdir=gs-mounted-or-shared-folder
 set -euo pipefail
-name=${1:?"usage: launch/tpu_pod.sh NAME ZONE --config=... --workdir=..."}
-zone=${2:?"usage: launch/tpu_pod.sh NAME ZONE --config=... --workdir=..."}
+usage="usage: [DRY_RUN=1] launch/tpu_pod.sh NAME ZONE --config=... --workdir=..."
+name=${1:?"$usage"} zone=${2:?"$usage"}
 shift 2
-gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="
-  cd scalelab && .venv/bin/python -m scalelab.train $(printf '%q ' "$@") --config.machine.distributed=True"
+command=(gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="
+  cd scalelab && .venv/bin/python -m scalelab.train $(printf '%q ' "$@") --config.machine.distributed=True")
+if [[ -n ${DRY_RUN:-} ]]; then
+  printf '%q ' "${command[@]}" && echo
+else
+  "${command[@]}"
+fi

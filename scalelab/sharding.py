@@ -14,6 +14,7 @@ from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 
 MESH_AXES = ("data", "fsdp", "tensor")
+HEARTBEAT_SECS = 20  # without one, a process counts as dead, which ends the others
 
 # Logical name -> mesh axis (None: replicated). First come, first served within one array: a mesh
 # axis is used once.
@@ -38,7 +39,9 @@ def join_processes() -> None:
     count, own = os.environ.get("JAX_NUM_PROCESSES"), os.environ.get("JAX_PROCESS_ID")
     try:
         jax.distributed.initialize(
-            num_processes=int(count) if count else None, process_id=int(own) if own else None
+            num_processes=int(count) if count else None,
+            process_id=int(own) if own else None,
+            heartbeat_timeout_seconds=HEARTBEAT_SECS,
         )
     except (ValueError, RuntimeError) as error:
         raise ValueError(

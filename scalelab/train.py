@@ -171,7 +171,9 @@ def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
     malloc.keep_freed()
-    train(cli.read_config(), cli.workdir())
+    config = cli.read_config()
+    with cli.one_of_several() if config.machine.distributed else contextlib.nullcontext():
+        train(config, cli.workdir())
 
 
 if __name__ == "__main__":

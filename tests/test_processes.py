@@ -6,10 +6,13 @@ import pathlib
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 import tiny
+
+from scalelab.config import cli, exits
 
 LOSSES = ("train/loss", "eval/loss")
 
@@ -67,3 +70,58 @@ def test_two_processes_are_one_run(
             np.testing.assert_allclose(found[place], loss, rtol=1e-5, err_msg=f"{axis} {place}")
         result = json.loads((workdir / "result.json").read_text())
         assert result["tokens"] == json.loads((single / "result.json").read_text())["tokens"]
+
+
+@pytest.mark.slow
+def test_a_process_ends_soon_after_another_one_has_died(
+    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Without a launcher, which would end it at once."""
+    given = [*arguments(wikitext, cache_dir, tmp_path / "run"), "--config.optim.total_steps=100000"]
+    command = [sys.executable, "-m", "scalelab.train", *given, "--config.machine.distributed=True"]
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_PROCESSES": "2"}
+    env["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{free_port()}"
+    log = tmp_path / "log"
+    with log.open("w") as errors:
+        survivor, other = (
+            subprocess.Popen(
+                command, cwd=tiny.ROOT, env=env | {"JAX_PROCESS_ID": str(i)},
+                stdout=subprocess.DEVNULL, stderr=errors if i == 0 else subprocess.DEVNULL,
+            )
+            for i in range(2)
+        )  # fmt: skip
+    try:
+        metrics = tmp_path / "run/metrics.jsonl"
+        while not (metrics.exists() and metrics.read_text()):
+            assert survivor.poll() is None, log.read_text()
+            time.sleep(0.2)
+        other.kill()
+        killed = time.monotonic()
+        assert survivor.wait(timeout=60) == 1 and time.monotonic() - killed < 40
+    finally:
+        survivor.kill(), other.kill(), other.wait()
+    assert log.read_text().count("error: ") == 1 and "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "word"),
+    [
+        (OSError("bad value"), 2, "error: bad value"),
+        (ValueError("UNKNOWN: Gloo AllGather failed"), 1, "error: another process"),
+        (RuntimeError("RESOURCE_EXHAUSTED: 1 GB"), 2, "out of memory"),
+        (TypeError("a fault of ours"), 1, "Traceback"),
+    ],
+)
+def test_one_of_several_leaves_at_once(
+    error: Exception, code: int, word: str, capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    left: list[int] = []
+    monkeypatch.setattr(exits, "LOST_SECS", 0)
+    monkeypatch.setattr(exits, "leave", lambda code: left.append(code) or sys.exit(code))
+    with pytest.raises(SystemExit), cli.one_of_several():
+        raise error
+    assert left == [code] and word in capsys.readouterr().err
+    with pytest.raises(cli.Stopped), cli.one_of_several():  # all processes stop together
+        raise cli.Stopped("saved", cli.PREEMPTED)
+    assert left == [code]

@@ -18,6 +18,7 @@ from scalelab.config.exits import PREEMPTED as PREEMPTED
 from scalelab.config.exits import Interrupt as Interrupt
 from scalelab.config.exits import Stopped as Stopped
 from scalelab.config.exits import fail, one_message
+from scalelab.config.exits import one_of_several as one_of_several
 from scalelab.config.fields import OWNERS, describe, field_names, parse_value
 from scalelab.config.pretraining import Config, resolve
 from scalelab.helpers.names import describe_version, find_config, nearest

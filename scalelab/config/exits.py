@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 import traceback
 import types
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from typing import Any, NoReturn
 
 FAILED = 2
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped by SIGTERM and saved, to be started again
+LOST = ("Gloo", "NCCL", "oordination")  # what errors name if another process cannot be reached
+LOST_SECS = 5.0  # for a launcher to end a process that waits for a failed one
 AGAIN_SECS = 3.0  # for an interrupted program to clean up before it is interrupted again
 NEED_LESS = (
     "use a smaller batch_size, more --config.machine.num_microbatches, or"
@@ -109,6 +112,34 @@ def one_message(
     except KeyboardInterrupt:
         print(f"error: interrupted; {when_interrupted}", file=sys.stderr)
         leave(PREEMPTED if signal.SIGTERM in _RECEIVED else FAILED)
+
+
+@contextlib.contextmanager
+def one_of_several() -> Iterator[None]:
+    """Runs one of several processes; an error ends it at once with one message.
+
+    An orderly exit would wait for the other processes. Exit code 1 if another process was lost,
+    which is no mistake of the user; that process, or the launcher, tells why.
+    """
+    try:
+        yield
+    except Stopped:  # all processes stop after the same step
+        raise
+    except Exception as error:
+        if any(word in str(error) for word in LOST):
+            time.sleep(LOST_SECS)
+            first = str(error).splitlines()[0][:200]
+            print(f"error: another process of this run ended or is unreachable ({first});"
+                  " start the same command again to continue", file=sys.stderr)  # fmt: skip
+            leave(1)
+        try:
+            with one_message(""):
+                raise
+        except SystemExit:
+            leave(FAILED)
+        except Exception:
+            traceback.print_exc()
+            leave(1)
 
 
 def leave(exit_code: int) -> NoReturn:

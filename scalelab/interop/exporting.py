@@ -16,7 +16,7 @@ from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import imported
 from scalelab.finetuning.imported import TASK, ClassifierConfig
 from scalelab.helpers.files import write_json, write_text
-from scalelab.interop import config_json, convert, maps, output_folder, side_files
+from scalelab.interop import config_json, convert, hub, maps, output_folder, side_files
 from scalelab.interop import tokenizer as tokenizer_lib
 from scalelab.interop.mapping import Architecture, Map
 from scalelab.interop.side_files import WEIGHTS
@@ -45,6 +45,7 @@ class ExportedRun:
     step: int
     classifier: ClassifierConfig | None = None
     labels: list[str] | None = None
+    scored: bool = True  # whether the run's scores are this net's
     remarks: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -77,6 +78,7 @@ def run(
         exported = _open_net(opened, part, step)
     else:
         exported = _open_classifier(opened, part, step)
+    exported.scored = part is None and step is None
     with output_folder.filling(place) as partial:
         _write(exported, partial, dtype)
     name = exported.architecture.name
@@ -273,9 +275,9 @@ def _make_card(exported: ExportedRun) -> str:
         if architecture.classifies
         else PIPELINES.get(architecture.predicts or "")
     )
-    pipeline = f"pipeline_tag: {pipeline}\n" if pipeline else ""
-    tags = f"tags:\n- scalelab\n- {exported.family.system}\n"
-    return f"---\nlibrary_name: transformers\n{pipeline}{tags}---\n\n" + card.write(
+    tags = ("scalelab", exported.family.system)
+    fields = hub.card_fields(exported.run, tags, pipeline, scored=exported.scored)
+    return f"---\n{fields}\n---\n\n" + card.write(
         exported.run.folder,
         step=exported.step,
         loads=f"load it with `{architecture.name}.from_pretrained`",

@@ -2,12 +2,16 @@
 
   python -m scalelab.interop.hf import SOURCE --workdir=DIR
   python -m scalelab.interop.hf export RUN --to=DIR
+  python -m scalelab.interop.hf export RUN --push=NAME
 
 SOURCE is a folder with config.json, model.safetensors and a tokenizer, or a name on the hub; DIR
-becomes a run folder. RUN is a run folder: a pre-training, or one seed of a fine-tuning.
+becomes a run folder. RUN is a run folder: a pre-training, or one seed of a fine-tuning. NAME is a
+repository of the hub, such as me/bert-2x128; the export is uploaded to it.
 """
 
+import argparse
 import pathlib
+import tempfile
 
 from scalelab.config import cli
 from scalelab.resources import malloc
@@ -22,7 +26,8 @@ def main(argv: list[str] | None = None) -> None:
     into.add_argument("--workdir", required=True, type=pathlib.Path, help="run folder to make")
     out = commands.add_parser("export", help="a run folder -> a folder in Hugging Face layout")
     out.add_argument("run", type=pathlib.Path, help="the run folder")
-    out.add_argument("--to", required=True, type=pathlib.Path, help="folder to make")
+    out.add_argument("--to", type=pathlib.Path, help="folder to make; may be left out with --push")
+    out.add_argument("--push", metavar="NAME", help="hub repository to upload to; made if absent")
     out.add_argument(
         "--dtype",
         choices=("float32", "float16", "bfloat16"),
@@ -42,11 +47,25 @@ def main(argv: list[str] | None = None) -> None:
 
             lines = importing.run(arguments.source, arguments.workdir)
         else:
-            from scalelab.interop import exporting
-
-            more = arguments.dtype, arguments.part, arguments.step
-            lines = exporting.run(arguments.run, arguments.to, *more)
+            lines = _export(arguments)
     print("\n".join(lines))
+
+
+def _export(arguments: argparse.Namespace) -> list[str]:
+    from scalelab.interop import exporting, hub
+
+    name, more = arguments.push, (arguments.dtype, arguments.part, arguments.step)
+    if name is None and arguments.to is None:
+        raise ValueError("--to or --push is missing; see --help")
+    if name is not None:
+        hub.check(name)
+    with tempfile.TemporaryDirectory() as made:
+        to = arguments.to or pathlib.Path(made) / arguments.run.absolute().name
+        lines = exporting.run(arguments.run, to, *more)
+        if name is not None:
+            first = [] if arguments.to is None else lines[:1]  # without a folder that is gone
+            lines = [*first, f"uploaded to {hub.push(to, name)}", *lines[1:]]
+    return lines
 
 
 if __name__ == "__main__":

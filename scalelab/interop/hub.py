@@ -1,0 +1,94 @@
+"""Uploads an export to the Hugging Face hub; makes the fields of its card that the hub reads."""
+
+import pathlib
+from collections.abc import Sequence
+
+import huggingface_hub
+from huggingface_hub import EvalResult, HfApi, ModelCardData
+
+from scalelab.interop import output_folder
+from scalelab.lab.load import task_runs
+from scalelab.lab.load.task_runs import TITLES, TaskRuns
+from scalelab.runs.records import RunRecord, TaskResult
+
+
+def check(name: str) -> None:
+    """Raises ValueError for a name that no repository can have, or if no token is there."""
+    try:
+        huggingface_hub.utils.validate_repo_id(name)
+    except ValueError as error:  # the library's own class
+        raise ValueError(f"--push={name}: {error}") from None
+    if huggingface_hub.get_token() is None:
+        raise ValueError(
+            f"--push={name}: no token of the Hugging Face hub; run `hf auth login` or set HF_TOKEN"
+        )
+
+
+def push(folder: pathlib.Path, name: str) -> str:
+    """Uploads the files of an export; makes the repository if there is none.
+
+    Returns:
+      The address of the repository.
+
+    Raises:
+      ValueError: the hub cannot be reached, or refuses.
+    """
+    files = [*(output_folder.list_exported(folder) or ()), output_folder.MARKER]
+    try:
+        made = HfApi().create_repo(name, exist_ok=True)
+        HfApi().upload_folder(repo_id=made.repo_id, folder_path=folder, allow_patterns=files)
+    except Exception as error:  # no network, no permission
+        raise ValueError(
+            f"--push={name}: the upload failed ({type(error).__name__}: {str(error)[:500]})"
+        ) from None
+    return str(made)
+
+
+def card_fields(
+    run: RunRecord, tags: Sequence[str], pipeline: str | None, *, scored: bool = True
+) -> str:
+    """Returns the YAML head of a model card.
+
+    Args:
+      run: the exported run.
+      tags: of the model.
+      pipeline: the hub's name of what the model does; None: none fits.
+      scored: whether the run's scores are those of the exported net.
+    """
+    scores = _eval_results(run, pipeline or "feature-extraction") if scored else []
+    fields = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=pipeline,
+        tags=list(tags),
+        model_name=run.folder.absolute().name if scores else None,
+        eval_results=scores or None,
+    )
+    return fields.to_yaml()
+
+
+def _eval_results(run: RunRecord, pipeline: str) -> list[EvalResult]:
+    """Returns the scores of a classifier, or of the fine-tunings and yardsticks in tasks/."""
+    if isinstance(run.result, TaskResult):
+        own = task_runs.read_seed(run.folder, run.result.seed)
+        tasks = [TaskRuns(run.result.task, (own,))]
+    else:
+        folder = run.folder / "tasks"
+        tasks = task_runs.read(folder).values() if any(folder.glob("*/seed*")) else ()
+    return [_eval_result(task, *key, pipeline) for task in tasks for key in task.keys]
+
+
+def _eval_result(task: TaskRuns, split: str, metric: str, pipeline: str) -> EvalResult:
+    """Returns the mean score over the finished seeds, as a share."""
+    values, glue = task.values((split, metric)), task.name in TITLES
+    yardstick = task.name in task_runs.YARDSTICKS
+    kind = "without fine-tuning" if yardstick else f"mean over {len(values)} seeds of fine-tuning"
+    return EvalResult(
+        task_type=pipeline if yardstick else "text-classification",
+        dataset_type="nyu-mll/glue" if glue else task.name,
+        dataset_name=task.title,
+        dataset_config=task.name if glue else None,
+        dataset_split=split,
+        metric_type=metric,
+        metric_value=sum(values) / len(values),
+        metric_name=f"{metric}, {kind}",
+    )
