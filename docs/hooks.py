@@ -63,8 +63,11 @@ def _config_fields() -> Iterator[str]:
 
 def _programs() -> Iterator[str]:
     """A heading, the command and the docstring of each program."""
-    groups = {f"{group} {name}": module for group in programs.GROUPS
-              for name, module in programs.members(group).items() if group != "finetune"}  # fmt: skip
+    groups = {
+        f"{group} {name}": module
+        for group in ("eval", "data", "lab")  # `finetune` names some of `eval` again
+        for name, module in programs.members(group).items()
+    }
     for name, module in {**programs.PROGRAMS, **groups}.items():
         module = module.split()[0]
         text = programs._docstring(programs._source(module)).rstrip()

@@ -24,7 +24,7 @@ INLINE = re.compile(r"`((?:python -m |scalelab |make |launch/)[^`]+)`")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w+)(?:\.[\w.<>]+)?(?=[=`\s\]]|$)")
 ASSIGNED = re.compile(r"^(\w+)=(\S+)$")
 SECONDS = (  # commands that are run, wherever they stand
-    "python -m scalelab.data.inspect --config=quickstart", "scalelab study list", "scalelab systems",
+    "python -m scalelab.data.inspect --config=quickstart", "scalelab study list",
     "python -m scalelab.lab.compound --n=0.39M",
 )  # fmt: skip
 WHOLE = ("hugging_face", "own_labels")  # tutorials that are run from top to bottom
