@@ -22,7 +22,7 @@ pytestmark = [
 def execute(
     name: str, monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path, **values: str
 ) -> nbformat.NotebookNode:
-    """Runs a notebook of colabs/ in a folder, with values for the environment variables it reads."""
+    """Runs a notebook of colabs/ in a folder, with values for its environment variables."""
     values |= {
         "WORK": "w",
         "JAX_PLATFORMS": "cpu",
