@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=10
 RUN ?= runs/quickstart
 
-.PHONY: help install parity quickstart test ci wider clean
+.PHONY: help install parity quickstart docs test ci wider clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,14 +26,22 @@ $(VENV)/parity: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable '.[test,parity]'
 	touch $@
 
+$(VENV)/docs: $(VENV)/package
+	@echo "Installing what builds the documentation."
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 install: $(VENV)/installed  ## Make .venv; install the package and its test tools into it.
 
 parity: $(VENV)/parity  ## Install PyTorch too, which the tests of parity compare with.
 
-quickstart: $(VENV)/package  ## Compare three styles on the built-in corpus; minutes on two cores.
+quickstart: $(VENV)/package  ## Compare BERT and GPT-2 on a synthetic language; minutes on two cores.
 	$(BIN)/scalelab study run --config=studies/quickstart --workdir=$(RUN)
 	@echo
 	@$(BIN)/scalelab report --workdir=$(RUN) --study=quickstart
+
+docs: $(VENV)/docs  ## Build the documentation as a site, build/site/index.html.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: install  ## Lint, check types and run the quick tests.
 	$(BIN)/ruff check .
@@ -41,7 +49,7 @@ test: install  ## Lint, check types and run the quick tests.
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(PYTEST) -m 'not (ci or slow or parity or realdata or gpu)'
 
-ci: parity  ## The longer tests that every change must pass; .ci/run runs them after `test`.
+ci: parity $(VENV)/docs  ## The longer tests that every change must pass; .ci/run runs them after `test`.
 	$(PYTEST) -m 'ci and not gpu'
 
 wider: parity  ## All other tests, as far as this machine can.

@@ -1,4 +1,4 @@
-"""Installation: `pip install .`, extras: cuda, tpu, test, parity."""
+"""Installation: `pip install .`, extras: cuda, tpu, test, parity, docs."""
 
 import pathlib
 
@@ -76,6 +76,7 @@ setup(
             "scikit-learn",
             "selenium",
         ],  # fmt: skip
+        "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
         "parity": ["minicons", "torch==2.13.0"],
     },
 )

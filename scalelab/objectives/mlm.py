@@ -50,7 +50,7 @@ class MLM:
         return np.array([math.ceil(rate * n) for n in range(max_len + 1)], np.int32)
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Masks batch["tokens"] [B, T].
+        """Masks the tokens of the batch, [B, T].
 
         Returns:
           The batch with masked tokens, and with mlm_positions, mlm_targets int32 and mlm_weights

@@ -29,7 +29,7 @@ class NSP:
         return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of batch[label] [B], of examples that are not padding."""
+        """Loss (and accuracy) of the labels, [B], of examples that are not padding."""
         logits = model.pair_logits(ctx.hidden(model, batch))
         return xent.class_cross_entropy(
             logits, batch[self.label], batch["lengths"] > 0, accuracy=ctx.accuracy

@@ -54,7 +54,7 @@ def test_hugging_face_bert(environment: None, tmp_path: pathlib.Path) -> None:
     """Its last cell shows that the exported model scores every example as ours did."""
     notebook = nbformat.read(tiny.ROOT / "colabs/hugging_face_bert.ipynb", as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
-    client.execute(cwd=str(tiny.ROOT))
+    client.execute(cwd=str(tmp_path))
     streams = (part for part in notebook.cells[-1].outputs if part.output_type == "stream")
     last = "".join(part.get("text", "") for part in streams)
     (numbers,) = re.findall(r"(\d+) examples, scores that differ by (\S+) at most", last)

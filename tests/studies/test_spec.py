@@ -152,8 +152,8 @@ def test_a_path_may_have_commas() -> None:
 
 
 def test_the_study_in_the_docs_resolves(tmp_path) -> None:
-    text = (tiny.ROOT / "docs/compare.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    text = (tiny.ROOT / "docs/tutorials/own_study.md").read_text()
+    (code,) = re.findall(r"```python title=\S+\n(.*?)```", text, re.DOTALL)
     path = tmp_path / "mask_rates.py"
     path.write_text(code)
     made = spec.resolve(files.load(path).get_config("scale=small,data=/d").to_dict())

@@ -1,0 +1,74 @@
+"""The site's hooks for mkdocs: pages from elsewhere in the repository, pages from the code.
+
+README.md is the start page. Other files keep their paths below repository/.
+"""
+
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from scalelab import __main__ as programs
+from scalelab.config import fields, finetuning, pretraining
+from scalelab.studies.spec import StudySpec
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SHOWN = ("LOG.md", "CHANGELOG.md", "CONTRIBUTING.md", "results/README.md", "zoo/README.md",
+         "results/*/reports/*/report.html", "results/*/reports/*/figures/*")  # fmt: skip
+CONFIGS = {"Pre-training": pretraining.Config, "Fine-tuning": finetuning.FinetuneConfig,
+           "Studies": StudySpec}  # fmt: skip
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds README.md, and the files of the repository that pages link to."""
+    files.append(File.generated(config, "index.md", abs_src_path=str(ROOT / "README.md")))
+    for pattern in SHOWN:
+        for path in sorted(ROOT.glob(pattern)):
+            name = f"repository/{path.relative_to(ROOT)}"
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Makes links of a repository's file lead to the site's page; fills in what code says."""
+    place = pathlib.Path(str(page.file.abs_src_path)).parent
+
+    def lead(link: re.Match[str]) -> str:
+        path = pathlib.Path(os.path.normpath(place / link[1])).relative_to(ROOT)
+        if path.suffix == ".md" and path.match("results/*/reports/*/*"):
+            path = path.with_suffix(".html")
+        target = f"repository/{path}"
+        if path == pathlib.Path("README.md"):
+            target = "index.md"
+        elif path.is_relative_to("docs"):
+            target = str(path.relative_to("docs"))
+        return os.path.relpath(target, pathlib.Path(page.file.src_uri).parent)
+
+    generated = {"<!-- config fields -->": _config_fields, "<!-- programs -->": _programs}
+    for mark, make in generated.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, "\n".join(make()))
+    return LINK.sub(lead, markdown)
+
+
+def _config_fields() -> Iterator[str]:
+    for title, config_class in CONFIGS.items():
+        yield f"## {title}\n\n```text\n{fields.describe(config_class)}\n```\n"
+
+
+def _programs() -> Iterator[str]:
+    """A heading, the command and the docstring of each program."""
+    groups = {
+        f"{group} {name}": module
+        for group in ("eval", "data", "lab")  # `finetune` names some of `eval` again
+        for name, module in programs.members(group).items()
+    }
+    for name, module in {**programs.PROGRAMS, **groups}.items():
+        module = module.split()[0]
+        text = programs._docstring(programs._source(module)).rstrip()
+        yield f"## scalelab {name}\n\n```text\n{text}\n```\n"

@@ -1,0 +1,179 @@
+"""The pages: their commands are those of the programs, and the site builds."""
+
+import itertools
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import tiny
+
+from scalelab.helpers.names import find_config
+
+pytestmark = pytest.mark.ci
+PAGES = [tiny.ROOT / name for name in ("README.md", "CONTRIBUTING.md", "zoo/README.md",
+                                       "results/README.md")]  # fmt: skip
+PAGES += sorted(p for p in (tiny.ROOT / "docs").rglob("*.md") if "history" not in p.parts)
+FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"\n]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`((?:python -m |scalelab |make |launch/)[^`]+)`")
+FLAG = re.compile(r"(?<![\w-])--([a-z]\w+)(?:\.[\w.<>]+)?(?=[=`\s\]]|$)")
+# Flags of absl, of argparse, and of the tables of options of yardsticks.
+DECLARED = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|"--(\w+)"|"(\w+)": \(|^    \("(\w+)", ', re.M)
+ASSIGNED = re.compile(r"^(\w+)=(\S+)$")
+SECONDS = (  # commands that are run, wherever they stand
+    "python -m scalelab.data.inspect --config=quickstart", "scalelab study list",
+    "python -m scalelab.lab.compound --n=0.39M",
+)  # fmt: skip
+WHOLE = ("hugging_face", "own_labels")  # tutorials that are run from top to bottom
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of every command in a page's blocks without a language, and in its prose."""
+    variables = {}
+    for block in FENCE.finditer(text):
+        if block[1] not in ("", "bash"):
+            continue
+        for line in block[3].replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words and (given := ASSIGNED.match(words[0])) and len(words) == 1:
+                variables[f"${given[1]}"] = given[2]
+            elif words:
+                for name, value in variables.items():
+                    words = [word.replace(name, value) for word in words]
+                yield words
+    for inline in INLINE.finditer(FENCE.sub("", text)):
+        words = shlex.split(inline[1])
+        ours = words[0] in ("python", "scalelab") and not any(w.startswith("--") for w in words)
+        yield [*words, "--help"] if ours else words  # without its arguments it is a mere name
+
+
+def module(words: list[str]) -> list[str] | None:
+    """The module that a command runs, and its arguments; None: it is no program of ours."""
+    if words[0] == "scalelab":
+        return words
+    if words[:2] == ["python", "-m"] and words[2].split(".")[0] == "scalelab":
+        return words[2:]
+    if words[0] == "sbatch" or words[0].startswith("launch/"):
+        script = next(i for i, word in enumerate(words) if word.startswith("launch/"))
+        assert (tiny.ROOT / words[script]).is_file(), words
+        flags = [word for word in words[script + 1 :] if word.startswith("--")]
+        return ["scalelab.train", *flags, "--config.machine.distributed=True"]
+    return None
+
+
+def check_other(words: list[str]) -> None:
+    """Checks a command of another program: what it names must be there."""
+    match words:
+        case ["make", target]:
+            assert f"\n{target}: " in (tiny.ROOT / "Makefile").read_text(), words
+        case ["pip", "install", package] if extra := re.search(r"\[(\w+)\]", package):
+            assert f'"{extra[1]}": [' in (tiny.ROOT / "setup.py").read_text(), words
+        case ["python", "-m", "pytest", *rest]:
+            paths = [word for word in rest if "/" in word]
+            assert paths and all((tiny.ROOT / path).exists() for path in paths), words
+        case [".", ".venv/bin/activate"]:
+            pass
+        case _:
+            pytest.fail(f"this test knows no such command: {words}")
+
+
+def write_files(text: str, folder: pathlib.Path) -> None:
+    """Writes the files that a page asks its reader to save."""
+    for _, title, content in FENCE.findall(text):
+        if title:
+            (folder / title).parent.mkdir(exist_ok=True)
+            (folder / title).write_text(content)
+
+
+def parse(found: list[list[str]], folder: pathlib.Path) -> list[tuple[int, str]]:
+    """The exit code and the errors of each command, parsed by its program and not run."""
+    env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "HOME": str(folder)}
+    (folder / ".cache/scalelab/worlds/quickstart").mkdir(parents=True)  # not written now
+    done = subprocess.run(
+        [sys.executable, tiny.ROOT / "tests/parsed_commands.py"], input=json.dumps(found),
+        cwd=folder, env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [(code, errors) for code, errors in json.loads(done.stdout)]
+
+
+def test_programs_know_the_commands_of_the_pages(tmp_path: pathlib.Path) -> None:
+    """Flags, config files, studies and fields, by the programs' own parsers."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        write_files(text, tmp_path)
+        for words in commands(text):
+            if (ours := module(words)) is None:
+                check_other(words)
+            elif "..." not in words:
+                found.append((page.name, ours))
+    assert len(found) > 100
+    wrong = [["scalelab", "train", "--workdri=x"], ["scalelab", "study", "plan", "--config=studys"],
+             ["scalelab.train", "--config=pretrain:system=brt"], ["scalelab", "eval", "rt"],
+             ["scalelab", "eval", "lm", "--rnu=x"],
+             ["scalelab.train", "--config=pretrain", "--config.optim.rate=1"]]  # fmt: skip
+    answers = parse([*(words for _, words in found), *wrong], tmp_path)
+    assert all(code for code, _ in answers[len(found) :])
+    failed = [(page, shlex.join(words), errors) for (page, words), (code, errors)
+              in zip(found, answers, strict=False) if code]  # fmt: skip
+    assert not failed, "\n".join(map(str, failed))
+
+
+def test_flags_and_configs_in_prose_exist() -> None:
+    sources = "".join(p.read_text() for p in (tiny.ROOT / "scalelab").rglob("*.py"))
+    known = {name for names in DECLARED.findall(sources) for name in names} | {"config", "help"}
+    for page in PAGES:
+        prose = FENCE.sub("", page.read_text())
+        for code in re.findall(r"`([^`\n]+)`", prose):
+            flags = set(FLAG.findall(code)) if not code.startswith("XLA_FLAGS") else set()
+            assert flags <= known, (page, flags - known)
+            if re.fullmatch(r"configs/[\w/]+\.py", code):
+                find_config(code)
+
+
+@pytest.mark.parametrize("tutorial", [None, *WHOLE])
+def test_commands_that_take_seconds_run(tutorial: str | None, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "zoo").symlink_to(tiny.ROOT / "zoo")
+    todo = [shlex.split(line) for line in SECONDS]
+    if tutorial:
+        text = (tiny.ROOT / f"docs/tutorials/{tutorial}.md").read_text()
+        write_files(text, tmp_path)
+        blocks = "".join(block[0] for block in FENCE.finditer(text))
+        todo = list(commands(blocks))
+    else:
+        shown = [words for page in PAGES for words in commands(page.read_text())]
+        assert all(words in shown for words in todo)
+    env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "HOME": str(tmp_path)}
+    for words in todo:
+        program = ["-m", *(words[2:] if words[0] == "python" else words)]
+        done = subprocess.run(
+            [sys.executable, *program], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, (words, done.stderr[-2000:])
+
+
+def test_the_site_builds(tmp_path: pathlib.Path) -> None:
+    """Strictly: every link and every anchor leads somewhere, every docstring is understood."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install '.[docs]'")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", f"--site-dir={tmp_path}"],
+        cwd=tiny.ROOT, capture_output=True, text=True,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(tiny.ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    page = (tmp_path / "reference/config/index.html").read_text()
+    assert "optim.learning_rate" in page
+    assert "scalelab.systems.System" in (tmp_path / "reference/systems/index.html").read_text()
+
+
+def test_pages_are_short() -> None:
+    lengths = {p: len(p.read_text().splitlines()) for p in PAGES}
+    assert lengths[tiny.ROOT / "README.md"] <= 150
+    tutorials = itertools.filterfalse(lambda p: p.parent.name != "tutorials", PAGES)
+    assert all(lengths[page] <= 60 for page in tutorials), lengths
