@@ -183,8 +183,9 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
     except SystemExit:
         if not asks_for_help(arguments):
             raise
-        print("Fields of --config, with the defaults that a config file may change:")
-        print(describe(config_class))
+        if "config" in shown:
+            print("Fields of --config, with the defaults that a config file may change:")
+            print(describe(config_class))
         sys.exit(0)  # absl exits with 1
     except BrokenPipeError:
         raise
