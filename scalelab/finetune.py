@@ -113,6 +113,7 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
     """
     config, num_steps, rows, count = run.config, run.num_steps, run.rows, len(seeds)
     machine, started = config.machine, time.perf_counter()
+    metrics.check_tracker(machine.tracker)
     environment.configure_jax(machine.compile_cache_dir, run.start.opened.config.net.dtype)
     environment.drop_programs_if_many()  # those of earlier tasks
     with contextlib.ExitStack() as lock, contextlib.ExitStack() as files:
@@ -146,7 +147,8 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
         for seed, each in zip(seeds, progress, strict=True):
             run.claim(seed)
             run_folder.describe(run.folder(seed), run.describe(seed))
-            writers.append(metrics.Writer(run.folder(seed), step, each.num_lines))
+            given = run.folder(seed), step, each.num_lines, machine.tracker
+            writers.append(metrics.Writer(*given))
             files.callback(writers[-1].close)
         if step:
             print(f"{name}: continuing from step {step}")
