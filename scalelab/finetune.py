@@ -173,6 +173,8 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
                 is_new = length not in step_flops
                 if is_new:  # it compiles, which is not training: this one step is not timed
                     begun = _collect(pending, progress, active, begun, step, run.steps_per_epoch)
+                    if not step_flops:
+                        print(f"{name}: compiling, later again for new lengths", flush=True)
                     params = vmapped.unstack(state.params | state.fixed, 0, count)
                     step_flops[length] = run.flops(params, length)
                 state, pairs = program.train(state, batch, vmapped.stack_host([rate] * count))
@@ -238,12 +240,8 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
             remove_checkpoints(run.workdir)
             print(f"{name}: finished {step} steps in {time.perf_counter() - started:.0f} s")
     if interrupt.received is not None:  # perhaps during the last evaluation
-        saved = f"{name} is finished" if over else f"saved in {directory}"
-        raise exits.Stopped(
-            f"stopped by {interrupt.received} after step {step}: {saved};"
-            " start the same command again to continue",
-            exits.PREEMPTED if interrupt.received == "SIGTERM" else exits.FAILED,
-        )
+        saved = f"{name} is finished" if over else f"step {step} is saved in {directory}"
+        raise exits.Interrupted(interrupt.received, saved)
 
 
 def evaluate(

@@ -16,6 +16,7 @@ from ml_collections import config_flags
 from scalelab.config.exits import FAILED as FAILED
 from scalelab.config.exits import PREEMPTED as PREEMPTED
 from scalelab.config.exits import Interrupt as Interrupt
+from scalelab.config.exits import Interrupted as Interrupted
 from scalelab.config.exits import Stopped as Stopped
 from scalelab.config.exits import fail, one_message
 from scalelab.config.fields import OWNERS, describe, field_names, parse_value
@@ -72,7 +73,7 @@ def positive(text: str) -> int:
 def run(
     main: Callable[[list[str]], None],
     config_class: type = Config,
-    when_interrupted: str = "start the same command again to continue",
+    when_interrupted: str = "finished parts are kept; start the same command again to continue",
 ) -> None:
     """Parses flags and runs `main(argv)`; users' mistakes end in one message and exit code 2.
 
