@@ -95,9 +95,8 @@ def train(
         interrupt, stopped = stack.enter_context(cli.Interrupt()), False
         while not recorder.over and not stopped:
             phase = recorder.enter_phase()
-            say(
-                f"phase {run.phase + 1}: length {phase.max_len}, batch {phase.batch_size}; compiling"
-            )
+            sizes = f"length {phase.max_len}, batch {phase.batch_size}"
+            say(f"phase {run.phase + 1}: {sizes}; compiling")
             batches = recorder.batches(sharding.host_rows(mesh, phase.batch_size))
             with metrics.timed(recorder.timers, "compile_secs"):
                 batch = batches(run.clocks.steps)
