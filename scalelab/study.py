@@ -73,7 +73,8 @@ def run(workdir: pathlib.Path) -> None:
     refresh()
     screen = progress.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
     workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, jobs.num_vmapped())
-    failed = workers.run()
+    with screen:
+        failed = workers.run()
     print(progress.describe_end(*jobs.read(workdir, spec.name), failed))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
     if workers.refused:
