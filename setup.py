@@ -46,6 +46,7 @@ setup(
         "orbax-checkpoint>=0.11.19",
         "pandas>=2.2",
         "pyarrow>=17",
+        "rich>=13.7",
         "safetensors>=0.5",
         "scipy>=1.14",
         "tabulate>=0.9",  # Markdown tables of pandas

@@ -11,8 +11,12 @@ Arguments, all optional, joined by commas:
   seed     of parameters, data order, masks and dropout
   steps    the budget over both phases; or epochs, tokens, flops, secs;
            without one, the protocol's epochs.
-           The warm-up is 1,000 steps, at most a tenth of `steps`; or 1% of tokens, flops,
-           secs; --config.optim.warmup_steps=... sets it.
+A budget in steps or tokens below the protocol's, 100,000 steps of 8,192 tokens, sets more fields:
+  optim.learning_rate  1e-3 for all systems below 400 M tokens, 4e-3 below 0.5 M
+  the warm-up          a tenth of the budget, at most 1,000 steps
+  eval.every_steps, machine.log_every_steps    at least 10 validations and 50 lines
+  eval.num_examples    4 for each step, from 200 to 2,000, to take less time than training
+Of a budget in flops or secs the warm-up is 1%; the rest is the protocol's, as with epochs.
 Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
 "=" follow it: text:/a/year=1,,month=2/*.txt.
 """
@@ -25,6 +29,8 @@ from scalelab.config import files, pretraining
 
 BUILTIN_VOCAB = 20_000  # the several MB of the built-in corpus support some 22,000 pieces
 BUDGETS = {"steps": int, "epochs": float, "tokens": float, "flops": float, "secs": float}
+PROTOCOL_STEPS, STEP_TOKENS = 100_000, 64 * 128  # of the control
+RATES = {0.5e6: 4e-3, 400e6: 1e-3}  # tokens of the budget below which a learning rate holds
 ARGUMENTS = ("system", "shape", "corpus", "seed", *BUDGETS)
 
 
@@ -35,15 +41,26 @@ def _number(name: str, text: str, kind: type) -> int | float:
         raise ValueError(f"config argument {name}={text!r}: expected {kind.__name__}") from None
 
 
-def _set_budget(optim: ml_collections.ConfigDict, clock: str, total: float) -> None:
-    """Replaces the budget; the warm-up is 1,000 steps, or a tenth of a shorter run."""
+def _set_budget(config: ml_collections.ConfigDict, clock: str, total: float) -> None:
+    """Replaces the budget, and what depends on it."""
+    optim = config.optim
     optim.total_epochs = config_dict.placeholder(float)
     optim[f"total_{clock}"] = total
     if clock == "steps":
         optim.warmup_steps = min(1000, int(total) // 10)
     elif clock != "epochs":
         optim.warmup_steps = config_dict.placeholder(int)
-        optim[f"warmup_{clock}"] = 0.01 * total  # the protocol's 1,000 steps are about 1%
+        most = 0.1 * total if clock == "tokens" else 0
+        optim[f"warmup_{clock}"] = max(0.01 * total, min(most, 1000 * STEP_TOKENS))
+    steps = int({"steps": total, "tokens": total / STEP_TOKENS}.get(clock, PROTOCOL_STEPS))
+    if steps >= PROTOCOL_STEPS:
+        return
+    given = total if clock == "tokens" else steps * STEP_TOKENS
+    if rates := [rate for most, rate in RATES.items() if given < most]:
+        optim.learning_rate = rates[0]
+    config.eval.every_steps = max(1, min(config.eval.every_steps, steps // 10))
+    config.eval.num_examples = min(config.eval.num_examples, max(200, 4 * steps))
+    config.machine.log_every_steps = max(1, min(config.machine.log_every_steps, steps // 50))
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -64,5 +81,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     if len(budgets) > 1:
         raise ValueError(f"one budget at a time, got {' and '.join(budgets)}")
     for clock in budgets:
-        _set_budget(config.optim, clock, _number(clock, given[clock], BUDGETS[clock]))
+        _set_budget(config, clock, _number(clock, given[clock], BUDGETS[clock]))
     return config

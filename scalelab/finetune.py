@@ -113,6 +113,7 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
     """
     config, num_steps, rows, count = run.config, run.num_steps, run.rows, len(seeds)
     machine, started = config.machine, time.perf_counter()
+    metrics.check_tracker(machine.tracker)
     environment.configure_jax(machine.compile_cache_dir, run.start.opened.config.net.dtype)
     environment.drop_programs_if_many()  # those of earlier tasks
     with contextlib.ExitStack() as lock, contextlib.ExitStack() as files:
@@ -146,7 +147,8 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
         for seed, each in zip(seeds, progress, strict=True):
             run.claim(seed)
             run_folder.describe(run.folder(seed), run.describe(seed))
-            writers.append(metrics.Writer(run.folder(seed), step, each.num_lines))
+            given = run.folder(seed), step, each.num_lines, machine.tracker
+            writers.append(metrics.Writer(*given))
             files.callback(writers[-1].close)
         if step:
             print(f"{name}: continuing from step {step}")
@@ -171,6 +173,8 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
                 is_new = length not in step_flops
                 if is_new:  # it compiles, which is not training: this one step is not timed
                     begun = _collect(pending, progress, active, begun, step, run.steps_per_epoch)
+                    if not step_flops:
+                        print(f"{name}: compiling, later again for new lengths", flush=True)
                     params = vmapped.unstack(state.params | state.fixed, 0, count)
                     step_flops[length] = run.flops(params, length)
                 state, pairs = program.train(state, batch, vmapped.stack_host([rate] * count))
@@ -236,12 +240,8 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
             remove_checkpoints(run.workdir)
             print(f"{name}: finished {step} steps in {time.perf_counter() - started:.0f} s")
     if interrupt.received is not None:  # perhaps during the last evaluation
-        saved = f"{name} is finished" if over else f"saved in {directory}"
-        raise exits.Stopped(
-            f"stopped by {interrupt.received} after step {step}: {saved};"
-            " start the same command again to continue",
-            exits.PREEMPTED if interrupt.received == "SIGTERM" else exits.FAILED,
-        )
+        saved = f"{name} is finished" if over else f"step {step} is saved in {directory}"
+        raise exits.Interrupted(interrupt.received, saved)
 
 
 def evaluate(

@@ -122,16 +122,15 @@ def train(
                 results[recorder.workdir] = recorder.finish()
                 print(f"finished {recorder.name} in {recorder.workdir}: result.json")
             else:
-                stopped.append(f"{recorder.run.clocks.steps}, which is saved in {recorder.workdir}")
+                stopped.append(f"step {recorder.run.clocks.steps} is saved in {recorder.workdir}")
         messages = list(failed.values())
+        if stopped and not messages:
+            raise cli.Interrupted(interrupt.received, ", ".join(stopped))
         if stopped:
-            messages.append(
-                f"stopped by {interrupt.received} after step {', '.join(stopped)};"
-                " start the same command again to continue"
-            )
+            ended = cli.Interrupted(interrupt.received, ", ".join(stopped))
+            raise cli.Stopped("\n".join([*messages, str(ended)]), ended.exit_code)
         if messages:
-            preempted = stopped and interrupt.received == "SIGTERM"
-            raise cli.Stopped("\n".join(messages), cli.PREEMPTED if preempted else cli.FAILED)
+            raise cli.Stopped("\n".join(messages))
         return [results[folder] for _, folder in runs]
 
 
@@ -257,6 +256,8 @@ class _Trainer:
         spent = {"compile_secs": 0.0}
         if key not in self.compiled:
             del batch["num_tokens"]
+            length = group[0].phase.max_len
+            print(f"phase {key[0] + 1}: length {length}, {count} runs; compiling", flush=True)
             with metrics.timed(spent, "compile_secs"):
                 step = step_lib.make_train_step(
                     model.net, model.terms, model.tx, group[0].config.machine.num_microbatches
@@ -273,7 +274,7 @@ class _Trainer:
                 single = sharding.put_batch(vmapped.unstack(batch, 0, count), mesh, size)
                 evaluate = step_lib.compile_evaluation(model, mesh, placed, one, single)
             self.compiled[key] = train_step, evaluate
-            print(f"phase {key[0] + 1}: compiled for {count} runs, length {group[0].phase.max_len}")
+            print(f"compiled in {spent['compile_secs']:.1f} s")
         for recorder in group:
             recorder.timers["compile_secs"] += spent["compile_secs"] / count
         return self.compiled[key]

@@ -16,7 +16,7 @@ list    lists the studies of a folder; without one, the names that a study's con
 """
 
 import pathlib
-import shlex
+import re
 import sys
 import textwrap
 
@@ -73,7 +73,8 @@ def run(workdir: pathlib.Path) -> None:
     refresh()
     screen = progress.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
     workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, jobs.num_vmapped())
-    failed = workers.run()
+    with screen:
+        failed = workers.run()
     print(progress.describe_end(*jobs.read(workdir, spec.name), failed))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
     if workers.refused:
@@ -157,6 +158,14 @@ def pack(workdir: pathlib.Path) -> None:
 
 
 COMMANDS = dict(plan=plan, run=run, status=status, report=report, pack=pack, list=list_studies)
+FLAGS = {  # that --help of a command shows
+    "plan": ("config", "workdir", "workers"),
+    "run": ("config", "workdir", "workers"),
+    "status": ("workdir", "study"),
+    "report": ("workdir", "study", "to", "allow", "comparison"),
+    "pack": ("workdir", "study", "to"),
+    "list": ("workdir", "comparison"),
+}
 
 
 def read_spec() -> StudySpec:
@@ -183,16 +192,23 @@ def num_workers() -> int:
 def command() -> str:
     """Returns the command line, for the report."""
     given = environment.mask_secrets(sys.argv[1:])
-    return shlex.join(["python", "-m", "scalelab.study", "run", *given])
+    return environment.join_command(["python", "-m", "scalelab.study", "run", *given])
 
 
 def take_command(arguments: list[str]) -> str:
-    """Takes the command out of the program's arguments, before the flags are read."""
+    """Takes the command out of the program's arguments, before the flags are read.
+
+    From then on, help and messages know the flags of this command only.
+    """
     from scalelab.helpers.names import nearest
 
     given = next((a for a in arguments[1:] if not a.startswith("-")), None)
     if given in COMMANDS:
         arguments.remove(given)
+        own = rf"(?m)^(?:  python -m scalelab.study )?{given} .*$"
+        sys.modules["__main__"].__doc__ = "\n".join(re.findall(own, str(__doc__)))
+        for known in (flags.FLAGS.flags_by_module_dict(), flags.FLAGS.key_flags_by_module_dict()):
+            known[arguments[0]][:] = [f for f in known[arguments[0]] if f.name in FLAGS[given]]
         return given
     if given is not None:
         cli.fail(f"unknown command {given!r}: {nearest(given, COMMANDS)}")

@@ -10,6 +10,7 @@ This file is the run, from top to bottom: setup, restore, loop, end. The step is
 """
 
 import contextlib
+import functools
 import pathlib
 import time
 from collections.abc import Callable, Iterable
@@ -73,7 +74,7 @@ def train(
     if config.optim.total_secs is not None and jax.process_count() > 1:
         raise ValueError("a budget in seconds needs one process: clocks of several differ")
     mesh, chief = set_up(config), jax.process_index() == 0
-    say = print if chief else (lambda _: None)
+    say = functools.partial(print, flush=True) if chief else (lambda _: None)
 
     with contextlib.ExitStack() as stack:
         if chief:
@@ -94,6 +95,8 @@ def train(
         interrupt, stopped = stack.enter_context(cli.Interrupt()), False
         while not recorder.over and not stopped:
             phase = recorder.enter_phase()
+            sizes = f"length {phase.max_len}, batch {phase.batch_size}"
+            say(f"phase {run.phase + 1}: {sizes}; compiling")
             batches = recorder.batches(sharding.host_rows(mesh, phase.batch_size))
             with metrics.timed(recorder.timers, "compile_secs"):
                 batch = batches(run.clocks.steps)
@@ -107,10 +110,7 @@ def train(
             if mesh.devices.flat[0].platform == "cpu":
                 scratch = train_step.memory_analysis().temp_size_in_bytes
                 malloc.release_if_low(soon=malloc.GAPS * scratch)
-            say(
-                f"phase {run.phase + 1}: length {phase.max_len}, batch {phase.batch_size};"
-                f" compiled, {time.perf_counter() - started:.1f} s after start"
-            )
+            say(f"compiled, {time.perf_counter() - started:.1f} s after start")
             stream = batches_lib.iterate(
                 batches, run.clocks.steps, recorder.last_step, machine.loader, machine.prefetch
             )
@@ -154,12 +154,8 @@ def train(
         if chief:
             plots.draw_curves(workdir, recorder.name)
         if not recorder.over:
-            raise cli.Stopped(
-                f"stopped by {interrupt.received or 'another process'} after step"
-                f" {run.clocks.steps}, which is saved in {workdir};"
-                " start the same command again to continue",
-                cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
-            )
+            saved = f"step {run.clocks.steps} is saved in {workdir}"
+            raise cli.Interrupted(interrupt.received, saved)
         result = recorder.finish()
         for remark in result.get("remarks", ()):
             say(f"warning: {remark}")

@@ -67,7 +67,7 @@ def refused(
         assert ended.value.code == 2
         errors = capsys.readouterr().err
         assert "Traceback" not in errors
-        found = re.findall(r"^error: .*", errors, re.MULTILINE | re.DOTALL)
+        found = re.findall(r"^(?:error: |interrupted; ).*", errors, re.MULTILINE | re.DOTALL)
         assert len(found) == 1, errors
         left = {path.name for path in workdir.iterdir()} if workdir.is_dir() else set()
         assert not left & {"result.json", "checkpoints"} or extra == (), left

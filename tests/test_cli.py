@@ -127,7 +127,9 @@ def ends(error: BaseException) -> Callable[[], None]:
     (OSError("no room"), 2, "error: no room\n"),
     (cli.Stopped("at 5"), 2, "error: at 5\n"),
     (cli.Stopped("at 5", cli.PREEMPTED), 75, "error: at 5\n"),
-    (KeyboardInterrupt(), 2, "error: interrupted; "),
+    (cli.Interrupted("SIGINT", "x"), 2, "interrupted by SIGINT: x; start the same command"),
+    (cli.Interrupted("SIGTERM", "x"), 75, "interrupted by SIGTERM: x; "),
+    (KeyboardInterrupt(), 2, "interrupted; "),
     (RuntimeError("RESOURCE_EXHAUSTED: 9 GB"), 2, "error: the device "),
 ])  # fmt: skip
 def test_how_errors_end(

@@ -242,13 +242,28 @@ def test_a_field_without_a_value_has_a_type(name: str, arguments: str) -> None:
 
 @pytest.mark.parametrize(("argument", "field", "total", "warmup"), [
     ("steps=20000", "steps", 20_000, 1000), ("epochs=2.5", "epochs", 2.5, 1000),
-    ("tokens=1e9", "tokens", 1e9, 1e7), ("flops=1e15", "flops", 1e15, 1e13),
-    ("secs=100", "secs", 100.0, 1.0),
+    ("tokens=1e9", "tokens", 1e9, 1e7), ("tokens=1e6", "tokens", 1e6, 1e5),
+    ("flops=1e15", "flops", 1e15, 1e13), ("secs=100", "secs", 100.0, 1.0),
 ])  # fmt: skip
 def test_each_budget(argument: str, field: str, total: float, warmup: float) -> None:
     optim = resolved(argument).optim
     assert getattr(optim, f"total_{field}") == total
     assert getattr(optim, f"warmup_{field.replace('epochs', 'steps')}") == pytest.approx(warmup)
+
+
+@pytest.mark.parametrize(("argument", "rate", "every", "lines"), [
+    ("steps=50", 4e-3, 5, 1), ("tokens=1e5", 4e-3, 1, 1), ("steps=500", 1e-3, 50, 10),
+    ("tokens=20e6", 1e-3, 244, 48), ("steps=60000", 1e-4, 1000, 50), ("epochs=1", 1e-4, 1000, 50),
+    ("steps=100000", 1e-4, 1000, 50), ("flops=1e12", 1e-4, 1000, 50),
+])  # fmt: skip
+def test_short_budgets_have_their_own_rate_and_intervals(
+    argument: str, rate: float, every: int, lines: int
+) -> None:
+    config = resolved(f"system=bert,{argument}")
+    assert config.optim.learning_rate == rate
+    assert (config.eval.every_steps, config.machine.log_every_steps) == (every, lines)
+    typed = resolved("system=gpt2,steps=100000")
+    assert typed.optim.learning_rate == 2.5e-4  # its departure holds at the protocol's budget
 
 
 @pytest.mark.parametrize(("written", "corpus"), [

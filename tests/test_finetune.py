@@ -486,7 +486,7 @@ def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, n
         train(cut, 0)
     if code is not None:
         assert stopped.value.exit_code == code
-        assert re.search("after step 8: .*same command", str(stopped.value))
+        assert re.search("step 8 is saved.*same command", str(stopped.value))
     other = prepare("bert", "cola", folder="cut", optim__learning_rate=3e-3)
     with pytest.raises(ValueError, match=r"another config.*\n  optim.learning_rate: "):
         train(other, 0)

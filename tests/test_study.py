@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -65,6 +66,15 @@ def test_list_without_a_folder_has_the_names_that_a_study_may_use() -> None:
         "1a",
         "bits_per_byte",
     } <= named
+
+
+@pytest.mark.parametrize(("command", "own"), [
+    ("run", {"config", "workdir", "workers"}), ("pack", {"workdir", "study", "to"}),
+])  # fmt: skip
+def test_help_of_a_command_has_its_own_flags(command: str, own: set[str]) -> None:
+    code, out = study(command, "--help")
+    assert (code, set(re.findall(r"^  --(\w+):", out, re.MULTILINE))) == (0, own)
+    assert ("--config.name" in out) == ("config" in own) and "list  " not in out
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ def test_a_signal_saves_and_says_how_to_continue(
 ) -> None:
     name = signal.Signals(number).name
     before = signal.getsignal(number)
-    stopping = f"{name} after step {k + 1}.*same command"
+    stopping = f"{name}: step {k + 1} is saved.*same command"
     with pytest.raises(cli.Stopped, match=stopping) as stopped:
         lab.run(tmp_path / "run", before=signal_at(k, number))
     assert stopped.value.exit_code == (75 if number == signal.SIGTERM else 2)
@@ -317,11 +317,12 @@ def test_a_budget_on_each_clock(
     record = lab.run(tmp_path / "run", config, before=lambda step: pass_time(0.01))
     name = {"secs": "seconds"}.get(clock, clock)
     readings = {line["step"]: line for line in record.lines() if "train/learning_rate" in line}
+    warmup = 0.1 if clock == "tokens" else 0.01
     steps = record.result["steps"]
     assert sorted(readings) == list(range(1, steps + 1))
     assert readings[steps - 1][name] < total <= record.result[name]
     for k in range(2, steps + 1):
-        factor = adamw.linear(readings[k - 1][name], 0.01 * total, total)
+        factor = adamw.linear(readings[k - 1][name], warmup * total, total)
         rate = readings[k]["train/learning_rate"] / 1e-2
         assert rate == pytest.approx(factor, rel=1e-6, abs=1e-8)
     lengths = [batch["tokens"].shape[1] for batch in record.batches.values()]
@@ -497,8 +498,8 @@ def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
         _, errors = process.communicate(timeout=120)
         if number == signal.SIGINT and process.returncode != 0:
             assert process.returncode == 2
-            assert re.search("(stopped by SIGINT|interrupted).*same command", errors)
-            assert "Traceback" not in errors and errors.count("error: ") == 1
+            assert re.search("(?m)^interrupted.*same command", errors)
+            assert "Traceback" not in errors and "error: " not in errors
     process = start(command(workdir, wikitext, cache_dir))
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors

@@ -16,6 +16,7 @@ from ml_collections import config_flags
 from scalelab.config.exits import FAILED as FAILED
 from scalelab.config.exits import PREEMPTED as PREEMPTED
 from scalelab.config.exits import Interrupt as Interrupt
+from scalelab.config.exits import Interrupted as Interrupted
 from scalelab.config.exits import Stopped as Stopped
 from scalelab.config.exits import fail, one_message
 from scalelab.config.exits import one_of_several as one_of_several
@@ -73,7 +74,7 @@ def positive(text: str) -> int:
 def run(
     main: Callable[[list[str]], None],
     config_class: type = Config,
-    when_interrupted: str = "start the same command again to continue",
+    when_interrupted: str = "finished parts are kept; start the same command again to continue",
 ) -> None:
     """Parses flags and runs `main(argv)`; users' mistakes end in one message and exit code 2.
 
@@ -184,8 +185,9 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
     except SystemExit:
         if not asks_for_help(arguments):
             raise
-        print("Fields of --config, with the defaults that a config file may change:")
-        print(describe(config_class))
+        if "config" in shown:
+            print("Fields of --config, with the defaults that a config file may change:")
+            print(describe(config_class))
         sys.exit(0)  # absl exits with 1
     except BrokenPipeError:
         raise

@@ -37,6 +37,22 @@ class Stopped(Exception):
         self.exit_code = exit_code
 
 
+class Interrupted(Stopped):
+    """A run that a signal ended: no error, so its message says what is saved.
+
+    Args:
+      received: the signal's name; None: another process had the signal.
+      saved: what is saved, and where.
+    """
+
+    def __init__(self, received: str | None, saved: str) -> None:
+        super().__init__(
+            f"interrupted by {received or 'another process'}: {saved}; start the same command"
+            " again to continue",
+            PREEMPTED if received == "SIGTERM" else FAILED,
+        )
+
+
 class Interrupt:
     """Notes SIGINT and SIGTERM for a loop to look at between steps; a second signal acts at once.
 
@@ -97,6 +113,9 @@ def one_message(
             signal.setitimer(signal.ITIMER_REAL, 0)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
                 signal.signal(number, signal.SIG_IGN)
+    except Interrupted as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
     except Stopped as error:
         fail(str(error), error.exit_code)
     except (ValueError, OSError) as error:
@@ -110,7 +129,7 @@ def one_message(
             raise
         fail(f"the device ran out of memory: {when_full} ({str(error).splitlines()[0][:200]})")
     except KeyboardInterrupt:
-        print(f"error: interrupted; {when_interrupted}", file=sys.stderr)
+        print(f"interrupted; {when_interrupted}", file=sys.stderr)
         leave(PREEMPTED if signal.SIGTERM in _RECEIVED else FAILED)
 
 

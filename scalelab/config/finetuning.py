@@ -44,6 +44,8 @@ class Machine:
     compile_cache_dir: str | None = "~/.cache/scalelab/xla"  # compiled programs; None: not kept
     checkpoint_every_steps: Count = 1000  # training steps between two checkpoints
     log_every_steps: Count = 50  # training steps between two lines of metrics
+    # None: metrics.jsonl alone. Install wandb or trackio yourself; WANDB_MODE=offline works.
+    tracker: Annotated[str, choice("tensorboard", "wandb", "trackio")] | None = "tensorboard"
     eval_batch_size: Count = 64  # examples
     # The batch is split over all devices; this many of them also split the net.
     fsdp_parallel: Count = 1

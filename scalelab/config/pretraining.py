@@ -183,6 +183,8 @@ class Machine:
     checkpoint_every_steps: Count = 500  # training steps between two checkpoints
     num_checkpoints: Count = 2  # the last so many are kept, and the best
     log_every_steps: Count = 50  # training steps between two lines of metrics
+    # None: metrics.jsonl alone. Install wandb or trackio yourself; WANDB_MODE=offline works.
+    tracker: Annotated[str, choice("tensorboard", "wandb", "trackio")] | None = "tensorboard"
     distributed: bool = False  # several processes: jax.distributed.initialize()
     init: str | None = None  # folder of the run that gives the parameters; --init sets it
     # Runs whose nets the system or objectives read, untrained: "teacher=RUN,other=RUN".

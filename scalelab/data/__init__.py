@@ -80,7 +80,7 @@ def load_data(
     )
     started = time.perf_counter()
     specials = prepared.tokenizer.specials(system.FRAME)
-    phases = make_phases(config, prepared.documents, specials, prepared.key, system.ORDER)
+    phases = make_phases(config, prepared.documents, specials, prepared.key, system.ORDER, progress)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
     train = prepared.documents["train"]
     entropy = unigram_entropy(train.tokens)

@@ -22,6 +22,7 @@ from scalelab.data import cache, store
 from scalelab.data.batches import Corrupt
 from scalelab.data.store import ExampleStore
 from scalelab.formats import Documents, Examples, Specials, draws
+from scalelab.helpers.progress import show_bar
 
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
@@ -55,11 +56,12 @@ def make_phases(
     specials: Specials,
     key: object,
     order: str = "shuffled",
+    progress: bool = False,
 ) -> tuple[PhaseData, ...]:
     """Makes the examples of each phase, or finds them in the cache.
 
     `documents` are those of the splits "train" and "valid"; `key` says in plain JSON what they
-    depend on; `order` is the system's.
+    depend on; `order` is the system's; `progress` shows a bar.
 
     Raises:
       ValueError: too few examples for one batch of a phase, or none for validation; in contiguous
@@ -94,6 +96,9 @@ def make_phases(
         def write(directory: Path) -> None:
             ids = training_ids()[place] if split == "train" else None
             examples = build(documents[split], max_len=max_len, seed=seed, document_ids=ids)
+            share = 1 if ids is None else len(ids) / documents[split].num_documents
+            total = round(share * len(documents[split].tokens))
+            examples = _with_bar(examples, f"examples ({split}, {max_len})", total, progress)
             store.write(examples, directory, getattr(form, "STORED", form.ARRAYS), max_len)
 
         whole_key = shared_key | own_key | {"split": split, "seed": seed}
@@ -121,6 +126,16 @@ def make_phases(
                 " less"
             )
     return tuple(map(open_phase, range(len(config.phases))))
+
+
+def _with_bar(
+    examples: Iterator[Examples], label: str, num_tokens: int, show: bool
+) -> Iterator[Examples]:
+    """Yields chunks of examples, with a bar of their tokens."""
+    with show_bar(label, num_tokens, show=show, unit=" tokens") as tick:
+        for chunk in examples:
+            yield chunk
+            tick(len(chunk.ragged["tokens"].values))
 
 
 def _check(phase: PhaseData) -> PhaseData:

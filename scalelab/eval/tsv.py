@@ -61,7 +61,7 @@ def make_task(
     if relation is not None and len(texts) == 1:
         raise ValueError(f"relation: {relation} needs two text columns; got {texts[0]!r}")
     labelled = Columns(tuple(texts), label)
-    folder = Path(data_dir).expanduser()
+    folder = files.folder(data_dir)
     classes = kind == "classification"
     name = folder.resolve().name
     published = [load_task(task) for task in task_names()]
@@ -105,4 +105,5 @@ def _classes(path: Path, columns: Columns) -> tuple[str, ...]:
 if __name__ == "__main__":
     from scalelab.eval import program
 
+    flags.FLAGS["data"].help = "Folder with train.tsv, dev.tsv and perhaps test.tsv."
     program.run(from_flags)

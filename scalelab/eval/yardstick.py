@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import json
 import pathlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -231,6 +232,7 @@ def evaluate(
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
     asked = Asked(folder / f"partial-{digest}.npz", data, options, batch_tokens, tensor_parallel)
+    print(f"{shown}: compiling, then measuring", file=sys.stderr, flush=True)
     made = yardstick.measure(opened, items, asked)
     _write(folder, yardstick.name, opened, config, made, random=random)
     asked.partial.unlink(missing_ok=True)

@@ -238,7 +238,8 @@ def remarks(run: TaskRun) -> list[str]:
         if examples is not None and examples.num_truncated
     ]
     if cut:
-        lines.append(f"{title}: cut to {config.max_len} tokens: {', '.join(cut)}")
+        what = f"{title}: texts cut to {config.max_len} tokens"
+        lines.append(f"{what}: {run.start.opened.config.system} {', '.join(cut)}")
     return lines
 
 

@@ -58,7 +58,7 @@ def describe() -> dict[str, Any]:
             packages[name] = importlib.metadata.version(name)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": shlex.join([program, *mask_secrets(given)]),
+        "command": join_command([program, *mask_secrets(given)]),
         "git_commit": tracked and _git("rev-parse", "HEAD"),
         "git_dirty": None if changed is None else bool(changed),
         "numerics": NUMERICS_VERSION,
@@ -82,6 +82,12 @@ def mask_secrets(arguments: Sequence[str]) -> list[str]:
         masked.append("***" if is_secret else shown)
         is_secret = names_secret and not equals
     return masked
+
+
+def join_command(words: Sequence[str]) -> str:
+    """Joins words for a shell, with double quotes around those that hold single quotes."""
+    plain = lambda word: "'" in word and not re.search(r'["$`\\!]', word)  # noqa: E731
+    return " ".join(f'"{word}"' if plain(word) else shlex.quote(word) for word in words)
 
 
 def cores() -> list[int]:

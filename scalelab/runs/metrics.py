@@ -1,7 +1,8 @@
-"""Clocks and metrics of a run: (sum, weight) pairs, steps in flight, metrics.jsonl, TensorBoard."""
+"""Clocks and metrics of a run: (sum, weight) pairs, steps in flight, metrics.jsonl, trackers."""
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import math
 import pathlib
@@ -202,24 +203,77 @@ class InFlight:
         return steps, secs
 
 
+class _TensorBoard:
+    """Writes numbers for TensorBoard."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        from tensorboardX.event_file_writer import EventsWriter  # these take seconds to import
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
+        folder.mkdir(parents=True)
+        # The low-level writer: the high-level one writes in a thread, which hides a full disk.
+        self._writer, self._event = EventsWriter(str(folder / "events")), Event
+        self._scalar, self.finish = scalar, self._writer.close
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Writes the numbers of a step."""
+        for name, value in values.items():
+            event = self._event(wall_time=time.time(), step=step, summary=self._scalar(name, value))
+            self._writer.write_event(event)
+        self._writer.flush()
+
+
+def check_tracker(tracker: str | None) -> None:
+    """Raises ValueError if the package of `config.machine.tracker` is missing."""
+    if tracker in ("wandb", "trackio") and importlib.util.find_spec(tracker) is None:
+        raise ValueError(
+            f"config.machine.tracker = {tracker} needs the package {tracker}, which is not"
+            f" installed: pip install {tracker}"
+        )
+
+
+def _open_tracker(tracker: str, workdir: pathlib.Path) -> Any:
+    """Opens a tracker; wandb and trackio get a new run with config.json, named by its folder.
+
+    Raises:
+      ValueError: the tracker's package is missing, or refuses to start.
+    """
+    if tracker == "tensorboard":
+        return _TensorBoard(workdir / tracker)
+    check_tracker(tracker)
+    path, config = workdir.resolve(), workdir / "config.json"
+    own = {"dir": str(path), "reinit": "create_new"} if tracker == "wandb" else {}
+    try:
+        return importlib.import_module(tracker).init(
+            project="scalelab", name=f"{path.parent.name}/{path.name}",
+            config=json.loads(config.read_text()) if config.exists() else {}, **own,
+        )  # fmt: skip
+    except Exception as error:
+        hint = "; WANDB_MODE=offline needs no account" * (tracker == "wandb")
+        raise ValueError(f"config.machine.tracker = {tracker}: {error}{hint}") from error
+
+
 class Writer:
-    """Writes metrics.jsonl, and the same numbers for TensorBoard.
+    """Writes metrics.jsonl, and the same numbers for a tracker.
+
+    A tracker gets the lines that the file holds again: a continued run has its whole curve.
 
     Args:
       workdir: the run folder.
       step: continue after this step: later lines of a killed run are dropped.
       expected: number of lines that were written up to that step; None if not known.
+      tracker: config.machine.tracker.
 
     Attributes:
       num_lines: lines that the file holds.
     """
 
-    def __init__(self, workdir: pathlib.Path, step: int, expected: int | None = None) -> None:
-        from tensorboardX.event_file_writer import EventsWriter  # these take seconds to import
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.summary import scalar
-
-        path, board = workdir / "metrics.jsonl", workdir / "tensorboard"
+    def __init__(
+        self, workdir: pathlib.Path, step: int, expected: int | None = None,
+        tracker: str | None = "tensorboard",
+    ) -> None:  # fmt: skip
+        path = workdir / "metrics.jsonl"
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         kept = []
         for line in text.splitlines():
@@ -234,13 +288,11 @@ class Writer:
                 " a gap there"
             )
         files.write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+        shutil.rmtree(workdir / "tensorboard", ignore_errors=True)
+        self._tracker = _open_tracker(tracker, workdir) if tracker else None
         self._file = path.open("a")
-        shutil.rmtree(board, ignore_errors=True)
-        board.mkdir(parents=True)
-        # The low-level writer: the high-level one writes in a thread, which hides a full disk.
-        self._board, self._event, self._scalar = EventsWriter(str(board / "events")), Event, scalar
         for line in kept:
-            self._add_to_board(line)
+            self._track(line)
 
     def write(self, clocks: Clocks, values: Mapping[str, float]) -> None:
         """Appends one line: the clocks, then `values` ("train/loss", "eval/mlm_loss", ...).
@@ -253,17 +305,15 @@ class Writer:
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
         self.num_lines += 1
-        self._add_to_board(line)
+        self._track(line)
 
-    def _add_to_board(self, line: Mapping[str, float]) -> None:
-        for name, value in line.items():
-            if name != "step":
-                summary = self._scalar(name, value)
-                event = self._event(wall_time=time.time(), step=int(line["step"]), summary=summary)
-                self._board.write_event(event)
-        self._board.flush()
+    def _track(self, line: Mapping[str, float]) -> None:
+        if self._tracker is not None:
+            values = {name: value for name, value in line.items() if name != "step"}
+            self._tracker.log(values, step=int(line["step"]))
 
     def close(self) -> None:
         """Flushes both."""
         self._file.close()
-        self._board.close()
+        if self._tracker is not None:
+            self._tracker.finish()

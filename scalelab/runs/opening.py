@@ -14,7 +14,7 @@ from scalelab.config.pretraining import Config
 from scalelab.optim import adamw
 from scalelab.resources import flops, malloc
 from scalelab.runs import checkpoint, environment, run_folder
-from scalelab.runs.metrics import Run
+from scalelab.runs.metrics import Run, check_tracker
 from scalelab.runs.pretrained import Start, check_tokenizers, load_frozen
 from scalelab.runs.run import Recorder
 from scalelab.state import Model, TrainState
@@ -27,6 +27,7 @@ def set_up(config: Config, num_runs: int = 1) -> Mesh:
       ValueError: the config does not suit the devices, or needs more memory than they have.
     """
     machine = config.machine
+    check_tracker(machine.tracker)
     environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     batch_sizes = [phase.batch_size for phase in config.phases]
@@ -86,6 +87,7 @@ def open_run(
     facts = {
         "parameters": f"{flops.count_parameters(run.state.params):,}",
         "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
+        "learning rate": _describe_rate(config, system),
         **data.facts,
     }
     lines = (f"\n  {name:<18} {value}" for name, value in facts.items())
@@ -97,6 +99,14 @@ def open_run(
     else:
         recorder.save()
     return recorder, model, placed
+
+
+def _describe_rate(config: Config, system: systems.System) -> str:
+    """Returns the learning rate, and the protocol's if it is another."""
+    declared = {departure.field: departure.value for departure in system.DEPARTURES}
+    rate = config.optim.learning_rate
+    protocol = declared.get("optim.learning_rate", Config().optim.learning_rate)
+    return f"{rate:g}" + f" (protocol: {protocol:g})" * (rate != protocol)
 
 
 def _restore(

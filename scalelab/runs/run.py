@@ -69,7 +69,9 @@ class Recorder:
         self._settled = run.clocks.tokens, run.clocks.steps  # at the last `settle`
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
-            self._writer = metrics.Writer(workdir, run.clocks.steps, run.num_lines)
+            self._writer = metrics.Writer(
+                workdir, run.clocks.steps, run.num_lines, config.machine.tracker
+            )
             run.num_lines = self._writer.num_lines
 
     # --- Position ----------------

@@ -7,6 +7,7 @@ program: several --run=... train as one program (`scalelab.population`). Exit co
 stopped by a signal, to be continued; else failed, with one message.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import shutil
@@ -135,15 +136,23 @@ def num_vmapped() -> int:
     return MAX_VMAPPED if environment.has_accelerator() else 1
 
 
-def progress(run_folder: pathlib.Path, config: Mapping[str, Any]) -> float | None:
-    """Returns the share of a pre-training's budget that is done, by its last logged line."""
+def last_metrics(run_folder: pathlib.Path) -> dict[str, float]:
+    """Returns the newest value of each number in a run's last lines; {} if there are none."""
+    found: dict[str, float] = {}
+    with contextlib.suppress(OSError), (run_folder / "metrics.jsonl").open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - 4096))
+        for line in file.read().decode(errors="replace").split("\n"):
+            with contextlib.suppress(ValueError):  # the first may be cut, the last half written
+                found |= parse_numbers(line)
+    return found
+
+
+def progress(last: Mapping[str, float], config: Mapping[str, Any]) -> float | None:
+    """Returns the share of a pre-training's budget that is done, by `last_metrics`."""
     try:
-        with (run_folder / "metrics.jsonl").open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - 4096))
-            last = parse_numbers(file.read().decode(errors="replace").split("\n")[-2])
         totals = {c.logged: config["optim"][f"total_{name}"] for name, c in CLOCKS.items()}
         return next((min(1.0, last[name] / total) for name, total in totals.items() if total), None)
-    except (OSError, ValueError, IndexError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return None
 
 

@@ -69,11 +69,7 @@ class Pool:
             finally:
                 self._stop.set()
         if interrupt.received is not None:
-            raise cli.Stopped(
-                f"stopped by {interrupt.received}; progress is saved in {self.workdir}: start the"
-                " same command again to continue",
-                cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
-            )
+            raise cli.Interrupted(interrupt.received, f"all runs are saved in {self.workdir}")
         done = {job.name for job in jobs.read(self.workdir, self.name)[1] if job.state == DONE}
         return {name: reason for name, reason in self.failed.items() if name not in done}
 

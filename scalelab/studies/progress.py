@@ -4,15 +4,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
-from scalelab.lab.load.study_runs import Plan, Study, planned
+from scalelab.lab.load.study_runs import Plan, PretrainRun, Study, planned
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
 from scalelab.studies.spec import COMPOUND
 
 HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "memory GiB",
           "planned", "loss")  # fmt: skip
+
+
+def share_done(run: PretrainRun) -> float | None:
+    """Returns the share of a pre-training's budget that is done; None if nothing was logged."""
+    return jobs.progress(jobs.last_metrics(run.folder), run.config)
 
 
 def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
@@ -32,7 +42,7 @@ def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
         if job.state == DONE or known is None:
             continue
         if job.kind == PRETRAIN:
-            done = jobs.progress(run.folder, run.config) or 0.0
+            done = share_done(run) or 0.0
             total += known.secs * (1 - done) + known.start_secs
         else:
             share = sum("/" not in task for task in job.tasks) / max(1, len(study.facts.measured))
@@ -63,7 +73,7 @@ def describe_runs(
             job = by_name.get(f"{run.name}.{kind}")
             if job is None:
                 continue
-            share = jobs.progress(run.folder, run.config)
+            share = share_done(run)
             done = "" if share is None else f"{share:.0%}"
             if kind == FINETUNE:
                 done = f"{num_tasks - sum('/' not in task for task in job.tasks)}/{num_tasks}"
@@ -104,7 +114,7 @@ def summary(
     runs = {run.name: run for run in study.runs}
     for name in working:
         run_name, _, kind = name.rpartition(".")
-        done = jobs.progress(runs[run_name].folder, runs[run_name].config)
+        done = share_done(runs[run_name])
         share = f" {done:.0%}" if done is not None and kind == PRETRAIN else ""
         parts.append(f"{run_name} {kind}{share}")
     if failed:
@@ -115,17 +125,57 @@ def summary(
     return f"{study.name}: " + " | ".join(parts)
 
 
+def describe_working(study: Study, found: Sequence[Job], working: Sequence[str]) -> list[list[str]]:
+    """Returns a row for each running job: name, share done, loss, tokens/s, time left."""
+    runs, count, rows = {run.name: run for run in study.runs}, len(study.facts.measured), []
+    for job in [job for job in found if job.name in working]:
+        name = escape(job.name)
+        if job.kind == FINETUNE:
+            left = sum("/" not in task for task in job.tasks)
+            rows.append([name, f"{count - left}/{count} tasks", "", "", ""])
+            continue
+        last = jobs.last_metrics(runs[job.run].folder)
+        share = jobs.progress(last, runs[job.run].config)
+        shown = {"train/loss": ".4f", "train/tokens_per_sec": ",.0f"}
+        loss, rate = (f"{last[k]:{form}}" if k in last else "" for k, form in shown.items())
+        left = format_secs(last["seconds"] * (1 / share - 1)) if share else ""
+        rows.append([name, f"{share:.0%}" if share is not None else "starting", loss, rate, left])
+    return rows
+
+
 class Screen:
-    """Writes a line whenever a job has begun or ended, or a minute has passed."""
+    """Shows a live table in a terminal; elsewhere a line when a job begins or ends, or a minute on.
+
+    Its block ends the table.
+    """
 
     def __init__(self, stream: TextIO, num_workers: int, plan: Plan) -> None:
         self._stream, self._workers, self._plan = stream, num_workers, plan
         self._shown: object = None
+        self._live = (
+            Live(console=Console(file=stream), auto_refresh=False) if stream.isatty() else None
+        )
+
+    def __enter__(self) -> "Screen":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
 
     def __call__(
         self, study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str]
     ) -> None:
         """Shows the state if it has changed or some time has passed."""
+        if self._live is not None:
+            line = summary(study, found, (), failed, self._plan, self._workers)
+            table = Table("job", "done", "loss", "tokens/s", "ETA", caption=escape(line), box=None)
+            for row in describe_working(study, found, working):
+                table.add_row(*row)
+            self._live.update(table, refresh=True)
+            return
         state = ([j.state for j in found], working, sorted(failed), time.monotonic() // 60)
         if state != self._shown:
             self._shown = state

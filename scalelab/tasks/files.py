@@ -6,6 +6,7 @@ sentences hold quotation marks and characters that other readers take for the en
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,14 @@ def read_labels(path: Path, columns: Columns) -> Iterator[str]:
                 " the name of a class"
             )
         yield row[-1]
+
+
+def folder(data_dir: str | os.PathLike[str]) -> Path:
+    """Returns the folder that --data names; raises ValueError if it is a file."""
+    path = Path(data_dir).expanduser()
+    if path.is_file():
+        raise ValueError(f"--data={path} is a file; give its folder, --data={path.parent}")
+    return path
 
 
 def listing(folder: Path) -> str:

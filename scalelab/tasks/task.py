@@ -120,7 +120,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
       ValueError: the task's folder, its training file or all its dev files are missing, or a file
         is malformed; the message names file, place and what was expected.
     """
-    root = None if data_dir is None else Path(data_dir).expanduser()
+    root = None if data_dir is None else files.folder(data_dir)
     if root is None and task.train.tfds is None:
         raise ValueError(f"{task.title}: --data is missing, the folder of its files")
     if root is not None and not (root / task.folder).is_dir():

@@ -102,3 +102,8 @@ def test_the_flags_describe_a_task(folder):
     with flagsaver.flagsaver(data=str(folder), kind="regression"):
         with pytest.raises(ValueError, match="--columns is missing"):
             tsv.from_flags()
+
+
+def test_a_file_in_place_of_the_folder_gets_its_folder_named(folder):
+    with pytest.raises(ValueError, match=f"is a file; .*--data={folder}$"):
+        make_task(folder / "train.tsv", "classification", ["text", "stars"])

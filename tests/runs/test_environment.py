@@ -66,6 +66,15 @@ def test_secrets_are_not_kept_with_the_command_line(given: list[str], kept: list
     assert environment.mask_secrets(given) == kept
 
 
+@pytest.mark.parametrize(
+    "word", ["x=('2x8x1',)", "a b", "it's", "$HOME's", "\"a'", "`a`'", "a'!\\"]
+)
+def test_a_shell_reads_the_command_line_as_it_was(word: str) -> None:
+    line = environment.join_command(["printf", "%s", word])
+    assert subprocess.run(["bash", "-c", line], capture_output=True, text=True).stdout == word
+    assert environment.join_command(["x=('2x8x1',)"]) == "\"x=('2x8x1',)\""
+
+
 def test_environment_json_masks_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "scalelab.train", "--hf_token=abc123"])
     written = environment.describe()

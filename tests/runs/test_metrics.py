@@ -1,11 +1,14 @@
 """Sums and weights, bits per byte, running steps, metrics.jsonl, the progress line."""
 
+import importlib.machinery
 import io
 import json
 import math
 import pathlib
+import sys
 import time
 import types
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -178,3 +181,30 @@ def test_baselines_are_missed_with_and_without_their_margin() -> None:
 
     assert check() == [("mlm", True, False), ("nsp", True, False), ("clm", False, True)]
     assert check(with_margin=False)[:2] == [("mlm", False, False), ("nsp", True, False)]
+
+
+def test_a_tracker_gets_every_line_and_a_missing_one_is_named(tmp_path, monkeypatch) -> None:
+    calls = []
+
+    class Stub(types.ModuleType):
+        def init(self, **given: Any) -> "Stub":
+            calls.append(given["project"])
+            return self
+
+        def log(self, values: dict[str, float], step: int) -> None:
+            calls.append((step, values["train/loss"]))
+
+        def finish(self) -> None:
+            calls.append("end")
+
+    with pytest.raises(ValueError, match="pip install trackio"):
+        metrics.Writer(tmp_path, 0, tracker="trackio")
+    monkeypatch.setitem(sys.modules, "trackio", Stub("trackio"))
+    sys.modules["trackio"].__spec__ = importlib.machinery.ModuleSpec("trackio", None)
+    for step in (3, 6):  # the second start keeps the line of the first
+        writer = metrics.Writer(tmp_path, step - 3, tracker="trackio")
+        writer.write(Clocks(step), {"train/loss": step / 2})
+        writer.close()
+    assert calls == ["scalelab", (3, 1.5), "end", "scalelab", (3, 1.5), (6, 3.0), "end"]
+    metrics.Writer(tmp_path, 6, tracker=None).close()
+    assert not (tmp_path / "tensorboard").exists() and len(read(tmp_path)) == 2

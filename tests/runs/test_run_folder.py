@@ -26,7 +26,7 @@ def test_a_file_of_another_form_is_named(tmp_path: pathlib.Path, name: str, cont
 @pytest.mark.parametrize("line", ['{"step": ' + "9" * 3000 + "}", "[" * 4000 + "]" * 4000])
 def test_the_status_of_a_study_survives_a_damaged_line(tmp_path: pathlib.Path, line: str) -> None:
     (tmp_path / "metrics.jsonl").write_text(line + "\n")
-    assert jobs.progress(tmp_path, {"optim": {"total_steps": 5}}) is None
+    assert jobs.progress(jobs.last_metrics(tmp_path), {"optim": {"total_steps": 5}}) is None
 
 
 def test_an_equal_file_is_not_written_again(tmp_path: pathlib.Path) -> None:

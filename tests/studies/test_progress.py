@@ -1,6 +1,8 @@
 """How far a study is, what a study that cannot go on says, and that nothing finished is lost."""
 
 import functools
+import io
+import json
 import re
 
 import a_study
@@ -66,6 +68,29 @@ def finish_all(workdir, names, tuned: bool = True) -> None:
         finish(workdir, name, loss=5.0)
         if tuned and not (workdir / "runs" / name / "tasks").exists():
             tune(workdir / "runs" / name, 3)
+
+
+def test_a_terminal_has_a_table_of_running_jobs_and_a_log_has_lines(tmp_path) -> None:
+    """By hand: 3 of 6 steps in 90 s leave 90 s, also beside a half-written line."""
+    write(a_study.make(), tmp_path)
+    folder = tmp_path / "runs" / "bert-2x8x1-seed0"
+    folder.mkdir(parents=True)
+    line = {"step": 2, "tokens": 9, "flops": 9.0, "seconds": 60.0, "train/loss": 3.25,
+            "train/tokens_per_sec": 1234.0}  # fmt: skip
+    later = {"step": 3, "tokens": 9, "flops": 9.0, "seconds": 90.0, "eval/loss": 4.0}
+    written = f'{json.dumps(line)}\n{json.dumps(later)}\n{{"step": 4, "tok'
+    (folder / "metrics.jsonl").write_text(written)
+    for terminal in (True, False):
+        stream = io.StringIO()
+        stream.isatty = lambda terminal=terminal: terminal
+        study, found = jobs.read(tmp_path, None)
+        working = [found[0].name, found[1].name]
+        with progress.Screen(stream, 2, {}) as screen:
+            screen(study, found, working, {})
+            screen(study, found, working, {})
+        row = re.search(r"bert-2x8x1-seed0.pretrain +50% +3.2500 +1,234 +1m30s", stream.getvalue())
+        assert bool(row) == terminal and "gpt2-2x8x1-seed0" in stream.getvalue()
+        assert terminal or stream.getvalue().count("\n") == 1
 
 
 # --- The time left --------------------------------------------------------------------------------

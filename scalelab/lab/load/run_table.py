@@ -39,7 +39,13 @@ COLUMNS = (
     "seconds", "loss", "score", "scores", "data", "numerics", "commit", "started",
 )  # fmt: skip
 SEED = re.compile(r"seed\d+")
-INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
+INSIDE = {
+    "checkpoints",
+    "tensorboard",
+    "wandb",
+    "tokenizer",
+    "imported",
+}  # of a run: no runs in them
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

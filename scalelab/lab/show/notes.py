@@ -32,7 +32,7 @@ LOSSES = (
     "Losses of different kinds do not compare ({}). Yardsticks compare, and bits per byte where the"
     " objective is one."
 )
-NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+NUMBER = re.compile(r"\b\d+(?:,\d{3})*(?:\.\d+)?")
 STATES: dict[str, Callable[[SeedRun], object]] = {
     "unfinished": lambda seed: seed.unfinished,
     "failed": lambda seed: seed.failed,
@@ -140,7 +140,8 @@ def _describe_task(study: Study, task: str, tuned: Mapping[str, TaskRuns | None]
     ]
     # Subsets, capped training sets and absent splits are never passed off as the whole.
     remarks = merge_numbers(x for s in seeds if s.result for x in s.result.remarks)
-    return found + [f"{x}." if x.startswith(title) else f"{title}: {x}." for x in remarks]
+    remarks = [f"{x}." if x.startswith(title) else f"{title}: {x}." for x in remarks]
+    return found + merge_cuts(remarks)
 
 
 def merge_numbers(texts: Iterable[str]) -> list[str]:
@@ -155,6 +156,16 @@ def merge_numbers(texts: Iterable[str]) -> list[str]:
             form = form.replace("\0", low if low == high else f"{low} to {high}", 1)
         merged.append(form)
     return merged
+
+
+def merge_cuts(notes: Iterable[str]) -> list[str]:
+    """Returns each note once; those on texts that were cut become one for a task and length."""
+    found: dict[str, dict[str, None]] = {}
+    for note in notes:
+        head, mark, tail = note.partition(" tokens: ")
+        tails = tail.removesuffix(".").split("; ") if mark else ()
+        found.setdefault(head if mark else note, {}).update(dict.fromkeys(tails))
+    return [f"{h} tokens: {'; '.join(tails)}." if tails else h for h, tails in found.items()]
 
 
 def describe_recipe(study: Study) -> str:

@@ -128,7 +128,8 @@ def make(
     }
     drawn = figures.write(study, scores, folder / "figures", makers=makers, published=beside)
     figures.save({name: figure for name, figure in first.items() if figure}, folder / "figures")
-    below = dict.fromkeys([*footnotes, *(note for table in made for note in table.notes)])
+    below = [*footnotes, *score_tables.describe_absent(study, made)]
+    below = notes.merge_cuts([*below, *(note for table in made for note in table.notes)])
     known = notes.describe_study(study, study.points)  # `facts` has these
     values = {
         "study": study, "facts": describe_study(study), "tables": made,

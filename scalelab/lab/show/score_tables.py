@@ -16,7 +16,7 @@ from scalelab.lab.compare import comparability, shape_rules
 from scalelab.lab.compare.scores import LARGE_TASKS, TITLES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
-from scalelab.lab.load.task_runs import YARDSTICKS
+from scalelab.lab.load.task_runs import ALL_TITLES, YARDSTICKS
 from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
 
@@ -87,6 +87,16 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
             caption = f"{title}. {table.title}" if title else table.title
             found.append(dataclasses.replace(table, name=name.replace(":", "-"), title=caption))
     return found
+
+
+def describe_absent(study: Study, made: Sequence[Table]) -> list[str]:
+    """Returns a note on the measured tasks that stand in no table; none if all do."""
+    shown = {task for table in made for column in table.columns for task in column.tasks}
+    found = {}
+    for kind, names in (("tasks", study.facts.tasks), ("yardsticks", study.facts.yardsticks)):
+        if absent := [ALL_TITLES.get(name, name) for name in names if name not in shown]:
+            found[kind] = f"{', '.join(absent)} (the table `{kind}` has them)"
+    return [f"Measured, but in no table of this report: {'; '.join(found.values())}."] * bool(found)
 
 
 def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str, list[Point], str]:

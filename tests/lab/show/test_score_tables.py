@@ -22,7 +22,7 @@ from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Point
-from scalelab.lab.show import figures, notes, report
+from scalelab.lab.show import figures, notes, report, score_tables
 from scalelab.lab.tables import Column, Table, Value
 
 
@@ -196,6 +196,24 @@ def test_missing_tasks_and_capped_training_sets_are_named(study, tmp_path) -> No
 def test_notes_that_differ_in_numbers_are_one() -> None:
     texts = ["cut: 7 of 10,000, all", "cut: 12 of 10,000, all", "other", "cut: 9 of 10,000, all"]
     assert notes.merge_numbers(texts) == ["cut: 7 to 12 of 10,000, all", "other"]
+
+
+def test_cut_texts_are_one_note_with_their_systems() -> None:
+    cut = "RTE: texts cut to 8 tokens: {} (train)."
+    texts = [cut.format(x) for x in ("bert 3 of 9", "gpt2 4 of 9", "bert 3 of 9")] + ["other."]
+    assert notes.merge_cuts(texts) == [cut.format("bert 3 of 9 (train); gpt2 4 of 9"), "other."]
+    assert notes.merge_numbers(["gpt2 3 of 9", "gpt2 5 of 9"]) == ["gpt2 3 to 5 of 9"]
+
+
+def test_measured_tasks_of_no_table_are_named(study, tmp_path) -> None:
+    reported_study.write(tmp_path, tasks=("qnli", "rte"), tables=["large"], yardsticks=["blimp"])
+    again = study_runs.read(tmp_path)
+    made = reported_study.build_tables(again, StudyScores(again))
+    (note,) = score_tables.describe_absent(again, made)
+    assert "RTE" in note and "`yardsticks`" in note and "QNLI" not in note
+    more = with_facts(again, tables=("large", "scores"))
+    made = reported_study.build_tables(more, StudyScores(more))
+    assert score_tables.describe_absent(more, made) == []
 
 
 def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
