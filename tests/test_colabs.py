@@ -62,7 +62,7 @@ def test_quickstart(monkeypatch, tmp_path, cache_dir) -> None:
     # HOME is where the study keeps its corpus.
     made = execute("quickstart", monkeypatch, tmp_path, HOME=str(tmp_path), FLAGS=" ".join(flags))
     text = shown(made, "text/markdown")
-    assert "own pairs" in text and all(re.search(rf"\| {s} +\|", text) for s in ("bert", "gpt2"))
+    assert "pairs" in text and all(re.search(rf"\| {s} +\|", text) for s in ("bert", "gpt2"))
     figures = list((tmp_path / "w/reports/quickstart/figures").glob("*.png"))
     pictures = [o for c in made.cells for o in c.get("outputs", []) if "image/png" in str(o)]
     assert "loss_by_tokens" in {path.stem for path in figures} and len(pictures) == len(figures)
