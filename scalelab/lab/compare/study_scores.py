@@ -203,8 +203,9 @@ class StudyScores(Scores):
                 known = {run.seed: getattr(run.result, score) for run in _point(row).finished}
                 numbers.append((weight, {s: x for s, x in known.items() if x is not None}))
             found = estimates.contrast_numbers(numbers, seed=seed)
-            single = found is not None and len(parts) == 1  # no loss or time is below 0
-            return dataclasses.replace(found, low=max(found.low, 0.0)) if single else found
+            if found is None or len(parts) > 1:
+                return found
+            return dataclasses.replace(found, low=max(found.low, 0.0))  # no loss is below 0
         seeds = self._seeds([row for row, _ in parts], score)
         if not all(seeds):
             return None
