@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 FAILED = 2
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped by SIGTERM and saved, to be started again
-LOST = ("Gloo", "NCCL", "oordination")  # what errors name if another process cannot be reached
+LOST = ("gloo", "nccl", "coordination")  # in errors about a process that cannot be reached
 LOST_SECS = 5.0  # for a launcher to end a process that waits for a failed one
 AGAIN_SECS = 3.0  # for an interrupted program to clean up before it is interrupted again
 NEED_LESS = (
@@ -145,7 +145,7 @@ def one_of_several() -> Iterator[None]:
     except Stopped:  # all processes stop after the same step
         raise
     except Exception as error:
-        if any(word in str(error) for word in LOST):
+        if any(word in str(error).lower() for word in LOST):
             time.sleep(LOST_SECS)
             first = str(error).splitlines()[0][:200]
             print(f"error: another process of this run ended or is unreachable ({first});"

@@ -83,9 +83,9 @@ def test_a_push_uploads_the_export_and_its_scores(
     to = tmp_path / "out"
     law_folders.start(capsys, hf, "export", run, f"--to={to}")
     (to / "mine.txt").write_text("stays here")
-    arguments = ("export", run, f"--to={to}", f"--push={NAME}")
-    code, said, errors = law_folders.start(capsys, hf, *arguments)
-    assert code == 0 and NAME in said and hub.made == [NAME.split("/")[1]], errors
+    flags = f"--to={to}", f"--push={NAME}"
+    code, output, errors = law_folders.start(capsys, hf, "export", run, *flags)
+    assert code == 0 and NAME in output and hub.made == [NAME.split("/")[1]], errors
     exported = {p.name: p.read_bytes() for p in to.iterdir() if p.name != "mine.txt"}
     assert hub.files == exported and {"model.safetensors", output_folder.MARKER} <= exported.keys()
 
