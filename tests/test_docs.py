@@ -62,7 +62,8 @@ def module(words: list[str]) -> list[str] | None:
         script = next(i for i, word in enumerate(words) if word.startswith("launch/"))
         assert (tiny.ROOT / words[script]).is_file(), words
         flags = [word for word in words[script + 1 :] if word.startswith("--")]
-        return ["scalelab.train", *flags, "--config.machine.distributed=True"]
+        asked = [*flags, "--config.machine.distributed=True"]  # as the scripts do
+        return ["scalelab.train", *(asked if flags else ["--help"])]
     return None
 
 

@@ -68,7 +68,7 @@ def answer(
         text = f"{best.label} {what}: {_describe(value, score)}"
         if len(ranked) > 1:
             second, other = ranked[1]
-            difference = scores.difference(second, best, score)
+            difference = scores.contrast({best: 1.0, second: -1.0}, score)
             text += f", {second.label} {_describe(other, score)}"
             if difference is not None:
                 text += f", difference {_describe(difference, score)}"
