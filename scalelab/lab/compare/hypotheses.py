@@ -17,18 +17,18 @@ from scalelab.lab.compare.claims import ABOVE, ALL, BELOW, Case, Claim, Finding,
 from scalelab.lab.compare.scores import (
     LARGE_TASKS,
     PRETRAINING_SCORES,
-    TITLES,
     Comparison,
     Row,
     Scores,
     score_parts,
+    title_of,
 )
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Study
-from scalelab.lab.load.task_runs import ALL_TITLES, BIAS, MAIN, TASK_SCORES
+from scalelab.lab.load.task_runs import BIAS, MAIN, TASK_SCORES
 
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
-VARIANT_RULE = "it scores higher everywhere and has the lower loss, refuted if one is not so"
+VARIANT_RULE = "every score named is higher and the loss is lower, refuted if one is reversed"
 
 Block = Mapping[Row, float]  # weights of rows
 
@@ -54,7 +54,7 @@ def build_claim(
     Leaves out and counts blocks without a score. `what` is the comparison in words; `missing` is
     the reason if there is no block.
     """
-    title = ALL_TITLES.get(score) or TITLES.get(score, score)
+    title = title_of(score)
     usable = [b for b in blocks if weighted(scores, b, score) is not None]
     label = f"{what}, {title}, mean of {len(usable)}" if len(usable) > 1 else f"{what}, {title}"
     if len(usable) < len(blocks):
@@ -221,8 +221,8 @@ def _stated(study: Study, scores: StudyScores) -> list[Finding]:
         line = claim_lines.parse(stated, systems, facts.variants, facts.measured)
         blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in line.pair(scores.rows)]
         made = build_claim(scores, line.text, line.region, blocks, line.score, "no pair of rows")
-        region, title = line.region.describe(made.scale), TITLES.get(line.score, line.score)
-        text = f"{line.text} on {ALL_TITLES.get(line.score, title)}"
+        region = line.region.describe(made.scale)
+        text = f"{line.text} on {title_of(line.score)}"
         rule = f"the mean difference, left minus right, lies {region}"
         cases = block_cases(scores, blocks, line.region, line.score)
         name = f"claim {place}"

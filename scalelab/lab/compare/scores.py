@@ -15,7 +15,7 @@ from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Study
-from scalelab.lab.load.task_runs import TASK_SCORES
+from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -160,6 +160,11 @@ def check(score: str) -> None:
     """Raises a ValueError if there is no such score."""
     if score not in SCORES:
         raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
+
+
+def title_of(score: str) -> str:
+    """Returns the title of a score in tables: "GLUE-Large", "SST-2", "validation loss"."""
+    return ALL_TITLES.get(score) or TITLES.get(score, score)
 
 
 def score_parts(score: str) -> tuple[str, ...]:

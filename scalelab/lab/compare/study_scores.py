@@ -226,8 +226,8 @@ class StudyScores(Scores):
         rows = [_point(row) for row, _ in parts]
         fields = ", ".join(comparability.differing_losses(rows, score))
         self._note(
-            f"the {score}: losses of different {fields} do not compare; yardsticks do, and bits per"
-            " byte where the objective is one"
+            f"the {score}: losses of different {fields} do not compare; compare yardsticks, or bits"
+            " per byte if the objective is the same"
         )
         return False
 

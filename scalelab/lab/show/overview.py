@@ -11,10 +11,9 @@ from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.hypotheses import compared_scores
-from scalelab.lab.compare.scores import PRETRAINING_SCORES, TITLES
+from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.load.task_runs import ALL_TITLES
 from scalelab.lab.show import plots
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
@@ -63,7 +62,9 @@ def answer(
         best, value = ranked[0]
         is_loss = score in PRETRAINING_SCORES
         what = (
-            f"has the lowest {_title(score)}" if is_loss else f"scores highest on {_title(score)}"
+            f"has the lowest {title_of(score)}"
+            if is_loss
+            else f"scores highest on {title_of(score)}"
         )
         text = f"{best.label} {what}: {_describe(value, score)}"
         if len(ranked) > 1:
@@ -90,7 +91,7 @@ def tabulate_ranking(study: Study, scores: StudyScores, score: str | None) -> Ta
         return None
     kind = "loss" if score in PRETRAINING_SCORES else "percent"
     columns = (
-        Column("row", "row"), Column("score", _title(score), kind, (), INTERVAL),
+        Column("row", "row"), Column("score", title_of(score), kind, (), INTERVAL),
         Column("seeds", "seeds", "count"), Column("tokens", "tokens", "short"),
         Column("flops", "FLOPs", "short"), Column("seconds", "seconds", "seconds"),
     )  # fmt: skip
@@ -173,7 +174,7 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
     plots.label_clock(axis, "training FLOPs of a run", log=True)
     low, high = axis.get_xlim()
     axis.set_xlim(min(low, high / 4), max(high, 4 * low))  # equal costs stand in the middle
-    axis.set_ylabel(_title(score) + (" x 100" if scale == 100 else " (nats)"))
+    axis.set_ylabel(title_of(score) + (" x 100" if scale == 100 else " (nats)"))
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
 
@@ -182,10 +183,6 @@ def _cost(point: Point, name: str) -> float:
     """Returns the mean cost of a row's finished runs."""
     values = [getattr(run.result, name) for run in point.finished]
     return sum(values) / len(values)
-
-
-def _title(score: str) -> str:
-    return ALL_TITLES.get(score, TITLES.get(score, score))
 
 
 def _describe(value: Estimate, score: str) -> str:

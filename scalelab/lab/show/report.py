@@ -25,7 +25,7 @@ from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.compare.scores import SCORES, Scores, load_comparison
+from scalelab.lab.compare.scores import SCORES, Comparison, Scores, load_comparison
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
@@ -119,28 +119,27 @@ def make(
     ranking = overview.tabulate_ranking(study, scores, headline)
     answer = overview.answer(study, scores, findings, headline)
     say(overview.for_terminal(study, answer, ranking, findings))
-    makers = figures.FIGURES | {**comparison.FIGURES}
-    captions = figures.CAPTIONS | {**comparison.CAPTIONS}
-    beside = None if departing else published
     first = {
         "differences": overview.draw_differences(findings),
         "score_by_cost": overview.draw_cost(study, scores, headline),
     }
-    drawn = figures.write(study, scores, folder / "figures", makers=makers, published=beside)
-    figures.save({name: figure for name, figure in first.items() if figure}, folder / "figures")
+    first = {name: figure for name, figure in first.items() if figure is not None}
+    figures.save(first, folder / "figures")
+    beside = None if departing else published
+    drawn = _draw(study, scores, comparison, beside, folder / "figures")
     below = [*footnotes, *score_tables.describe_absent(study, made)]
     below = notes.merge_cuts([*below, *(note for table in made for note in table.notes)])
     known = notes.describe_study(study, study.points)  # `facts` has these
     values = {
         "study": study, "facts": describe_study(study), "tables": made,
         "answer": answer, "ranking": ranking,
-        "first": {name: overview.CAPTIONS[name] for name, figure in first.items() if figure},
+        "first": {name: overview.CAPTIONS[name] for name in first},
         "cards": [run.name for run in finished],
         "notes": [note for note in below if note not in known],
         "findings": [(finding, _finding_table(finding, claims)) for finding in findings],
         "claim_notes": [note for note in claims.notes if note not in below],
         "departures": departures, "runs": _tabulate_runs(study), "commands": _list_commands(study),
-        "figures": {name: captions.get(name, name.replace("_", " ")) for name in drawn},
+        "figures": drawn,
         "several_losses": bool(comparability.differing_losses(study.points)),
     }  # fmt: skip
     text = render(
@@ -149,6 +148,17 @@ def make(
     )  # fmt: skip
     write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
     return _write_page(folder, values, figures.chart_losses(study))
+
+
+def _draw(
+    study: Study, scores: StudyScores, comparison: Comparison, published: Scores | None,
+    folder: pathlib.Path,
+) -> dict[str, str]:  # fmt: skip
+    """Draws the figures that a study asks for; returns their captions by name."""
+    makers = figures.FIGURES | {**comparison.FIGURES}
+    captions = figures.CAPTIONS | {**comparison.CAPTIONS}
+    drawn = figures.write(study, scores, folder, makers=makers, published=published)
+    return {name: captions.get(name, name.replace("_", " ")) for name in drawn}
 
 
 def _write_page(folder: pathlib.Path, values: Mapping[str, Any], chart: Any) -> pathlib.Path:
