@@ -46,7 +46,7 @@ setup(
         "orbax-checkpoint>=0.11.19",
         "pandas>=2.2",
         "pyarrow>=17",
-        "rich>=13.7",
+        "rich>=14.1",
         "safetensors>=0.5",
         "scipy>=1.14",
         "tabulate>=0.9",  # Markdown tables of pandas
@@ -55,7 +55,6 @@ setup(
         f"tensorflow>=2.18; {ELSEWHERE} and {EXISTS}",
         f"tensorflow-datasets>=4.9.7; {EXISTS}",
         "tokenizers>=0.22",
-        "tqdm>=4.66",
         "transformers>=5",
         "vl-convert-python>=1.6",  # inlines the charts' library, so that a report needs no network
     ],

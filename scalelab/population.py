@@ -203,6 +203,18 @@ class _Trainer:
             own = vmapped.unstack_state(state, place, count)
             return own if count == 1 else jax.device_put(own, self.placed)
 
+        def attend() -> None:
+            for place, recorder in list(training.items()):
+                recorder.run.state = unstack(place)
+                say = functools.partial(print, f"\n{recorder.workdir.name}")
+                recorder.attend(evaluate, self.model, say)
+                if recorder.phase_over:
+                    del training[place]
+                else:
+                    recorder.run.state = None
+
+        if not start:  # the untrained nets, where curves begin
+            attend()
         stream = batches_lib.iterate(batch_at, start, until, machine.loader, machine.prefetch)
         for step, batch in enumerate(stream, start):
             if step == start:
@@ -220,14 +232,7 @@ class _Trainer:
             malloc.release_if_low()
             if any(recorder.is_anything_due() for recorder in training.values()):
                 settle()
-                for place, recorder in list(training.items()):
-                    recorder.run.state = unstack(place)
-                    say = functools.partial(print, f"\n{recorder.workdir.name}")
-                    recorder.attend(evaluate, self.model, say)
-                    if recorder.phase_over:
-                        del training[place]
-                    else:
-                        recorder.run.state = None
+                attend()
                 self.in_flight.restart()
             if training and self.progress.due():
                 settle()

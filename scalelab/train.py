@@ -111,6 +111,8 @@ def train(
                 scratch = train_step.memory_analysis().temp_size_in_bytes
                 malloc.release_if_low(soon=malloc.GAPS * scratch)
             say(f"compiled, {time.perf_counter() - started:.1f} s after start")
+            if not run.clocks.steps:  # the untrained net, where curves begin
+                recorder.attend(evaluate, model, say)
             stream = batches_lib.iterate(
                 batches, run.clocks.steps, recorder.last_step, machine.loader, machine.prefetch
             )

@@ -113,11 +113,11 @@ def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:
     trained = [line for line in lines if "train/loss" in line]
     evaluated = [line for line in lines if "eval/loss" in line]
     assert [line["step"] for line in trained] == [4, 8, 12, 16, 20, 24]
-    assert [line["step"] for line in evaluated] == [10, 20, 24]
-    assert [line["eval/max_len"] for line in evaluated] == [32, 32, 64]
+    assert [line["step"] for line in evaluated] == [0, 10, 20, 24]
+    assert [line["eval/max_len"] for line in evaluated] == [32, 32, 32, 64]
     for clock in ("step", "tokens", "flops", "seconds"):
         values = [line[clock] for line in lines]
-        assert values == sorted(values) and values[-1] > values[0] > 0
+        assert values == sorted(values) and values[-1] > values[1] > values[0] == 0
     for line in trained:  # the mean over steps, and over predictions
         assert line["train/loss"] == pytest.approx(line["train/mlm_loss"], rel=1e-2)
     assert trained[0]["train/loss"] > trained[-1]["train/loss"]
@@ -132,7 +132,8 @@ def test_a_weighted_sum_is_minimised_validated_and_ranked(lab: Lab, tmp_path: pa
         lines = [line for line in record.lines() if f"{kind}/loss" in line]
         sums = [line[f"{kind}/mlm_loss"] + 50 * line[f"{kind}/nsp_loss"] for line in lines]
         losses[kind] = [line[f"{kind}/loss"] for line in lines]
-        assert len(lines) == 2 and losses[kind] == pytest.approx(sums, rel=1e-5)
+        assert losses[kind] == pytest.approx(sums, rel=1e-5)
+    assert (len(losses["train"]), len(losses["eval"])) == (2, 3)  # the untrained net too
     assert record.best[2] == min(losses["eval"])
 
 
@@ -278,15 +279,15 @@ def test_a_budget_in_tokens_continues_after_the_last_step_of_a_phase(
 def test_a_cut_metrics_file_is_named_and_continued(
     keep: int, lab: Lab, whole: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """At step 12 it has had four lines: of steps 4, 8, 10 and 12."""
+    """At step 12 it has had five lines: of steps 0, 4, 8, 10 and 12."""
     lab.run(tmp_path / "run", before=kill_at(13))
     path = tmp_path / "run/metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:keep]))
     capsys.readouterr()
     resumed = lab.run(tmp_path / "run")
-    assert f"{keep} of the 4" in capsys.readouterr().out
+    assert f"{keep} of the 5" in capsys.readouterr().out
     steps = [line["step"] for line in whole.lines()]
-    assert [line["step"] for line in resumed.lines()] == steps[:keep] + steps[4:]
+    assert [line["step"] for line in resumed.lines()] == steps[:keep] + steps[5:]
     lab.run(tmp_path / "run")
     assert "warning" not in capsys.readouterr().out
 
@@ -352,7 +353,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))
     result, lines = record.result, record.lines()
     assert result["seconds"] == pytest.approx(0.01 * STEPS)
-    assert len(evaluations) == 3 and result["eval_secs"] == pytest.approx(300)
+    assert len(evaluations) == 4 and result["eval_secs"] == pytest.approx(400)
     assert len(saves) > 5 and result["save_secs"] == pytest.approx(1000 * len(saves))
     last = capsys.readouterr().err.strip().splitlines()[-1]
     a, b = [line for line in lines if "train/loss" in line][-2:]
@@ -364,7 +365,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
 def test_the_best_checkpoint_outlives_the_last_ones(
     lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    losses = iter([3.0, 1.0, 2.0, 2.5])
+    losses = iter([9.0, 3.0, 1.0, 2.0, 2.5])
     monkeypatch.setattr(metrics, "summarise_eval", lambda *_: {"loss": next(losses)})
     config = lab.config(
         "system=roberta,steps=20", long__example_rate=0.0, eval__every_steps=5,

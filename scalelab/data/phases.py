@@ -132,7 +132,7 @@ def _with_bar(
     examples: Iterator[Examples], label: str, num_tokens: int, show: bool
 ) -> Iterator[Examples]:
     """Yields chunks of examples, with a bar of their tokens."""
-    with show_bar(label, num_tokens, show=show, unit=" tokens") as tick:
+    with show_bar(label, num_tokens, show=show) as tick:
         for chunk in examples:
             yield chunk
             tick(len(chunk.ragged["tokens"].values))

@@ -277,7 +277,7 @@ def score_rows(
         with np.load(partial) as saved:
             if saved["of"] == len(batches):  # another number of devices makes other batches
                 found, done = saved["found"], int(saved["done"])
-    with show_bar("scores", total, show=show, unit=" positions") as tick:
+    with show_bar("scores", total, show=show) as tick:
         tick(sum(len(batch.rows) * batch.length for batch in batches[:done]))
         for k, batch in enumerate(batches[done:], done + 1):
             made = np.asarray(score(placed.params, *placed.put(fill(batch, rows, tokens, reading))))

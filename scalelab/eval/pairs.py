@@ -90,7 +90,7 @@ def score(
             found[:, :done] = saved["found"]
     placed = placement.place(opened, tensor_parallel)
     score_texts = sentence_scores.scorer(opened, placed, rule, batch_tokens)
-    with show_bar("items", len(items), show=True, unit=" items") as tick:
+    with show_bar("items", len(items), show=True) as tick:
         tick(done)
         for start in range(done, len(items), AT_ONCE):
             part = items[start : start + AT_ONCE]

@@ -9,33 +9,51 @@ from typing import TextIO
 
 
 @contextlib.contextmanager
-def show_bar(
-    label: str, total: int, *, show: bool, unit: str = "B"
-) -> Iterator[Callable[[int], object]]:
-    """Shows a bar with the time left on standard error while the block runs.
+def show_bar(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], object]]:
+    """Shows on standard error how far the block is, and the time left; in a log, lines.
 
     Args:
       label: the step.
-      total: bytes to do; 0 if not known, which shows the rate only.
+      total: units to do, such as bytes; 0 if not known.
       show: False is quiet.
-      unit: what is counted, if not bytes.
 
     Yields:
-      A function to call with the number of bytes done since the last call.
+      A function to call with the number of units done since the last call.
     """
-    from tqdm import tqdm
+    if not show:
+        yield lambda count: None
+    elif sys.stderr.isatty():
+        from rich import progress as shown
+        from rich.console import Console
 
-    with tqdm(
-        desc=label,
-        total=total or None,
-        unit=unit,
-        unit_scale=True,
-        mininterval=0.5,
-        dynamic_ncols=True,
-        file=sys.stderr,
-        disable=not show,
-    ) as bar:
-        yield bar.update
+        texts = shown.TextColumn("{task.description}"), shown.BarColumn()
+        ends = shown.TaskProgressColumn(show_speed=True), shown.TimeRemainingColumn()
+        with shown.Progress(*texts, *ends, console=Console(stderr=True)) as bars:
+            task = bars.add_task(label, total=total or None)
+            yield lambda count: bars.advance(task, count)
+    else:
+        lines, begun = _Lines(label, total), time.monotonic()
+        yield lines.add
+        lines.show(f"done in {format_secs(time.monotonic() - begun)}")
+
+
+class _Lines:
+    """The progress of one step in a log: a line every ten seconds."""
+
+    def __init__(self, label: str, total: int) -> None:
+        self._label, self._total, self._done = label, total, 0
+        self._line, self._left = Progress(first=False), Eta()
+        self._left.start(0.0)
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._line.due():
+            share = self._done / self._total if self._total else 0.0
+            known = f"{share:.0%} | ETA {self._left.text(share)}"
+            self.show(known if self._total else f"{self._done:,}")
+
+    def show(self, text: str) -> None:
+        self._line.show(f"{self._label}: {text}")
 
 
 def format_secs(secs: float) -> str:
@@ -69,13 +87,21 @@ class Eta:
 
 
 class Progress:
-    """The progress line: rewritten in place on a terminal, a new line now and then elsewhere."""
+    """The progress line: rewritten in place on a terminal, a new line now and then elsewhere.
 
-    def __init__(self, stream: TextIO | None = None, every_secs: float = 10.0) -> None:
+    Args:
+      stream: where it goes; None: standard error.
+      every_secs: between two lines elsewhere.
+      first: whether the first line is due at once.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, every_secs: float = 10.0, *, first: bool = True
+    ) -> None:
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
         self._every = 1.0 if self._terminal else every_secs
-        self._last = -math.inf
+        self._last = -math.inf if first else time.monotonic()
         self._width = 0
 
     def due(self) -> bool:

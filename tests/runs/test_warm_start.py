@@ -50,7 +50,7 @@ def test_it_begins_at_the_loss_at_which_the_other_ended(
     assert loss(record) == pytest.approx(loss(first), rel=1e-5)
     assert from_random > loss(first) + 0.2
     assert {int(k) for k in record.states} == {1, 2}  # its clocks are its own
-    assert record.lines()[0]["tokens"] < first.lines()[0]["tokens"]
+    assert record.result["tokens"] < first.result["tokens"]
 
 
 def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:

@@ -46,7 +46,7 @@ def read(
     frame, compute = opened.tokenizer.frame(), _computer(placed.net)
     maps: list[Any] = [None] * len(kept)
     sums, counts = 0.0, 0
-    with show_bar("attention", len(kept), show=True, unit=" sentences") as tick:
+    with show_bar("attention", len(kept), show=True) as tick:
         for rows, arrays in layout.batches:
             made = np.asarray(compute(placed.params, placed.put(arrays)))
             for own, num, k in zip(made, arrays["lengths"].tolist(), rows, strict=False):

@@ -44,7 +44,7 @@ def probe(splits: Sequence[Examples], hidden: int | None) -> Probed:
     control = control_labels([split.types for split in splits], gold[0])
     inputs = standardize([split.features for split in splits])
     num, rows, found = len(inputs[0]), [], []
-    with show_bar("probes", 3 * num - 1, show=True, unit=" fits") as tick:
+    with show_bar("probes", 3 * num - 1, show=True) as tick:
 
         def train(layers: slice, targets: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
             """Returns the scores on dev and test, and the layers' weights."""

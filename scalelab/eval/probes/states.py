@@ -61,7 +61,7 @@ def read(
     layout = lay_out(opened, placed, sentences, batch_tokens)
     kept, compute, found = layout.kept, _computer(placed.net), None
     word_starts = np.cumsum([0, *(len(sentences[k].words) for k in kept)])
-    with show_bar("states", len(kept), show=True, unit=" sentences") as tick:
+    with show_bar("states", len(kept), show=True) as tick:
         for rows, arrays in layout.batches:
             made = np.asarray(compute(placed.params, placed.put(arrays)))
             if found is None:

@@ -61,7 +61,7 @@ def fit(probe: Probe, split: Split, rank: int, epochs: int, seed: int = 0) -> np
     optimizer = optax.adam(optax.linear_schedule(LEARNING_RATE, 0.0, num_steps))
     step = _make_step(probe.predict, optimizer)
     carry = maps, optimizer.init(maps)
-    with show_bar("steps", num_steps, show=True, unit=" steps") as tick:
+    with show_bar("steps", num_steps, show=True) as tick:
         for length, members in (batch for epoch in plan for batch in epoch):
             carry = step(carry, *_fill(split, members, length))
             tick(1)
