@@ -149,11 +149,16 @@ def _read_blimp(folder: pathlib.Path) -> list[Question]:
         uid = item.groups[0]
         found.setdefault(uid, []).append(item._replace(groups=(uid, KINDS["blimp"].title)))
     full, fast = (json.loads(path.read_text()) if path.is_file() else {} for path in paths)
-    return [
-        Question("blimp", item := found[uid][k], item.texts, fast=k in fast.get(uid, ()))
-        for uid, rows in full.items()
-        for k in rows
-    ]
+    try:
+        return [
+            Question("blimp", item := found[uid][k], item.texts, fast=k in fast.get(uid, ()))
+            for uid, rows in full.items()
+            for k in rows
+        ]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{paths[0]}: expected the rows of each paradigm of {place}, found {error!r}"
+        ) from None
 
 
 # --- Measuring ----------------
