@@ -56,7 +56,7 @@ class Region:
 
     def describe(self, scale: float) -> str:
         """Describes the region in another unit: both ends times `scale`."""
-        low, high = scale * self.low, scale * self.high
+        low, high = scale * self.low + 0.0, scale * self.high + 0.0  # -0.0 would print a sign
         if math.isinf(high):
             return f"above {low:g}"
         if math.isinf(low):
