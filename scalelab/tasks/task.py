@@ -160,7 +160,7 @@ def _read(
     labels = Labels(task.labels, task.score_range)
     if callable(root):
         texts = task.tfds_texts or tuple(map(str, task.columns.texts))
-        return split.tfds and root(split.tfds, texts, labels if labelled else None)
+        return root(split.tfds, texts, labels if labelled else None) if split.tfds else None
     path = next((root / file for file in split.files if (root / file).exists()), None)
     columns = task.columns if labelled else task.unlabelled_columns
     count = split.count if split.broken_lines else None
