@@ -39,7 +39,7 @@ def read(address: str, texts: tuple[str, ...], labels: Labels | None) -> Records
             " holds the GLUE files, or --data=hf:nyu-mll/glue"
         ) from error
     rows = [
-        {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}
+        {name: x.decode() if isinstance(x, bytes) else x.item() for name, x in row.items()}
         for row in tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False))
     ]
     return Records.from_rows(rows, texts, labels, f"tfds:{builder.info.full_name}, {split}")
