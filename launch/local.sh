@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# One run of N processes on this machine: [DRY_RUN=1] launch/local.sh N --config=... --workdir=...
+# One run of N processes on this machine: launch/local.sh [--dry_run] N --config=... --workdir=...
 # This rehearses a pod. A single process already uses all local devices.
 set -euo pipefail
-count=${1:?"usage: [DRY_RUN=1] launch/local.sh NUM_PROCESSES --config=... --workdir=..."}
+dry_run=
+[[ ${1:-} != "--dry_run" ]] || { dry_run=1 && shift; }
+count=${1:?"usage: launch/local.sh [--dry_run] NUM_PROCESSES --config=... --workdir=..."}
 shift
 # Every process would take all GPUs of the machine; on a machine with GPUs use one process.
 shared=(JAX_PLATFORMS="${JAX_PLATFORMS:-cpu}" JAX_NUM_PROCESSES="$count"
@@ -12,7 +14,7 @@ pids=()
 for ((i = 0; i < count; i++)); do
   command=(env "${shared[@]}" JAX_PROCESS_ID="$i"
     "${PYTHON:-python}" -m scalelab.train "$@" --config.machine.distributed=True)
-  if [[ -n ${DRY_RUN:-} ]]; then
+  if [[ -n $dry_run ]]; then
     printf '%q ' "${command[@]}" && echo
   else
     "${command[@]}" &

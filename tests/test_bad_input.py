@@ -107,6 +107,7 @@ def test_flags(argv: list[str], message: str, refused: Train, monkeypatch) -> No
 @pytest.mark.parametrize(("argument", "message"), [
     ("--config.data.format=segment_pairs", "'segment_pairs'.*'segment_pair'"),
     ("--config.data.corpus=wikitxt:x", "'wikitxt'.*'wikitext'"),
+    ("--config.data.corpus=hf:/no/such/folder", "hf:/no/such/folder"),
     ("--config.tokenizer.kind=wordpeice", "'wordpeice'.*'wordpiece'"),
     ("--config.optim.schedule=liner", "'liner'.*'linear'"),
     ("--config.machine.remat=some", "remat.*'some'"),

@@ -61,7 +61,8 @@ def module(words: list[str]) -> list[str] | None:
     if words[0] == "sbatch" or words[0].startswith("launch/"):
         script = next(i for i, word in enumerate(words) if word.startswith("launch/"))
         assert (tiny.ROOT / words[script]).is_file(), words
-        flags = [word for word in words[script + 1 :] if word.startswith("--")]
+        dry = words[script + 1 :][:1] == ["--dry_run"]  # of the script, which takes it alone
+        flags = [word for word in words[script + 1 + dry :] if word.startswith("--")]
         asked = [*flags, "--config.machine.distributed=True"]  # as the scripts do
         return ["scalelab.train", *(asked if flags else ["--help"])]
     return None
@@ -127,7 +128,8 @@ def test_programs_know_the_commands_of_the_pages(tmp_path: pathlib.Path) -> None
 
 
 def test_flags_and_configs_in_prose_exist() -> None:
-    sources = "".join(p.read_text() for p in (tiny.ROOT / "scalelab").rglob("*.py"))
+    files = [*(tiny.ROOT / "scalelab").rglob("*.py"), *(tiny.ROOT / "launch").glob("*.*")]
+    sources = "".join(p.read_text() for p in files)
     known = {name for names in DECLARED.findall(sources) for name in names} | {"config", "help"}
     for page in PAGES:
         prose = FENCE.sub("", page.read_text())

@@ -55,6 +55,7 @@ BINARIES = {
 ONLY_IN = {
     "tensorflow": {"data", "tasks"},
     "tensorflow_datasets": {"data", "tasks"},
+    "datasets": {"data", "helpers"},
     "tokenizers": {"data", "interop"},
     "torch": set(),
     "transformers": {"interop"},

@@ -53,10 +53,10 @@ def test_a_dry_run_starts_nothing_and_prints_what_a_run_starts(
         program(tmp_path / name, RECORDER)
     words = ["bash", *shlex.split(f"{LAUNCH}/{command}"), "--workdir=runs/a b", "--config=x:y='z'"]
 
-    def started(command: list[str], **variables: str) -> tuple[str, list[str]]:
+    def started(command: list[str]) -> tuple[str, list[str]]:
         """Returns the output, and all that the programs noted."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
-        env |= {"PATH": f"{tmp_path}:{env['PATH']}", "RECORDS": f"{tmp_path}/record"} | variables
+        env |= {"PATH": f"{tmp_path}:{env['PATH']}", "RECORDS": f"{tmp_path}/record"}
         env.pop("PYTHON", None)
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         files = list(tmp_path.glob("record.*"))
@@ -65,7 +65,7 @@ def test_a_dry_run_starts_nothing_and_prints_what_a_run_starts(
             file.unlink()
         return done.stdout, texts
 
-    printed, nothing = started(words, DRY_RUN="1")
+    printed, nothing = started([*words[:2], "--dry_run", *words[2:]])
     _, expected = started(words)
     assert not nothing and expected
     assert started(["bash", "-c", printed])[1] == expected

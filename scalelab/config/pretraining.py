@@ -100,7 +100,8 @@ class Tokenizer:
 class Data:
     """The corpus, and how its documents become examples."""
 
-    corpus: str = "builtin"  # or wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME
+    # builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, hf:NAME or tfds:NAME
+    corpus: str = "builtin"
     format: str = "doc_sentences"  # doc_sentences, segment_pair, full_sentences
     # Invalid UTF-8: strict stops, replace goes on.
     errors: Annotated[str, choice("strict", "replace")] = "strict"

@@ -1,9 +1,11 @@
 """The records of a labelled task, from any source, and its valid labels."""
 
 import dataclasses
+import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +41,38 @@ class Records:
         """Texts that hold nothing but white space."""
         return sum(not text.strip() for column in self.texts for text in column)
 
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Sequence[Mapping[str, Any]],
+        texts: Sequence[str],
+        labels: "Labels | None",
+        source: str,
+    ) -> "Records":
+        """Makes records of a data set's rows, in the order of their `idx`.
+
+        Args:
+          rows: their texts are strings; a `label` is a class index or a score.
+          texts: the one or two text features.
+          labels: the valid labels; None for a test split, whose labels are not read.
+          source: the data set and its split.
+
+        Raises:
+          ValueError: a row lacks a feature, or a label is not valid.
+        """
+        needed = [*texts, "idx", *(() if labels is None else ("label",))]
+        for row in rows:
+            if absent := [name for name in needed if row.get(name) is None]:
+                raise ValueError(f"{source}: a row has no {absent[0]!r}: {brief(dict(row))}")
+        rows = sorted(rows, key=lambda row: int(row["idx"]))
+        columns = tuple([str(row[name]) for row in rows] for name in texts)
+        found = labels and labels.from_rows(rows, source)
+        state = hashlib.sha256()
+        for data in (text.encode() for column in columns for text in column):
+            state.update(len(data).to_bytes(8, "little") + data)
+        state.update(b"" if found is None else found.tobytes())
+        return cls(columns, found, source, state.hexdigest())
+
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
@@ -73,6 +107,19 @@ class Labels:
                 )
             found.append(index[label])
         return np.array(found, np.int32)
+
+    def from_rows(self, rows: Sequence[Mapping[str, Any]], source: str) -> np.ndarray:
+        """Returns class indices, int32, or scores, float32, of rows that have `label` and `idx`."""
+        given = [(f"{source}, idx {row['idx']}", row["label"]) for row in rows]
+        if self.classes is None:
+            return self.array((where, str(label)) for where, label in given)
+        for where, label in given:
+            if label not in range(len(self.classes)):
+                raise ValueError(
+                    f"{where}: the label {brief(label)} is not a class index from 0 to"
+                    f" {len(self.classes) - 1}"
+                )
+        return np.array([label for _, label in given], np.int32)
 
     def _score(self, where: str, label: str) -> float:
         least, most = self.score_range or (-LARGEST, LARGEST)

@@ -1,14 +1,17 @@
 """Downstream tasks: their description, their splits, and remarks on incomplete data."""
 
 import dataclasses
+import functools
 import importlib
 import os
 import re
 import string
+from collections.abc import Callable
 from pathlib import Path
 
+from scalelab.helpers.hf_datasets import PREFIX
 from scalelab.helpers.names import nearest
-from scalelab.tasks import files, tfds
+from scalelab.tasks import files, hf, tfds
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records
 
@@ -24,7 +27,7 @@ class Split:
     name: str  # "train", "dev", "matched", "test", ...: unique among the dev, and the test, splits
     files: tuple[str, ...]  # paths from the folder of all tasks; the first that exists is read
     count: int | None = None  # rows of the published set; None if there is none
-    tfds: str | None = None  # config and split of TensorFlow Datasets' `glue`, such as "cola/train"
+    tfds: str | None = None  # config and split of TensorFlow's and the Hub's `glue`: "cola/train"
     submission: str | None = None  # name of its file in a leaderboard submission; for test splits
     broken_lines: bool = False  # whether the published file has lines that are broken in two
 
@@ -54,7 +57,7 @@ class Task:
     classes: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None  # of a regression, if it has bounds
     test_columns: Columns | None = None  # of test files; None: the text columns of the others
-    # The text features in TensorFlow Datasets; None: named as the text columns.
+    # The text features in TensorFlow Datasets and on the Hub; None: named as the text columns.
     tfds_texts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -113,17 +116,17 @@ class Splits:
 def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = True) -> Splits:
     """Reads a task's data.
 
-    `data_dir` holds the folders of all tasks; None: TensorFlow Datasets. With `tests` the test
-    splits are read too.
+    `data_dir` holds the folders of all tasks, or is hf:NAME, a data set of Hugging Face `datasets`;
+    None: TensorFlow Datasets. With `tests` the test splits are read too.
 
     Raises:
       ValueError: the task's folder, its training file or all its dev files are missing, or a file
         is malformed; the message names file, place and what was expected.
     """
-    root = None if data_dir is None else files.folder(data_dir)
-    if root is None and task.train.tfds is None:
-        raise ValueError(f"{task.title}: --data is missing, the folder of its files")
-    if root is not None and not (root / task.folder).is_dir():
+    root = _open(data_dir)
+    if callable(root) and task.train.tfds is None:
+        raise ValueError(f"{task.title}: --data must name the folder of its files")
+    if not callable(root) and not (root / task.folder).is_dir():
         raise ValueError(
             f"{task.title}: expected the folder {root / task.folder} (--data is the folder that"
             f" holds {task.folder}/); {files.listing(root)}"
@@ -131,19 +134,33 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
     train = _read(task, task.train, root, labelled=True)
     dev = {split.name: _read(task, split, root, labelled=True) for split in task.dev_splits}
     if train is None or not any(dev.values()):
-        path = (root or Path()) / (task.train if train is None else task.dev_splits[0]).files[0]
+        missing = task.train if train is None else task.dev_splits[0]
+        if callable(root):
+            raise ValueError(f"{task.title}: {data_dir} has no split {missing.tfds}")
+        path = root / missing.files[0]
         raise ValueError(f"{task.title}: expected the file {path}; {files.listing(path.parent)}")
     test_splits = task.test_splits if tests else ()
     test = {split.name: _read(task, split, root, labelled=False) for split in test_splits}
     return Splits(train, dev, test)
 
 
-def _read(task: Task, split: Split, root: Path | None, *, labelled: bool) -> Records | None:
-    """Reads a split from the files below `root` or TensorFlow Datasets; None: it is absent."""
+def _open(data_dir: str | os.PathLike[str] | None) -> Path | Callable[..., Records | None]:
+    """Returns the folder of all tasks, or the function that reads a split elsewhere."""
+    if data_dir is None:
+        return tfds.read
+    if str(data_dir).startswith(PREFIX):
+        return functools.partial(hf.read, str(data_dir).removeprefix(PREFIX))
+    return files.folder(data_dir)
+
+
+def _read(
+    task: Task, split: Split, root: Path | Callable[..., Records | None], *, labelled: bool
+) -> Records | None:
+    """Reads a split from the files below `root`, or with that function; None: it is absent."""
     labels = Labels(task.labels, task.score_range)
-    if root is None:
+    if callable(root):
         texts = task.tfds_texts or tuple(map(str, task.columns.texts))
-        return split.tfds and tfds.read(split.tfds, texts, labels if labelled else None)
+        return root(split.tfds, texts, labels if labelled else None) if split.tfds else None
     path = next((root / file for file in split.files if (root / file).exists()), None)
     columns = task.columns if labelled else task.unlabelled_columns
     count = split.count if split.broken_lines else None

@@ -1,11 +1,7 @@
 """Records of a labelled task from TensorFlow Datasets: `glue/<name>`."""
 
-import hashlib
 import urllib.error
 import urllib.request
-from typing import Any
-
-import numpy as np
 
 from scalelab.tasks.records import Labels, Records
 
@@ -40,14 +36,13 @@ def read(address: str, texts: tuple[str, ...], labels: Labels | None) -> Records
             message = f"tensorflow-datasets is not installed: {message}"
         raise ValueError(
             f"tfds:glue/{config} cannot be prepared here ({message}): give --data, the folder that"
-            " holds the GLUE files"
+            " holds the GLUE files, or --data=hf:nyu-mll/glue"
         ) from error
-    rows = tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False))
-    rows = sorted(rows, key=lambda row: int(row["idx"]))
-    source = f"tfds:{builder.info.full_name}, {split}"
-    columns = tuple([row[name].decode("utf-8") for row in rows] for name in texts)
-    found = None if labels is None else _labels(rows, labels, source)
-    return Records(columns, found, source, _digest(columns, found))
+    rows = [
+        {name: x.decode() if isinstance(x, bytes) else x.item() for name, x in row.items()}
+        for row in tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False))
+    ]
+    return Records.from_rows(rows, texts, labels, f"tfds:{builder.info.full_name}, {split}")
 
 
 def check_network() -> None:
@@ -56,28 +51,3 @@ def check_network() -> None:
         urllib.request.urlopen(HOST, timeout=WAIT_SECS).close()
     except urllib.error.HTTPError:  # it has answered
         pass
-
-
-def _labels(rows: list[dict[str, Any]], labels: Labels, source: str) -> np.ndarray:
-    where = [f"{source}, idx {row['idx']}" for row in rows]
-    if labels.classes is None:
-        return labels.array(zip(where, (str(row["label"]) for row in rows), strict=True))
-    found = np.array([row["label"] for row in rows], np.int32)
-    wrong = np.flatnonzero((found < 0) | (found >= len(labels.classes)))
-    if wrong.size:
-        raise ValueError(
-            f"{where[wrong[0]]}: the label {found[wrong[0]]} is not a class index from 0 to"
-            f" {len(labels.classes) - 1}"
-        )
-    return found
-
-
-def _digest(columns: tuple[list[str], ...], labels: np.ndarray | None) -> str:
-    """Returns the SHA-256 of texts, each with its length, and labels."""
-    state = hashlib.sha256()
-    for column in columns:
-        for text in column:
-            data = text.encode()
-            state.update(len(data).to_bytes(8, "little") + data)
-    state.update(b"" if labels is None else labels.tobytes())
-    return state.hexdigest()

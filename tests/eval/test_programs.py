@@ -162,6 +162,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
     ("rte", f"{R} --per_task=mrpc.epochs=2", "mrpc.* rte"),
     ("rte", f"{R} --eval_only", "finished"),
     ("rte", f"{R} --data=nowhere", "nowhere"),
+    ("rte", f"{R} --data=hf:/no/such/folder", "hf:/no/such/folder/rte"),
     ("rte", f"{R} --seeds=0", "seeds"),
     ("glue", f"{R} --tasks=rte,colla", "'colla'.*'cola'"),
     ("glue", f"{R} --tasks=", "--tasks is empty"),

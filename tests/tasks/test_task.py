@@ -93,7 +93,7 @@ def test_a_probe_is_none_of_glue(name):
     assert not task.test_splits and task.title not in OFFICIAL
     for split in (task.train, *task.dev_splits):
         assert (split.count, split.tfds, split.submission) == (None, None, None)
-    with pytest.raises(ValueError, match="--data is missing"):
+    with pytest.raises(ValueError, match="--data must name"):
         load(task, None)
 
 

@@ -1,7 +1,7 @@
 """`tfds:NAME`: a text data set of TensorFlow Datasets; an example is a document."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from scalelab.data import corpora
 from scalelab.helpers.names import nearest
@@ -26,9 +26,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     except Exception as error:  # whatever a data set's own code or its server comes up with
         message = str(error).strip().split("\n")[0]
         raise ValueError(f"corpus tfds:{argument}: {message}") from error
-    splits = {split: source for source, split in SPLITS.items() if source in builder.info.splits}
-    if "train" not in splits:
-        raise ValueError(f"corpus tfds:{argument}: no split 'train' in {[*builder.info.splits]}")
+    splits = find_splits(f"tfds:{argument}", builder.info.splits)
 
     def stream(split: str, tick: corpora.Tick) -> Iterator[str]:
         dataset = builder.as_dataset(split=split, shuffle_files=False)
@@ -47,3 +45,12 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
         num_bytes={n: builder.info.splits[source].num_bytes or 0 for n, source in splits.items()},
         identity=identity,
     )
+
+
+def find_splits(spec: str, names: Iterable[str]) -> dict[str, str]:
+    """Returns a data set's own names of "train", "valid" and "test"; there must be "train"."""
+    names = [*names]
+    splits = {split: source for source, split in SPLITS.items() if source in names}
+    if "train" not in splits:
+        raise ValueError(f"corpus {spec}: no split 'train' in {names}")
+    return splits
