@@ -13,7 +13,6 @@
 | electra, masked_only | MLM + 50 RTD | sentences | "ELECTRA 15%": loss at the masked positions |
 | electra, replace_mlm | MLM + RTD | sentences | predicts tokens at the masked positions |
 | electra, all_tokens | MLM + RTD | sentences | predicts tokens at all positions |
-| electra, wide | MLM + 50 RTD | sentences | a generator of full width; fewer tokens |
 
 All have BERT's tokenizer, no dropout, one learning rate, and as many FLOPs as bert. A run takes 26
 to 28 minutes of a core, and its scores up to ten more.
@@ -56,13 +55,11 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     replace = "objective_options.target=token"
     config.variants.replace_mlm = (TOKENS, "objective_options.positions=masked", replace)
     config.variants.all_tokens = (TOKENS, replace)
-    config.variants.wide = ("system_options.generator_rate=1.0",)
     arms = {
         "bert": (("bert",), SHAPES, ("baseline", "sop")),
         "albert": (("albert",), (*SHAPES, "2x172x2"), ("baseline",)),
         "electra": (
-            ("electra",), SHAPES,
-            ("baseline", "masked_only", "replace_mlm", "all_tokens", "wide"),
+            ("electra",), SHAPES, ("baseline", "masked_only", "replace_mlm", "all_tokens"),
         ),
     }  # fmt: skip
     for name, (systems, shapes, variants) in arms.items():
