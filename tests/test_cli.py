@@ -19,6 +19,7 @@ from absl.testing import flagsaver
 from scalelab.config import cli
 from scalelab.config.fields import Count, choice
 from scalelab.config.pretraining import Config
+from scalelab.interop import hf
 from scalelab.systems import Departure
 
 # ml_collections loads config files in a way that Python would rather not see.
@@ -139,6 +140,13 @@ def test_how_errors_end(
     assert ended == code and capsys.readouterr().err.startswith(message)
     if not isinstance(error, KeyboardInterrupt):  # which ends the process at once
         signal.raise_signal(signal.SIGINT)  # ignored, as libraries clean up at the exit
+
+
+def test_a_flag_of_another_command_is_not_proposed(capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        hf.main(["export", "run", "--workdir=out"])
+    message = capsys.readouterr().err
+    assert "--to" in message and "'--workdir'" not in message
 
 
 def test_faults_of_ours_show_where_they_are(run: Run) -> None:

@@ -131,10 +131,13 @@ def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
     parts = tiny.parts(subject.name, net__dropout_rate=0.0)
     batch = tiny.batch(subject.module, 1)
     longer = batch | {"tokens": np.pad(batch["tokens"], ((0, 0), (0, 9)))}
-    fewer = subject.fresh.params
-    added = jax.tree.map(lambda a: np.pad(a, ((0, 9), (0, 0))), fewer["embed"]["positions"])
-    more = {**fewer, "embed": {**fewer["embed"], "positions": added}}
     long_parts = tiny.parts(subject.name, net__dropout_rate=0.0, net__max_len=tiny.LENGTH + 9)
+    fewer, wanted = subject.fresh.params, nn.unbox(long_parts.abstract_parameters())
+    more = jax.tree.map(  # tables of positions grow
+        lambda a, b: np.pad(a, [(0, n - m) for m, n in zip(a.shape, b.shape, strict=True)]),
+        fewer,
+        wanted,
+    )
     evaluate = [
         jax.jit(step.make_eval_step(p.net, p.terms))(params, b, jax.random.key(0))
         for p, params, b in ((parts, fewer, batch), (long_parts, more, longer))

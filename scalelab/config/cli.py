@@ -60,6 +60,7 @@ class Parser(argparse.ArgumentParser):
             parts = [getattr(a, "_name_parser_map", {}).values() for a in self._actions]
             parsers = [self, *itertools.chain(*parts)]
             valid = {flag for parser in parsers for flag in parser._option_string_actions}
+            valid.discard(unknown[1])  # a flag of another command of the program
             message += f"; unknown flag {unknown[1]}: {nearest(unknown[1], valid)}"
         self.exit(FAILED, f"error: {message}; see {self.prog} --help\n")
 

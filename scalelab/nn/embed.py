@@ -55,7 +55,7 @@ class InputEmbed(nn.Module):
 
     Attributes:
       tokens: ids [B, T] -> [B, T, E], with a `table` for tied output.
-      positions: positions [B or 1, T] -> [B or 1, T, E].
+      positions: positions [B or 1, T] -> [B or 1, T, E]; None: attention alone knows the order.
       segments: segment ids [B, T] -> [B, T, E]; None: no segments.
       norm: None: no norm.
       dropout_rate: after the norm.
@@ -64,7 +64,7 @@ class InputEmbed(nn.Module):
     """
 
     tokens: nn.Module
-    positions: nn.Module
+    positions: nn.Module | None
     dropout_rate: float
     segments: nn.Module | None = None
     norm: nn.Module | None = None
@@ -78,7 +78,9 @@ class InputEmbed(nn.Module):
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
         """Embeds batch["tokens"]: [B, T, D]; segment 1 begins at batch["second_starts"], if any."""
         with part("embedding"):
-            x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
+            x = self.tokens(batch["tokens"])
+            if self.positions is not None:
+                x = x + self.positions(ctx.positions)
             if self.segments is not None:
                 ids = jnp.zeros_like(ctx.positions)
                 if "second_starts" in batch:

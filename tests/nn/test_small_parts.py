@@ -123,6 +123,10 @@ def test_input_is_the_sum_of_three_embeddings() -> None:
             ids = batch["tokens"][b, t], t, segments[b][t]
             expected = sum(table[i] for table, i in zip(tables, ids, strict=True))
             np.testing.assert_allclose(out[b, t], expected, rtol=1e-6)
+    variables["params"]["positions"]["table"] *= 0
+    bare = module.clone(positions=None).apply(variables, batch, context(2, 3))
+    np.testing.assert_array_equal(bare, module.apply(variables, batch, context(2, 3)))
+    assert np.abs(bare - out).min() > 0
 
 
 def test_norm_of_the_input_comes_before_its_dropout() -> None:

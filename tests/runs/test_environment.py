@@ -18,7 +18,7 @@ TO_DO = """
 If a number moved: raise NUMERICS_VERSION in scalelab/runs/environment.py, write into
 CHANGELOG's section "Numerics" which systems moved,
 by how much and why, and add this version's digest to the file of each system that moved.
-A new system's file has the version that holds. The digest now:
+A new system's file is {"VERSION": "DIGEST"} with the version that holds. The digest now:
 """
 
 

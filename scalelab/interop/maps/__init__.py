@@ -8,8 +8,14 @@ def load(system: str) -> Map:
     """Loads the map of a system.
 
     Raises:
-      ValueError: there is none; the message lists the existing maps.
+      ValueError: there is none; the message lists the systems with a map.
     """
+    systems = module_names("interop.maps")
+    if system not in systems:
+        raise ValueError(
+            f"the system {system!r} has no map to Hugging Face transformers; these have one:"
+            f" {', '.join(systems)}"
+        )
     return load_module("interop.maps", system).MAP
 
 
