@@ -31,7 +31,6 @@ setup(
     },
     install_requires=[
         "absl-py>=2.1",
-        "altair>=5.4",  # charts of report.html
         "flax>=0.12",
         "huggingface_hub>=1.3",
         f"importlib_resources>=6; {EXISTS}",  # for tensorflow-datasets, which does not name it
@@ -56,7 +55,6 @@ setup(
         f"tensorflow-datasets>=4.9.7; {EXISTS}",
         "tokenizers>=0.22",
         "transformers>=5",
-        "vl-convert-python>=1.6",  # inlines the charts' library, so that a report needs no network
     ],
     extras_require={
         "cuda": ["jax[cuda]"],

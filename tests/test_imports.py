@@ -49,7 +49,7 @@ MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
 BINARIES = {
     "train", "population", "sample", "fill_mask", "fit", "data.inspect", "data.probes",
     "predict", "catalog", "interop.hf", "eval.lm", "eval.word_order", "lab.runs", "lab.laws",
-    "lab.compound", "lab.frontier", "lab.shapes",
+    "lab.compound", "lab.shapes",
 }  # fmt: skip
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
@@ -184,7 +184,7 @@ def test_nothing_needs_it(room: str) -> None:
 
 
 # Code, and what it must not import: naming a task, reading runs or a system is light.
-TABLES = "import scalelab.lab.laws, scalelab.lab.compound, scalelab.lab.frontier"
+TABLES = "import scalelab.lab.laws, scalelab.lab.compound"
 RUNS = "import scalelab.lab.runs, scalelab.lab.load.archive, scalelab.lab.show.card"
 NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
 

@@ -20,7 +20,7 @@ predictions far outside the measured range are refused. A parameter at the end o
 has no value and no interval, and its law predicts nothing.
 """
 
-# The stubs of pandas and altair are narrower than what they accept.
+# The stubs of pandas are narrower than what it accepts.
 # pyright: reportArgumentType=false
 
 import argparse

@@ -19,11 +19,11 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.claims import Region
-from scalelab.lab.compare.scores import PRETRAINING_SCORES, SCORES, score_parts
+from scalelab.lab.compare.scores import PRETRAINING_SCORES, SCORES, Row, score_parts
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
 
@@ -31,18 +31,7 @@ FORM = "expected ('A > B', score) or ('A > B', score, margin), with > < or ~ bet
 SHAPE = re.compile(r"[\d*?]+x[\d*?]+x[\d*?]+")
 
 
-class _Named(Protocol):
-    """A row by its factors."""
-
-    @property
-    def system(self) -> str: ...  # noqa: D102
-    @property
-    def shape(self) -> object: ...  # noqa: D102
-    @property
-    def variant(self) -> str: ...  # noqa: D102
-
-
-AnyRow = TypeVar("AnyRow", bound=_Named)
+AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +42,7 @@ class Side:
     shape: str | None = None  # may have * and ?
     variant: str | None = None
 
-    def selects(self, row: _Named) -> bool:
+    def selects(self, row: Row) -> bool:
         """Whether the side names this row."""
         return (
             self.system in (None, row.system)

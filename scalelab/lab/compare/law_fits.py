@@ -12,7 +12,7 @@ Intervals are a parametric bootstrap at the measured sizes: a resample is the fi
 drawn over points and over seeds (`law_forms.Noise`), fitted again.
 """
 
-# The stubs of pandas and altair are narrower than what they accept.
+# The stubs of pandas are narrower than what it accepts.
 # pyright: reportArgumentType=false
 
 import dataclasses

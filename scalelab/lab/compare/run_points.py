@@ -60,9 +60,8 @@ class RunPoint:
     # The fields that must agree, see above.
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     departures: frozenset[str] = frozenset()  # fields that its system declares
-    num_seeds: int = 1  # in the mean
-    seed: int | None = None  # of the run; of a mean, its first run's
-    folder: pathlib.Path | None = None  # of the run, likewise
+    seed: int | None = None
+    folder: pathlib.Path | None = None
 
     @property
     def setting(self) -> str:
@@ -150,19 +149,6 @@ def make(
     if measure == LOSS and len({p.objective for p in points}) > 1:
         notes.append("losses of different objectives do not compare")
     return points, notes
-
-
-def means(points: Sequence[RunPoint]) -> list[RunPoint]:
-    """Returns the means over seeds: of values, and of the clocks that all of them know."""
-    found = []
-    for own in settings(points):
-        clocks = {
-            name: sum(p.clocks[name] for p in own) / len(own)
-            for name in own[0].clocks if all(name in p.clocks for p in own)
-        }  # fmt: skip
-        mean, num = sum(p.value for p in own) / len(own), sum(p.num_seeds for p in own)
-        found.append(dataclasses.replace(own[0], clocks=clocks, value=mean, num_seeds=num))
-    return found
 
 
 def settings(points: Sequence[RunPoint]) -> list[list[RunPoint]]:

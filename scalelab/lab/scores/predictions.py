@@ -9,7 +9,7 @@
   items          its predictions with gold, or the reason why they are unreadable
 
 `stack` turns lines of the frame into the array [P, F, n] that the bootstrap resamples; `score_run`
-scores the lines of one pre-training, for laws, frontiers and grids.
+scores the lines of one pre-training, for laws and grids.
 """
 
 # The stubs of pandas are narrower than what it accepts.

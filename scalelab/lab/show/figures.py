@@ -1,4 +1,4 @@
-"""Figures of a study, as PNG and SVG, and the interactive charts of report.html (altair).
+"""Figures of a study, as PNG, SVG and PDF.
 
   score_by_task   every task, beside the trivial score and the net from random weights
   score_by_value  every score against each number that variants set, such as a mask rate
@@ -29,12 +29,10 @@ from scalelab.lab.show.score_tables import LOSS, TASKS
 from scalelab.lab.tables import Column
 
 if TYPE_CHECKING:
-    from altair import Chart
     from matplotlib.figure import Figure
 
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
-MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
     "score_by_task": "Scores by task with 95% intervals. Dashed line: the trivial score (the best"
     " constant answer, or guessing). Gray circle: the same net from random weights, first seed.",
@@ -45,7 +43,7 @@ CAPTIONS = {
     for name in AXES
 }
 MAX_ACROSS = 5  # panels of scores in a row
-MAX_POINTS = 200  # of a curve in a chart; longer curves are thinned
+ALWAYS = ("score_by_task", "loss_by_tokens")  # drawn even if the study does not ask for them
 
 
 def write(
@@ -56,7 +54,7 @@ def write(
     makers: Mapping[str, MakeFigure],
     published: Scores | None = None,
 ) -> list[str]:
-    """Draws the figures that a study asks for, and the scores by task; returns their names.
+    """Draws the figures that a study asks for, and ALWAYS; returns their names.
 
     Figures with nothing to show are left out.
 
@@ -64,7 +62,7 @@ def write(
       ValueError: an unknown figure.
     """
     drawn = {}
-    for name in dict.fromkeys((*study.facts.figures, "score_by_task")):
+    for name in dict.fromkeys((*study.facts.figures, *ALWAYS)):
         if name not in makers:
             expected = nearest(name, makers)
             raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")
@@ -82,16 +80,14 @@ def save(drawn: "Mapping[str, Figure]", folder: pathlib.Path) -> None:
             plots.save(figure, folder / f"{name}.{ending}")
 
 
-def read_curves(study: Study, most: int = 1_000_000) -> pd.DataFrame:
-    """Returns label, seed, length, clocks and losses of validations, about `most` a curve."""
-    keys = {clock.logged: clock.logged for clock in CLOCKS.values()}
-    keys |= {key: f"eval/{key}" for key in MEASURES.values()}
+def read_curves(study: Study) -> pd.DataFrame:
+    """Returns label, seed, length, clocks and loss of every validation."""
+    keys = {clock.logged: clock.logged for clock in CLOCKS.values()} | {"loss": "eval/loss"}
     return pd.DataFrame(
         {"label": point.label, "seed": run.seed, "length": length}
         | {name: line.get(key, np.nan) for name, key in keys.items()}
         for point in study.points for run in point.runs
-        for length, lines in run.curves.items() for place, line in enumerate(lines)
-        if place % math.ceil(len(lines) / most) == 0 or place == len(lines) - 1
+        for length, lines in run.curves.items() for line in lines
     )  # fmt: skip
 
 
@@ -269,56 +265,3 @@ FIGURES: dict[str, MakeFigure] = {
     "score_by_value": draw_values,
     **{f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()},
 }
-
-
-def chart_losses(study: Study) -> "Chart | None":
-    """Returns validation loss against a chosen clock; None without any validation."""
-    import altair as alt
-
-    curves = read_curves(study, MAX_POINTS)
-    if curves.empty:
-        return None
-
-    def choice(name: str, options: dict[str, Any]) -> alt.Parameter:
-        values = list(options.values())  # chosen from a list; the first to begin with
-        bind = alt.binding_select(options=values, labels=list(options), name=f"{name} ")
-        return alt.param(name=name, value=values[0], bind=bind)
-
-    rounded = curves.select_dtypes("float").map(lambda x: float(f"{x:.5g}"))  # a page holds many
-    x = choice("clock", {clock.label: clock.logged for clock in CLOCKS.values()})
-    y = choice("measure", {t: k for t, k in MEASURES.items() if np.isfinite(curves[k]).any()})
-    length = choice("length", {str(n): n for n in sorted(set(curves["length"]))})
-    legend = alt.selection_point(fields=["label"], bind="legend", name="shown")
-    labels = list(dict.fromkeys(curves["label"]))
-    looks = {point.label: look for point, look in plots.row_styles(study.points).items()}
-    colors = alt.Scale(domain=labels, range=[looks[label]["color"] for label in labels])
-    dashes = alt.Scale(domain=labels, range=[list(dash) or [1, 0] for dash in plots.DASHES])
-    return (
-        alt.Chart(curves.assign(**rounded), width=720, height=360)
-        .transform_filter(alt.datum.length == length)
-        .transform_calculate(x=f"datum[{x.name}]", y=f"datum[{y.name}]")
-        .transform_filter("isValid(datum.x) && isValid(datum.y)")
-        .mark_line(point={"size": 25})
-        .encode(
-            x=alt.X("x:Q", title=None, axis=alt.Axis(format="~s"), scale=alt.Scale(zero=True)),
-            y=alt.Y("y:Q", title=None, scale=alt.Scale(zero=False)),
-            order="x:Q",
-            detail="seed:N",
-            color=alt.Color("label:N", title=None, scale=colors),
-            strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes),
-            opacity=alt.condition(legend, alt.value(1), alt.value(0.06)),
-            tooltip=["label", *(key for key in curves if key != "label")],
-        )
-        .add_params(x, y, length, legend)
-        .configure_legend(labelLimit=400)
-    )
-
-
-@functools.cache
-def library() -> str:
-    """Returns the JavaScript that draws the charts, so that a page needs no network."""
-    import vl_convert
-
-    bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]
-    assert "</script" not in bundle and "<!--" not in bundle  # these would end its element
-    return bundle

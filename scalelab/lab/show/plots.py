@@ -7,7 +7,7 @@ Design", https://jfly.uni-koeln.de) without their yellow, which is hard to see o
 
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from scalelab.lab.compare.scores import Row
+
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^DXvP<>"  # names of matplotlib
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
@@ -27,16 +29,7 @@ LIGHTEST = 0.7  # share of white that a shade of a colour may have
 TRAINING = "training"
 
 
-class Row(Protocol):
-    """A row of a study."""
-
-    @property
-    def system(self) -> str:
-        """The name of its system."""
-        ...
-
-
-AnyRow = TypeVar("AnyRow", bound=Row)
+AnyRow = TypeVar("AnyRow", bound="Row")
 Labels = Sequence[str] | None  # of the C classes
 
 

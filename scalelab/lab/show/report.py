@@ -1,13 +1,13 @@
 """The report of a study: Markdown, LaTeX, CSV, figures, and a page for a browser.
 
 FOLDER/report.md           tables, figures, hypotheses, departures, commands
-FOLDER/report.html         the same with an interactive chart of losses; one file, no network
+FOLDER/report.html         the same in one file, for a browser without network
 FOLDER/tables/<table>.md   and .tex (booktabs) and .csv (all digits)
 FOLDER/figures/<figure>.png and .svg
 FOLDER/cards/<run>.md      the card of every finished run
 
 Everything that comes from a study is escaped. A Content-Security-Policy forbids the page every
-connection; its pictures and the chart's library are inlined.
+connection; its pictures are inlined.
 """
 
 import base64
@@ -140,14 +140,13 @@ def make(
         "claim_notes": [note for note in claims.notes if note not in below],
         "departures": departures, "runs": _tabulate_runs(study), "commands": _list_commands(study),
         "figures": drawn,
-        "several_losses": bool(comparability.differing_losses(study.points)),
     }  # fmt: skip
     text = render(
         "report.md", **values, plain=lambda table: tables.markdown(table.texts(), table.num_names),
         with_notes=tables.with_notes, bullets=tables.bullets,
     )  # fmt: skip
     write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
-    return _write_page(folder, values, figures.chart_losses(study))
+    return _write_page(folder, values)
 
 
 def _draw(
@@ -161,17 +160,14 @@ def _draw(
     return {name: captions.get(name, name.replace("_", " ")) for name in drawn}
 
 
-def _write_page(folder: pathlib.Path, values: Mapping[str, Any], chart: Any) -> pathlib.Path:
-    """Writes report.html with its pictures and its chart, if any, inlined; returns its path."""
+def _write_page(folder: pathlib.Path, values: Mapping[str, Any]) -> pathlib.Path:
+    """Writes report.html with its pictures inlined; returns its path."""
+    encode = lambda path: base64.b64encode(path.read_bytes()).decode()  # noqa: E731
     names = [*values["first"], *values["figures"]]
-    svg = {name: (folder / "figures" / f"{name}.svg").read_bytes() for name in names}
-    library, script = figures.library() if chart else "", render("page.js")
-    page = render(
-        "report.html", **values, pictures={k: base64.b64encode(v).decode() for k, v in svg.items()},
-        library=library, script=script, digests=[_digest(library), _digest(script)],
-        # Nothing in the data can end its script element.
-        chart=chart and json.dumps(chart.to_dict(), separators=(",", ":")).replace("<", "\\u003c"),
-    )  # fmt: skip
+    pictures = {name: encode(folder / "figures" / f"{name}.svg") for name in names}
+    script = render("page.js")
+    digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+    page = render("report.html", **values, pictures=pictures, script=script, digest=digest)
     write_text(folder / "report.html", page)
     return folder / "report.html"
 
@@ -184,11 +180,6 @@ def _write_tables(folder: pathlib.Path, study: str, made: Iterable[Table]) -> No
             write_text(path.with_suffix(".md"), tables.with_notes(table))
             write_text(path.with_suffix(".tex"), tables.latex(table, f"{study}-{table.name}"))
             write_text(path.with_suffix(".csv"), tables.csv(table))
-
-
-def _digest(script: str) -> str:
-    """Returns the source expression that lets a page run this inline script and no other."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def describe_study(study: Study) -> dict[str, str]:

@@ -1,9 +1,4 @@
-// Draws the chart of the page, sorts a table by the column whose header is clicked, copies commands.
-
-const spec = document.getElementById("spec");
-// The interpreter (ast) evaluates expressions without eval, which the page forbids.
-const options = { actions: false, renderer: "svg", ast: true };
-if (spec) vegaEmbed("#chart-losses", JSON.parse(spec.textContent), options);
+// Sorts a table by the column whose header is clicked; copies commands.
 
 function sortBy(table, column, header) {
   const up = header.getAttribute("aria-sort") !== "ascending";
