@@ -212,6 +212,8 @@ def main(argv: list[str]) -> None:
             raise ValueError(f"study {given.study} has no job {run}.{given.kind}")
     if given.kind == FINETUNE:
         for name in given.run:
+            if not runs[name].finished:
+                raise ValueError(f"{name} is to be fine-tuned, but its pre-training is unfinished")
             finetune(study, runs[name], tasks[f"{name}.{given.kind}"])
         return
     from scalelab import population, train
