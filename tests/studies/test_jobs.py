@@ -254,8 +254,13 @@ def test_a_job_of_several_runs(tmp_path, monkeypatch) -> None:
     assert trained == [both]
     with pytest.raises(ValueError, match="bert-2x8x1-seed7.pretrain"):
         jobs.main([*asked, "--run=bert-2x8x1-seed0", "--run=bert-2x8x1-seed7"])
+
+
+def test_an_unfinished_run_is_not_fine_tuned(tmp_path) -> None:
+    planned(tmp_path, finetune__tasks=("rte",))
+    asked = [f"--workdir={tmp_path}", "--study=two", "--kind=finetune"]
     with pytest.raises(ValueError, match="pre-training is unfinished"):
-        jobs.main([*asked[:2], "--kind=finetune", "--run=bert-2x8x1-seed0"])
+        jobs.main([*asked, "--run=bert-2x8x1-seed0"])
 
 
 def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
