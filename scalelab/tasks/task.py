@@ -9,9 +9,8 @@ import string
 from collections.abc import Callable
 from pathlib import Path
 
-from scalelab.helpers.hf_datasets import PREFIX
-from scalelab.helpers.names import nearest
-from scalelab.tasks import files, hf, tfds
+from scalelab.helpers.names import load_module, nearest
+from scalelab.tasks import files
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records
 
@@ -147,9 +146,10 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
 def _open(data_dir: str | os.PathLike[str] | None) -> Path | Callable[..., Records | None]:
     """Returns the folder of all tasks, or the function that reads a split elsewhere."""
     if data_dir is None:
-        return tfds.read
-    if str(data_dir).startswith(PREFIX):
-        return functools.partial(hf.read, str(data_dir).removeprefix(PREFIX))
+        return load_module("tasks", "tfds").read
+    reader, colon, data_set = str(data_dir).partition(":")
+    if colon and reader == "hf":
+        return functools.partial(load_module("tasks", "hf").read, data_set)
     return files.folder(data_dir)
 
 

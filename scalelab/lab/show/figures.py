@@ -80,6 +80,27 @@ def save(drawn: "Mapping[str, Figure]", folder: pathlib.Path) -> None:
             plots.save(figure, folder / f"{name}.{ending}")
 
 
+def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
+    """Returns the look of every row of a study: colour by system, shade by size and variant.
+
+    Markers and dashes differ between rows, so that no row is identified by its colour alone.
+    """
+    systems: dict[str, list[Point]] = {}
+    for point in points:
+        systems.setdefault(point.system, []).append(point)
+    found: dict[Point, dict[str, Any]] = {}
+    for k, own in enumerate(systems.values()):
+        red, green, blue = (
+            int(plots.COLORS[k % len(plots.COLORS)][i : i + 2], 16) for i in (1, 3, 5)
+        )
+        for place, point in enumerate(own):
+            white = plots.LIGHTEST * place / len(own)
+            mixed = (round(x + (255 - x) * white) for x in (red, green, blue))
+            color = "#" + "".join(f"{x:02x}" for x in mixed)
+            found[point] = plots.style(len(found), color=color)
+    return found
+
+
 def read_curves(study: Study) -> pd.DataFrame:
     """Returns label, seed, length, clocks and loss of every validation."""
     keys = {clock.logged: clock.logged for clock in CLOCKS.values()} | {"loss": "eval/loss"}
@@ -103,7 +124,7 @@ def draw_losses(
     for point in points:
         kind = comparability.loss_fields(point.runs[0].config)
         groups.setdefault(str(kind), []).append(point)
-    looks, lengths = plots.row_styles(study.points), sorted(curves["length"].unique())
+    looks, lengths = row_styles(study.points), sorted(curves["length"].unique())
     differing = comparability.differing_losses(points)
     names = [sorted({point.system for point in own}) for own in groups.values()]
     figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(groups))
@@ -158,7 +179,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
     points = [p for p in study.points if any(scores.value(p, c.key) for c in tasks)]
     if not points:
         return None
-    looks = plots.row_styles(study.points)
+    looks = row_styles(study.points)
     across = min(len(tasks), MAX_ACROSS)
     down = math.ceil(len(tasks) / across)
     figure = plots.canvas(1.8 + 3.2 * across, 0.5 + down * (1.0 + 0.3 * len(points)))

@@ -14,7 +14,7 @@ from scalelab.lab.compare.hypotheses import compared_scores
 from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.show import plots
+from scalelab.lab.show import figures, plots
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
     if score is None or len(ranked) < 2:
         return None
     scale = 1 if score in PRETRAINING_SCORES else 100
-    looks = plots.row_styles(study.points)
+    looks = figures.row_styles(study.points)
     figure = plots.canvas(7.5, 4.2)
     axis = figure.subplots()
     for point, value in sorted(ranked, key=lambda row: study.points.index(row[0])):

@@ -7,7 +7,7 @@ Design", https://jfly.uni-koeln.de) without their yellow, which is hard to see o
 
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scalelab.lab.compare.scores import Row
-
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^DXvP<>"  # names of matplotlib
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
@@ -29,7 +27,6 @@ LIGHTEST = 0.7  # share of white that a shade of a colour may have
 TRAINING = "training"
 
 
-AnyRow = TypeVar("AnyRow", bound="Row")
 Labels = Sequence[str] | None  # of the C classes
 
 
@@ -44,25 +41,6 @@ def style(index: int, **more: Any) -> dict[str, Any]:
         "marker": MARKERS[index % len(MARKERS)],
         "linestyle": (0, dash) if dash else "-",
     } | more
-
-
-def row_styles(points: Sequence[AnyRow]) -> dict[AnyRow, dict[str, Any]]:
-    """Returns the look of every row of a study: colour by system, shade by size and variant.
-
-    Markers and dashes differ between rows, so that no row is identified by its colour alone.
-    """
-    systems: dict[str, list[AnyRow]] = {}
-    for point in points:
-        systems.setdefault(point.system, []).append(point)
-    found: dict[AnyRow, dict[str, Any]] = {}
-    for k, own in enumerate(systems.values()):
-        red, green, blue = (int(COLORS[k % len(COLORS)][i : i + 2], 16) for i in (1, 3, 5))
-        for place, point in enumerate(own):
-            white = LIGHTEST * place / len(own)
-            mixed = (round(x + (255 - x) * white) for x in (red, green, blue))
-            color = "#" + "".join(f"{x:02x}" for x in mixed)
-            found[point] = style(len(found), color=color)
-    return found
 
 
 def canvas(width: float, height: float) -> "Figure":

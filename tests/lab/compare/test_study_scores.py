@@ -65,8 +65,8 @@ def test_tables_figures_verdicts_and_laws_have_one_number(tmp_path) -> None:
     study_folders.write_study(tmp_path, [run | {"curve": [(1.0, 3.0)]} for run in RUNS])
     for path in tmp_path.glob("runs/*/tasks/*/seed*/result.json"):
         path.write_text(re.sub(r'(accuracy|f1)": [\d.]+', r'\1": 0.0', path.read_text()))
-    laws = run_points.means(run_points.read([tmp_path], "qnli")[0])
-    numbers = [next(p.value for p in laws if p.system == name) for name in ("bert", "gpt2")]
+    laws = run_points.by_system(run_points.read([tmp_path], "qnli")[0])
+    numbers = [np.mean([p.value for p in laws[name]]) for name in ("bert", "gpt2")]
     assert numbers == pytest.approx([1 - np.mean(wrong) / 60 for wrong in (BERT, GPT2)])
     scores = StudyScores(study_runs.read(tmp_path))
     a, b = scores.rows
