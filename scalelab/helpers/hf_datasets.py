@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datasets import Dataset
 
-PREFIX = "hf:"
-
 
 def load(address: str, config: str | None = None) -> "dict[str, Dataset]":
     """Returns the splits of a data set by their names.
@@ -20,7 +18,7 @@ def load(address: str, config: str | None = None) -> "dict[str, Dataset]":
     Raises:
       ValueError: `datasets` is not installed, or cannot find, download or read the data set.
     """
-    given = PREFIX + "/".join(filter(None, (address, config)))
+    given = "hf:" + "/".join(filter(None, (address, config)))
     if not address:
         raise ValueError(f"{given} needs a data set, such as hf:OWNER/NAME or hf:FOLDER")
     try:

@@ -10,7 +10,9 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def show_bar(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], object]]:
-    """Shows on standard error how far the block is, and the time left; in a log, lines.
+    """Shows the share done and the time left: a bar at a terminal, else a line every ten seconds.
+
+    Everything goes to standard error.
 
     Args:
       label: the step.

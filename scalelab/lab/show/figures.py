@@ -42,6 +42,7 @@ CAPTIONS = {
     f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
     for name in AXES
 }
+LIGHTEST = 0.7  # share of white that a shade of a colour may have
 MAX_ACROSS = 5  # panels of scores in a row
 ALWAYS = ("score_by_task", "loss_by_tokens")  # drawn even if the study does not ask for them
 
@@ -94,7 +95,7 @@ def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
             int(plots.COLORS[k % len(plots.COLORS)][i : i + 2], 16) for i in (1, 3, 5)
         )
         for place, point in enumerate(own):
-            white = plots.LIGHTEST * place / len(own)
+            white = LIGHTEST * place / len(own)
             mixed = (round(x + (255 - x) * white) for x in (red, green, blue))
             color = "#" + "".join(f"{x:02x}" for x in mixed)
             found[point] = plots.style(len(found), color=color)

@@ -23,7 +23,6 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = "os^DXvP<>"  # names of matplotlib
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
 RESOLUTION = 150  # dots an inch in PNG
-LIGHTEST = 0.7  # share of white that a shade of a colour may have
 TRAINING = "training"
 
 
