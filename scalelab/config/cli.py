@@ -54,13 +54,22 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog, None, description, formatter_class=formatter, allow_abbrev=False)
         self.add_argument("--version", action="version", version=describe_version())
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuses unknown flags; argparse takes one for a text where its value has a space."""
+        texts = sys.argv[1:] if args is None else list(args)
+        for text in itertools.takewhile(lambda text: text != "--", texts):
+            if (flag := re.match(r"(--[\w-]+)=", text)) and flag[1] not in self._flags():
+                self.error(f"unrecognized arguments: {flag[1]}")
+        return super().parse_known_args(texts, namespace)
+
+    def _flags(self) -> set[str]:
+        parts = [getattr(a, "_name_parser_map", {}).values() for a in self._actions]
+        return {flag for p in [self, *itertools.chain(*parts)] for flag in p._option_string_actions}
+
     def error(self, message: str) -> NoReturn:
         """Ends the program; the message names the valid flags nearest to an unknown one."""
         if unknown := re.search(r"unrecognized arguments: .*?(--[\w-]+)", message):
-            parts = [getattr(a, "_name_parser_map", {}).values() for a in self._actions]
-            parsers = [self, *itertools.chain(*parts)]
-            valid = {flag for parser in parsers for flag in parser._option_string_actions}
-            valid.discard(unknown[1])  # a flag of another command of the program
+            valid = self._flags() - {unknown[1]}  # a flag of another command of the program
             message += f"; unknown flag {unknown[1]}: {nearest(unknown[1], valid)}"
         self.exit(FAILED, f"error: {message}; see {self.prog} --help\n")
 
