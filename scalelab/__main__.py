@@ -25,6 +25,7 @@ PROGRAMS = {  # name -> module, perhaps with the program's own command
     "sample": "sample",
     "fill-mask": "fill_mask",
     "fit": "fit",
+    "shapes": "shapes",
     "hf": "interop.hf",
     "systems": "catalog",
     "worlds": "worlds.__main__",
@@ -33,7 +34,7 @@ GROUPS = {  # name -> its folder, what its programs contain, what they do
     "finetune": ("eval", r"^    program\.(run|program)\(", "Fine-tunes on a task."),
     "eval": ("eval", r"^if __name__ == ", "Fine-tunes on a task, measures a yardstick, compares."),
     "data": ("data", r"^if __name__ == ", "Shows a corpus as a model sees it; makes probe tasks."),
-    "lab": ("lab", r"^if __name__ == ", "Fits laws, finds shapes, judges yardsticks."),
+    "lab": ("lab", r"^if __name__ == ", "Fits laws, scales shapes, judges yardsticks."),
 }
 COMPLETION = """
 _scalelab() {

@@ -54,7 +54,6 @@ def plan(workdir: pathlib.Path) -> None:
 def run(workdir: pathlib.Path) -> None:
     """Does what is left of the study."""
     from scalelab.eval import yardstick
-    from scalelab.lab.load import study_runs
     from scalelab.studies import expand, finetunings, jobs, pool, progress
 
     spec = read_spec()
@@ -71,7 +70,7 @@ def run(workdir: pathlib.Path) -> None:
         for found in map(yardstick.load, spec.yardsticks):
             yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
     refresh()
-    screen = progress.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
+    screen = progress.Screen(sys.stderr, num_workers(), progress.read_plan(workdir, spec.name))
     workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, jobs.num_vmapped())
     with screen:
         failed = workers.run()
@@ -85,12 +84,11 @@ def run(workdir: pathlib.Path) -> None:
 
 def status(workdir: pathlib.Path) -> None:
     """Prints how far the study is."""
-    from scalelab.lab.load import study_runs
     from scalelab.studies import jobs, pool, progress
 
     study, found = jobs.read(workdir, study_name())
     working = [job.name for job in found if pool.is_claimed(workdir, job)]
-    planned = study_runs.read_plan(workdir, study.name)
+    planned = progress.read_plan(workdir, study.name)
     failures = pool.read_failures(workdir, found)
     failed = {name: reason for name, reason in failures.items() if name not in working}
     print(progress.describe_runs(study, found, working, failed, planned))

@@ -49,7 +49,7 @@ MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
 BINARIES = {
     "train", "population", "sample", "fill_mask", "fit", "data.inspect", "data.probes",
     "predict", "catalog", "interop.hf", "eval.lm", "eval.word_order", "lab.runs", "lab.laws",
-    "lab.compound", "lab.shapes",
+    "lab.compound", "shapes",
 }  # fmt: skip
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
@@ -196,7 +196,7 @@ NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
      NO_JAX | {"tensorflow_datasets", "torch"}),
     ("import scalelab.eval.compare, scalelab.lab.show.plots", NO_JAX | {"sklearn"}),
     (TABLES, NO_JAX | {"sklearn", "matplotlib"}),
-    ("import scalelab.lab.shapes", NO_JAX | {"scipy", "matplotlib"}),
+    ("import scalelab.shapes", NO_JAX | {"scipy", "matplotlib"}),
     (RUNS, NO_JAX | {"scipy", "matplotlib"}),
 ])  # fmt: skip
 def test_what_is_light(code: str, heavy: set[str]) -> None:

@@ -1,5 +1,10 @@
-"""Progress of a study: a table of runs, a summary line, and advice when it cannot continue."""
+"""Progress of a study: a table of runs, a summary line, and advice when it cannot continue.
 
+WORKDIR/plans/<name>.json has the expected cost of every run, see `PlanEntry`.
+"""
+
+import dataclasses
+import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
@@ -9,15 +14,63 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from scalelab.config.fields import NotNegative, Positive
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
-from scalelab.lab.load.study_runs import Plan, PretrainRun, Study, planned
+from scalelab.lab.load.study_runs import PretrainRun, Study
+from scalelab.runs import json_files
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
 from scalelab.studies.spec import COMPOUND
 
 HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "memory GiB",
           "planned", "loss")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanEntry:
+    """The expected cost of a run."""
+
+    name: str
+    stage: str
+    n_model: int
+    foreseen: bool  # whether the shape was not known yet
+    secs: Positive  # of pre-training
+    start_secs: NotNegative  # of compiling
+    finetune_secs: NotNegative
+    finetune_share: NotNegative  # of the stage's runs that are fine-tuned
+    peak_bytes: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    runs: tuple[PlanEntry, ...] = ()
+
+
+Plan = Mapping[str, PlanEntry]
+
+
+def read_plan(workdir: pathlib.Path, name: str) -> Plan:
+    """Returns the estimates of `study plan` by the run's name; empty without a plan."""
+    path = workdir / "plans" / f"{name}.json"
+    plan = json_files.fill(_Plan, json_files.read_object(path) or {}, path)
+    return {run.name: run for run in plan.runs}
+
+
+def planned(plan: Plan, name: str, stage: str, n_model: int) -> PlanEntry | None:
+    """Returns the plan's estimate of a run; None if the plan does not list the run.
+
+    A run whose shape was not known when the plan was made has the entry of the nearest size.
+    """
+    if name in plan:
+        return plan[name]
+    own = name.split("-")
+    alike = [
+        entry for other, entry in plan.items()
+        if entry.foreseen and entry.stage == stage
+        and other.split("-")[:1] + other.split("-")[2:] == own[:1] + own[2:]
+    ]  # fmt: skip
+    return min(alike, key=lambda entry: abs(entry.n_model - n_model), default=None)
 
 
 def share_done(run: PretrainRun) -> float | None:

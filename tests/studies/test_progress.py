@@ -10,8 +10,8 @@ import pytest
 from test_jobs import finish, invented, states, tune
 
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import PlanEntry
 from scalelab.studies import expand, jobs, pool, progress
+from scalelab.studies.progress import PlanEntry
 
 GRID = ("2x8x1", "2x10x1", "2x20x1")
 BAD = "bert-2x10x1-seed0"
@@ -108,7 +108,7 @@ PLAN = {f"bert-{s}-seed0": entry("grid", 1, share=2 / 3) for s in GRID} | {
 
 
 def test_a_later_run_is_found_in_the_plan_by_its_size() -> None:
-    found = functools.partial(study_runs.planned, PLAN)
+    found = functools.partial(progress.planned, PLAN)
     assert found("bert-2x20x1-seed0", "grid", 1) is PLAN["bert-2x20x1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 3500) is PLAN["bert-compound:1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 5000) is PLAN["bert-compound:2-seed0"]

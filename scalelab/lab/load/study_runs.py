@@ -1,9 +1,9 @@
 """Loads a study: its file WORKDIR/studies/<name>.json, and the runs that it planned.
 
-`scalelab.study` writes the file before anything starts, see `StudyFile`. WORKDIR/plans/<name>.json
-has the expected cost of every run, see `PlanEntry`. A run is WORKDIR/runs/<name>; its fine-tunings
-are below it in tasks/<task>/seed<k>, and the fine-tunings of the same net from random weights in
-scratch/<task>/seed<k>. WORKDIR may be packed in one file (archive.py).
+`scalelab.study` writes the file before anything starts, see `StudyFile`. A run is
+WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, and the fine-tunings of
+the same net from random weights in scratch/<task>/seed<k>. WORKDIR may be packed in one file
+(archive.py).
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from scalelab.config.fields import Count, NotNegative, Positive, science_diff
+from scalelab.config.fields import Count, science_diff
 from scalelab.config.pretraining import Shape, with_moved_fields
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import archive, task_runs
@@ -124,26 +124,6 @@ class StudyFile(StudyFields):
     def measured(self) -> tuple[str, ...]:
         """The names of all scores of a pre-training: tasks, then yardsticks."""
         return self.tasks + self.yardsticks
-
-
-@dataclasses.dataclass(frozen=True)
-class PlanEntry:
-    """The expected cost of a run."""
-
-    name: str
-    stage: str
-    n_model: int
-    foreseen: bool  # whether the shape was not known yet
-    secs: Positive  # of pre-training
-    start_secs: NotNegative  # of compiling
-    finetune_secs: NotNegative
-    finetune_share: NotNegative  # of the stage's runs that are fine-tuned
-    peak_bytes: float
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    runs: tuple[PlanEntry, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -315,29 +295,3 @@ def read_facts(path: pathlib.Path) -> StudyFile:
         ) from None
     runs = [dataclasses.replace(run, config=with_moved_fields(run.config)) for run in facts.runs]
     return dataclasses.replace(facts, runs=tuple(runs))
-
-
-Plan = Mapping[str, PlanEntry]
-
-
-def read_plan(workdir: pathlib.Path, name: str) -> Plan:
-    """Returns the estimates of `study plan` by the run's name; empty without a plan."""
-    path = workdir / "plans" / f"{name}.json"
-    plan = json_files.fill(_Plan, json_files.read_object(path) or {}, path)
-    return {run.name: run for run in plan.runs}
-
-
-def planned(plan: Plan, name: str, stage: str, n_model: int) -> PlanEntry | None:
-    """Returns the plan's estimate of a run; None if the plan does not list the run.
-
-    A run whose shape was not known when the plan was made has the entry of the nearest size.
-    """
-    if name in plan:
-        return plan[name]
-    own = name.split("-")
-    alike = [
-        entry for other, entry in plan.items()
-        if entry.foreseen and entry.stage == stage
-        and other.split("-")[:1] + other.split("-")[2:] == own[:1] + own[2:]
-    ]  # fmt: skip
-    return min(alike, key=lambda entry: abs(entry.n_model - n_model), default=None)

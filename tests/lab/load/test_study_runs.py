@@ -7,8 +7,10 @@ import pytest
 import study_folders
 
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import PlanEntry, StudyFile
+from scalelab.lab.load.study_runs import StudyFile
 from scalelab.runs import json_files
+from scalelab.studies import progress
+from scalelab.studies.progress import PlanEntry
 
 RUN = {"system": "bert", "shape": "2x8x1", "seed": 0}
 
@@ -42,7 +44,7 @@ def test_a_field_of_a_wrong_type_is_named(tmp_path, wrong) -> None:
             try:
                 if cls is PlanEntry:
                     plan.write_text(json.dumps({"runs": [changed]}))
-                    (found,) = study_runs.read_plan(tmp_path, "invented").values()
+                    (found,) = progress.read_plan(tmp_path, "invented").values()
                 else:
                     file.write_text(json.dumps(changed))
                     found = study_runs.read(tmp_path).facts

@@ -1,6 +1,6 @@
 """Shape advice: hardware-friendly shapes near a wanted one.
 
-  python -m scalelab.lab.shapes --near=7x469x4 [--measure]
+  python -m scalelab.shapes --near=7x469x4 [--measure]
 
 Matrix units and vector registers work on tiles; a head size or width that does not fill its last
 tile leaves part of it idle. This program lists shapes of nearly the same N = 12 L H^2 whose width H
@@ -163,7 +163,7 @@ def advise(given: argparse.Namespace) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in arguments is one message and exit code 2."""
-    made = cli.Parser("python -m scalelab.lab.shapes", __doc__)
+    made = cli.Parser("python -m scalelab.shapes", __doc__)
     add = made.add_argument
     add("--near", required=True, metavar="AxHxL", help="the wanted shape")
     add("--measure", action="store_true", help="time steps of every line")

@@ -5,8 +5,8 @@ import types
 import pytest
 from law_folders import fails
 
+from scalelab import shapes
 from scalelab.config.pretraining import Shape
-from scalelab.lab import shapes
 from scalelab.resources import flops
 
 PLAIN = len(shapes.GRADES)
