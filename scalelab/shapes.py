@@ -3,21 +3,21 @@
   python -m scalelab.shapes --near=7x469x4 [--measure]
 
 Matrix units and vector registers work on tiles; a head size or width that does not fill its last
-tile leaves part of it idle. This program lists shapes of nearly the same N = 12 L H^2 whose width H
-and head size H / A are multiples of 8, better of 64, best of 128 (the width): the best grade first,
-in each the nearest first. Beside each stands its change of N and the work of a training step
-relative to the first line: FLOPs counted from the program, with matrix products rounded up to whole
-tiles (`--tile`; 16 on CPU, 64 on GPU, 128 on TPU). --measure compiles every line and times its
-steps.
+tile leaves part of it idle. This program lists shapes of nearly the same size N, as the system
+declares it, whose width H and head size H / A are multiples of 8, better of 64, best of 128 (the
+width): the best grade first, in each the nearest first. Beside each stands its change of N and the
+work of a training step relative to the first line: FLOPs counted from the program, with matrix
+products rounded up to whole tiles (`--tile`; 16 on CPU, 64 on GPU, 128 on TPU). --measure compiles
+every line and times its steps.
 """
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.config import cli
-from scalelab.config.pretraining import Config, Shape
+from scalelab.config.pretraining import Config, Net, Shape
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
 
@@ -32,9 +32,18 @@ GRADES = (
     ("width 8, heads 8", 8, 8),
 )
 MOST_OFF = 0.15  # largest relative difference of N
+MOST_WIDER = 3  # a net of fewer layers is at most so many times as wide
 SMALLEST_HEAD, LARGEST_HEAD = 16, 128
 TILES = {"cpu": 16, "gpu": 64, "tpu": 128}
 MOST_TOKENS = 2**24  # of a batch
+
+
+Size = Callable[[Shape], int]  # N of a system
+
+
+def whole_layers(shape: Shape) -> int:
+    """Returns 12 L H^2, N of a system that declares nothing else."""
+    return shape.n_model
 
 
 class Advice(NamedTuple):
@@ -55,31 +64,29 @@ def grade(shape: Shape) -> int:
     return len(GRADES)
 
 
-def judge(shape: Shape, wanted: Shape) -> Advice:
+def judge(shape: Shape, wanted: Shape, size: Size = whole_layers) -> Advice:
     """Compares a shape with the wanted one.
 
     A change of N counts in full, a change of width or depth half, because proportions matter too. A
     change of heads counts a tenth, because it moves no parameter.
     """
-    ratio = shape.n_model / wanted.n_model
+    ratio = size(shape) / size(wanted)
     off = [abs(math.log(a / b)) for a, b in zip(shape, wanted, strict=True)]
     distance = abs(math.log(ratio)) + 0.1 * off[0] + 0.5 * off[1] + 0.5 * off[2]
     return Advice(shape, grade(shape), ratio - 1, distance)
 
 
-def find_near(wanted: Shape, each: int = 2) -> list[Advice]:
+def find_near(wanted: Shape, each: int = 2, size: Size = whole_layers) -> list[Advice]:
     """Returns the wanted shape, then the nearest `each` of every grade with N within 15%."""
-    found = []
+    found, target = [], size(wanted)
     for depth in range(max(1, wanted.num_layers - 2), wanted.num_layers + 3):
-        width = math.sqrt(wanted.n_model / (shape_rules.PER_SQUARE * depth))
-        low, high = (math.floor(width * (1 + s * MOST_OFF)) for s in (-1, 1))
-        found += [
-            judge(Shape(candidate // size, candidate, depth), wanted)
-            for candidate in range(max(8, low + -low % 8), high + 1, 8)
-            for size in range(SMALLEST_HEAD, LARGEST_HEAD + 1, 8) if candidate % size == 0
-        ]  # fmt: skip
-    found = [x for x in found if abs(x.size_change) <= MOST_OFF and x.shape != wanted]
-    chosen = [judge(wanted, wanted)]
+        for width in range(8, MOST_WIDER * wanted.width, 8):
+            if abs(size(Shape(1, width, depth)) / target - 1) <= MOST_OFF:
+                heads = [width // of for of in range(SMALLEST_HEAD, LARGEST_HEAD + 1, 8)
+                         if width % of == 0]  # fmt: skip
+                found += [judge(Shape(number, width, depth), wanted, size) for number in heads]
+    chosen = [judge(wanted, wanted, size)]
+    found = [advice for advice in found if advice.shape != wanted]
     for place in range(len(GRADES)):
         same = [advice for advice in found if advice.grade == place]
         chosen += sorted(same, key=lambda advice: (advice.distance, advice.shape))[:each]
@@ -120,7 +127,7 @@ def advise(given: argparse.Namespace) -> str:
         raise ValueError(f"--batch_size times --length: expected at most {MOST_TOKENS:,} tokens")
     import jax
 
-    from scalelab import sharding
+    from scalelab import sharding, systems
     from scalelab.resources import blueprint, malloc
     from scalelab.runs import environment
 
@@ -129,7 +136,12 @@ def advise(given: argparse.Namespace) -> str:
     sizes = {name: getattr(given, name) for name in ("batch_size", "length", "vocab_size", "dtype")}
     rows, work, secs = [], [], []
     malloc.keep_freed()  # as training does
-    for advice in find_near(wanted, given.each):
+    system = systems.load(given.system)
+
+    def size(shape: Shape) -> int:
+        return systems.n_model(system, Net(1, shape.width, shape.num_layers))
+
+    for advice in find_near(wanted, given.each, size):
         shape, placed = advice.shape, advice.grade < len(GRADES)
         possible, cells = shape.width % shape.num_heads == 0, ["-", "-"]
         plan = blueprint.draw_alone(given.system, str(shape), **sizes) if possible else None
@@ -145,7 +157,7 @@ def advise(given: argparse.Namespace) -> str:
             cells[1] = f"{secs[-1] / secs[0]:.2f}x ({secs[-1] * 1e3:,.1f} ms)"
         rows.append([
             str(shape), GRADES[advice.grade][0] if placed else "-",
-            f"{shape.width / shape.num_heads:g}", f"{shape.n_model:,}",
+            f"{shape.width / shape.num_heads:g}", f"{size(shape):,}",
             f"{advice.size_change:+.1%}", *cells,
         ])  # fmt: skip
     if not work:

@@ -73,6 +73,7 @@ def test_options_are_set_and_refused_like_fields(run: Run, monkeypatch, capsys) 
     assert config.system_options["embed_width"] is None
     for file, wrong, word in (
         (fake, "embed_widht=64", "'embed_width'"),
+        (fake, "embed_width.x=3", "an option has one name"),
         (FILE, "shared=all", "shared of bert"),
         (fake, "embed_width=0", "embed_width = 0"),
         (fake, "embed_width", "=VALUE"),

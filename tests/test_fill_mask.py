@@ -13,11 +13,11 @@ import tiny
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
-from scalelab import fill_mask
+from scalelab import fill_mask, systems
 from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]
-MASKED = [system for system in tiny.SYSTEMS if system in ("bert", "roberta")]
+MASKED = [system for system in tiny.SYSTEMS if systems.load(system).PREDICTS == "masked"]
 opened_run = functools.cache(pretrained.load)
 
 

@@ -14,8 +14,9 @@
 | electra, replace_mlm | MLM + RTD | sentences | predicts tokens at the masked positions |
 | electra, all_tokens | MLM + RTD | sentences | predicts tokens at all positions |
 
-All have BERT's tokenizer, no dropout, one learning rate, and as many FLOPs as bert. A run takes 26
-to 28 minutes of a core, and its scores up to ten more.
+All have BERT's tokenizer, no dropout, one learning rate, and as many FLOPs as bert; what all_tokens
+computes again in its backward pass does not count. A run takes 26 to 28 minutes of a core, and its
+scores up to ten more.
 
 Lengths are a quarter of the protocol's: 32 tokens, then 128. With 128 tokens from the start, masked
 nets of this size stay near the unigrams for 20 M tokens, and fine-tuned they are no better than

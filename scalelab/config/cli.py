@@ -179,6 +179,8 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
         name, equals, value = argument.lstrip("-").partition("=")
         is_option = not OWNERS.keys().isdisjoint(name.split(".")[:-1])
         if name.startswith("config.") and (is_option or value.lower() == "none"):
+            if is_option and name.split(".")[-2] not in OWNERS:
+                fail(f"unknown config field {name!r}: an option has one name, as --help shows")
             if not equals:
                 fail(f"{argument}: expected {argument}=VALUE")
             _OVERRIDES[name.removeprefix("config.")] = parse_value(value) if is_option else None

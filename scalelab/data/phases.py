@@ -120,10 +120,10 @@ def make_phases(
         if count < phase.batch_size:
             name = ("short", "long")[place]
             raise ValueError(
-                f"{config.system} reads documents in their order, each of the {phase.batch_size}"
-                f" rows of a batch from another one, but the training split has {count} for length"
-                f" {phase.max_len}: use more text, or set config.{name}.batch_size to {count} or"
-                " less"
+                f"{config.system} reads documents in their order, in each of the"
+                f" {phase.batch_size} rows of a batch others, but the training split has {count}"
+                f" for length {phase.max_len}: use more text, or set config.{name}.batch_size to"
+                f" {count} or less"
             )
     return tuple(map(open_phase, range(len(config.phases))))
 

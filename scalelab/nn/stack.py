@@ -157,7 +157,9 @@ def _create(scan: Apply, sharing: Sharing, num_layers: int) -> Apply:
     """Wraps the scan that makes parameters: a group keeps those made for its first layer."""
     group_of = [axes.group_of(n, num_layers, sharing.num_groups) for n in range(num_layers)]
     if set(group_of) != set(range(sharing.num_groups)):
-        raise ValueError(f"{sharing.num_groups} groups of layers: expected 1 to {num_layers}")
+        raise ValueError(
+            f"num_groups={sharing.num_groups}: expected 1 to {num_layers}, the number of layers"
+        )
     first = jnp.array([group_of.index(group) for group in range(sharing.num_groups)])
 
     def keep_first(box: Any) -> Any:

@@ -55,7 +55,10 @@ class PlannedRun:
     def describe(self) -> StudyRun:
         """Returns the run's entry in the study's file."""
         values: dict[str, Any] = vars(self) | {"config": dataclasses.asdict(self.config)}
-        return StudyRun(**values)
+        size = systems.n_model(
+            systems.load(self.system), self.config.net, self.config.system_options
+        )
+        return StudyRun(**values, n_model=size)
 
 
 def expand_runs(
@@ -165,10 +168,11 @@ def pass_tokens(config: Config, workdir: pathlib.Path) -> int:
     Raises:
       ValueError: the corpus is missing, unreadable or too small.
     """
-    parts = {name: getattr(config, name) for name in ("data", "tokenizer", "short", "long")}
-    fields: dict[str, Any] = {name: dataclasses.asdict(part) for name, part in parts.items()}
+    whole = dataclasses.asdict(config)
+    parts = ("system", "seed", "data", "tokenizer", "short", "long", "format_options")
+    fields = {name: whole[name] for name in parts}
     del fields["data"]["order_seed"]
-    key = json.dumps({"system": config.system, "seed": config.seed} | fields)
+    key = json.dumps(fields)
     known = read_passes(workdir)
     if key not in known:
         from scalelab.data import load_data

@@ -114,7 +114,7 @@ class Clock:
         from scalelab.data import load_data
 
         c = run.config
-        key = (c.data, c.tokenizer, c.short, c.long, c.system)
+        key = (c.data, c.tokenizer, c.short, c.long, c.system, str(c.format_options))
         return self._once(key, lambda: load_data(c, systems.load(run.system)))
 
     def pretraining(self, run: PlannedRun) -> list["StepTime"]:
@@ -225,7 +225,7 @@ def expect(spec: StudySpec, run: PlannedRun, clock: Clock, share: float) -> dict
     return {
         "name": run.name,
         "stage": run.stage,
-        "n_model": run.shape.n_model,
+        "n_model": run.describe().n_model,
         "num_params": flops.count_parameters(plan.state.params),
         "steps": sum(counts),
         "tokens": total(tokens),

@@ -96,3 +96,5 @@ def test_order_and_net_do_not_count(made, tmp_path, monkeypatch) -> None:
     net = dataclasses.replace(config.net, width=64)
     other = dataclasses.replace(config, data=data, net=net, objective="mlm")
     assert expand.pass_tokens(other, tmp_path) == known
+    with pytest.raises(TypeError):  # options of a format change its examples, so they are counted
+        expand.pass_tokens(dataclasses.replace(other, format_options={"a": 1}), tmp_path)

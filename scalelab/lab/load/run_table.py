@@ -200,7 +200,6 @@ def _describe_config(folder: pathlib.Path, config: Mapping[str, Any]) -> Row:
     return dict.fromkeys(COLUMNS) | flat | sizes | {
         "run": str(folder),
         "shape": str(shape) if shape else None,
-        "n_model": shape.n_model if shape else None,
         "init": flat.get("machine.init"),
         "corpus": flat.get("data.corpus"),
     }  # fmt: skip

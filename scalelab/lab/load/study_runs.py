@@ -42,6 +42,7 @@ class StudyRun:
     variant: str
     seed: int
     config: dict[str, Any]
+    n_model: int | None = None  # the size N as the system declares it; None in older files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +142,7 @@ class PretrainRun:
     scratch: Mapping[str, TaskRuns]  # fine-tunings of the same net from random weights
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # of metrics.jsonl
+    planned_n_model: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -155,8 +157,9 @@ class PretrainRun:
 
     @property
     def n_model(self) -> int:
-        """The size N of the net."""
-        return self.shape.n_model
+        """The size N of the net as its system declares it; in older studies 12 L H^2."""
+        known = self.result.n_model if self.result else self.planned_n_model
+        return known or self.shape.n_model
 
     @property
     def loss(self) -> float | None:
@@ -194,8 +197,8 @@ class Point:
 
     @property
     def n_model(self) -> int:
-        """The size N as its system declares it; before a run has ended, 12 L H^2."""
-        return next((run.result.n_model for run in self.runs if run.result), self.shape.n_model)
+        """The size N as its system declares it."""
+        return next((run.n_model for run in self.runs if run.finished), self.runs[0].n_model)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -266,7 +269,7 @@ def read_run(
     )
     return PretrainRun(
         planned.name, planned.stage, planned.seed, folder, planned.config, result,
-        damaged, tasks, scratch, record.environment, record.lines,
+        damaged, tasks, scratch, record.environment, record.lines, planned.n_model,
     )  # fmt: skip
 
 
