@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 SHAPES = ["2x128x2", "2x256x9", "7x448x4"]
 PEERS = ["stock", "tuned"]
+WITH_PEERS = ("bert", "roberta", "gpt", "gpt2")  # a class of transformers computes their losses
 UNTIMED = 3  # a process that keeps freed memory meets new pages in its first few steps
 COLUMNS = ("ms a step", "CPU ms", "tokens/s", "over ours", "by CPU", "of peak", "compile")
 
@@ -102,6 +103,10 @@ def make_sides(run: "Blueprint", given: argparse.Namespace, missing: str | None)
     """
     from benchmarks import floor
 
+    if given.peers and not missing and run.config.system not in WITH_PEERS:
+        raise cli.Stopped(
+            f"{run.config.system} has no peer: {', '.join(WITH_PEERS)} have; add --peers="
+        )
     ours = Ours(run)
     sides: dict[str, Any] = {"ours": ours, "floor": floor.Floor(run)}
     for name in given.peers:

@@ -103,9 +103,7 @@ def test_step_without_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parity
-@pytest.mark.parametrize(
-    "system", [n for n in tiny.SYSTEMS if isinstance(declared.get(n).peer, declared.Peer)]
-)
+@pytest.mark.parametrize("system", step.WITH_PEERS)
 def test_step_beside_its_peers(system: str) -> None:
     """The program checks that all losses are equal."""
     pytest.importorskip("torch")

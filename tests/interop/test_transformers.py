@@ -1,5 +1,6 @@
 """Both ways against PyTorch: an import computes what they compute, an export what we do."""
 
+import copy
 import dataclasses
 import pathlib
 from collections.abc import Callable
@@ -53,10 +54,10 @@ def draw_all(model: Any) -> Any:
 
 
 def apart(run: pathlib.Path, model: Any) -> float:
-    """The largest difference of logits, in units of the largest logit."""
+    """The largest difference of logits, in units of the largest; the peer computes in float64."""
     opened = pretrained.load(run)
     row = real_text.batch(opened.config.system, 0, length=LENGTH)["tokens"][:1, : LENGTH // 2]
-    out = model(input_ids=torch.tensor(row.astype(np.int64)))
+    out = copy.deepcopy(model).double()(input_ids=torch.tensor(row.astype(np.int64)))
     logits = out.prediction_logits if hasattr(out, "prediction_logits") else out.logits
     return sides.relative(logits_of(opened, row), logits.detach().numpy())
 
