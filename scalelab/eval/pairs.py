@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scalelab.eval.items import Item
     from scalelab.runs.pretrained import Pretrained
 
-AT_ONCE = 4096  # items between two saves
+AT_ONCE = 8192  # texts between two saves
 Reader = Callable[[pathlib.Path], "list[Item]"]
 # Reads --data: the accuracies of other models [groups, models], by group; empty if it has none.
 Published = Callable[[pathlib.Path], "pd.DataFrame"]
@@ -92,8 +92,9 @@ def score(
     score_texts = sentence_scores.scorer(opened, placed, rule, batch_tokens)
     with show_bar("items", len(items), show=True) as tick:
         tick(done)
-        for start in range(done, len(items), AT_ONCE):
-            part = items[start : start + AT_ONCE]
+        at_once = max(1, AT_ONCE // width)
+        for start in range(done, len(items), at_once):
+            part = items[start : start + at_once]
             spans = [span for item in part for span in item.spans or [None] * len(item.texts)]
             made = score_texts([text for item in part for text in item.texts], spans)
             added, at = made.add_up(spans), 0

@@ -222,6 +222,7 @@ def evaluate(
     shown += ", random weights" * random
     if (folder / "config.json").exists():
         known = records.read_config(folder)
+        known = defaults | known  # an older version had fewer options
         if differs := [key for key, value in config.items() if known.get(key) != value]:
             raise ValueError(
                 f"--workdir={workdir} holds another evaluation ({differs[0]} differs): choose"
