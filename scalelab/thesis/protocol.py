@@ -43,7 +43,6 @@ PRETRAINING = {
     "optim.beta1": 0.9, "optim.beta2": 0.999, "optim.eps": 1e-6, "optim.weight_decay": 0.01,
     "optim.clip_norm": 1.0, "optim.schedule": "linear", "optim.warmup_steps": 1000,
     "eval.every_steps": 1000, "eval.num_examples": 2000,  # ours
-    "eval.pairs": None, "eval.pairs_every_words": None, "eval.pairs_per_group": None,
 }  # fmt: skip
 _FIELDS = (
     "objective", "tokenizer.kind", "data.format", "optim.learning_rate", "optim.total_epochs",

@@ -44,7 +44,10 @@ def plant(scheme: str, rng: np.random.Generator) -> list[Split]:
     return tensor_products.standardize(found)
 
 
-@pytest.mark.parametrize("planted", ["left to right", "right to left", "bag of words", "tree"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("right to left", "bag of words")]
+
+
+@pytest.mark.parametrize("planted", ["left to right", *SLOW, "tree"])
 def test_the_planted_scheme_alone_has_no_error(planted: str, monkeypatch) -> None:
     monkeypatch.setattr(tensor_products, "LEARNING_RATE", 2e-2)
     splits = plant(planted, np.random.default_rng(0))
