@@ -16,6 +16,7 @@ share of the time.
 import contextlib
 import dataclasses
 import functools
+import importlib
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -90,6 +91,8 @@ def train(
             say = (lambda _: None) if recorders else print
             recorder, model, placed = open_run(config, start, folder, mesh, say)
             print(f"{recorder.name} in {folder} from step {recorder.run.clocks.steps}")
+            if config.eval.pairs is not None:  # as in `scalelab.train`
+                importlib.import_module("scalelab.eval.pairs").watch(recorder)
             recorders.append(recorder)
         begun.clear()  # frees memory
         start = None

@@ -11,6 +11,7 @@ This file is the run, from top to bottom: setup, restore, loop, end. The step is
 
 import contextlib
 import functools
+import importlib
 import pathlib
 import time
 from collections.abc import Callable, Iterable
@@ -86,6 +87,8 @@ def train(
         #   3. a fresh initialisation from the seed. ----------------
         recorder, model, placed = open_run(config, start, workdir, mesh, say)
         run = recorder.run
+        if config.eval.pairs is not None:  # by name: no other training imports a yardstick
+            importlib.import_module("scalelab.eval.pairs").watch(recorder)
         del start  # whose memory is wanted
         peak = flops.measure_peak(config.net.dtype) * jax.device_count()
         recorder.timers["setup_secs"] = time.perf_counter() - started

@@ -24,6 +24,7 @@ from scalelab import systems
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.data import batches, load_data
+from scalelab.eval import pairs, yardstick
 from scalelab.lab.show import plots
 from scalelab.optim import adamw
 from scalelab.runs import metrics, pretrained, run_folder
@@ -55,6 +56,37 @@ def assert_continues(whole: Record, stopped: Record, resumed: Record) -> None:
     assert ours == theirs
     same = ("steps", "tokens", "flops", "eval", "params", "status", "n_model", "shape", "seed")
     assert {k: resumed.result[k] for k in same} == {k: whole.result[k] for k in same}
+
+
+def test_pairs_by_words_seen(lab: Lab, tmp_path) -> None:
+    """A line every N words, and checkpoints that stay; a stop in between changes nothing."""
+    rows = [{"good": "The man of lake", "bad": f"man the {k} lake of"} for k in range(5)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    probe = load_data(lab.config(), systems.load("roberta"), progress=False)
+    every = int(150 * probe.words_per_token)
+    config = lab.config(eval__pairs=str(path), eval__pairs_every_words=every,
+                        machine__num_checkpoints=1)  # fmt: skip
+    whole = lab.run(tmp_path / "whole", config)
+    lines = [line for line in whole.lines() if "eval/pairs_accuracy" in line]
+    tokens = np.cumsum([0, *(int(whole.batches[k]["lengths"].sum()) for k in range(STEPS))])
+    reached = (tokens * probe.words_per_token).astype(int) // every
+    steps = [k for k in range(1, STEPS + 1) if reached[k] > reached[k - 1]]
+    assert [line["step"] for line in lines] == steps and len(steps) > 11
+    assert [line["eval/words"] for line in lines] == [int(reached[k]) * every for k in steps]
+    marks = {n * 10**power for n in range(1, 10) for power in range(3)}
+    kept = [k for k in steps if marks & {*range(reached[k - 1] + 1, reached[k] + 1)}]
+    there = {int(p.name) for p in (tmp_path / "whole/checkpoints").iterdir()}
+    assert {*kept} <= there and len(there - {*kept}) <= 2 and len(kept) < len(steps)
+    # The same numbers as the program of pairs has from that checkpoint.
+    at = kept[3]
+    opened = pretrained.load(tmp_path / "whole", at)
+    asked = yardstick.Asked(None, path, {"rule": None, "per_group": 0})
+    score = pairs.measure(opened, pairs.read(path), asked).scores["accuracy"]
+    assert next(line for line in lines if line["step"] == at)["eval/pairs_accuracy"] == score
+    stopped = lab.run(tmp_path / "cut", config, before=kill_at(kept[2] + 1))
+    assert_continues(whole, stopped, lab.run(tmp_path / "cut", config))
+    assert there == {int(p.name) for p in (tmp_path / "cut/checkpoints").iterdir()}
 
 
 # --- What a run leaves ----------------------------------------------------------------------------

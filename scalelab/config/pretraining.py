@@ -164,6 +164,9 @@ class Eval:
 
     every_steps: Count = 1000  # training steps between two validations
     num_examples: Count = 2000  # validation examples, of the phase in progress
+    pairs: str | None = None  # file or folder of minimal pairs that training evaluates
+    pairs_every_words: Count | None = None  # words of training text between two evaluations
+    pairs_per_group: Count | None = None  # the first pairs of each group; None: all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,6 +309,8 @@ def resolve(values: Mapping[str, Any]) -> Config:
                 f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
                 f" config.machine.num_microbatches = {num_microbatches}"
             )
+    if (config.eval.pairs is None) != (config.eval.pairs_every_words is None):
+        raise ValueError("config.eval.pairs and config.eval.pairs_every_words need each other")
     durations(config.optim)
     return config
 

@@ -5,6 +5,7 @@ corpora (documents) -> sentences -> tokenizers (ids) -> formats (examples) -> st
 """
 
 import dataclasses
+import functools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,24 @@ class Data:
     def pass_tokens(self) -> int:
         """Tokens, special ones included, of one pass over the training examples of all phases."""
         return sum(int(phase.train.meta["num_tokens"]) for phase in self.phases)
+
+    @functools.cached_property
+    def words_per_token(self) -> float:
+        """Words of text for each token of an example, special ones included.
+
+        An estimate from up to 2,000 training examples of the first phase, evenly spread: decoded,
+        split at blanks, parts without a letter or digit left out.
+        """
+        store, special = self.phases[0].train, list(self.tokenizer.special_ids.values())
+        num = min(len(store), 2000)
+        rows, num_words, num_tokens = np.arange(num) * len(store) // num, 0, 0
+        starts = store.array("tokens_starts")
+        for start, stop in zip(starts[rows], starts[rows + 1], strict=True):
+            tokens = store.array("tokens")[start:stop]
+            text = self.tokenizer.decode(tokens[~np.isin(tokens, special)])
+            num_words += sum(any(map(str.isalnum, part)) for part in text.split())
+            num_tokens += len(tokens)
+        return num_words / num_tokens
 
 
 def load_data(

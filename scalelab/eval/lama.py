@@ -11,15 +11,22 @@ the words and facts that this net and the named nets share, so that scores compa
 compared without case. Other right objects of the same question do not compete (filtered ranks,
 Bordes et al. 2013).
 
+With --answers=relation, the possible answers are the objects of the relation, of any number of
+pieces. They rank by the mean log p of their pieces in the sentence: of a causal net given the text
+before, of a masked net given all else, each piece masked in turn. This costs a sentence for every
+answer; --per_relation limits the facts.
+
 P@1 and P@10 are the shares of facts whose object ranks first, or among the first ten. MRR is the
 mean of 1 / rank. All are in percent, and means over relations; the row `all items` is over facts.
 `most frequent` is the P@1 of always answering a relation's most frequent object. Intervals are 95%,
 as in scalelab/eval/items.py. scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
+import collections
 import functools
+import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
@@ -40,7 +47,7 @@ GOOGLE_RE = {
 MASK = "[MASK]"  # stands for the object in SQuAD's sentences
 LEFT_OUT = (
     "a word stands after the object", "the object has an unknown piece",
-    "the object is not one word of the vocabulary", "the text is too long",
+    "the object is not a possible answer", "the text is too long",
 )  # fmt: skip
 
 
@@ -105,8 +112,8 @@ class Encoded(NamedTuple):
     flaws: "np.ndarray"  # [num_facts, 4], which reasons of LEFT_OUT hold
 
 
-def encode(opened: "Pretrained", facts: Sequence[Fact]) -> Encoded:
-    """Encodes facts and marks those that the net cannot be asked."""
+def encode(opened: "Pretrained", facts: Sequence[Fact], answers: str | None = None) -> Encoded:
+    """Encodes facts and marks those that the net cannot be asked, for --answers."""
     import numpy as np
 
     from scalelab.eval import lm
@@ -118,25 +125,30 @@ def encode(opened: "Pretrained", facts: Sequence[Fact]) -> Encoded:
     ends = begins + [len(own.answer) for own in facts]
     lengths = np.diff(starts)
     inside = (stops > np.repeat(begins, lengths)) & (stops <= np.repeat(ends, lengths))
-    words = [k for same in list_words(opened.tokenizer).values() for k in same]
+    is_word = np.isin(tokens, [k for same in list_words(opened.tokenizer).values() for k in same])
 
     def count(values: np.ndarray) -> np.ndarray:
         totals = np.append(0, np.cumsum(inside & values))
         return totals[starts[1:]] - totals[starts[:-1]]
 
+    many = answers is not None
+    # Bytes bound the pieces that another object may have more.
+    room = max(len(own.answer.encode()) for own in facts) if many else 0
     flaws = np.stack(
         [
             [reading.mask_id is None and any(map(str.isalnum, own.after)) for own in facts],
             count(tokens == opened.tokenizer.special_ids.get("unk", -1)) > 0,
-            (count(inside) != 1) | (count(np.isin(tokens, words)) != 1),
-            lengths > reading.context,
+            count(inside) == 0 if many else (count(inside) != 1) | (count(is_word) != 1),
+            lengths + room > reading.context,
         ],
         axis=1,
     )
     return Encoded(tokens.astype(np.int32), starts, inside, flaws)
 
 
-def choose(nets: "Sequence[Pretrained]", facts: Sequence[Fact]) -> tuple[list[Fact], list[str]]:
+def choose(
+    nets: "Sequence[Pretrained]", facts: Sequence[Fact], answers: str | None = None
+) -> tuple[list[Fact], list[str]]:
     """Returns the facts that all nets can be asked, and notes on the facts left out.
 
     Raises:
@@ -146,7 +158,7 @@ def choose(nets: "Sequence[Pretrained]", facts: Sequence[Fact]) -> tuple[list[Fa
 
     from scalelab.eval import items
 
-    made = [encode(net, facts) for net in nets]
+    made = [encode(net, facts, answers) for net in nets]
     for net, own in zip(nets, made, strict=True):
         items.check_known(net.path, own.flaws[:, 1])
     flaws = np.any([own.flaws for own in made], axis=0)
@@ -190,6 +202,40 @@ def rank(
     return frame["piece"].to_numpy(), frame["rank"].to_numpy(int)
 
 
+def rank_objects(
+    opened: "Pretrained", facts: Sequence[Fact], objects: Mapping[str, Sequence[str]], asked: Asked
+) -> "tuple[np.ndarray, np.ndarray]":
+    """Ranks the objects of facts among the `objects` of their relation: by mean log p of pieces.
+
+    Returns:
+      [num_facts] each: the object's place in `objects`, and its rank, as `rank` counts.
+    """
+    import numpy as np
+
+    from scalelab.eval import pairs, sentence_scores
+    from scalelab.eval.items import Item
+
+    asked_items, right = [], collections.defaultdict(set)
+    for own in facts:
+        known, start = objects[own.relation], len(own.before)
+        place = known.index(own.answer)
+        texts = tuple(own.before + text + own.after for text in known)
+        spans = tuple(((start, start + len(text)),) for text in known)
+        asked_items.append(Item((own.relation,), texts, place, spans))
+        right[own._replace(answer="")].add(place)
+    sums, counts = pairs.score(
+        opened, asked_items, sentence_scores.BY_PREDICTION[opened.predicts][0],
+        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
+        partial=asked.partial,
+    )  # fmt: skip
+    scores = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
+    places = np.array([item.right for item in asked_items])
+    ahead = scores >= np.take_along_axis(scores, places[:, None], axis=1)
+    for own, row in zip(facts, ahead, strict=True):
+        row[list(right[own._replace(answer="")])] = False
+    return places, ahead.sum(axis=1)
+
+
 def tabulate(facts: Sequence[Fact], pieces: "np.ndarray", ranks: "np.ndarray") -> "pd.DataFrame":
     """Makes the rows of the report: relations, sources, and the mean over relations."""
     import pandas as pd
@@ -204,30 +250,52 @@ def tabulate(facts: Sequence[Fact], pieces: "np.ndarray", ranks: "np.ndarray") -
     return items.group_means(list(groups.itertuples(index=False, name=None)), values)
 
 
+def _ask(
+    nets: "Sequence[Pretrained]", facts: Sequence[Fact], asked: Asked
+) -> "tuple[np.ndarray, np.ndarray, str]":
+    """Ranks the objects among the words that all nets have; the last value describes these."""
+    import numpy as np
+
+    words = [list_words(net.tokenizer) for net in nets]
+    common = set.intersection(*map(set, words))
+    among = np.zeros(nets[0].config.tokenizer.vocab_size, bool)
+    among[[k for text in common for k in words[0][text]]] = True
+    shared = f", shared by {len(nets)} nets" * bool(nets[1:])
+    return *rank(nets[0], facts, among, asked), f"{len(common):,} possible answers{shared}"
+
+
 def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measured:
     """Measures a net on the facts.
 
     Raises:
-      ValueError: a run of --vocabulary cannot be read, or as in `choose`.
+      ValueError: a run of --vocabulary cannot be read, a wrong option, or as in `choose`.
     """
-    import numpy as np
-
     from scalelab.eval import items
     from scalelab.runs import pretrained
 
-    others = (asked.options["vocabulary"] or "").split(",")
-    nets = [opened, *map(pretrained.load, filter(None, others))]
-    kept, notes = choose(nets, facts)
-    words = [list_words(net.tokenizer) for net in nets]
-    common = set.intersection(*map(set, words))
-    among = np.zeros(opened.config.tokenizer.vocab_size, bool)
-    among[[k for text in common for k in words[0][text]]] = True
-    pieces, ranks = rank(opened, kept, among, asked)
+    others, answers, most = (asked.options[name] for name in OPTIONS)
+    if answers not in (None, "relation") or most < 0:
+        raise ValueError(f"--answers={answers} --per_relation={most}: expected relation, 0 or more")
+    nets = [opened, *map(pretrained.load, filter(None, (others or "").split(",")))]
+    kept, notes = choose(nets, facts, answers)
+    objects = collections.defaultdict(dict)  # relation -> its objects, in order
+    for own in kept:
+        objects[own.relation][own.answer] = None
+    if most:
+        nth = collections.defaultdict(itertools.count)
+        kept = [own for own in kept if next(nth[own.relation]) < most]
+    rule = "log_likelihood" if opened.predicts == "next" else "pll"
+    if answers is None:
+        pieces, ranks, shown = _ask(nets, kept, asked)
+    else:
+        known = {relation: list(names) for relation, names in objects.items()}
+        pieces, ranks = rank_objects(opened, kept, known, asked)
+        sizes, rule = list(map(len, known.values())), f"{rule}, objects of the relation"
+        shown = f"{min(sizes):,} to {max(sizes):,} possible answers: objects of the relation"
     table = tabulate(kept, pieces, ranks)
-    shown = f"{len(common):,} possible answers" + f", shared by {len(nets)} nets" * bool(nets[1:])
     return Measured(
         texts=[[own.before + MASK + own.after for own in kept], [own.answer for own in kept]],
-        recipe="log_likelihood" if opened.predicts == "next" else "pll",
+        recipe=rule,
         table=table,
         printed=items.describe(table),
         notes=(shown, *notes),
@@ -235,7 +303,11 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     )
 
 
-OPTIONS = {"vocabulary": (None, "RUN2,RUN3: use only words and facts that these nets share too")}
+OPTIONS = {
+    "vocabulary": (None, "RUN2,RUN3: use only words and facts that these nets share too"),
+    "answers": (None, "relation: rank the objects of the relation; default: words of one piece"),
+    "per_relation": (0, "ask only the first N facts of each relation; default: all"),
+}
 YARDSTICK = Yardstick("lama", read, measure, "folder of LAMA's files", "lama", OPTIONS)
 main = program(YARDSTICK, __doc__)
 

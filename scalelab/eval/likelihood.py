@@ -273,10 +273,9 @@ def score_rows(
     total = sum(len(batch.rows) * batch.length for batch in batches)
     score = _scorer(placed.net, judge)
     found, done, saved_at = np.zeros(0, np.float32), 0, time.monotonic()
-    if partial is not None and partial.is_file():
-        with np.load(partial) as saved:
-            if saved["of"] == len(batches):  # another number of devices makes other batches
-                found, done = saved["found"], int(saved["done"])
+    saved = load_partial(partial)
+    if saved.get("of") == len(batches):  # another number of devices makes other batches
+        found, done = saved["found"], int(saved["done"])
     with show_bar("scores", total, show=show) as tick:
         tick(sum(len(batch.rows) * batch.length for batch in batches[:done]))
         for k, batch in enumerate(batches[done:], done + 1):
@@ -297,11 +296,21 @@ def score_rows(
     return found
 
 
-def save_partial(path: pathlib.Path, **arrays: np.typing.ArrayLike) -> None:
+def save_partial(path: pathlib.Path | None, **arrays: np.typing.ArrayLike) -> None:
     """Keeps the results so far in an npz file; an interruption leaves the file before it."""
+    if path is None:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
+
+
+def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
+    """Returns the arrays that `save_partial` kept; none if there is no file."""
+    if path is None or not path.is_file():
+        return {}
+    with np.load(path) as saved:
+        return dict(saved)
 
 
 @functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again

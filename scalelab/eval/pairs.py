@@ -15,6 +15,7 @@ scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
 import collections
+import dataclasses
 import functools
 import itertools
 import pathlib
@@ -27,11 +28,13 @@ from scalelab.helpers.progress import show_bar
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    from flax.typing import ArrayPytree
 
     from scalelab.eval.items import Item
     from scalelab.runs.pretrained import Pretrained
+    from scalelab.runs.run import Recorder
 
-AT_ONCE = 4096  # items between two saves
+AT_ONCE = 8192  # texts between two saves
 Reader = Callable[[pathlib.Path], "list[Item]"]
 # Reads --data: the accuracies of other models [groups, models], by group; empty if it has none.
 Published = Callable[[pathlib.Path], "pd.DataFrame"]
@@ -51,6 +54,39 @@ def read(path: pathlib.Path) -> "list[Item]":
                 raise ValueError(f"{own}: expected two texts, found {texts}")
             found.append(items.Item((str(line.get("group", own.stem)),), texts, 0))
     return found
+
+
+def watch(recorder: "Recorder") -> None:
+    """Has a training evaluate the pairs of config.eval.pairs: a user's own, or BLiMP's folder.
+
+    Raises:
+      ValueError: several processes, no such pairs, or the net cannot score them.
+    """
+    import jax
+
+    from scalelab.eval import blimp, sentence_scores
+
+    if jax.process_count() > 1:
+        raise ValueError("config.eval.pairs needs one process")
+    asked, opened = recorder.config.eval, recorder.open_net()
+    opened.check_alone()
+    path, rule = pathlib.Path(asked.pairs or ""), sentence_scores.choose_rule(opened, None)
+    try:
+        items = read(path)
+    except ValueError as error:
+        try:
+            items = blimp.read(path)
+        except ValueError:
+            raise ValueError(f"config.eval.pairs: {error}") from None
+    fitting(opened, items, rule)
+    request = Asked(None, path, {"rule": rule, "per_group": asked.pairs_per_group or 0})
+    opened = dataclasses.replace(opened, params=None)  # frees memory
+
+    def judge(params: "ArrayPytree") -> float:
+        own = dataclasses.replace(opened, params=params)
+        return measure(own, items, request).scores["accuracy"]
+
+    recorder.judge = judge
 
 
 def score(
@@ -84,16 +120,16 @@ def score(
     found = np.zeros((2, len(items), width))
     found[0] = -np.inf
     done = 0
-    if partial is not None and partial.exists():
-        with np.load(partial) as saved:
-            done = int(saved["done"])
-            found[:, :done] = saved["found"]
+    if saved := likelihood.load_partial(partial):
+        done = int(saved["done"])
+        found[:, :done] = saved["found"]
     placed = placement.place(opened, tensor_parallel)
     score_texts = sentence_scores.scorer(opened, placed, rule, batch_tokens)
     with show_bar("items", len(items), show=True) as tick:
         tick(done)
-        for start in range(done, len(items), AT_ONCE):
-            part = items[start : start + AT_ONCE]
+        at_once = max(1, AT_ONCE // width)
+        for start in range(done, len(items), at_once):
+            part = items[start : start + at_once]
             spans = [span for item in part for span in item.spans or [None] * len(item.texts)]
             made = score_texts([text for item in part for text in item.texts], spans)
             added, at = made.add_up(spans), 0
@@ -102,9 +138,8 @@ def score(
                 for row, values in zip(found, added, strict=True):
                     row[place, :num] = values[at : at + num]
                 at += num
-            if partial is not None:
-                done = start + len(part)
-                likelihood.save_partial(partial, done=done, found=found[:, :done])
+            done = start + len(part)
+            likelihood.save_partial(partial, done=done, found=found[:, :done])
             tick(len(part))
     return found[0], found[1]
 

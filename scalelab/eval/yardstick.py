@@ -55,8 +55,8 @@ class Measured:
 class Asked:
     """The request to measure a net."""
 
-    # File for intermediate results; it and its folder may be absent.
-    partial: pathlib.Path
+    # File for intermediate results; it and its folder may be absent. None: nothing is kept.
+    partial: pathlib.Path | None
     data: pathlib.Path  # --data
     options: Mapping[str, Any]  # the yardstick's own flags, by name
     batch_tokens: int | None = None  # in a batch, padding included; None: chosen for the device
@@ -222,6 +222,7 @@ def evaluate(
     shown += ", random weights" * random
     if (folder / "config.json").exists():
         known = records.read_config(folder)
+        known = defaults | known  # an older version had fewer options
         if differs := [key for key, value in config.items() if known.get(key) != value]:
             raise ValueError(
                 f"--workdir={workdir} holds another evaluation ({differs[0]} differs): choose"
@@ -231,11 +232,12 @@ def evaluate(
             return f"{shown}, finished before\n{(folder / 'groups.txt').read_text()}"
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
-    asked = Asked(folder / f"partial-{digest}.npz", data, options, batch_tokens, tensor_parallel)
+    partial = folder / f"partial-{digest}.npz"
+    asked = Asked(partial, data, options, batch_tokens, tensor_parallel)
     print(f"{shown}: compiling, then measuring", file=sys.stderr, flush=True)
     made = yardstick.measure(opened, items, asked)
     _write(folder, yardstick.name, opened, config, made, random=random)
-    asked.partial.unlink(missing_ok=True)
+    partial.unlink(missing_ok=True)
     return f"{shown}\n{made.shown}wrote {folder}"
 
 

@@ -1,7 +1,8 @@
 """Checkpoints: a state and the JSON that goes with it, saved by orbax in the background.
 
-Keeps the last few and the best. Each has a checksum of every array, computed on the devices at the
-save. A checkpoint that is unreadable or does not match is moved aside, and the one before is used.
+Keeps the last few, the best, and those that a caller marks. Each has a checksum of every array,
+computed on the devices at the save. A checkpoint that is unreadable or does not match is moved
+aside, and the one before is used.
 """
 
 import contextlib
@@ -10,12 +11,13 @@ import functools
 import itertools
 import json
 import logging
+import math
 import pathlib
 import shutil
 import sys
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -64,15 +66,14 @@ class Checkpoints:
         self._read_only = num_last is None
         options = ocp.CheckpointManagerOptions(read_only=True)
         if num_last is not None:
+            rank = lambda metrics: metrics.get("rank", math.inf)  # noqa: E731
             best = BestN(
-                get_metric_fn=lambda metrics: metrics["rank"],
-                reverse=True,
-                n=1,
-                keep_checkpoints_without_metrics=False,
+                get_metric_fn=rank, reverse=True, n=1, keep_checkpoints_without_metrics=False
             )
             options = ocp.CheckpointManagerOptions(
-                preservation_policy=AnyPreservationPolicy([LatestN(num_last), best]),
+                preservation_policy=AnyPreservationPolicy([LatestN(num_last), best, _Kept()]),
                 cleanup_tmp_directories=True,
+                best_fn=rank,  # without it, the marks are not on disk
             )
         registry = None
         if write_bytes is not None:
@@ -88,13 +89,17 @@ class Checkpoints:
         """Returns the steps at which there is a checkpoint, oldest first."""
         return sorted(self._manager.all_steps())
 
-    def save(self, state: ArrayPytree, meta: dict[str, Any], rank: float | None = None) -> None:
+    def save(
+        self, state: ArrayPytree, meta: dict[str, Any], rank: float | None = None, *,
+        keep: bool = False,
+    ) -> None:  # fmt: skip
         """Saves in the background; returns once the arrays are safe to overwrite.
 
         Args:
           state: a TrainState.
           meta: all else that the run needs to continue, as plain JSON.
           rank: lower is better; None where nothing was evaluated at this step.
+          keep: whether it is never deleted.
         """
         step = int(state.step)
         if step in self._manager.all_steps():
@@ -109,10 +114,9 @@ class Checkpoints:
         arguments = ocp.args.Composite(
             state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)
         )
+        measured = ({} if rank is None else {"rank": rank}) | ({"keep": 1.0} if keep else {})
         with self._naming_full_disks():
-            self._manager.save(
-                step, args=arguments, metrics=None if rank is None else {"rank": rank}
-            )
+            self._manager.save(step, args=arguments, metrics=measured or None)
 
     def restore(
         self, like: ArrayPytree, step: int | None = None
@@ -236,6 +240,15 @@ class Checkpoints:
 def _checksum(meta: dict[str, Any]) -> int:
     """Returns a CRC of plain JSON, whatever the order of its keys."""
     return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
+
+
+class _Kept:
+    """The policy that preserves the checkpoints that were saved with `keep`."""
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """Returns whether each checkpoint has the mark."""
+        del context
+        return [bool(own.metrics and "keep" in own.metrics) for own in checkpoints]
 
 
 class _WrongLayout(Exception):

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.typing import ArrayPytree
 
 from scalelab import objectives, systems
 from scalelab.config import cli
@@ -21,6 +22,7 @@ from scalelab.resources import flops
 from scalelab.runs import environment, json_files, metrics, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.metrics import Run
+from scalelab.runs.pretrained import Pretrained, load_frozen
 from scalelab.state import Model, TrainState
 
 Evaluate = Callable[[TrainState, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]]
@@ -41,6 +43,8 @@ class Recorder:
       checkpoints: of the folder.
 
     Attributes:
+      data: its training and validation data.
+      judge: parameters -> share of right minimal pairs, for config.eval.pairs.
       name: the run's name in messages.
       now: the reading of the budget's clock.
       timers: seconds beside training.
@@ -59,7 +63,7 @@ class Recorder:
         run: Run,
         checkpoints: Checkpoints,
     ) -> None:
-        self.workdir, self.config, self._data, self._costs = workdir, config, data, costs
+        self.workdir, self.config, self.data, self._costs = workdir, config, data, costs
         self.run, self._checkpoints, self.name = run, checkpoints, run_folder.name(config)
         self.plan, self.now, self._rate = plan, run.clocks.at(plan.clock), np.float32(0)
         self._schedule = adamw.get_schedule(config.optim.schedule)
@@ -67,6 +71,8 @@ class Recorder:
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
         self._settled = run.clocks.tokens, run.clocks.steps  # at the last `settle`
+        self._tokens_before = run.clocks.tokens  # the last step
+        self.judge: Callable[[ArrayPytree], float] | None = None
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
             self._writer = metrics.Writer(
@@ -94,7 +100,7 @@ class Recorder:
     @property
     def phase(self) -> PhaseData:
         """The data of the phase in progress."""
-        return self._data.phases[self.run.phase]
+        return self.data.phases[self.run.phase]
 
     @property
     def last_step(self) -> int:
@@ -130,7 +136,25 @@ class Recorder:
         """Whether a line, a validation or a checkpoint is due."""
         machine, evaluation = self.config.machine, self.config.eval
         every = machine.log_every_steps, evaluation.every_steps, machine.checkpoint_every_steps
-        return any(map(self.is_due, every))
+        return any(map(self.is_due, every)) or bool(self._words_reached)
+
+    @property
+    def _words_reached(self) -> range:
+        """The multiples of eval.pairs_every_words that the last step reached, as 1, 2, ..."""
+        if (every := self.config.eval.pairs_every_words) is None:
+            return range(0)
+        tokens = self._tokens_before, self.run.clocks.tokens
+        before, now = (int(num * self.data.words_per_token) // every for num in tokens)
+        return range(before + 1, now + 1)
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether this step's checkpoint is never deleted.
+
+        These are N, 2 N, ... 10 N, 20 N, ... 100 N, ... words for N = eval.pairs_every_words, as
+        the BabyLM Challenge asks for.
+        """
+        return any(len(str(count).rstrip("0")) == 1 for count in self._words_reached)
 
     # --- A step, and what may follow it ----------------
 
@@ -142,6 +166,7 @@ class Recorder:
           secs_in_flight: seconds that the clock does not have yet.
         """
         clocks = self.run.clocks
+        self._tokens_before = clocks.tokens
         clocks.tokens += num_tokens
         clocks.flops += self._costs[self.run.phase].train
         clocks.steps += 1
@@ -196,9 +221,11 @@ class Recorder:
                 values = {f"train/{k}": v for k, v in means.items()}
                 values["train/learning_rate"] = float(self._rate)
                 self._write(values | {"train/tokens_per_sec": self.tokens_per_sec})
+        if self._words_reached and self.judge is not None:
+            say(self._judge_pairs(self.judge))
         if self.is_due(self.config.eval.every_steps):
             say(self._validate(evaluate, model))
-        if self.is_due(machine.checkpoint_every_steps):
+        if self.is_due(machine.checkpoint_every_steps) or self._is_kept:
             self.save()
 
     def _validate(self, evaluate: Evaluate, model: Model) -> str:
@@ -216,6 +243,23 @@ class Recorder:
         found = ", ".join(f"{k} {v:.4g}" for k, v in means.items())
         return f"step {run.clocks.steps}: validation at length {length}: {found}"
 
+    def open_net(self) -> Pretrained:
+        """Returns the run as `pretrained.load` opens it, with the parameters of now."""
+        config, state = self.config, self.run.state
+        return Pretrained(
+            self.workdir, config, systems.load(config.system), self.data.tokenizer, state.params,
+            int(state.step), finished=False, frozen=load_frozen(config.machine.frozen),
+        )  # fmt: skip
+
+    def _judge_pairs(self, judge: Callable[[ArrayPytree], float]) -> str:
+        """Evaluates minimal pairs, and writes the accuracy."""
+        with metrics.timed(self.timers, "eval_secs"):
+            accuracy = judge(self.run.state.params)
+        words = self._words_reached[-1] * (self.config.eval.pairs_every_words or 0)
+        self._write({"eval/pairs_accuracy": accuracy, "eval/words": words})
+        text = f"step {self.run.clocks.steps}, {words:,} words: {100 * accuracy:.1f}% of the pairs"
+        return text + ", kept for `hf export --step`" * self._is_kept
+
     def _write(self, values: dict[str, float]) -> None:
         if self._writer is not None:
             self._writer.write(self.run.clocks, values)
@@ -228,7 +272,8 @@ class Recorder:
           rank: the lower the better; the best is kept beside the last ones.
         """
         with metrics.timed(self.timers, "save_secs"):
-            self._checkpoints.save(self.run.state.replace(frozen={}), self.run.meta(), rank)
+            state, meta = self.run.state.replace(frozen={}), self.run.meta()
+            self._checkpoints.save(state, meta, rank, keep=self._is_kept)
 
     # --- The end ----------------
 
@@ -240,7 +285,7 @@ class Recorder:
 
     def finish(self) -> dict[str, Any]:
         """Writes result.json; returns its content."""
-        config, run, clocks, data = self.config, self.run, self.run.clocks, self._data
+        config, run, clocks, data = self.config, self.run, self.run.clocks, self.data
         shape = Shape(config.net.num_heads, config.net.width, config.net.num_layers)
         system = systems.load(config.system)
         result = records.RunResult(
@@ -279,7 +324,7 @@ class Recorder:
     def _unlearnt(self) -> Iterator[str]:
         """Yields the objectives that are no better than a constant predictor at the end."""
         config, evals = self.config, self.run.evals
-        last = {**evals[max(evals, key=int)], metrics.UNIGRAM: self._data.unigram_nats}
+        last = {**evals[max(evals, key=int)], metrics.UNIGRAM: self.data.unigram_nats}
         found = metrics.check_baselines(
             config.objective_weights, config.objective_options, last, objectives.load_baselines(),
             with_margin=False,

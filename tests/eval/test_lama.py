@@ -1,5 +1,6 @@
 """LAMA: a relation by hand, ranks by all scores of a row, transformers, and what is left out."""
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -32,7 +33,8 @@ def facts_of(opened: Any) -> list[Fact]:
 
 
 def asked() -> yardstick.Asked:
-    return yardstick.Asked(pathlib.Path(), pathlib.Path(), {"vocabulary": None}, batch_tokens=128)
+    options = {name: default for name, (default, _) in lama.OPTIONS.items()}
+    return yardstick.Asked(pathlib.Path(), pathlib.Path(), options, batch_tokens=128)
 
 
 def all_words(opened: Any) -> np.ndarray:
@@ -75,6 +77,68 @@ def test_ranks_are_those_of_all_scores(pretrained_runs: Runs, system: str) -> No
         assert ranks[k] == (scores[0, 0, allowed] > scores[0, 0, pieces[k]]).sum()
     unfiltered = lama.rank(opened, facts[::2], among, asked())[1]
     assert (unfiltered >= ranks[::2]).all()
+
+
+OBJECTS = ["gedu", "Bada dodo", "dodo gedu bada", "bada"]
+
+
+@pytest.mark.parametrize("system", ["gpt2", "bert"])
+def test_objects_of_one_piece_rank_as_words(pretrained_runs: Runs, tmp_path, system: str) -> None:
+    opened = opened_run(pretrained_runs(system))
+    facts, among = facts_of(opened), np.zeros(opened.config.tokenizer.vocab_size, bool)
+    pieces, _ = lama.rank(opened, facts, ~among, asked())
+    among[pieces] = True
+    _, expected = lama.rank(opened, facts, among, asked())
+    objects = {"P1": sorted({own.answer for own in facts})}
+    given = dataclasses.replace(asked(), partial=tmp_path / "partial.npz")
+    places, ranks = lama.rank_objects(opened, facts, objects, given)
+    assert [objects["P1"][k] for k in places] == [own.answer for own in facts]
+    assert ranks.tolist() == expected.tolist() and len({*expected.tolist()}) > 1
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("system", ["gpt2", "bert"])
+def test_torch_ranks_objects_of_several_pieces_the_same(
+    pretrained_runs: Runs, tmp_path, system: str
+) -> None:
+    """Means over pieces, each masked in turn or read from the left; sums rank otherwise."""
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    from scalelab.interop import exporting
+
+    exporting.run(pretrained_runs(system), tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    kind = {"gpt2": "AutoModelForCausalLM", "bert": "AutoModelForMaskedLM"}[system]
+    model = getattr(transformers, kind).from_pretrained(tmp_path / "out").eval()
+
+    def log_probs(fact: Fact, answer: str) -> list[float]:
+        text = fact.before + answer + fact.after
+        made = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+        ids, found = made["input_ids"], []
+        for k, (_, stop) in enumerate(made["offset_mapping"][0].tolist()):
+            if not len(fact.before) < stop <= len(fact.before + answer):
+                continue
+            row, place = ids.clone(), k - 1
+            if system == "bert":
+                row[0, k], place = tokenizer.mask_token_id, k
+            with torch.no_grad():
+                found.append(model(row).logits[0, place].log_softmax(0)[ids[0, k]].item())
+        return found
+
+    facts = [Fact(f"P{s}{answer}", "TREx", f"{s} dodo ", answer, " .")
+             for s in SUBJECTS for answer in OBJECTS]  # fmt: skip
+    given = dataclasses.replace(asked(), partial=tmp_path / "partial.npz")
+    objects = {fact.relation: OBJECTS for fact in facts}
+    _, ranks = lama.rank_objects(opened_run(pretrained_runs(system)), facts, objects, given)
+    made = [[log_probs(fact, answer) for answer in OBJECTS] for fact in facts]
+    assert max(map(len, made[0])) > 2
+    by_mean, by_sum = (
+        [sum(score(x) >= score(row[OBJECTS.index(fact.answer)]) for x in row) - 1
+         for fact, row in zip(facts, made, strict=True)]
+        for score in (np.mean, np.sum)
+    )  # fmt: skip
+    assert ranks.tolist() == by_mean != by_sum
 
 
 def test_a_relation_by_hand() -> None:
@@ -129,13 +193,19 @@ def test_the_program_compares_over_a_common_vocabulary(
     words = sorted(filter(str.isalpha, common))
     facts = [Fact("P1", "TREx", f"{subject} dodo ", words[0], " .") for subject in SUBJECTS]
     data = write_lama(tmp_path / "lama", facts)
+    given = [f"--run={runs['bert']}", f"--data={data}", "--answers=relation", "--per_relation=2"]
+    code, out, errors = start(*given, f"--workdir={tmp_path / 'objects'}")
+    assert code == 0, errors
+    # "bada gedu" and "gedu dodo" are answers here, and each relation has two facts at most.
+    assert "1 to 3 possible answers" in out and "not a possible answer" not in out
+    assert len(predictions.read(tmp_path / "objects/seed0/predictions.tsv").gold) == 4
     texts, sizes = {}, {}
     for system, other in (("gpt2", "bert"), ("bert", "gpt2"), ("bert", None)):
         work = tmp_path / f"{system}-{other}"
         given = [f"--run={runs[system]}", f"--data={data}", f"--workdir={work}"]
         code, out, errors = start(*given, *([f"--vocabulary={runs[other]}"] if other else []))
         assert code == 0, errors
-        assert "facts left out: the object is not one word" in out
+        assert "facts left out: the object is not a possible answer" in out
         # Only a net that reads both sides is asked where words follow.
         assert ("a word stands after" in out) == (other is not None)
         assert ("Squad" in out) == (other is None)

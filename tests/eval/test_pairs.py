@@ -276,7 +276,7 @@ def test_an_interrupted_evaluation_goes_on(
     pretrained_runs: Runs, paradigms, tmp_path, start, monkeypatch
 ) -> None:
     """It ends with the same bytes, and scores nothing twice."""
-    monkeypatch.setattr(pairs, "AT_ONCE", 10)
+    monkeypatch.setattr(pairs, "AT_ONCE", 20)
     given = f"--run={pretrained_runs('gpt2')}", f"--data={paradigms}"
     assert start(blimp, *given, f"--workdir={tmp_path / 'whole'}")[0] == 0
     save, calls = likelihood.save_partial, []

@@ -33,10 +33,13 @@ def assert_same(ours: TrainState, theirs: TrainState) -> None:
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
-def saved(folder: pathlib.Path, *steps: int, num_last: int = 5, **ranks: float) -> pathlib.Path:
+def saved(
+    folder: pathlib.Path, *steps: int, num_last: int = 5, keep: int = 0, **ranks: float
+) -> pathlib.Path:
     checkpoints = Checkpoints(folder / "checkpoints", num_last)
     for step in steps:
-        checkpoints.save(state_of(step), {"clocks": step}, ranks.get(f"at_{step}"))
+        rank = ranks.get(f"at_{step}")
+        checkpoints.save(state_of(step), {"clocks": step}, rank, keep=step == keep)
     checkpoints.close()
     return folder
 
@@ -88,11 +91,19 @@ def test_a_run_survives_its_meta() -> None:
 # --- What is kept ---------------------------------------------------------------------------------
 
 
-def test_the_last_and_the_best_are_kept(tmp_path: pathlib.Path) -> None:
-    saved(tmp_path, *range(1, 8), num_last=2, at_2=3.0, at_3=1.0, at_5=2.0)
-    checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=2)
-    assert checkpoints.steps() == [3, 6, 7]
+def test_the_last_the_best_and_the_marked_are_kept(tmp_path: pathlib.Path) -> None:
+    """Those of an earlier process too."""
+    saved(tmp_path, *range(1, 8), num_last=2, keep=4, at_2=3.0, at_3=1.0, at_5=2.0)
+    assert steps_in(tmp_path) == [3, 4, 6, 7]
+    saved(tmp_path, 8, 9, num_last=2, at_9=1.5)
+    assert steps_in(tmp_path) == [3, 4, 8, 9]
+
+
+def steps_in(folder: pathlib.Path) -> list[int]:
+    checkpoints = Checkpoints(folder / "checkpoints", num_last=None)
+    found = checkpoints.steps()
     checkpoints.close()
+    return found
 
 
 def test_a_run_killed_while_saving_leaves_nothing_that_counts(tmp_path: pathlib.Path) -> None:

@@ -28,6 +28,7 @@ OF_ALL = {
     "optim.clip_norm": 1.0,  # ours
     "optim.schedule": "linear", "optim.warmup_steps": 1000,
     "eval.every_steps": 1000, "eval.num_examples": 2000,  # ours
+    "eval.pairs": None, "eval.pairs_every_words": None, "eval.pairs_per_group": None,
 } | {f"optim.total_{clock}": None for clock in ("steps", "tokens", "flops", "secs")} | {
     f"optim.warmup_{clock}": None for clock in ("tokens", "flops", "secs")
 }  # fmt: skip

@@ -80,7 +80,7 @@ def measure(
         left_out += len(part) - len(kept)
         if not splits[-1].labels:
             raise ValueError(f"--data: {name} has no example to label")
-    made = layers.probe(splits, PROBES[kind])
+    made = layers.probe(splits, PROBES[kind], asked.partial)
     num = len(splits[2].features)
     if probing.column is not None:
         column, compute = probing.column

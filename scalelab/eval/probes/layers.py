@@ -1,13 +1,14 @@
 """Probes of every layer, their control task, and the layers that hold the answer."""
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from scalelab.eval import items
-from scalelab.eval.probes.classifier import fit, standardize
+from scalelab.eval import items, likelihood
+from scalelab.eval.probes.classifier import Fitted, Sizes, fit, standardize
 from scalelab.helpers.progress import show_bar
 
 
@@ -31,24 +32,33 @@ class Probed(NamedTuple):
     labels: list[str]
 
 
-def probe(splits: Sequence[Examples], hidden: int | None) -> Probed:
+def probe(
+    splits: Sequence[Examples], hidden: int | None, partial: pathlib.Path | None = None
+) -> Probed:
     """Trains probes on each layer, on the control task, and on mixtures of layers.
 
     Args:
       splits: train, dev and test.
       hidden: width of the probes' hidden layer; None: linear.
+      partial: file that keeps the probes that are trained; the next call continues from there.
     """
     labels = sorted({label for split in splits for label in split.labels})
     index = {label: k for k, label in enumerate(labels)}
     gold = [np.array([index[label] for label in split.labels], np.int32) for split in splits]
     control = control_labels([split.types for split in splits], gold[0])
     inputs = standardize([split.features for split in splits])
-    num, rows, found = len(inputs[0]), [], []
+    num, rows, found, saved = len(inputs[0]), [], [], likelihood.load_partial(partial)
     with show_bar("probes", 3 * num - 1, show=True) as tick:
 
         def train(layers: slice, targets: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
             """Returns the scores on dev and test, and the layers' weights."""
-            fitted = fit(inputs[0][layers], targets, len(labels), hidden)
+            given, name = inputs[0][layers], f"{layers.start}-{layers.stop}-{targets is gold[0]}"
+            if name in saved:
+                fitted = Fitted(Sizes(len(given), given.shape[2], hidden, len(labels)), saved[name])
+            else:
+                fitted = fit(given, targets, len(labels), hidden)
+                saved[name] = fitted.flat
+                likelihood.save_partial(partial, **saved)
             tick(1)
             return [fitted.scores(part[layers]) for part in inputs[1:]], fitted.weights
 

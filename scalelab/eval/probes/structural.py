@@ -11,6 +11,8 @@ when the dev loss stalls.
 """
 
 import functools
+import pathlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +23,7 @@ import optax
 import pandas as pd
 
 from scalelab.eval import items as items_lib
-from scalelab.eval import placement, token_scores
+from scalelab.eval import likelihood, placement, token_scores
 from scalelab.eval.probes import states, trees
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.probes.trees import Probe
@@ -50,32 +52,51 @@ def make_split(probe: Probe, sentences: Sequence[Sentence], found: np.ndarray) -
     return Split(sentences, found, starts, [probe.target(s.heads) for s in sentences])
 
 
-def fit(probe: Probe, split: Split, rank: int, epochs: int, seed: int = 0) -> np.ndarray:
-    """Fits the maps of all layers at once: [L + 1, k, D] float32, k = min(rank, D)."""
+def fit(
+    probe: Probe, split: Split, rank: int, epochs: int, seed: int = 0,
+    partial: pathlib.Path | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Fits the maps of all layers at once: [L + 1, k, D] float32, k = min(rank, D).
+
+    `partial` keeps what is done; the next call continues from there.
+    """
     _, num_layers, width = split.states.shape
     shape = num_layers, min(rank, width), width
     maps = jax.random.uniform(jax.random.key(seed), shape, minval=-0.05, maxval=0.05)
     rng = np.random.default_rng(seed)
-    plan = [_draw_epoch(split.starts, rng) for _ in range(epochs)]
-    num_steps = sum(map(len, plan))
-    optimizer = optax.adam(optax.linear_schedule(LEARNING_RATE, 0.0, num_steps))
+    plan = [batch for _ in range(epochs) for batch in draw_epoch(split.starts, rng)]
+    optimizer = optax.adam(optax.linear_schedule(LEARNING_RATE, 0.0, len(plan)))
     step = _make_step(probe.predict, optimizer)
-    carry = maps, optimizer.init(maps)
-    with show_bar("steps", num_steps, show=True) as tick:
-        for length, members in (batch for epoch in plan for batch in epoch):
+    leaves, structure = jax.tree.flatten((maps, optimizer.init(maps)))
+    saved, saved_at = likelihood.load_partial(partial), time.monotonic()
+    done = int(saved.get("done", 0))
+    carry = jax.tree.unflatten(structure, [saved.get(f"{k}", x) for k, x in enumerate(leaves)])
+    with show_bar("steps", len(plan), show=True) as tick:
+        tick(done)
+        for k, (length, members) in enumerate(plan[done:], done + 1):
             carry = step(carry, *_fill(split, members, length))
             tick(1)
+            if partial is not None and time.monotonic() - saved_at >= likelihood.SAVE_SECS:
+                own = {f"{k}": leaf for k, leaf in enumerate(jax.tree.leaves(carry))}
+                likelihood.save_partial(partial, done=k, **own)
+                saved_at = time.monotonic()
     return np.asarray(carry[0])
 
 
-def _draw_epoch(starts: np.ndarray, rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
-    """Draws the batches of an epoch: (padded length, indices of at most BATCH sentences)."""
+Plan = list[tuple[int, np.ndarray]]  # batches: padded length, indices of sentences
+
+
+def draw_epoch(starts: np.ndarray, rng: np.random.Generator, batch_size: int = BATCH) -> Plan:
+    """Draws the batches of an epoch; the words of sentence k begin at starts[k]."""
     lengths = np.diff(starts)
     padded = np.array([token_scores.round_up(n, int(lengths.max())) for n in lengths.tolist()])
     found = []
     for length in np.unique(padded).tolist():
         members = rng.permutation(np.flatnonzero(padded == length))
-        found += [(length, part) for part in np.split(members, range(BATCH, len(members), BATCH))]
+        found += [
+            (length, part)
+            for part in np.split(members, range(batch_size, len(members), batch_size))
+        ]
     return [found[k] for k in rng.permutation(len(found))]
 
 
@@ -153,7 +174,7 @@ def measure(
         splits.append(make_split(probe, [sentences[k] for k in kept], found))
         left_out += len(sentences) - len(kept)
     train, dev, test = splits
-    maps = fit(probe, train, asked.options["rank"], asked.options["epochs"])
+    maps = fit(probe, train, asked.options["rank"], asked.options["epochs"], partial=asked.partial)
     scores = []  # of dev and test, for each layer and the baseline
     for split in (dev, test):
         chain = [probe.chain(len(sentence.words)) for sentence in split.sentences]

@@ -44,6 +44,7 @@ YARDSTICKS = {
     "probes.distance": ("tree distance (UUAS)", "hits"),
     "probes.depth": ("tree depth (root)", "hits"),
     "probes.heads": ("heads as parsers", "hits"),
+    "probes.tpdn": ("tree roles (TPDN)", "hits"),
     "babylm": ("BabyLM", "accuracy"),
     "lambada": ("LAMBADA", "hits"),
     "lama": ("LAMA", "hits"),

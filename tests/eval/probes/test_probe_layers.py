@@ -102,6 +102,26 @@ def test_a_probe_that_remembers_words_is_not_selective() -> None:
     assert table["0"]["control"] < 0.8
 
 
+def test_interrupted_probes_continue(tmp_path, monkeypatch) -> None:
+    """No probe is trained twice, and the results are the same."""
+    splits, fit, calls = [plant(num, 1, by_type=False) for num in SIZES], layers.fit, []
+    whole = layers.probe(splits, None)
+
+    def stop(*given: Any) -> classifier.Fitted:
+        calls.append(given)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return fit(*given)
+
+    monkeypatch.setattr(layers, "fit", stop)
+    with pytest.raises(KeyboardInterrupt):
+        layers.probe(splits, None, tmp_path / "x/partial.npz")
+    made = layers.probe(splits, None, tmp_path / "x/partial.npz")
+    assert len(calls) == 1 + 8  # 3 layers, their controls, 2 mixtures; one started twice
+    pd.testing.assert_frame_equal(made.table, whole.table)
+    np.testing.assert_array_equal(made.outputs, whole.outputs)
+
+
 def test_control_labels_belong_to_types(rng) -> None:
     gold = rng.choice(3, 4000, p=[0.5, 0.3, 0.2]).astype(np.int32)
     types = [[f"t{k}" for k in range(3000)], ["t7", "new", "t7"]]

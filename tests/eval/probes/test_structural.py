@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import law_folders
@@ -10,6 +11,7 @@ import pytest
 import test_states
 from scipy import stats
 
+from scalelab.eval import likelihood
 from scalelab.eval.probes import depth, distance, heads, structural, trees
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.runs import environment, predictions, records
@@ -129,6 +131,30 @@ def test_planted_trees_are_found(kind: str) -> None:
     noise, fitted = score(structural.fit(probe, split, rank=99, epochs=60))
     assert fitted.hits.mean() > 0.99 and fitted.correlation > 0.9
     assert noise.hits.mean() < 0.4 and noise.correlation < 0.5
+
+
+def test_an_interrupted_fit_continues(tmp_path, monkeypatch) -> None:
+    """With the same maps, bit for bit, and without the steps that were saved."""
+    rng = np.random.default_rng(4)
+    sentences = [random_sentence(rng, int(n)) for n in rng.integers(2, 9, 60)]
+    states = rng.normal(size=(sum(len(s.words) for s in sentences), 2, 5)).astype(np.float32)
+    split = structural.make_split(trees.DEPTH, sentences, states)
+    whole = structural.fit(trees.DEPTH, split, rank=3, epochs=3)
+    fill, steps, path = structural._fill, [], tmp_path / "partial.npz"
+
+    def stop(*given: Any) -> Any:
+        steps.append(given)
+        if len(steps) == 5:
+            raise KeyboardInterrupt
+        return fill(*given)
+
+    monkeypatch.setattr(structural, "_fill", stop)
+    monkeypatch.setattr(likelihood, "SAVE_SECS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        structural.fit(trees.DEPTH, split, rank=3, epochs=3, partial=path)
+    made = structural.fit(trees.DEPTH, split, rank=3, epochs=3, partial=path)
+    assert len(steps) == 1 + 9
+    np.testing.assert_array_equal(made, whole)
 
 
 @pytest.mark.parametrize("kind", PROBES)

@@ -1,0 +1,239 @@
+"""Tensor product decomposition networks (TPDN).
+
+McCoy et al. 2019, "RNNs implicitly implement tensor-product representations", section 2; for BERT,
+Jawahar et al. 2019, section 6. A sentence's vector is approximated by M(mean of f(word) (x)
+r(role)) + b, with learnt vectors f and r and a learnt linear map M. The papers take the sum; with
+means on both sides, long sentences do not outweigh short ones. All layers are fitted at once, each
+with parameters of its own, by Adam with a learning rate that falls to 0. The epoch with the least
+error on dev counts. Words and roles that train has once or never share one vector.
+"""
+
+import collections
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+
+from scalelab.eval import items as items_lib
+from scalelab.eval import likelihood, placement
+from scalelab.eval.probes import engine, states, structural
+from scalelab.eval.probes.treebank import Sentence
+from scalelab.eval.yardstick import Asked, Measured
+from scalelab.helpers.progress import show_bar
+from scalelab.lab import tables
+from scalelab.runs.pretrained import Pretrained
+
+LEARNING_RATE = 1e-2
+SCALE = 0.03  # of the first fillers: a rare word, which stays near them, adds no noise
+BATCH = 64  # sentences in a step
+LEAST = 2  # occurrences in train of a word or role with a vector of its own
+
+
+def tree_positions(heads: Sequence[int]) -> list[tuple[int, ...]]:
+    """Returns the path of each word up to the root.
+
+    A step is k for the k-th dependent to the right of its head, counted from the head, and -k to
+    the left.
+    """
+    steps = []
+    for place, head in enumerate(heads, 1):
+        nearer = range(place + 1, head) if place < head else range(head + 1, place)
+        nth = 1 + sum(heads[other - 1] == head for other in nearer)
+        steps.append(-nth if place < head else nth)
+    found = []
+    for place in range(1, len(heads) + 1):
+        path = []
+        while heads[place - 1]:
+            path.append(steps[place - 1])
+            place = heads[place - 1]
+        found.append(tuple(path))
+    return found
+
+
+# Name -> (heads of a sentence -> the role of each word).
+SCHEMES: dict[str, Callable[[Sequence[int]], Sequence[Hashable]]] = {
+    "left to right": lambda heads: range(len(heads)),
+    "right to left": lambda heads: range(len(heads))[::-1],
+    "bidirectional": lambda heads: [(k, len(heads) - k) for k in range(len(heads))],
+    "bag of words": lambda heads: [0] * len(heads),
+    "tree": tree_positions,
+}
+
+
+class Split(NamedTuple):
+    """The sentences of a split."""
+
+    heads: Sequence[Sequence[int]]
+    words: Sequence[Sequence[Hashable]]
+    vectors: np.ndarray  # [L + 1, num_sentences, D] float32
+
+
+def number(splits: Sequence[Sequence[Sequence[Hashable]]]) -> tuple[list[list[list[int]]], int]:
+    """Numbers the words or roles of sentences from 1; 0: rare in the first split.
+
+    Returns:
+      The numbers in each split, and how many there are, with 0.
+    """
+    counts = collections.Counter(value for sentence in splits[0] for value in sentence)
+    known = [value for value, count in counts.items() if count >= LEAST]
+    ids = {value: k for k, value in enumerate(known, 1)}
+    made = [[[ids.get(value, 0) for value in row] for row in split] for split in splits]
+    return made, len(ids) + 1
+
+
+def standardize(splits: Sequence[Split]) -> list[Split]:
+    """Moves and scales vectors: on the first split, mean 0 and mean square 1 at each layer."""
+    first = splits[0].vectors
+    mean = first.mean(axis=1, keepdims=True)
+    scale = np.sqrt(np.maximum(((first - mean) ** 2).mean(axis=(1, 2), keepdims=True), 1e-12))
+    return [own._replace(vectors=(own.vectors - mean) / scale) for own in splits]
+
+
+def approximate(
+    params: dict[str, jax.Array], words: jax.Array, roles: jax.Array, lengths: jax.Array
+) -> jax.Array:
+    """Returns the approximations [L + 1, S, D] of sentences [S, T]."""
+    inside = jnp.arange(words.shape[1]) < lengths[:, None]
+    share = jnp.where(inside, 1 / jnp.maximum(lengths, 1)[:, None], 0.0)
+    with jax.default_matmul_precision("float32"):
+        fillers = params["fillers"][:, words] * share[..., None]
+        bound = jnp.einsum("lstf,lstr->lsfr", fillers, params["roles"][:, roles])
+        return jnp.einsum("lsfr,lfrd->lsd", bound, params["map"]) + params["bias"]
+
+
+def _squares(params: dict[str, jax.Array], gold: jax.Array, *rows: jax.Array) -> jax.Array:
+    """Returns the mean squared error of each sentence [L + 1, S]."""
+    return ((approximate(params, *rows) - gold) ** 2).mean(axis=2)
+
+
+def fit(splits: Sequence[Split], scheme: str, size: int, epochs: int, seed: int = 0) -> np.ndarray:
+    """Fits the approximation on the first split; the second one chooses the epoch of each layer.
+
+    Args:
+      splits: train, dev and test, standardised.
+      scheme: a name in SCHEMES.
+      size: of the vectors of fillers and roles.
+      epochs: passes over train.
+      seed: of the parameters and of the order.
+
+    Returns:
+      The squared errors of the sentences of test, means over D: [L + 1, num_sentences].
+    """
+    words, num_words = number([own.words for own in splits])
+    roles, num_roles = number([[SCHEMES[scheme](x) for x in own.heads] for own in splits])
+    num_layers, _, width = splits[0].vectors.shape
+    shapes = {"fillers": (num_words, size), "roles": (num_roles, size), "map": (size, size, width)}
+    params = {
+        name: jax.random.normal(jax.random.key(seed + k), (num_layers, *shape))
+        for k, (name, shape) in enumerate(shapes.items())
+    }
+    params |= {"bias": jnp.zeros((num_layers, 1, width)), "map": params["map"] / size}
+    params["fillers"] *= SCALE
+    rng, given = np.random.default_rng(seed), list(zip(splits, words, roles, strict=True))
+    starts = [np.cumsum([0, *map(len, own)]) for own in words]
+    num_steps = epochs * len(structural.draw_epoch(starts[0], rng, BATCH))
+    optimizer = optax.adam(optax.linear_schedule(LEARNING_RATE, 0.0, num_steps))
+    step, judge = _make_step(optimizer), jax.jit(_squares)
+    carry = params, optimizer.init(params)
+    least, best = np.full(num_layers, np.inf), np.full(splits[2].vectors.shape[:2], np.nan)
+    with show_bar(scheme, num_steps, show=True) as tick:
+        for _ in range(epochs):
+            for _, *batch in _batches(*given[0], structural.draw_epoch(starts[0], rng, BATCH)):
+                carry = step(carry, *batch)
+                tick(1)
+            dev, test = (
+                _judge(judge, carry[0], *own, structural.draw_epoch(start, rng, BATCH))
+                for own, start in zip(given[1:], starts[1:], strict=True)
+            )
+            better = dev.mean(axis=1) < least
+            least, best[better] = np.minimum(least, dev.mean(axis=1)), test[better]
+    return best
+
+
+def _make_step(optimizer: optax.GradientTransformation) -> Callable[..., Any]:
+    """Returns the compiled step: ((parameters, optimizer state), *batch) -> both, updated."""
+
+    def loss(params: dict[str, jax.Array], gold: jax.Array, *rows: jax.Array) -> jax.Array:
+        return jnp.where(rows[-1] > 0, _squares(params, gold, *rows), 0.0).sum() / BATCH
+
+    def step(carry: Any, *batch: jax.Array) -> Any:
+        params, state = carry
+        updates, state = optimizer.update(jax.grad(loss)(params, *batch), state)
+        return optax.apply_updates(params, updates), state
+
+    return jax.jit(step)
+
+
+def _batches(
+    split: Split, words: list[list[int]], roles: list[list[int]], plan: structural.Plan
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yields members, vectors [L + 1, S, D], words and roles [S, T] and lengths [S]."""
+    for length, members in plan:
+        gold = np.zeros((len(split.vectors), BATCH, split.vectors.shape[2]), np.float32)
+        gold[:, : len(members)] = split.vectors[:, members]
+        rows, lengths = np.zeros((2, BATCH, length), np.int32), np.zeros(BATCH, np.int32)
+        for row, k in enumerate(members):
+            lengths[row] = num = len(words[k])
+            rows[:, row, :num] = words[k], roles[k]
+        yield members, gold, *rows, lengths
+
+
+def _judge(
+    judge: Callable[..., jax.Array], params: Any, split: Split, words: list[list[int]],
+    roles: list[list[int]], plan: structural.Plan,
+) -> np.ndarray:  # fmt: skip
+    """Returns the errors of all sentences of a split [L + 1, num_sentences]."""
+    found = np.zeros(split.vectors.shape[:2], np.float32)
+    for members, *batch in _batches(split, words, roles, plan):
+        found[:, members] = np.asarray(judge(params, *batch))[:, : len(members)]
+    return found
+
+
+# --- The yardstick ----------------
+
+
+def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked) -> Measured:
+    """Fits every scheme on train and compares their errors on test.
+
+    Raises:
+      ValueError: a wrong option, or as in `states.read`.
+    """
+    if min(asked.options.values()) < 1:
+        raise ValueError("expected --max_words, --size and --epochs of 1 or more")
+    items = [engine.thin(items[0], asked.options["max_words"]), *items[1:]]
+    placed, splits, left_out = placement.place(opened, asked.tensor_parallel), [], 0
+    for sentences in items:
+        found, kept = states.read(opened, placed, sentences, batch_tokens=asked.batch_tokens)
+        own = [sentences[k] for k in kept]
+        counts = np.array([len(sentence.words) for sentence in own])
+        sums = np.add.reduceat(found, np.cumsum(counts) - counts, axis=0)
+        vectors = (sums / counts[:, None, None]).swapaxes(0, 1)
+        splits.append(Split([s.heads for s in own], [s.words for s in own], vectors))
+        left_out += len(sentences) - len(own)
+    splits, known = standardize(splits), likelihood.load_partial(asked.partial)
+    for scheme in SCHEMES:
+        if scheme not in known:
+            known[scheme] = fit(splits, scheme, asked.options["size"], asked.options["epochs"])
+            likelihood.save_partial(asked.partial, **known)
+    errors = np.stack([known[scheme] for scheme in SCHEMES])  # [schemes, L + 1, num_sentences]
+    shares = errors.mean(axis=2).T
+    best = [list(SCHEMES)[k] for k in shares.argmin(axis=1)]
+    table = pd.DataFrame(shares, columns=list(SCHEMES)).assign(best=best)
+    table.insert(0, "layer", range(len(shares)))
+    right = errors[:, -1].argmin(axis=0) == list(SCHEMES).index("tree")
+    low, high = items_lib.interval([(right.mean(), len(right))])
+    rows = [[str(k), *(f"{100 * x:.1f}" for x in own), best[k]] for k, own in enumerate(shares)]
+    return Measured(
+        texts=[[" ".join(map(str, words)) for words in splits[2].words]],
+        recipe=f"size {asked.options['size']}",
+        **items_lib.hits(right, ("other", "tree")),
+        table=table,
+        printed=tables.plain(list(table), rows)
+        + f"tree positions fit {100 * right.mean():.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
+        f" of {len(right):,} sentences best at the last layer\n",
+        notes=states.describe_left_out(opened, left_out, sum(map(len, items))),
+    )
