@@ -136,7 +136,8 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
 
     Args:
       config: the study; its `pretrain` and `fields` are final.
-      **values: of each field, by its name or by the last part of it, such as learning_rate.
+      **values: of each field, by its name or by the last part of it, such as learning_rate; an
+        option by its whole name, such as objective_options.span_p.
 
     Returns:
       The names of the variants. A variant is named by what differs from the control, such as
@@ -149,7 +150,7 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
     found = [_find_field(name, control) for name in values]
     names = []
     for combination in itertools.product(*values.values()):
-        changed = {f: x for f, x in zip(found, combination, strict=True) if x != control[f]}
+        changed = {f: x for f, x in zip(found, combination, strict=True) if x != control.get(f)}
         parts = [f"{field.rpartition('.')[2]}_{value}" for field, value in changed.items()]
         name = "_".join(parts).replace(".", "p").replace("-", "m") or BASELINE
         config.variants[name] = tuple(f"{field}={value}" for field, value in changed.items())
@@ -160,6 +161,8 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
 
 def _find_field(name: str, control: Mapping[str, Any]) -> str:
     """Returns the dotted name of a science field; `name` may be its last part alone."""
+    if name.partition(".")[0] in fields.OWNERS:  # an option, which the expansion checks
+        return name
     known = [field for field in control if not field.startswith("machine.")]
     found = [f for f in known if name in (f, f.rpartition(".")[2])]
     if len(found) == 1 or name in found:

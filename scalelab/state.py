@@ -73,6 +73,7 @@ def make_model(
     config: Config,
     special_ids: Mapping[str, int] | None = None,
     frozen: Mapping[str, Trained] | None = None,
+    joins: bytes | None = None,
 ) -> Model:
     """Makes the parts of a training program from a config.
 
@@ -80,6 +81,7 @@ def make_model(
       config: of the run.
       special_ids: role -> token id; None: as in a tokenizer trained for the system.
       frozen: name -> net of another run, from `runs.pretrained.load_frozen`.
+      joins: as in `objectives.Setting`.
 
     Raises:
       ValueError: net, format and objectives do not go together, or one of them is unknown.
@@ -104,7 +106,7 @@ def make_model(
             remat=config.machine.remat,
             frozen=nets_of(frozen),
         ),
-        make_terms(config, ids, frozen),
+        make_terms(config, ids, frozen, joins),
         adamw.adamw(
             beta1=o.beta1,
             beta2=o.beta2,
@@ -117,11 +119,14 @@ def make_model(
 
 
 def make_terms(
-    config: Config, special_ids: Mapping[str, int], frozen: Mapping[str, Trained] | None = None
+    config: Config,
+    special_ids: Mapping[str, int],
+    frozen: Mapping[str, Trained] | None = None,
+    joins: bytes | None = None,
 ) -> tuple[Term, ...]:
     """Makes the summands of a config's loss; see `objectives.make`."""
     size, form = config.tokenizer.vocab_size, config.data.format
-    setting = Setting(size, special_ids, config.mask_rate, nets_of(frozen or {}), form)
+    setting = Setting(size, special_ids, config.mask_rate, nets_of(frozen or {}), form, joins)
     return objectives.make(config.objective_weights, setting, config.objective_options)
 
 

@@ -24,6 +24,7 @@ from scalelab.helpers.names import nearest
 
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "bytebpe", "unigram", "bpe")
+SPACES = ("Ġ", "▁")  # begin the first piece of a word: of bytebpe, of unigram
 MASK_IN_TEXT = {"lstrip": True}  # options of the mask token where text may spell it
 FILES = ("tokenizer.json", "special_tokens_map.json")  # they decide how text is read
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # beside sentinel_0, sentinel_1, ...
@@ -143,6 +144,20 @@ class Tokenizer:
         backend = tokenizers.Tokenizer.from_str(json.dumps(content))
         backend.encode_special_tokens = True
         return backend
+
+    @functools.cached_property
+    def joins(self) -> bytes:
+        """Marks the pieces inside words, one byte an id.
+
+        1: the piece goes on with the word of the piece before it; 2: the next piece goes on with
+        its word (`bpe` marks the last piece of a word); 0: neither.
+        """
+        model, pieces = self._backend.model, map(self.token, range(self.vocab_size))
+        if prefix := getattr(model, "continuing_subword_prefix", None):
+            return bytes(piece.startswith(prefix) for piece in pieces)
+        if suffix := getattr(model, "end_of_word_suffix", None):
+            return bytes(2 * (not piece.endswith(suffix)) for piece in pieces)
+        return bytes(not piece.startswith(SPACES) for piece in pieces)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids, special tokens spelt out."""

@@ -103,8 +103,8 @@ def _open_net(run: RunRecord, part: str | None, step: int | None) -> ExportedRun
     if parts:
         name = part or next(iter(parts))
         net, options, flat = _cut(parts[name], net, options, flat)
-        others = ", ".join(f"--part={other}" for other in parts if other != name)
-        remarks.append(f"this is the {name} of the run; {others} writes its other net")
+        others = [f"; --part={other} writes its other net" for other in parts if other != name]
+        remarks.append(f"this is the {name} of the run{''.join(others)}")
     if step is not None:
         after = f"these are the parameters after step {step:,}"
         remarks.append(f"{after}; the card has cost and scores of the whole run")

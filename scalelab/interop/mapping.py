@@ -145,6 +145,7 @@ class Map:
       unused: patterns of names of parameters that our net does not have.
       last_shift: path of the last shift that is added to the hidden states. If their classifier
         has no bias, exports move our bias into this shift.
+      imports: False: an import of its classes is a net of another family.
     """
 
     system: str
@@ -165,6 +166,7 @@ class Map:
     required: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     extras: tuple[str, ...] = ()
     head_dropout: Field = Field("dropout_rate", "classifier_dropout", None)
+    imports: bool = True
 
     @property
     def variants(self) -> tuple[Architecture, ...]:

@@ -117,6 +117,7 @@ class Setting:
       mask_rate: share of tokens to predict.
       frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
       format: that makes the batches; None: any that has the arrays.
+      joins: of a tokenizer's pieces, see `data.tokenizers.Tokenizer.joins`; None: no tokenizer yet.
     """
 
     vocab_size: int
@@ -124,6 +125,7 @@ class Setting:
     mask_rate: float
     frozen: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
     format: str | None = None
+    joins: bytes | None = None
 
 
 class ObjectiveModule(Protocol):

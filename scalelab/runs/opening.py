@@ -63,7 +63,7 @@ def open_run(
     data = data_lib.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
     nets = load_frozen(config.machine.frozen)
     check_tokenizers(nets, data.tokenizer)
-    model = state.make_model(config, data.tokenizer.special_ids, nets)
+    model = state.make_model(config, data.tokenizer.special_ids, nets, data.tokenizer.joins)
     fresh, placed = state.create(
         model.net, model.terms, model.tx,
         max_len=max_len, batch_size=config.short.batch_size, frozen=model.frozen,

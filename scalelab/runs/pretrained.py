@@ -56,7 +56,9 @@ class Pretrained:
     @functools.cached_property
     def terms(self) -> tuple[Term, ...]:
         """The summands of its loss."""
-        return make_terms(self.config, self.tokenizer.special_ids, self.frozen)
+        return make_terms(
+            self.config, self.tokenizer.special_ids, self.frozen, self.tokenizer.joins
+        )
 
     @property
     def own_terms(self) -> tuple[Term, ...]:

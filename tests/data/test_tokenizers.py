@@ -139,6 +139,22 @@ def test_sentences_of_a_document_have_its_tokens(trained, name, documents):
 
 
 @pytest.mark.parametrize("name", SPECS)
+def test_joins_mark_the_pieces_inside_words(trained, name):
+    """Words are the library's, and those of byte pieces and of unigram what white space parts."""
+    _, ours, _ = trained[name]
+    texts = [*TEXTS, "城 abc naïve, undoubtedly"]
+    starts, ids, (_, ends, words) = ours.encode_aligned(texts)
+    if SPECS[name].kind in ("bytebpe", "unigram"):
+        row = np.searchsorted(starts, np.arange(len(ids)), side="right") - 1
+        words = np.array([len(f"{texts[i][:e]}x".split()) for i, e in zip(row, ends, strict=True)])
+    marks = np.frombuffer(ours.joins, np.uint8)[ids]
+    joined = (marks[1:] & 1 | marks[:-1] & 2) > 0
+    inside = ~np.isin(np.arange(1, len(ids)), starts)  # of a text
+    assert len(ours.joins) == ours.vocab_size and 0 < joined[inside].mean() < 1
+    np.testing.assert_array_equal(joined[inside], (words[1:] == words[:-1])[inside])
+
+
+@pytest.mark.parametrize("name", SPECS)
 def test_sizes_ids_and_roles(trained, name):
     folder, ours, auto = trained[name]
     spec = SPECS[name]

@@ -91,3 +91,19 @@ def test_a_grid_makes_variants_named_by_what_they_change() -> None:
     for bad, named in (("max_len", "long.max_len"), ("learning_rat", "optim.learning_rate")):
         with pytest.raises(ValueError, match=named):
             study.grid(config, **{bad: (1,)})
+
+
+def test_a_grid_of_options() -> None:
+    study, name = tiny.config_module("study"), "objective_options.span_p"
+    config = study.get_config("scale=tiny")
+    names = study.grid(config, mask_rate=(0.15, 0.3), **{name: (0.2, 0.5)})
+    config.stages.main = dict(
+        systems=("spanbert",), shapes=("2x16x1",), variants=names, finetune="none"
+    )
+    runs = expand.expand_runs(spec.resolve(config.to_dict()), tiny.ROOT)
+    found = {r.variant: (r.config.mask_rate, r.config.objective_options["span_p"]) for r in runs}
+    assert found["mask_rate_0p3_span_p_0p5"] == (0.3, 0.5) and len(found) == 4
+    study.grid(config, **{"objective_options.span_q": (1,)})
+    config.stages.main.variants = ("span_q_1",)
+    with pytest.raises(ValueError, match="span_q.*'span_p'"):
+        expand.expand_runs(spec.resolve(config.to_dict()), tiny.ROOT)

@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
 
-from scalelab import state, step
+from scalelab import objectives, state, step
 from scalelab.eval import token_scores
 from scalelab.optim import adamw
 from scalelab.worlds import markov, neighbours
@@ -151,3 +152,42 @@ def test_clm_knows_of_it_what_the_left_neighbour_tells(world: neighbours.Neighbo
     assert found.mean() == pytest.approx(world.facts()[LEFT], rel=0.03)
     right = (chances.argmax(-1) == texts[:, decided]).mean()
     assert right == pytest.approx(world.facts()[GUESS], abs=0.05)
+
+
+def test_sbo_knows_an_entity_that_the_tokens_next_to_it_decide(
+    world: neighbours.Neighbours,
+) -> None:
+    """An entity is two tokens; either neighbour alone tells as little as of a decided token."""
+
+    def sample(seed: Any, count: int) -> np.ndarray:
+        texts = ids + world.sample(np.random.default_rng(seed), count, SPAN)
+        second = texts[:, 1::2] + world.vocab_size
+        return np.insert(texts, np.arange(2, SPAN, 2), second, axis=1)
+
+    ids = len(tiny.parts("spanbert").module.SPECIAL_TOKENS)
+    learnt = learn(
+        "spanbert",
+        ids + 2 * world.vocab_size,
+        lambda k: sample([0, k], 64),
+        num_steps=800,
+        learning_rate=1e-2,
+        objective_options={"max_span": 2},
+        mask_rate=0.2,  # two tokens of ten
+    )
+    texts, hidden = sample(1, 1024), [4, 5]
+    places = np.broadcast_to(hidden, (1024, 2))
+    read = batch(texts.copy()) | {"mlm_positions": places, "mlm_targets": texts[:, hidden]}
+    read["tokens"][:, hidden] = tiny.special_ids(learnt.parts.module)["mask"]
+    read |= {"mlm_weights": np.ones((1024, 2), np.float32), "span_lefts": 0 * places + 3}
+
+    def accuracy(right: int) -> float:
+        given = {k: jnp.asarray(x) for k, x in read.items()} | {"span_rights": 0 * places + right}
+        ctx = objectives.Pass(jax.random.key(0), accuracy=True)
+        found, _ = objectives.forward(
+            learnt.parts.net, learnt.params, given, learnt.parts.terms, ctx
+        )
+        total, weight = found["sbo"]["accuracy"]
+        return float(total / weight)
+
+    assert accuracy(6) > 0.99
+    assert accuracy(9) < 0.9  # another token than the span's neighbour

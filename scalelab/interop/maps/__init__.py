@@ -20,5 +20,5 @@ def load(system: str) -> Map:
 
 
 def load_all() -> list[Map]:
-    """Loads all maps."""
-    return [load(name) for name in module_names("interop.maps")]
+    """Loads the maps that imports choose from."""
+    return [made for name in module_names("interop.maps") if (made := load(name)).imports]

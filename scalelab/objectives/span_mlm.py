@@ -1,0 +1,163 @@
+"""Masked language modelling of spans: runs of whole words are hidden and predicted.
+
+Joshi et al. 2020, 3.1: spans of 1 to `max_span` words, their lengths geometric with `span_p`, until
+mask_rate of the tokens are hidden. All tokens of a span become the mask token (80%), random tokens
+(10%) or stay (10%). A span begins at any word from which it fits, uniformly.
+
+Between two spans a token stays visible, as on either side of each, for `sbo`. The reference code
+merges spans that touch. It also cuts the last word where the budget ends; here a span is shortened
+to the words that fit, so up to one word of the budget may be left.
+"""
+
+import dataclasses
+from typing import Annotated, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from scalelab.config.fields import Count
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, mlm
+
+NEEDS: tuple[str, ...] = ()
+HEADS = ("token",)
+SEES = "both"
+BASELINE = Baseline("loss", None, 0.5)
+ARRAYS = (
+    "tokens", "mlm_positions", "mlm_targets", "mlm_weights", "span_lefts", "span_rights",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the objective."""
+
+    # Chance that a span ends after each of its words.
+    span_p: Annotated[float, ("a number in (0, 1]", lambda value: 0 < value <= 1)] = 0.2
+    max_span: Count = 10  # words of the longest span
+    whole_words: bool = True  # False: a span is of tokens, and may begin inside a word
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanMLM:
+    """See the module, and `scalelab.objectives` for the methods.
+
+    Attributes:
+      masks: has the budget, random tokens and the loss.
+      options: of the spans.
+      joins: as in `Setting`.
+    """
+
+    masks: mlm.MLM
+    options: Options
+    joins: bytes | None = None
+    name: ClassVar[str] = "span_mlm"
+    samples: ClassVar[bool] = True
+    predicts: ClassVar[str | None] = "masked"
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Masks spans of the batch, [B, T].
+
+        Returns:
+          The batch with masked tokens, with mlm_positions (ascending), mlm_targets and mlm_weights
+          as `mlm` makes them, and with span_lefts and span_rights int32 [B, P]: the positions next
+          to the span of each.
+        """
+        if "mlm_positions" in batch:
+            raise ValueError("span_mlm and mlm both choose the masks: take one of them")
+        keys = jax.vmap(lambda example: jax.random.fold_in(rng, example))(batch["examples"])
+        made = jax.vmap(self._mask_example)(batch["tokens"], batch["lengths"], keys)
+        return batch | dict(zip(ARRAYS, made, strict=True))
+
+    def _mask_example(self, tokens: jax.Array, length: jax.Array, key: jax.Array) -> tuple:
+        """Masks one example, tokens [T]; returns ARRAYS."""
+        max_len = tokens.shape[0]
+        counts = self.masks.num_chosen(max_len)
+        size = int(counts[-1])
+        draw_key, action_key, word_key = jax.random.split(key, 3)
+
+        special = jnp.isin(tokens, jnp.array(self.masks.special_ids, tokens.dtype))
+        eligible = (jnp.arange(max_len) < length) & ~special
+        words = jnp.cumsum(~self._joined(tokens, eligible)) - 1
+        sizes = jnp.zeros(max_len, jnp.int32).at[words].add(1)
+        begins = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(sizes)])
+        free = jnp.zeros(max_len, bool).at[words].set(eligible)
+        free &= (begins[:-1] > 0) & (begins[1:] < length)
+        budget = jnp.array(counts)[jnp.sum(eligible)]
+        span_of_word, bounds = self._place(draw_key, free, begins, budget, size)
+
+        spans = span_of_word[words]
+        (positions,) = jnp.nonzero(spans >= 0, size=size, fill_value=0)
+        chosen = jnp.arange(size) < jnp.sum(spans >= 0)
+        targets, spans = tokens[positions], spans[positions]
+        action = jax.random.uniform(action_key, (size,))[spans]
+        new = self.masks._random_tokens(word_key, size)
+        new = jnp.where(action < mlm.MASKED + mlm.RANDOM, new, targets)
+        new = jnp.where(action < mlm.MASKED, self.masks.mask_id, new).astype(tokens.dtype)
+        # What is not chosen is written outside, that is nowhere.
+        tokens = tokens.at[jnp.where(chosen, positions, max_len)].set(new, mode="drop")
+        rest = (jnp.where(chosen, x, 0) for x in (*bounds[spans].T,))
+        targets = jnp.where(chosen, targets, 0)
+        return tokens, positions, targets, chosen.astype(jnp.float32), *rest
+
+    def _joined(self, tokens: jax.Array, eligible: jax.Array) -> jax.Array:
+        """Returns which of tokens [T] go on with the word of the token before; special ones: no."""
+        if self.joins is None or not self.options.whole_words:
+            return jnp.zeros(tokens.shape, bool)
+        marks = jnp.array(np.frombuffer(self.joins, np.uint8))[tokens]
+        joined = (marks[1:] & 1 | marks[:-1] & 2) > 0
+        return jnp.pad(joined & eligible[1:] & eligible[:-1], (1, 0))
+
+    def _place(
+        self, key: jax.Array, free: jax.Array, begins: jax.Array, budget: jax.Array, size: int
+    ) -> tuple[jax.Array, jax.Array]:
+        """Places spans one after another; loops until the budget is used or nothing fits.
+
+        Args:
+          key: of the draws.
+          free: bool [T], words that a span may have.
+          begins: int32 [T + 1], the first token of each word, and the one after the last.
+          budget: int32 [], tokens to hide.
+          size: P, spans at most.
+
+        Returns:
+          The span of each word, int32 [T], -1: none; and the tokens next to each, int32 [P, 2].
+        """
+        places = jnp.arange(len(free))
+        numbers = np.arange(1, self.options.max_span + 1)
+        ends = jnp.minimum(places[:, None] + numbers, len(free))
+        tokens = begins[ends] - begins[:-1, None]
+        draws = jax.random.uniform(key, (size, 2))
+        shares = (1 - self.options.span_p) ** (numbers - 1)
+        above = draws[:, :1] >= jnp.array(np.cumsum(shares)[:-1] / shares.sum())
+        lengths = 1 + jnp.sum(above, axis=1)
+
+        def place(state: tuple) -> tuple:
+            step, budget, free, spans, bounds = state
+            run = jax.lax.cummin(jnp.where(free, len(free), places), reverse=True) - places
+            # Words of the longest span from each place.
+            most = jnp.minimum(run, jnp.sum(tokens <= budget, axis=1))
+            length = jnp.minimum(lengths[step], jnp.max(most))
+            able = jnp.cumsum((most >= length) & (length > 0))
+            rank = jnp.floor(draws[step, 1] * able[-1]).astype(jnp.int32)
+            begin = jnp.argmax(able > jnp.minimum(rank, able[-1] - 1))
+            end = begin + length
+            spans = jnp.where((places >= begin) & (places < end), step, spans)
+            bounds = bounds.at[step].set(jnp.stack([begins[begin] - 1, begins[end]]))
+            free &= (places < begin - 1) | (places > end)
+            budget = jnp.where(length > 0, budget - (begins[end] - begins[begin]), 0)
+            return step + 1, budget, free, spans, bounds
+
+        nothing = jnp.full(len(free), -1, jnp.int32), jnp.zeros((size, 2), jnp.int32)
+        first = jnp.int32(0), budget, free, *nothing
+        return jax.lax.while_loop(lambda s: (s[0] < size) & (s[1] > 0), place, first)[3:]
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """Loss (and accuracy) of the hidden tokens, as `mlm` has it."""
+        return self.masks.losses(model, batch, ctx)
+
+
+def make(setting: Setting, options: Options) -> SpanMLM:
+    """Makes the objective."""
+    return SpanMLM(mlm.make(setting), options, setting.joins)
