@@ -86,8 +86,9 @@ class MNTP:
         targets, weights = batch["mntp_targets"], batch["mntp_weights"]
         hidden, num_places = ctx.token_hidden(model, batch), targets.shape[1]
         with useful((num_places - 1) / num_places):  # the last column predicts nothing
+            features, table, bias = model.token_features(hidden)
             found = xent.token_cross_entropy(
-                *model.token_features(hidden), targets, weights, accuracy=ctx.accuracy
+                features, table, bias, targets, weights, accuracy=ctx.accuracy
             )
         weight = jnp.sum(batch["mntp_totals"])  # without the rounding of a sum of quotients
         return {name: (total, weight) for name, (total, _) in found.items()}
