@@ -53,6 +53,7 @@ class Expected:
     body: str = "stack/"  # path of the layers whose kernels are n_model
     more_parts: bool = False  # matrices beside layers and heads: a projection, a second net
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the tiny config
+    mixed_masks: bool = False  # it sees left, but training has other masks: attention counts whole
     overfit_steps: int = 200  # at a rate of 0.01, to learn a tiny batch by heart
     whole: bool = False  # `make test` runs the whole contract on it: one system of each topology
     peer: Peer | str  # or the reason why there is none

@@ -106,6 +106,20 @@ def batch(
     return made | {n: labels if dtype == "int8" else lengths // 2 for n, dtype in beside.items()}
 
 
+def seen_places(net: Any, params: Any, batch: dict[str, Any]) -> np.ndarray:
+    """Which places j the state at i depends on [B, T, T]: those where another token moves it."""
+    import jax
+
+    run = jax.jit(lambda batch: net.apply({"params": params}, batch, train=False)[0])
+    before, tokens = run(batch), np.asarray(batch["tokens"])
+    moved = []
+    for j in range(tokens.shape[1]):
+        changed = tokens.copy()
+        changed[:, j] = (changed[:, j] + 1) % VOCAB
+        moved.append(np.asarray(run(batch | {"tokens": changed}) != before).any(axis=-1))
+    return np.stack(moved, axis=-1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Parts:
     """A system's parts at the tiny shape, unbound and uncompiled."""

@@ -64,7 +64,8 @@ class Decoder(nn.Module):
         """Computes hidden states.
 
         Args:
-          batch: tokens [B, T], lengths [B], examples [B]. With a cache, tokens go behind those of
+          batch: tokens [B, T], lengths [B], examples [B]; visible [B, T, 2] where an objective
+            decides who sees whom, see `nn.masks.Mask`. With a cache, tokens go behind those of
             earlier calls, and lengths counts the new ones alone: prompts may differ in length.
           train: whether dropout is on (needs the random key "dropout").
           cache: from init_cache or an earlier call.
@@ -75,7 +76,8 @@ class Decoder(nn.Module):
           [B, T, D] in the compute dtype, and the cache with the new tokens in it.
         """
         positions, lengths = jnp.arange(batch["tokens"].shape[1])[None], batch["lengths"]
-        mask, layers = Mask(lengths=lengths, causal=True), None
+        visible, layers = batch.get("visible"), None
+        mask = Mask(lengths=lengths, visible=visible, causal=visible is None)
         source_lengths = None if source is None else batch["source_lengths"]
         if cache is not None:
             positions, lengths = positions + cache.lengths[:, None], cache.lengths + lengths

@@ -74,7 +74,8 @@ class Discriminator(nn.Module):
     def _states(
         self, embed: Callable[..., jax.Array], tower: Tower, batch: Batch, train: bool, step: Step
     ) -> jax.Array:
-        positions, mask = jnp.arange(batch["tokens"].shape[1])[None], Mask(lengths=batch["lengths"])
+        positions = jnp.arange(batch["tokens"].shape[1])[None]
+        mask = Mask(lengths=batch["lengths"], visible=batch.get("visible"))
         ctx = Context(
             mask=mask, positions=positions, examples=batch["examples"], step=step, train=train
         )

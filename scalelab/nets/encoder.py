@@ -37,7 +37,8 @@ class Encoder(nn.Module):
         """Computes hidden states.
 
         Args:
-          batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] where there are pairs.
+          batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] where there are pairs;
+            visible [B, T, 2] where an objective decides who sees whom, see `nn.masks.Mask`.
           train: whether dropout is on (needs the random key "dropout").
           cache: must be None: an encoder has no use for one.
           step: of the training, for layers that depend on it.
@@ -48,7 +49,7 @@ class Encoder(nn.Module):
         assert cache is None, "an encoder takes no cache"
         tokens = batch["tokens"]
         ctx = Context(
-            mask=Mask(lengths=batch["lengths"]),
+            mask=Mask(lengths=batch["lengths"], visible=batch.get("visible")),
             positions=jnp.arange(tokens.shape[1])[None],
             examples=batch["examples"],
             step=step,

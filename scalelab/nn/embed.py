@@ -76,14 +76,20 @@ class InputEmbed(nn.Module):
         self.dropout = Dropout(self.dropout_rate)
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Embeds batch["tokens"]: [B, T, D]; segment 1 begins at batch["second_starts"], if any."""
+        """Embeds batch["tokens"]: [B, T, D].
+
+        Segment ids are batch["segments"] [B, T] if an objective gives them; otherwise segment 1
+        begins at batch["second_starts"], if any.
+        """
         with part("embedding"):
             x = self.tokens(batch["tokens"])
             if self.positions is not None:
                 x = x + self.positions(ctx.positions)
             if self.segments is not None:
                 ids = jnp.zeros_like(ctx.positions)
-                if "second_starts" in batch:
+                if "segments" in batch:
+                    ids = batch["segments"]
+                elif "second_starts" in batch:
                     ids = (ctx.positions >= batch["second_starts"][:, None]).astype(jnp.int32)
                 x = x + self.segments(ids)
             if self.norm is not None:

@@ -24,6 +24,8 @@ class Mask:
       segments: [B, S] int32, a query sees only keys of its own segment id; None: one segment.
       global_tokens: [B, S] bool, tokens that see all and are seen by all in spite of `window`.
       query_positions: [B, T] int32, where the queries stand among the keys; None: query i at key i.
+      visible: [B, T, 2] int32, the first key that each query sees and the key after the last, in
+        place of `causal`: such masks differ by example; None: no such limits.
       causal: a query sees no key after itself.
       window: a query sees keys at most this far away, on both sides; None: any distance.
     """
@@ -32,6 +34,7 @@ class Mask:
     segments: jax.Array | None = None
     global_tokens: jax.Array | None = None
     query_positions: jax.Array | None = None
+    visible: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
     window: int | None = flax.struct.field(pytree_node=False, default=None)
 
@@ -59,7 +62,10 @@ class Mask:
                     self.global_tokens, queries
                 )
             parts.append(near)
-        if self.causal:
+        if self.visible is not None:
+            first, stop = self.visible[:, :, :1], self.visible[:, :, 1:]
+            parts.append((keys >= first) & (keys < stop))
+        elif self.causal:
             parts.append(distance >= 0)
         if self.lengths is not None:
             parts.append(keys < self.lengths[:, None, None])

@@ -73,6 +73,24 @@ def test_who_sees_whom(kind: type, ahead: bool) -> None:
                 assert seen[b, i, j] == expected, (b, i, j)
 
 
+def test_a_batch_may_say_who_sees_whom() -> None:
+    """With the other's mask in the batch, encoder and decoder compute what the other does."""
+    nets, places = [make(kind) for kind in (Encoder, Decoder)], np.arange(T)
+    said = [np.stack([0 * places, stops], -1) for stops in (0 * places + T, places + 1)]
+    states = [
+        [
+            run(*net, batch() | more)[0]
+            for more in ({}, *({"visible": np.broadcast_to(own, (B, T, 2))} for own in said))
+        ]
+        for net in nets
+    ]
+    (both, *encoder), (left, *decoder) = states
+    for found in (encoder, decoder):
+        np.testing.assert_array_equal(found[0], both)
+        np.testing.assert_array_equal(found[1], left)
+    assert np.abs(both - left).max() > 0.01
+
+
 @pytest.mark.parametrize("kind", [Encoder, Decoder])
 def test_logits_are_tied_to_the_token_table(kind: type) -> None:
     net, variables = make(kind)

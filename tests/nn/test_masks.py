@@ -13,6 +13,7 @@ LENGTHS = np.array([7, 4, 0], np.int32)
 SEGMENTS = np.array([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 0, 0, 0], [0] * 7], np.int32)
 GLOBAL = np.array([[1, 0, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0, 1], [0] * 7], bool)
 QUERIES = np.array([[2, 3], [0, 6], [5, 1]], np.int32)
+VISIBLE = np.sort(np.random.default_rng(0).integers(0, S + 1, (B, S, 2)).astype(np.int32))
 
 
 def by_loops(
@@ -65,6 +66,15 @@ def test_dense_is_what_the_loops_say(
         )
         ours = np.broadcast_to(dense, (B, 1, num_queries, S))[:, 0]
         np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_intervals_by_query_replace_causal(causal: bool) -> None:
+    mask = Mask(lengths=jnp.array(LENGTHS), visible=jnp.array(VISIBLE), causal=causal)
+    dense = np.broadcast_to(mask.dense(S, S), (B, 1, S, S))
+    for b, t, j in itertools.product(range(B), range(S), range(S)):
+        first, stop = VISIBLE[b, t]
+        assert dense[b, 0, t, j] == (first <= j < min(stop, LENGTHS[b]))
 
 
 def test_no_field_is_no_mask() -> None:
