@@ -63,6 +63,7 @@ dropout, are the protocol's.
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -146,13 +147,18 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
     Raises:
       ValueError: no field, or several fields, of such a name.
     """
+    for name, own in values.items():
+        if not isinstance(own, list | tuple):
+            raise ValueError(f"grid: {name}={own!r}: expected a list of values, such as ({own!r},)")
     control = fields.flatten(config.pretrain.to_dict()) | spec.parse_fields(config.fields)
     found = [_find_field(name, control) for name in values]
     names = []
     for combination in itertools.product(*values.values()):
         changed = {f: x for f, x in zip(found, combination, strict=True) if x != control.get(f)}
         parts = [f"{field.rpartition('.')[2]}_{value}" for field, value in changed.items()]
-        name = "_".join(parts).replace(".", "p").replace("-", "m") or BASELINE
+        name = re.sub(r"\W", "_", "_".join(parts).replace(".", "p").replace("-", "m")) or BASELINE
+        if name in names:
+            raise ValueError(f"grid: two variants are named {name!r}; write them by hand")
         config.variants[name] = tuple(f"{field}={value}" for field, value in changed.items())
         names.append(name)
     config.figures += ("score_by_value",)

@@ -53,7 +53,7 @@ SHARED_FLAGS = {" program.": "eval.program", "(YARDSTICK": "eval.yardstick",
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program that the command line names, with the rest as its arguments."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if name == "--version":
+    if "--version" in (name, *(rest[:1] if name in GROUPS else ())):
         print(describe_version())
     elif name in ("-h", "--help", "help"):
         print("scalelab PROGRAM [ARGUMENTS]; scalelab PROGRAM --help describes each.\n")
@@ -125,7 +125,9 @@ def _complete(rest: Sequence[str]) -> None:
         print(SHELLS[_choose(rest[0] if rest else "", SHELLS, "shell")])
         return
     name, *more = rest[1:] or [""]
-    if name in GROUPS and not more:
+    if name == "completion":
+        print(" ".join(SHELLS))
+    elif name in GROUPS and not more:
         print(" ".join(members(name)))
     elif name in PROGRAMS or name in GROUPS:
         module = PROGRAMS.get(name) or members(name).get(more[0], "")

@@ -106,7 +106,7 @@ def test_hadolint_has_nothing_to_say_and_the_image_has_what_a_wheel_is_built_fro
         "hadolint", path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     )
     assert lint is not None
-    for content, code in ((text, 0), (text.replace("slim", "latest").replace("COPY", "ADD"), 1)):
+    for content, code in ((text, 0), (text.replace("COPY", "ADD"), 1)):
         (tmp_path / "Dockerfile").write_text(content)
         assert subprocess.run([lint, tmp_path / "Dockerfile"]).returncode == code
     copied = {

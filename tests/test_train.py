@@ -58,6 +58,7 @@ def assert_continues(whole: Record, stopped: Record, resumed: Record) -> None:
     assert {k: resumed.result[k] for k in same} == {k: whole.result[k] for k in same}
 
 
+@pytest.mark.usefixtures("whole")  # the first run of a lab draws its curves
 def test_pairs_by_words_seen(lab: Lab, tmp_path) -> None:
     """A line every N words, and checkpoints that stay; a stop in between changes nothing."""
     rows = [{"good": "The man of lake", "bad": f"man the {k} lake of"} for k in range(5)]

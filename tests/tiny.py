@@ -36,7 +36,7 @@ def values(arguments: str = "", **fields: Any) -> dict[str, Any]:
     for name, value in fields.items():
         *groups, field = name.split("__")
         group = functools.reduce(lambda part, key: part[key], groups, config)
-        assert field in group, name
+        assert field in group or groups[0].endswith("_options"), name
         group[field] = value
     return config
 

@@ -279,7 +279,9 @@ class Writer:
         for line in text.splitlines():
             with contextlib.suppress(ValueError):
                 kept.append(json_files.parse_numbers(line))
-        kept = [line for line in kept if line["step"] <= step]
+        # The validation of the untrained net is written anew.
+        kept = [line for line in kept if line["step"] <= step] if step else []
+        expected = expected if step else None
         self.num_lines = len(kept)
         if expected is not None and self.num_lines < expected:
             print(

@@ -91,6 +91,9 @@ def test_a_grid_makes_variants_named_by_what_they_change() -> None:
     for bad, named in (("max_len", "long.max_len"), ("learning_rat", "optim.learning_rate")):
         with pytest.raises(ValueError, match=named):
             study.grid(config, **{bad: (1,)})
+    with pytest.raises(ValueError, match="mask_rate=0.4: expected a list"):
+        study.grid(config, mask_rate=0.4)
+    assert study.grid(config, objective=("mlm", "mlm+nsp"))[1] == "objective_mlm_nsp"
 
 
 def test_a_grid_of_options() -> None:
