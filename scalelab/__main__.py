@@ -130,13 +130,16 @@ def _complete(rest: Sequence[str]) -> None:
     elif name in GROUPS and not more:
         print(" ".join(members(name)))
     elif name in PROGRAMS or name in GROUPS:
-        module = PROGRAMS.get(name) or members(name).get(more[0], "")
-        source = _source(module := module.split()[0]) if module else ""
+        found = (PROGRAMS.get(name) or members(name).get(more[0], "")).split()
+        module, command = "".join(found[:1]), found[1:] or more * (name in PROGRAMS)
+        source = _source(module) if module else ""
         commands = re.findall(rf"^  python -m scalelab\.{re.escape(module)} (\w+)", source, re.M)
+        own = re.search(rf'^    "{"".join(command[:1])}": (\(".*\)),$', source, re.M)
         for mark, shared in SHARED_FLAGS.items():
             source += _source(shared) * (mark in source)
-        flags = {f"--{a or b}" for a, b in FLAG.findall(source)}
-        print(" ".join([*dict.fromkeys(commands * (not more)), *sorted(flags), "--help"]))
+        flags = ast.literal_eval(own[1]) if own else {a or b for a, b in FLAG.findall(source)}
+        shown = [f"--{flag}" for flag in sorted(flags)]
+        print(" ".join([*dict.fromkeys(commands * (not command)), *shown, "--help"]))
     else:
         print(" ".join([*PROGRAMS, *GROUPS, "completion"]))
 

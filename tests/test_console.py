@@ -66,12 +66,20 @@ def test_a_program_runs_as_its_module_does(program: str, module: str) -> None:
     assert first.stdout or first.stderr
 
 
+def test_a_group_has_a_version(capsys) -> None:
+    assert ends(capsys, "eval", "--version")[1] == ends(capsys, "--version")[1]
+
+
 def test_words_that_complete(capsys) -> None:
     def words(*given: str) -> set[str]:
         return {*ends(capsys, "completion", "words", *given)[1].split()}
 
     assert words() >= {"train", "eval"} and words("eval") >= {"rte", "blimp"}
     assert words("study") >= {"plan", "run", "--workers", "--workdir"}
+    assert words("report") == words("study", "report") == {
+        "--allow", "--comparison", "--help", "--study", "--to", "--workdir",
+    }  # fmt: skip
+    assert words("completion") == {"bash", "zsh"}
     assert words("eval", "rte") >= {"--init", "--data"} and "--prompt" in words("sample")
     assert "complete " in ends(capsys, "completion", "bash")[1]
 
