@@ -79,18 +79,18 @@ def _hints(cls: type) -> dict[str, Any]:
 def _convert(value: Any, hint: Any, name: str, strict: bool) -> Any:
     """Returns `value` as the annotated type, or raises ValueError with the field."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    label = "config." * strict + name
+    label, none = "config." * strict + name, ""
     if hint is Any:
         return value
     if origin in (types.UnionType, typing.Union):
         if value is None:
             return None
-        hint = parts[0]
+        hint, none = parts[0], " or None"
         origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         value, (expected, holds) = _convert(value, parts[0], name, strict), parts[1]
         if not holds(value):
-            raise ValueError(f"{label} = {value!r}: expected {expected}")
+            raise ValueError(f"{label} = {value!r}: expected {expected}{none}")
         return value
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return fill(typing.cast(type, hint), value, name + ".", strict=strict)
