@@ -109,7 +109,7 @@ def test_a_loop_over_one_group_keeps_no_copy_for_its_backward_pass() -> None:
 @pytest.mark.parametrize("num_groups", [0, 4])
 def test_refused(num_groups: int) -> None:
     stack = make(3).clone(sharing=Sharing(num_groups))
-    with pytest.raises(ValueError, match=f"{num_groups} groups of layers: expected 1 to 3"):
+    with pytest.raises(ValueError, match=f"num_groups={num_groups}: expected 1 to 3"):
         stack.init(jax.random.key(0), normal(B, T, D), context(B, T), None)
 
 

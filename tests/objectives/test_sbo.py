@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-import torch
 from flax import linen as nn
 
 from scalelab import objectives, systems
@@ -93,9 +92,11 @@ def case() -> Any:
         yield Case(batch)
 
 
-def in_torch(params: Any) -> tuple[torch.nn.Embedding, torch.nn.Sequential]:
+def in_torch(params: Any) -> tuple[Any, Any]:
+    import torch
+
     head = jax.tree.map(lambda x: torch.tensor(np.asarray(x)), params["boundary_head"])
-    layers: list[torch.nn.Module] = []
+    layers: list[Any] = []
     for name in ("first", "second"):
         kernel, norm = head[name]["kernel"], head[f"{name}_norm"]
         dense = torch.nn.Linear(*kernel.shape).double()
@@ -113,6 +114,8 @@ def by_loop(case: Case, *, first: int = 1, swapped: bool = False) -> float:
 
     Position 1 has row 0 of the table.
     """
+    import torch
+
     positions, head = in_torch(case.params)
     hidden, table = (
         torch.tensor(np.asarray(x)) for x in (case.hidden, case.params["embed"]["tokens"]["table"])
@@ -133,7 +136,9 @@ def by_loop(case: Case, *, first: int = 1, swapped: bool = False) -> float:
     return total
 
 
+@pytest.mark.parity
 def test_the_loss_is_that_of_a_loop_over_torch_modules(case: Case) -> None:
+    pytest.importorskip("torch")
     total, weight = case.loss(case.params)
     assert weight == sum(map(len, case.places())) > 60
     assert float(total) == pytest.approx(by_loop(case), rel=1e-10)
