@@ -145,7 +145,8 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
       "mask_rate_0p3"; the control's own values are the variant "baseline".
 
     Raises:
-      ValueError: no field, or several fields, of such a name.
+      ValueError: no field, or several fields, of such a name; values that are no list; or two
+        variants would have one name.
     """
     for name, own in values.items():
         if not isinstance(own, list | tuple):

@@ -323,6 +323,11 @@ def named_key(rng: jax.Array, name: str) -> jax.Array:
     return jax.random.fold_in(rng, zlib.crc32(name.encode()) & 0x7FFFFFFF)
 
 
+def example_keys(key: jax.Array, batch: Batch) -> jax.Array:
+    """Derives a key [B] for each example, so that no draw depends on the rest of the batch."""
+    return jax.vmap(lambda example: jax.random.fold_in(key, example))(batch["examples"])
+
+
 def init_variables(
     key: jax.Array,
     net: nn.Module,

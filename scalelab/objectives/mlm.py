@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, example_keys, xent
 
 NEEDS: tuple[str, ...] = ()
 HEADS = ("token",)
@@ -59,7 +59,7 @@ class MLM:
         """
         if "mlm_positions" in batch:
             return batch
-        keys = jax.vmap(lambda example: jax.random.fold_in(rng, example))(batch["examples"])
+        keys = example_keys(rng, batch)
         mask_batch = jax.vmap(self._mask_example)
         tokens, positions, targets, weights = mask_batch(batch["tokens"], batch["lengths"], keys)
         masked = dict(

@@ -14,20 +14,30 @@ devices count equally. A mask on the first token has no state before it and no l
 """
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from scalelab.config.fields import Share
 from scalelab.nn.axes import useful
-from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, mlm, named_key, xent
+from scalelab.objectives import (
+    Baseline,
+    Batch,
+    Pairs,
+    Pass,
+    Setting,
+    example_keys,
+    mlm,
+    named_key,
+    xent,
+)
 
 NEEDS: tuple[str, ...] = ()
 HEADS = ("token",)
 SEES = "left"
 BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context
-Share = Annotated[float, ("a number in [0, 1]", lambda value: 0 <= value <= 1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +71,7 @@ class MNTP:
           float32 [B, T] of the states, and mntp_totals float32 [B], the sums of the weights.
         """
         key = named_key(rng, "kind")
-        keys = jax.vmap(lambda example: jax.random.fold_in(key, example))(batch["examples"])
+        keys = example_keys(key, batch)
         is_masked = (jax.vmap(jax.random.uniform)(keys) < self.masked_rate)[:, None]
         tokens, places = batch["tokens"], jnp.arange(batch["tokens"].shape[1], dtype=jnp.int32)
         masked = self.masks.prepare(batch, rng)

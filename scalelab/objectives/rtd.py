@@ -29,7 +29,7 @@ from flax import linen as nn
 
 from scalelab.config.fields import choice
 from scalelab.nn import axes
-from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, mlm, xent
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, example_keys, mlm, xent
 
 NEEDS: tuple[str, ...] = ()
 HEADS = ("token", "replaced", "restored")
@@ -91,10 +91,8 @@ class RTD:
     def fill(self, model: nn.Module, batch: Batch, ctx: Pass) -> tuple[jax.Array, jax.Array]:
         """Returns the original tokens [B, T], and those with samples at the masked positions."""
         tokens, places = batch["tokens"], batch["mlm_positions"]
-        key = ctx.key("sample")
-        uniforms = jax.vmap(
-            lambda example: jax.random.uniform(jax.random.fold_in(key, example), places.shape[1:])
-        )(batch["examples"])
+        keys = example_keys(ctx.key("sample"), batch)
+        uniforms = jax.vmap(lambda key: jax.random.uniform(key, places.shape[1:]))(keys)
         if self.options.proposal == "uniform":
             sampled = self.masks.ordinary((uniforms * self.masks.num_ordinary).astype(jnp.int32))
         else:

@@ -18,7 +18,7 @@ import numpy as np
 from flax import linen as nn
 
 from scalelab.config.fields import Count
-from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, mlm
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, example_keys, mlm
 
 NEEDS: tuple[str, ...] = ()
 HEADS = ("token",)
@@ -66,7 +66,7 @@ class SpanMLM:
         """
         if "mlm_positions" in batch:
             raise ValueError("span_mlm and mlm both choose the masks: take one of them")
-        keys = jax.vmap(lambda example: jax.random.fold_in(rng, example))(batch["examples"])
+        keys = example_keys(rng, batch)
         made = jax.vmap(self._mask_example)(batch["tokens"], batch["lengths"], keys)
         return batch | dict(zip(ARRAYS, made, strict=True))
 

@@ -18,16 +18,16 @@ A net with two segments reads all ids above 0 as 1, and is told less.
 """
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.objectives import Batch, Pairs, Pass, Setting, mlm, named_key
+from scalelab.config.fields import Share
+from scalelab.objectives import Batch, Pairs, Pass, Setting, example_keys, mlm, named_key
 
 NEEDS, HEADS, SEES, BASELINE = mlm.NEEDS, mlm.HEADS, mlm.SEES, mlm.BASELINE
-Share = Annotated[float, ("a number in [0, 1]", lambda value: 0 <= value <= 1)]
 SEQ2SEQ, LEFT, RIGHT, BOTH = range(4)
 
 
@@ -73,7 +73,7 @@ class UniLM:
 
     def _draw(self, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Draws the mask of each example [B], and the place where its target begins [B]."""
-        keys = jax.vmap(lambda example: jax.random.fold_in(key, example))(batch["examples"])
+        keys = example_keys(key, batch)
         draws = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
         own = self.options
         edges = jnp.array([own.seq2seq_rate, own.left_to_right_rate, own.right_to_left_rate])
