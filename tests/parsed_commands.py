@@ -1,6 +1,6 @@
 """Parses command lines as their programs do, and stops there. Reads and writes JSON.
 
-Each command gets a fork of this process, which has imported the large libraries once. Its program
+Each command gets a fork of this process, which has imported once what most programs do. Its program
 reads the flags and the config with its own code; then the command ends instead of doing its work.
 """
 
@@ -14,16 +14,18 @@ from typing import Any, NoReturn
 
 import flax.linen  # noqa: F401
 import jax  # noqa: F401
-import ml_collections  # noqa: F401
 import pandas as pd  # noqa: F401
+import scipy.stats  # noqa: F401
 from absl import app
+
+from scalelab import objectives  # noqa: F401
+from scalelab.config import cli, files, pretraining  # noqa: F401
+from scalelab.lab import tables  # noqa: F401
+from scalelab.studies import spec
 
 
 def stop_after_parsing() -> None:
     """Makes the command lines of programs end once they are read."""
-    from scalelab.config import cli, pretraining
-    from scalelab.studies import spec
-
     resolvers = {pretraining.Config: pretraining.resolve, spec.StudySpec: spec.resolve}
     parse_args = cli.Parser.parse_args
 
