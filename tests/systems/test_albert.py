@@ -64,14 +64,12 @@ def apart(a: Any, b: Any) -> float:
     return max(np.abs(x - y).max() / max(np.abs(y).max(), zero) for x, y in pairs)
 
 
-@pytest.mark.parametrize(("shared", "num_groups"), [
-    ("all", 2),
-    *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in (("all", 1), ("attention", 1), ("ffn", 2))
-    ),
-])  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shared", "num_groups"), [("all", 1), ("all", 2), ("attention", 1), ("ffn", 2)]
+)
 def test_layers_are_copies_whose_gradients_are_summed(shared: str, num_groups: int) -> None:
+    """In the whole net; tests/nn/test_shared_layers.py has the stack alone."""
     with tiny.in_double():
         check_copies(shared, num_groups)
 

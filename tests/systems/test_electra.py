@@ -64,11 +64,10 @@ def gradients(embeddings: str) -> Any:
         params, net = params | {"generator_embed": params["embed"]}, own
 
     @jax.jit
+    @jax.jacrev
     def found(params: Any) -> Any:
-        return {
-            name: jax.grad(lambda p, n=name: losses(net, p, make_batch(), chosen)[n][0])(params)
-            for name in ("mlm", "rtd")
-        }
+        made = losses(net, params, make_batch(), chosen)
+        return {name: total for name, (total, _) in made.items()}
 
     return found(params)
 
