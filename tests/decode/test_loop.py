@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import declared
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,7 +86,7 @@ def test_wrong_variants_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch)
         jax.clear_caches()
 
 
-@pytest.mark.parametrize("system", small.SYSTEMS)
+@pytest.mark.parametrize("system", declared.marked(small.SYSTEMS))
 def test_neighbours_and_place_do_not_matter(system: str) -> None:
     together = greedy(system)
     assert greedy(system, small.PROMPTS[::-1]) == together[::-1]
@@ -184,7 +185,7 @@ def test_few_shapes_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- The stepper ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", small.SYSTEMS)
+@pytest.mark.parametrize("system", declared.marked(small.SYSTEMS))
 def test_with_and_without_blocks(system: str) -> None:
     made = stepper.prepare(*small.net(system))
     assert made.blocks is not None

@@ -107,7 +107,9 @@ def test_the_sizes_of_ewt() -> None:
 TEXTS = ["One small unbelievable house .", "a", "The river long again !"]
 
 
-@pytest.mark.parametrize("system", ["bert", "gpt2", "electra", "albert"])
+@pytest.mark.parametrize("system", [
+    "bert", "gpt2", *(pytest.param(s, marks=pytest.mark.slow) for s in ("electra", "albert")),
+])  # fmt: skip
 def test_a_word_is_the_mean_of_its_pieces(pretrained_runs: Runs, system: str) -> None:
     """The last layer is the net's output on each sentence alone, unpadded."""
     opened = pretrained.load(pretrained_runs(system))
