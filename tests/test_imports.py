@@ -193,6 +193,7 @@ NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
     ("import scalelab.eval.cola, scalelab.eval.tsv, scalelab.tasks.submission",
      NO_JAX | {"tensorflow_datasets", "torch"}),
     ("import scalelab.eval.compare, scalelab.lab.show.plots", NO_JAX | {"sklearn"}),
+    ("import scalelab.data.parallel", NO_JAX | {"transformers"}),  # a worker's
     (TABLES, NO_JAX | {"sklearn", "matplotlib"}),
     (f"import scalelab.shapes; {RUNS}", NO_JAX | {"scipy", "matplotlib"}),
 ])  # fmt: skip
