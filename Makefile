@@ -50,7 +50,7 @@ test: install  ## Lint, check types and run the quick tests.
 	$(PYTEST) -m 'not (ci or slow or parity or realdata or gpu)'
 
 ci: parity $(VENV)/docs  ## The longer tests that every change must pass; .ci/run runs them after `test`.
-	$(PYTEST) -m 'ci and not gpu'
+	$(PYTEST) -m 'ci and not gpu' $$(grep -rl --include='test_*.py' 'mark\.ci' tests)
 
 wider: parity  ## All other tests, as far as this machine can.
 	$(PYTEST) -m '(slow or parity or realdata) and not (ci or gpu)'

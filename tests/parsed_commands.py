@@ -1,12 +1,13 @@
-"""Parses command lines as their programs do, and stops there. Reads and writes JSON.
+"""Parses command lines as their programs do, and stops there or runs them.
 
-Each command gets a fork of this process, which has imported the large libraries once. Its program
-reads the flags and the config with its own code; then the command ends instead of doing its work.
+Each command gets a fork of one process, which has imported once what most programs do. Its program
+reads the flags and the config with its own code; then the command ends, if it is not to be run.
 """
 
 import json
 import os
 import runpy
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -14,16 +15,30 @@ from typing import Any, NoReturn
 
 import flax.linen  # noqa: F401
 import jax  # noqa: F401
-import ml_collections  # noqa: F401
 import pandas as pd  # noqa: F401
+import scipy.stats  # noqa: F401
 from absl import app
+
+from scalelab import objectives  # noqa: F401
+from scalelab.config import cli, files, pretraining  # noqa: F401
+from scalelab.lab import tables  # noqa: F401
+from scalelab.studies import spec
+
+Answer = tuple[int, str, str]  # exit code, output, errors
+
+
+def answers(commands: list[list[str]], *, run: bool = False, **process: Any) -> list[Answer]:
+    """What commands, each a module with its arguments, answer; `process`: the process's options."""
+    done = subprocess.run(
+        [sys.executable, __file__, *["run"] * run], input=json.dumps(commands),
+        capture_output=True, text=True, **process,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [(code, out, errors) for code, out, errors in json.loads(done.stdout)]
 
 
 def stop_after_parsing() -> None:
     """Makes the command lines of programs end once they are read."""
-    from scalelab.config import cli, pretraining
-    from scalelab.studies import spec
-
     resolvers = {pretraining.Config: pretraining.resolve, spec.StudySpec: spec.resolve}
     parse_args = cli.Parser.parse_args
 
@@ -44,11 +59,12 @@ def stop_after_parsing() -> None:
     cli.Parser.parse_args = parse  # type: ignore
 
 
-def parse(module: str, arguments: list[str]) -> None:
+def start(module: str, arguments: list[str], run: bool) -> None:
     """Ends this process as the program ends."""
     code = 0
     try:
-        stop_after_parsing()
+        if not run:
+            stop_after_parsing()
         sys.argv = [module, *arguments]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
@@ -62,18 +78,19 @@ def parse(module: str, arguments: list[str]) -> None:
 
 
 def main() -> None:
-    """Answers, for each command of standard input, with its exit code and its errors."""
-    answers = []
+    """Answers each command of standard input, as JSON."""
+    found = []
     for module, *arguments in json.load(sys.stdin):
-        with tempfile.TemporaryFile() as errors:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             if not (pid := os.fork()):
+                os.dup2(out.fileno(), 1)
                 os.dup2(errors.fileno(), 2)
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-                parse(module, arguments)
+                start(module, arguments, "run" in sys.argv[1:])
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            errors.seek(0)
-            answers.append([code, errors.read().decode()[-500:]])
-    json.dump(answers, sys.stdout)
+            for file in (out, errors):
+                file.seek(0)
+            found.append([code, out.read().decode(), errors.read().decode()])
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

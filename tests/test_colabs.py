@@ -12,7 +12,6 @@ import pytest
 import tiny
 
 pytestmark = [
-    pytest.mark.ci,
     pytest.mark.slow,
     pytest.mark.timeout(1200),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
@@ -53,6 +52,7 @@ def test_quickstart(monkeypatch, tmp_path, cache_dir) -> None:
     flags = [
         f"--config.pretrain.machine.cache_dir={cache_dir}",
         "--config.pretrain.machine.compile_cache_dir=None",
+        "--config.pretrain.machine.loader=numpy",
         "--config.pretrain.tokenizer.vocab_size=300",
         "--config.pretrain.optim.total_tokens=60000.0",
         "--config.pretrain.optim.warmup_tokens=6000.0",
@@ -69,10 +69,12 @@ def test_quickstart(monkeypatch, tmp_path, cache_dir) -> None:
     assert (tmp_path / "w/reports/quickstart/report.html").exists()
 
 
+@pytest.mark.ci
 def test_reproduce_tables(monkeypatch, tmp_path, wikitext, cache_dir) -> None:
     flags = [
         f"--config.pretrain.machine.cache_dir={cache_dir}",
         "--config.pretrain.machine.compile_cache_dir=None",
+        "--config.pretrain.machine.loader=numpy",
         "--config.pretrain.tokenizer.vocab_size=300",
         "--config.pretrain.optim.total_tokens=60000.0",
         "--config.pretrain.optim.warmup_tokens=6000.0",

@@ -1,7 +1,6 @@
 """The pages: their commands are those of the programs, and the site builds."""
 
 import itertools
-import json
 import os
 import pathlib
 import re
@@ -10,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import parsed_commands
 import pytest
 import tiny
 
 from scalelab.helpers.names import find_config
 
-pytestmark = pytest.mark.ci
 PAGES = [tiny.ROOT / name for name in ("README.md", "CONTRIBUTING.md", "zoo/README.md",
                                        "results/README.md")]  # fmt: skip
 PAGES += sorted(p for p in (tiny.ROOT / "docs").rglob("*.md") if "history" not in p.parts)
@@ -29,7 +28,7 @@ SECONDS = (  # commands that are run, wherever they stand
     "python -m scalelab.data.inspect --config=quickstart", "scalelab study list",
     "python -m scalelab.lab.compound --n=0.39M",
 )  # fmt: skip
-WHOLE = ("hugging_face", "own_labels", "own_text")  # tutorials that are run from top to bottom
+WHOLE = ("hugging_face", "own_labels")  # tutorials that are run from top to bottom
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -96,14 +95,11 @@ def parse(found: list[list[str]], folder: pathlib.Path) -> list[tuple[int, str]]
     """The exit code and the errors of each command, parsed by its program and not run."""
     env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "HOME": str(folder)}
     (folder / ".cache/scalelab/worlds/quickstart").mkdir(parents=True)  # not written now
-    done = subprocess.run(
-        [sys.executable, tiny.ROOT / "tests/parsed_commands.py"], input=json.dumps(found),
-        cwd=folder, env=env, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [(code, errors) for code, errors in json.loads(done.stdout)]
+    made = parsed_commands.answers(found, cwd=folder, env=env)
+    return [(code, errors[-500:]) for code, _, errors in made]
 
 
+@pytest.mark.ci
 def test_programs_know_the_commands_of_the_pages(tmp_path: pathlib.Path) -> None:
     """Flags, config files, studies and fields, by the programs' own parsers."""
     found = []
@@ -127,6 +123,7 @@ def test_programs_know_the_commands_of_the_pages(tmp_path: pathlib.Path) -> None
     assert not failed, "\n".join(map(str, failed))
 
 
+@pytest.mark.ci
 def test_flags_and_configs_in_prose_exist() -> None:
     files = [*(tiny.ROOT / "scalelab").rglob("*.py"), *(tiny.ROOT / "launch").glob("*.*")]
     sources = "".join(p.read_text() for p in files)
@@ -140,7 +137,10 @@ def test_flags_and_configs_in_prose_exist() -> None:
                 find_config(code)
 
 
-@pytest.mark.parametrize("tutorial", [None, *WHOLE])
+@pytest.mark.parametrize("tutorial", [
+    *(pytest.param(name, marks=pytest.mark.ci) for name in (None, *WHOLE)),
+    pytest.param("own_text", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_commands_that_take_seconds_run(tutorial: str | None, tmp_path: pathlib.Path) -> None:
     for folder in ("zoo", "docs"):
         (tmp_path / folder).symlink_to(tiny.ROOT / folder)
@@ -175,13 +175,19 @@ def test_the_study_of_the_readme_runs_to_its_report(tmp_path: pathlib.Path) -> N
     write_files(text, tmp_path)
     todo = [words for words in commands(text) if "--workdir=runs/rates" in words]
     assert [words[1 + (words[1] == "study")] for words in todo] == ["plan", "run", "report"]
-    less = ["seeds=1", "pretrain.optim.total_tokens=8000", "pretrain.optim.warmup_tokens=800"]
+    less = [
+        "seeds=1",
+        "pretrain.machine.loader=numpy",
+        "pretrain.optim.total_tokens=8000",
+        "pretrain.optim.warmup_tokens=800",
+    ]
     for words in todo:
         takes = any(word.startswith("--config") for word in words)
         run_command([*words, *(f"--config.{field}" for field in less * takes)], tmp_path)
     assert (tmp_path / "runs/rates/reports/rates/report.html").is_file()
 
 
+@pytest.mark.ci
 def test_the_site_builds(tmp_path: pathlib.Path) -> None:
     """Strictly: every link and every anchor leads somewhere, every docstring is understood."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install '.[docs]'")
@@ -196,6 +202,7 @@ def test_the_site_builds(tmp_path: pathlib.Path) -> None:
     assert "scalelab.systems.System" in (tmp_path / "reference/systems/index.html").read_text()
 
 
+@pytest.mark.ci
 def test_pages_are_short() -> None:
     lengths = {p: len(p.read_text().splitlines()) for p in PAGES}
     assert lengths[tiny.ROOT / "README.md"] <= 150

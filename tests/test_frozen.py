@@ -159,6 +159,7 @@ def test_a_system_reads_a_teacher(
     saved = json.loads((folder / "config.json").read_text())
     assert saved["frozen"] == f"teacher={pretrained.tree_digest(opened.params)}"
 
+    @jax.jit
     def losses(params: Any) -> Any:
         ctx = objectives.Pass(jax.random.key(0), frozen={"teacher": params})
         batch = objectives.prepare(whole.batches[0], again.terms, ctx.rng)

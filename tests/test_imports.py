@@ -1,6 +1,7 @@
 """Imports go one way (DESIGN, section 2), read from the import statements of the source."""
 
 import ast
+import functools
 import pathlib
 import subprocess
 import sys
@@ -85,6 +86,7 @@ def room_of(module: str) -> str:
     return module.partition(".")[0]
 
 
+@functools.cache
 def imports(path: pathlib.Path) -> set[str]:
     """Full names of all that a file imports, wherever in it the statement stands."""
     names = set()
@@ -104,10 +106,10 @@ def test_the_modules_are_found() -> None:
     assert "scalelab.nets.encoder" in imports(MODULES["systems.bert"])
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m])
-def test_imports_go_one_way(module: str) -> None:
-    room = room_of(module)
-    for name in imports(MODULES[module]):
+def test_imports_go_one_way() -> None:
+    pairs = ((m, name) for m, path in MODULES.items() if m for name in imports(path))
+    for module, name in pairs:
+        room = room_of(module)
         top, _, rest = name.partition(".")
         if top == "scalelab" and rest:
             other = room_of(rest)
@@ -133,38 +135,34 @@ NO_DECISION = {  # what the control is, and a recipe that has a family's name
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if not m.startswith(MAY_NAME)])
-def test_no_system_and_no_objective_decides_by_its_name(module: str) -> None:
+def test_no_system_and_no_objective_decides_by_its_name() -> None:
     """Programs ask for capabilities (DESIGN, R10)."""
-    nodes = ast.walk(ast.parse(MODULES[module].read_text()))
-    found = {node.value for node in nodes if isinstance(node, ast.Constant)} & NAMES
-    assert {(module, name) for name in found} <= NO_DECISION
+    found = {
+        (module, node.value)
+        for module, path in MODULES.items() if not module.startswith(MAY_NAME)
+        for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+    }  # fmt: skip
+    assert {(module, name) for module, name in found if name in NAMES} <= NO_DECISION
 
 
-@pytest.mark.parametrize(
-    "module", [m for m in MODULES if m.split(".")[0] in NO_FLAGS and m not in BINARIES]
-)
-def test_no_flags_and_no_configs_below_the_binaries(module: str) -> None:
-    names = imports(MODULES[module])
-    assert not {n for n in names if n.split(".")[0] in ("absl", "ml_collections", "argparse")}
-    if not module.startswith("lab."):
-        assert "scalelab.config.pretraining" not in names
+def test_no_flags_and_no_configs_below_the_binaries() -> None:
+    for module in (m for m in MODULES if room_of(m) in NO_FLAGS and m not in BINARIES):
+        names = imports(MODULES[module])
+        tops = {name.partition(".")[0] for name in names}
+        assert not tops & {"absl", "ml_collections", "argparse"}, module
+        if not module.startswith("lab."):
+            assert "scalelab.config.pretraining" not in names, module
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.split(".")[0] in ("data", "tasks")])
-def test_tensorflow_is_imported_inside_functions_alone(module: str) -> None:
+def test_tensorflow_is_imported_inside_functions_alone() -> None:
     """Importing scalelab.data must cost no TensorFlow, and must work without it."""
-    top_level = ast.Module([], [])
-    for node in ast.parse(MODULES[module].read_text()).body:
-        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            top_level.body.append(node)
-    names = {
-        alias.name if isinstance(node, ast.Import) else node.module
-        for node in ast.walk(top_level)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    assert not {n for n in names if n.split(".")[0].startswith("tensorflow")}
+    for module in (m for m in MODULES if room_of(m) in ("data", "tasks")):
+        body = ast.parse(MODULES[module].read_text()).body
+        outside = [n for n in body if not isinstance(n, ast.FunctionDef | ast.ClassDef)]
+        for node in (node for statement in outside for node in ast.walk(statement)):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert not any((name or "").startswith("tensorflow") for name in names), module
 
 
 def imported_by(code: str) -> set[str]:
@@ -195,26 +193,26 @@ NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
     ("import scalelab.eval.cola, scalelab.eval.tsv, scalelab.tasks.submission",
      NO_JAX | {"tensorflow_datasets", "torch"}),
     ("import scalelab.eval.compare, scalelab.lab.show.plots", NO_JAX | {"sklearn"}),
+    ("import scalelab.data.parallel", NO_JAX | {"transformers"}),  # a worker's
     (TABLES, NO_JAX | {"sklearn", "matplotlib"}),
-    ("import scalelab.shapes", NO_JAX | {"scipy", "matplotlib"}),
-    (RUNS, NO_JAX | {"scipy", "matplotlib"}),
+    (f"import scalelab.shapes; {RUNS}", NO_JAX | {"scipy", "matplotlib"}),
 ])  # fmt: skip
 def test_what_is_light(code: str, heavy: set[str]) -> None:
     there = imported_by(code)
     assert "numpy" in there and not there & heavy
 
 
-@pytest.mark.parametrize("program", [
-    "train", "population", "sample", "fit", "interop.hf", "eval.lm", "eval.word_order", "fill_mask",
-    "data.probes", "worlds.__main__", "__main__",
+@pytest.mark.parametrize("programs", [
+    "train", "population", "sample", "fit",  # whose flags are absl's: one to a process
+    "interop.hf eval.lm eval.word_order fill_mask data.probes worlds.__main__ __main__",
 ])  # fmt: skip
-def test_help_answers_without_jax(program: str) -> None:
-    flags = program in ("train", "population", "sample", "fit")  # of absl
-    there = imported_by(
+def test_help_answers_without_jax(programs: str) -> None:
+    flags = " " not in programs
+    there = imported_by("import scalelab.config.cli\n" * flags + "\n".join(
         f"import scalelab.{program} as program\n"
         f"sys.argv = ['{program}', '--help']\n"
-        + ("from absl import app\nimport scalelab.config.cli\n" * flags)
-        + f"try: {'scalelab.config.cli.run(program.main)' if flags else 'program.main()'}\n"
+        f"try: {'scalelab.config.cli.run(program.main)' if flags else 'program.main()'}\n"
         "except SystemExit as end: assert end.code == 0, end.code"
-    )
+        for program in programs.split()
+    ))  # fmt: skip
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}

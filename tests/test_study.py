@@ -10,6 +10,7 @@ import time
 
 import a_study
 import glue_folder
+import parsed_commands
 import pytest
 import tiny
 
@@ -53,26 +54,42 @@ def study(command: str, *arguments: str) -> tuple[int, str]:
     return process.returncode, out + err
 
 
-def test_list_without_a_folder_has_the_names_that_a_study_may_use() -> None:
-    code, out = study("list", "--comparison=scalelab.thesis.comparison")
-    assert code == 0
+LIST = ("list", "--comparison=scalelab.thesis.comparison")
+OWN_FLAGS = {"run": {"config", "workdir", "workers"}, "pack": {"workdir", "study", "to"}}
+FORMATS = "--config=configs/studies/formats.py:scale=tiny"
+MISTAKES = {
+    ("--workdir=w",): "plan, run",
+    ("rnu", "--workdir=w"): "'run'",
+    ("plan", "--workdir=w"): "--config is missing",
+    ("plan", f"{FORMATS}i", "--workdir=w"): "expected one",
+    ("plan", FORMATS, "--workdir=w", "--config.stages.main.shaeps=('2x8x1',)"): "shaeps",
+    ("status", "--workdir=nowhere"): "holds no study",
+}
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[tuple[str, ...], tuple[int, str]]:
+    """Exit code and text of commands that end at once."""
+    asked = [LIST, *((command, "--help") for command in OWN_FLAGS), *MISTAKES]
+    commands = [["scalelab.study", *words] for words in asked]
+    found = parsed_commands.answers(commands, run=True, cwd=tiny.ROOT)
+    return {
+        words: (code, out + errors) for words, (code, out, errors) in zip(asked, found, strict=True)
+    }
+
+
+def test_list_without_a_folder_has_the_names_that_a_study_may_use(answers) -> None:
+    code, out = answers[LIST]
     named = set(out.replace(",", " ").split())
-    assert {
-        "scores",
-        "strategies",
-        "score_by_value",
-        "sst2",
-        "blimp",
-        "1a",
-        "bits_per_byte",
-    } <= named
+    assert code == 0
+    assert {"scores", "strategies", "score_by_value", "sst2", "blimp", "1a"} <= named
+    assert "bits_per_byte" in named
 
 
-@pytest.mark.parametrize(("command", "own"), [
-    ("run", {"config", "workdir", "workers"}), ("pack", {"workdir", "study", "to"}),
-])  # fmt: skip
-def test_help_of_a_command_has_its_own_flags(command: str, own: set[str]) -> None:
-    code, out = study(command, "--help")
+@pytest.mark.parametrize("command", OWN_FLAGS)
+def test_help_of_a_command_has_its_own_flags(command: str, answers) -> None:
+    code, out = answers[command, "--help"]
+    own = OWN_FLAGS[command]
     assert (code, set(re.findall(r"^  --(\w+):", out, re.MULTILINE))) == (0, own)
     assert ("--config.name" in out) == ("config" in own) and "list  " not in out
 
@@ -136,25 +153,10 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
     assert not (packed / "logs").exists() or not list((packed / "logs").iterdir())
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ((), "plan, run"),
-    (("rnu",), "'run'"),
-    (("plan", "--workdir=w"), "--config is missing"),
-    (("plan", "--config=configs/studies/formats.py:scale=tini", "--workdir=w"), "expected one"),
-    (
-        (
-            "plan",
-            "--config=configs/studies/formats.py:scale=tiny",
-            "--workdir=w",
-            "--config.stages.main.shaeps=('2x8x1',)",
-        ),
-        "shaeps",
-    ),
-    (("status", "--workdir=nowhere"), "holds no study"),
-])  # fmt: skip
-def test_mistakes_are_one_message(arguments: tuple[str, ...], message: str) -> None:
-    code, printed = study(*arguments) if arguments else study("--workdir=w")
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_mistakes_are_one_message(arguments: tuple[str, ...], answers) -> None:
+    code, printed = answers[arguments]
     assert code == 2
-    assert message in printed
+    assert MISTAKES[arguments] in printed
     assert "Traceback" not in printed
     assert printed.count("error: ") == 1

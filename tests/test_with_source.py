@@ -75,12 +75,13 @@ def translator() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A run that was stopped once."""
-    config = lab.config("system=translator,steps=4", machine__checkpoint_every_steps=2)
+    one_phase = {"long__example_rate": 0.0, "machine__checkpoint_every_steps": 2}
+    config = lab.config("system=translator,steps=4", **one_phase)
     folder = tmp_path_factory.mktemp("translator") / "run"
     lab.run(folder, config, before=kill_at(3))
     record = lab.run(folder, config)
-    assert list(record.states) == [4] and record.batches[3]["source"].shape == (4, 64)
-    assert {"translate_loss", "loss"} < record.result["eval"]["64"].keys()
+    assert list(record.states) == [4] and record.batches[3]["source"].shape == (8, 32)
+    assert {"translate_loss", "loss"} < record.result["eval"]["32"].keys()
     return folder
 
 

@@ -106,6 +106,15 @@ def batch(
     return made | {n: labels if dtype == "int8" else lengths // 2 for n, dtype in beside.items()}
 
 
+def prepare(batch: dict[str, Any], terms: tuple[Any, ...], rng: Any) -> dict[str, np.ndarray]:
+    """The batch as objectives prepare it: one program instead of one for each operation."""
+    import jax
+
+    from scalelab import objectives
+
+    return jax.device_get(jax.jit(objectives.prepare, static_argnums=1)(batch, terms, rng))
+
+
 def seen_places(net: Any, params: Any, batch: dict[str, Any]) -> np.ndarray:
     """Which places j the state at i depends on [B, T, T]: those where another token moves it."""
     import jax

@@ -253,7 +253,7 @@ def test_surprisals_of_an_export(pretrained_runs: Runs, tmp_path, system: str) -
 # --- The program ----------------
 
 
-@pytest.mark.parametrize("system", ["gpt2", "bert"])
+@pytest.mark.parametrize("system", ["gpt2", pytest.param("bert", marks=pytest.mark.slow)])
 def test_submissions_hold_what_the_table_says(
     pretrained_runs: Runs, data, tmp_path, system: str
 ) -> None:

@@ -1,14 +1,11 @@
 """Two systems against each other: what is claimed, what is said beside, what is refused."""
 
 import re
-import subprocess
-import sys
 
 import law_folders
 import numpy as np
 import pytest
 import task_folders
-import tiny
 
 from scalelab.eval import compare
 
@@ -173,13 +170,3 @@ def test_bad_folders_are_one_message(tmp_path, capsys) -> None:
     assert "of B has no" in fails(capsys, a, f"{a},{tmp_path / 'b'}")
     d = task_folders.write_all(tmp_path / "d", tasks=("rte",), num_seeds=2)
     assert "seeds: 3, 2" in fails(capsys, a, f"{a},{d}")
-
-
-def test_the_binary(tmp_path) -> None:
-    a = task_folders.write_all(tmp_path / "a", tasks=("rte",), num_seeds=2)
-    command = [sys.executable, "-m", "scalelab.eval.compare", str(a)]
-    done = subprocess.run([*command, str(a)], cwd=tiny.ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "undecided" in done.stdout and not done.stderr
-    done = subprocess.run(command, cwd=tiny.ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and "RUN_B" in done.stderr

@@ -117,7 +117,7 @@ def test_a_net_that_answers_nothing_is_on_the_floor() -> None:
     assert study_scores._constant("accuracy", np.ones(7)) == 1.0
 
 
-@pytest.mark.parametrize("system", ["gpt2", "bert"])
+@pytest.mark.parametrize("system", [pytest.param("gpt2", marks=pytest.mark.slow), "bert"])
 def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys, system: str) -> None:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
     start = functools.partial(law_folders.start, capsys, lambada)

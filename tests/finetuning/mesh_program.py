@@ -1,4 +1,4 @@
-"""Fine-tuning, evaluation and decoding on 1, 2 and 4 simulated devices; a program.
+"""Fine-tuning, evaluation and decoding on 1 and 4 simulated devices; a program.
 
   python mesh_program.py GPT2_RUN BERT_RUN CACHE_DIR OUT
 
@@ -11,7 +11,7 @@ import pathlib
 import sys
 from typing import Any
 
-LAYOUTS = ((1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 2))  # data, fsdp, tensor
+LAYOUTS = ((1, 1, 1), (4, 1, 1), (1, 2, 2))  # data, fsdp, tensor
 
 
 def fine_tune(run: str, cache_dir: str, folder: pathlib.Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ PROGRAM = pathlib.Path(__file__).with_name("mesh_program.py")
 
 @pytest.mark.ci
 def test_several_devices_equal_one(pretrained_runs, cache_dir, tmp_path) -> None:
-    """On 2 and 4 simulated devices, by data, fsdp and tensor parallelism, to 1e-5."""
+    """On 4 simulated devices, by data, fsdp and tensor parallelism, to 1e-5."""
     tests = tiny.ROOT / "tests"
     arguments = [pretrained_runs("gpt2"), pretrained_runs("bert"), cache_dir, tmp_path]
     done = subprocess.run(
@@ -24,4 +24,4 @@ def test_several_devices_equal_one(pretrained_runs, cache_dir, tmp_path) -> None
         timeout=550,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("equal") == 4
+    assert done.stdout.count("equal") == 3

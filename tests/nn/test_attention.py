@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from parts import NORMAL, context, init, normal, softmax
 
-from scalelab.nn.attention import WEIGHTS, CrossAttention, KeyValueCache, SelfAttention, head_size
+from scalelab.nn.attention import WEIGHTS, CrossAttention, KeyValueCache, SelfAttention
 from scalelab.nn.masks import Context, Mask
 
 B, T, N, K, D = 2, 5, 3, 4, 7
@@ -242,10 +242,6 @@ def test_one_token_at_a_time_equals_all_at_once() -> None:
     whole, _ = MODULE.apply(variables, x, ctx, None)
     found = one_by_one(MODULE, variables, x, ctx)
     np.testing.assert_allclose(found, whole, rtol=1e-4, atol=1e-5)
-
-
-def test_head_size() -> None:
-    assert head_size(469, 7) == 67
 
 
 def test_bfloat16_keeps_scores_in_float32() -> None:

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from flax import linen as nn
 
 from scalelab import objectives, systems
 from scalelab.nn.heads import tied_logits
@@ -31,7 +30,14 @@ def build() -> Any:
 def prepare() -> Any:
     batch = tiny.batch(spanbert, 0, length=T)
     batch["tokens"] %= V
-    return jax.device_get(objectives.prepare(batch, TERMS, KEY))
+    return tiny.prepare(batch, TERMS, KEY)
+
+
+def draw(net: Any) -> Any:
+    """Large weights."""
+    shapes = objectives.abstract_variables(net, TERMS, max_len=T)["params"]
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda x: jnp.array(0.5 * rng.normal(size=x.shape)), shapes)
 
 
 class Case:
@@ -39,10 +45,8 @@ class Case:
 
     def __init__(self, batch: Any) -> None:
         self.net = build()
-        shapes = objectives.abstract_variables(self.net, TERMS, max_len=T)["params"]
-        rng = np.random.default_rng(0)
-        self.params = jax.tree.map(lambda x: jnp.array(0.5 * rng.normal(size=x.shape)), shapes)
-        self.hidden = jnp.array(rng.normal(size=(8, T, WIDTH)))
+        self.params = draw(self.net)
+        self.hidden = jnp.array(np.random.default_rng(1).normal(size=(8, T, WIDTH)))
         batch = batch | {"mlm_weights": batch["mlm_weights"].astype(np.float64)}
         self.batch = {k: jnp.array(x) for k, x in batch.items()}
 
@@ -157,38 +161,36 @@ def test_a_span_is_read_from_its_two_neighbours_alone(case: Case) -> None:
         assert np.flatnonzero(seen[number]).tolist() == [start - 1, end]
     assert len(places) > 5
     inside = {"span_lefts": case.batch["span_lefts"] + 1}  # a wrong net: it reads the span
-    wrong = jax.jacrev(lambda row: case.logits(case.hidden.at[0].set(row), **inside)[0])
+    wrong = jax.jit(jax.jacrev(lambda row: case.logits(case.hidden.at[0].set(row), **inside)[0]))
     assert np.abs(wrong(case.hidden[0])[0, :, places[0]]).max() > 0
 
 
 def test_position_1_is_the_first_token_of_a_span(case: Case) -> None:
     offsets = case.batch["mlm_positions"] - case.batch["span_lefts"]
     used = case.batch["mlm_weights"] > 0
+    gradient = jax.jit(jax.grad(lambda params, w: case.loss(params, mlm_weights=w)[0]))
     for offset in (1, 2, OPTIONS.num_positions):
         here = used & (jnp.minimum(offsets, OPTIONS.num_positions) == offset)
         assert here.any()
-        weights = here.astype(jnp.float64)
-        gradient = jax.grad(lambda p, w=weights: case.loss(p, mlm_weights=w)[0])(case.params)
-        rows = np.abs(gradient["boundary_head"]["positions"]["table"]).max(axis=1)
+        found = gradient(case.params, here.astype(jnp.float64))
+        rows = np.abs(found["boundary_head"]["positions"]["table"]).max(axis=1)
         assert np.flatnonzero(rows).tolist() == [offset - 1]
 
 
 def test_the_encoder_is_trained_through_both_heads() -> None:
     """Each loss moves the shared table and layers; each head has one loss."""
-    net = build()
-    params = nn.unbox(objectives.init_variables(KEY, net, TERMS, max_len=T)["params"])
-    prepared = prepare()
+    net, prepared = build(), prepare()
 
-    def gradient(name: str) -> Any:
-        def loss(params: Any) -> jax.Array:
-            found, _ = objectives.forward(net, params, prepared, TERMS, objectives.Pass(KEY))
-            return found[name]["loss"][0]
+    @jax.jit
+    @jax.jacrev
+    def gradients(params: Any) -> Any:
+        found, _ = objectives.forward(net, params, prepared, TERMS, objectives.Pass(KEY))
+        return {name: pairs["loss"][0] for name, pairs in found.items()}
 
-        return jax.tree.map(lambda x: bool(np.any(x)), jax.jit(jax.grad(loss))(params))
-
+    made = jax.tree.map(lambda x: bool(np.any(x)), gradients(draw(net)))
     for name, own, other in (
         ("span_mlm", "token_head", "boundary_head"), ("sbo", "boundary_head", "token_head"),
     ):  # fmt: skip
-        moved = gradient(name)
+        moved = made[name]
         assert moved["embed"]["tokens"]["table"] and moved["stack"]["layer"]["ffn"]["outer"]["bias"]
         assert all(jax.tree.leaves(moved[own])) and not any(jax.tree.leaves(moved[other]))

@@ -55,8 +55,9 @@ def test_it_begins_at_the_loss_at_which_the_other_ended(
 
 def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
     config = lab.config(
-        "system=bert,steps=2", machine__init=str(first.workdir), tokenizer__vocab_size=280
-    )
+        "system=bert,steps=2", machine__init=str(first.workdir), tokenizer__vocab_size=280,
+        **ONE_PHASE,
+    )  # fmt: skip
     record = lab.run(tmp_path / "run", config)
     digest = pretrained.tree_digest(pretrained.load(first.workdir).params)
     written = json.loads((tmp_path / "run/config.json").read_text())

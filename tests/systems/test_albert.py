@@ -41,7 +41,7 @@ def draw(net: Any) -> Any:
 def compiled(net: Any) -> Any:
     """Parameters -> losses of MLM and SOP, and the gradient of their sum."""
     key, chosen = jax.random.key(0), terms("mlm", "sop")
-    batch = objectives.prepare(tiny.batch(albert, 0), chosen, key)
+    batch = tiny.prepare(tiny.batch(albert, 0), chosen, key)
 
     def loss(params: Any) -> tuple[jax.Array, Any]:
         found, _ = objectives.forward(net, params, batch, chosen, objectives.Pass(key))
@@ -51,21 +51,25 @@ def compiled(net: Any) -> Any:
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def states(net: Any, params: Any, batch: Any) -> jax.Array:
+    return net.apply({"params": params}, batch, train=False)[0]
+
+
 def apart(a: Any, b: Any) -> float:
     """The largest difference of any array, in units of its largest value."""
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    zero = 1e-5 * max(float(jnp.abs(x).max()) for x in jax.tree.leaves(b))  # key biases have none
-    return max(float(jnp.abs(x - y).max() / jnp.maximum(jnp.abs(y).max(), zero)) for x, y in pairs)
+    ours, theirs = (list(map(np.asarray, jax.tree.leaves(tree))) for tree in (a, b))
+    zero = 1e-5 * max(np.abs(x).max() for x in theirs)  # key biases have none
+    pairs = zip(ours, theirs, strict=True)
+    return max(np.abs(x - y).max() / max(np.abs(y).max(), zero) for x, y in pairs)
 
 
-@pytest.mark.parametrize(("shared", "num_groups"), [
-    ("all", 2),
-    *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in (("all", 1), ("attention", 1), ("ffn", 2))
-    ),
-])  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shared", "num_groups"), [("all", 1), ("all", 2), ("attention", 1), ("ffn", 2)]
+)
 def test_layers_are_copies_whose_gradients_are_summed(shared: str, num_groups: int) -> None:
+    """In the whole net; tests/nn/test_shared_layers.py has the stack alone."""
     with tiny.in_double():
         check_copies(shared, num_groups)
 
@@ -83,15 +87,18 @@ def check_copies(shared: str, num_groups: int) -> None:
         }
         return params | {"stack": {"layer": layer}}
 
-    whole, back = jax.vjp(copy, params)
+    whole = jax.jit(copy)(params)
+    back = jax.jit(lambda given: jax.vjp(copy, params)[1](given)[0])  # sums the copies' gradients
     shapes = lambda tree: jax.tree.map(jnp.shape, tree)  # noqa: E731
     assert shapes(whole) == shapes(draw(plain)) != shapes(params)
     ((_, losses), grads), ((_, expected), copied) = compiled(net)(params), compiled(plain)(whole)
     assert apart(losses, expected) < 1e-12
-    assert apart(grads, back(copied)[0]) < 1e-9
-    one = jax.tree.map(lambda x: x, copied)
-    one["stack"] = jax.tree.map(lambda x: x.at[1:].set(0), copied["stack"])
-    assert apart(grads, back(one)[0]) > 0.1  # not the gradient of the first copy alone
+    assert apart(grads, back(copied)) < 1e-9
+    first = np.arange(SIZES.num_layers) == 0
+    one = copied | {
+        "stack": jax.tree.map(lambda x: (x.T * first).T, jax.device_get(copied["stack"]))
+    }
+    assert apart(grads, back(one)) > 0.1  # not the gradient of the first copy alone
 
 
 def test_without_a_projection_it_is_bert(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,16 +107,14 @@ def test_without_a_projection_it_is_bert(monkeypatch: pytest.MonkeyPatch) -> Non
     params = draw(net)
     assert "projection" not in params["embed"]
     batch = tiny.batch(albert, 1)
-    hidden = net.apply({"params": params}, batch, train=False)[0]
+    hidden = states(net, params, batch)
     eye = {"kernel": jnp.eye(SIZES.width), "bias": jnp.zeros(SIZES.width)}
     square = params | {"embed": params["embed"] | {"projection": eye}}
     projected = build(embed_width=SIZES.width, shared="none")
-    np.testing.assert_allclose(
-        projected.apply({"params": square}, batch, train=False)[0], hidden, atol=1e-5
-    )
+    np.testing.assert_allclose(states(projected, square, batch), hidden, atol=1e-5)
     monkeypatch.setattr(albert, "gelu_tanh", gelu_exact)
-    ours = build(embed_width=None, shared="none").apply({"params": params}, batch, train=False)[0]
-    theirs = bert.build(SIZES, None, tiny.VOCAB).apply({"params": params}, batch, train=False)[0]
+    ours = states(build(embed_width=None, shared="none"), params, batch)
+    theirs = states(bert.build(SIZES, None, tiny.VOCAB), params, batch)
     np.testing.assert_array_equal(ours, theirs)
     assert np.abs(ours - hidden).max() > 1e-4
 

@@ -22,7 +22,7 @@ def terms(name: str = "mntp", **options: float) -> Any:
 
 def prepared(rate: float, batch: Any = None) -> Any:
     (term,) = terms(masked_rate=rate)
-    return term.objective.prepare(batch or tiny.batch(gpt_bert, 0), jax.random.key(0))
+    return jax.jit(term.objective.prepare)(batch or tiny.batch(gpt_bert, 0), jax.random.key(0))
 
 
 @functools.cache
@@ -61,11 +61,17 @@ def test_without_masked_examples_it_is_clm() -> None:
 def test_a_masked_token_is_predicted_one_place_before_it(shift: int, fits: bool) -> None:
     """By loops over BERT's masks; a prediction at the mask itself is another loss."""
     before = tiny.batch(gpt_bert, 0)
-    masked = terms(masked_rate=1.0)[0].objective.masks.prepare(before, jax.random.key(0))
+    prepare = jax.jit(terms(masked_rate=1.0)[0].objective.masks.prepare)
+    masked = jax.device_get(prepare(before, jax.random.key(0)))
     net, params = drawn()
     everything = np.broadcast_to(np.array([0, T], np.int32), (*before["tokens"].shape, 2))
-    hidden, _ = net.apply({"params": params}, masked | {"visible": everything}, train=False)
-    scores = np.asarray(net.apply({"params": params}, hidden, method="token_logits"), np.float64)
+
+    @jax.jit
+    def logits(batch: Any) -> jax.Array:
+        hidden, _ = net.apply({"params": params}, batch, train=False)
+        return net.apply({"params": params}, hidden, method="token_logits")
+
+    scores = np.asarray(logits(masked | {"visible": everything}), np.float64)
     log_chances = np.log(np.exp(scores) / np.exp(scores).sum(-1, keepdims=True))
     loss = weight = 0.0
     for b, n in enumerate(before["lengths"]):

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import setuptools
-import tiny
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.scores import LARGE, SCORES
@@ -112,13 +110,3 @@ def test_evidence_has_values_without_intervals() -> None:
     assert not len(found.resamples)
     assert scores.value(b, "loss").value == 3.24
     assert scores.value(a, "loss") is None
-
-
-def test_an_installed_package_has_the_tables(monkeypatch) -> None:
-    monkeypatch.chdir(tiny.ROOT)
-    given = {}
-    monkeypatch.setattr(setuptools, "setup", given.update)
-    exec((tiny.ROOT / "setup.py").read_text(), {"__file__": str(tiny.ROOT / "setup.py")})
-    folder = tiny.ROOT / "scalelab/thesis"
-    (pattern,) = given["package_data"]["scalelab.thesis"]
-    assert len(list(folder.glob(pattern))) == len(published.TABLES) + 2  # 7.1, doubts

@@ -246,7 +246,7 @@ def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     return lambda program, *given: law_folders.start(capsys, program, *map(str, given))
 
 
-@pytest.mark.parametrize("program", [pos, dep, spans])
+@pytest.mark.parametrize("program", [pos, pytest.param(dep, marks=pytest.mark.slow), spans])
 def test_from_a_treebank_to_paired_differences(
     pretrained_runs: Runs, data, tmp_path, start, program
 ) -> None:

@@ -198,9 +198,10 @@ def treebank(tmp_path) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("program", "system"), [(distance, "gpt2"), (depth, "bert"), (heads, "gpt2"), (heads, "albert")]
-)
+@pytest.mark.parametrize(("program", "system"), [
+    (distance, "gpt2"), (depth, "bert"), (heads, "gpt2"),
+    pytest.param(heads, "albert", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_programs(
     pretrained_runs: Runs, treebank, tmp_path, monkeypatch, capsys, program, system: str
 ) -> None:

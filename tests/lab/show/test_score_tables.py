@@ -334,12 +334,6 @@ def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None
     assert titles[2] == "bert, objective mlm, length 32"
 
 
-def test_an_unknown_table_is_refused(study) -> None:
-    wrong = with_facts(study, tables=("larg",))
-    with pytest.raises(ValueError, match="'larg'.*'large'"):
-        reported_study.build_tables(wrong, Fixed(study.points))
-
-
 def test_text_of_users_is_escaped() -> None:
     columns = (Column("a", "a_b"), Column("b", "50%", "count"))
     rows = (("x & y<b>|", 1), ("[#1 {z}](u)", "\\cmd"))
