@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+from scalelab.helpers import files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,10 +68,8 @@ def read(folder: pathlib.Path) -> list[Fact]:
     Raises:
       ValueError: there is no fact, a line lacks a key, or a relation has no template.
     """
-    from scalelab.eval import items
-
     path = folder / "relations.jsonl"
-    known = list(items.read_lines(path, ("relation", "template"))) if path.exists() else []
+    known = list(files.read_lines(path, ("relation", "template"))) if path.exists() else []
     templates = GOOGLE_RE | {row["relation"]: row["template"] for row in known}
     labels = {row["relation"]: f"{row['relation']} {row.get('label', '')}".strip() for row in known}
     found = []
@@ -79,12 +78,12 @@ def read(folder: pathlib.Path) -> list[Fact]:
         if name not in templates:
             raise ValueError(f"{path}: relations.jsonl has no template for {name!r}")
         before, _, after = templates[name].partition("[Y]")
-        for row in items.read_lines(path, ("sub_label", "obj_label")):
+        for row in files.read_lines(path, ("sub_label", "obj_label")):
             text, rest = (part.replace("[X]", row["sub_label"]) for part in (before, after))
             relation, source = labels.get(name, name), path.parent.name
             found.append(Fact(relation, source, text, row["obj_label"], rest))
     path = folder / "Squad/test.jsonl"
-    for row in items.read_lines(path, ("masked_sentences", "obj_label")) if path.exists() else ():
+    for row in files.read_lines(path, ("masked_sentences", "obj_label")) if path.exists() else ():
         text, *rest = row["masked_sentences"][0].split(MASK)
         if len(rest) == 1:
             found.append(Fact("Squad", "Squad", text, row["obj_label"], rest[0]))
