@@ -52,7 +52,8 @@ def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, An
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path} cannot be read: {reason}") from None
     if not any(lines):
         raise ValueError(f"{path} is empty")
     for number, line in enumerate(lines, 1):
