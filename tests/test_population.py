@@ -1,6 +1,7 @@
 """Runs that train together leave what each leaves alone, wherever they are stopped."""
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -101,6 +102,25 @@ def test_together_they_leave_what_each_leaves_alone(
     assert not np.allclose(second["embed"]["tokens"]["table"], third["embed"]["tokens"]["table"])
     opened = pretrained.load(runs[1][1])
     assert opened.finished and opened.step == STEPS
+
+
+def test_pairs_by_words_seen(lab: Lab, tmp_path: pathlib.Path) -> None:
+    """The scores of each run alone, at its own steps; its checkpoints by words stay."""
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"good": a, "bad": b} for a, b in itertools.combinations("bdfgklmnprst", 2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = dict(eval__pairs=str(path), eval__pairs_every_words=300, machine__num_checkpoints=1)
+    alone, together = (
+        runs_of(lab, tmp_path / name, "system=bert,steps=5", **asked)
+        for name in ("alone", "together")
+    )
+    lab.run_together(together)
+    scores = []
+    for (_, ours), (config, theirs) in zip(together, alone, strict=True):
+        lab.run(theirs, config)
+        assert_same_run(ours, theirs)
+        scores.append([line.get("eval/pairs_accuracy") for line in lines(ours)])
+    assert scores[0] != scores[1] and all(map(any, scores))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import time
 
 import a_study
 import glue_folder
+import pandas as pd
 import parsed_commands
 import pytest
 import tiny
@@ -19,13 +20,17 @@ from scalelab.lab.load import study_runs
 SECS = 500.0
 
 
-@pytest.fixture
-def config(tmp_path, wikitext, cache_dir) -> pathlib.Path:
-    pairs = tmp_path / "yardsticks/blimp/x.jsonl"
+def write_pairs(folder: pathlib.Path) -> None:
+    pairs = folder / "blimp/x.jsonl"
     pairs.parent.mkdir(parents=True)
     texts = {"sentence_good": "the man is here", "sentence_bad": "the man are here"}
     row = json.dumps(texts | {"UID": "x", "linguistics_term": "agreement"})
     pairs.write_text(f"{row}\n" * 4)
+
+
+@pytest.fixture
+def config(tmp_path, wikitext, cache_dir) -> pathlib.Path:
+    write_pairs(tmp_path / "yardsticks")
     return a_study.config_file(
         tmp_path / "two.py",
         pretrain__data__corpus=f"wikitext:{wikitext}",
@@ -151,6 +156,54 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
     code, printed = study("run", f"--config={config}", f"--workdir={packed}")
     assert (code, "nothing left" in printed) == (0, True), printed
     assert not (packed / "logs").exists() or not list((packed / "logs").iterdir())
+
+
+@pytest.mark.ci
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_the_family_at_micro(tmp_path: pathlib.Path, wikitext, cache_dir) -> None:
+    """configs/studies/family.py of one system: each task and yardstick has a number."""
+    sets, own, workdir = tmp_path / "sets", tmp_path / "one.py", tmp_path / "w"
+    write_pairs(sets)
+    glue = glue_folder.write(tmp_path / "glue")
+    (sets / "lambada").mkdir()
+    (sets / "lambada/lambada_test.jsonl").write_text('{"text": "bada gedu bada"}\n' * 4)
+    (sets / "ud-english-ewt").mkdir()
+    words = [("bada", "NOUN", 2), ("gedu", "VERB", 0), ("dodo", "NOUN", 2)]
+    rows = [f"{k}\t{w}\t_\t{tag}\t_\t_\t{to}\tx\t_\t_" for k, (w, tag, to) in enumerate(words, 1)]
+    for split in ("train", "dev", "test"):
+        text = "\n".join([*rows, "", ""])
+        (sets / f"ud-english-ewt/x-ud-{split}.conllu").write_text(text * 8)
+    own.write_text(f"""
+from scalelab.config import files
+
+
+def get_config():
+    family = files.load(files.FOLDER / "studies/family.py")
+    given = "corpus=wikitext:{wikitext},data={glue},yardsticks={sets},seeds=1"
+    config = family.get_config(f"scale=micro,{{given}}")
+    del config.stages.flops
+    config.stage_order, config.stages.tokens.systems = ("tokens",), ("bert",)
+    config.yardsticks = ("blimp", "lambada", "probes.pos")
+    config.pretrain.tokenizer.vocab_size = 300
+    config.pretrain.optim.total_tokens, config.pretrain.optim.warmup_tokens = 2e4, 1e3
+    config.pretrain.machine.cache_dir = {str(cache_dir)!r}
+    config.pretrain.machine.compile_cache_dir = None
+    config.finetune.fields += ("batch_size=2", "max_len=16", "epochs=1")
+    return config
+""")
+    for command in ("plan", "run"):
+        code, printed = study(command, f"--config={own}", f"--workdir={workdir}")
+        assert code == 0, printed
+    code, printed = study("report", f"--workdir={workdir}")
+    assert code == 0 and (workdir / "reports/family/report.html").exists(), printed
+    for table, columns in (
+        ("tasks", ["sst2", "qnli", "mnli_m", "mnli_mm", "qqp"]),
+        ("yardsticks", ["blimp", "lambada", "probes.pos"]),
+    ):
+        made = pd.read_csv(workdir / f"reports/family/tables/{table}.csv")
+        assert made["system"].tolist() == ["bert"]
+        assert made[columns].notna().all(axis=None), made
 
 
 @pytest.mark.parametrize("arguments", MISTAKES)

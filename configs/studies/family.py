@@ -19,7 +19,7 @@ and a scale of its own:
 | medium | 2x256x9 | 8,192 | 300 M | 2 | a GPU; four times nano's batch; not run yet |
 
 At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
-without `data`, the tasks are those of configs/studies/quickstart.py.
+without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus.
 Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. To add a system, add its name
 to SYSTEMS, and to OTHER_FLOPS where it belongs.
 """

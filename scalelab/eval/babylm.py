@@ -40,6 +40,7 @@ from scipy import special
 from scalelab.eval import blimp, items, pairs, reading_times
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+from scalelab.helpers import files
 from scalelab.tasks.metrics import spearman
 
 if TYPE_CHECKING:
@@ -115,11 +116,11 @@ def _read_file(task: str, path: pathlib.Path) -> Iterator[Question]:
     """Yields the questions of a file in the pipeline's layout."""
     title = KINDS[task].title
     if task in PAIRS:
-        for row in items.read_lines(path, blimp.KEYS[:2]):
+        for row in files.read_lines(path, blimp.KEYS[:2]):
             texts = row["sentence_good"], row["sentence_bad"]
             yield Question(task, Item((row.get("UID", path.stem), title), texts, 0), texts)
     elif task == "entity_tracking":
-        for row in items.read_lines(path, ("input_prefix", "options", "numops")):
+        for row in files.read_lines(path, ("input_prefix", "options", "numops")):
             prefix, options = row["input_prefix"], tuple(row["options"])
             if not any("nothing" in option for option in options):
                 texts = tuple(prefix + option for option in options)
@@ -127,7 +128,7 @@ def _read_file(task: str, path: pathlib.Path) -> Iterator[Question]:
                 item = Item((f"{path.stem}_{row['numops']}_ops", title), texts, 0, spans)
                 yield Question(task, item, options, fast=path.stem == "regular")
     else:
-        for row in items.read_lines(path, ("sentences", "ratio")):
+        for row in files.read_lines(path, ("sentences", "ratio")):
             texts = tuple(row["sentences"].split("\t"))
             if len(texts) != 2:
                 raise ValueError(f"{path}: expected two sentences joined by a tab, found {texts}")

@@ -11,9 +11,10 @@ paper's Transformer-XL has 69.6 and its GPT-2 83.0.
 import pathlib
 from typing import TYPE_CHECKING
 
-from scalelab.eval import items, pairs
+from scalelab.eval import pairs
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import program
+from scalelab.helpers import files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ def read(folder: pathlib.Path) -> list[Item]:
     return [
         Item((row["UID"], row["linguistics_term"]), (row["sentence_good"], row["sentence_bad"]), 0)
         for path in paths
-        for row in items.read_lines(path, KEYS)
+        for row in files.read_lines(path, KEYS)
     ]
 
 
@@ -46,7 +47,7 @@ def read_published(folder: pathlib.Path) -> "pd.DataFrame":
     path, names = folder / PUBLISHED, ["UID", "linguistics_term"]
     if not path.exists():
         return pd.DataFrame()
-    frame = pd.DataFrame(items.read_lines(path, (*names, *MODELS)))
+    frame = pd.DataFrame(files.read_lines(path, (*names, *MODELS)))
     frame = frame[frame["UID"] != "overall"]
     levels = [frame.groupby(name)[MODELS].mean() for name in names]
     means = frame[MODELS].mean()

@@ -8,9 +8,10 @@ a choice's score is of its own words, given the premise (Brown et al. 2020, 2.4)
 
 import pathlib
 
-from scalelab.eval import items, pairs
+from scalelab.eval import pairs
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import program
+from scalelab.helpers import files
 
 JOINED_BY = {"cause": "because", "effect": "so"}
 
@@ -21,7 +22,7 @@ def read(folder: pathlib.Path) -> list[Item]:
     if path is None:
         raise ValueError(f"{folder}: expected val.jsonl in it, or in COPA/")
     found = []
-    for row in items.read_lines(path, ("premise", "choice1", "choice2", "question", "label")):
+    for row in files.read_lines(path, ("premise", "choice1", "choice2", "question", "label")):
         begun = f"{row['premise'].rstrip('.')} {JOINED_BY[row['question']]}"
         ends = [f" {_uncapitalize(row[name])}" for name in ("choice1", "choice2")]
         texts = tuple(begun + end for end in ends)

@@ -3,10 +3,9 @@
 import ast
 import csv
 import functools
-import json
 import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,30 +33,6 @@ class Item(NamedTuple):
     def chance(self) -> float:
         """The trivial score: the probability that a guess is right."""
         return 1 / len(self.texts) if self.formula is None else chance_of(self.formula)
-
-
-def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Reads the objects of a JSON-lines file.
-
-    Raises:
-      ValueError: the file cannot be read or is empty, or a line is no object with these keys.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    if not any(lines):
-        raise ValueError(f"{path} is empty")
-    for number, line in enumerate(lines, 1):
-        try:
-            found = json.loads(line) if line.strip() else None
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
-        if found is None:
-            continue
-        if missing := [key for key in keys if not isinstance(found, dict) or key not in found]:
-            raise ValueError(f"{path}, line {number}: has no {missing[0]!r}")
-        yield found
 
 
 def read_table(

@@ -14,12 +14,13 @@ Bordes et al. 2013).
 With --answers=relation, the possible answers are the objects of the relation, of any number of
 pieces. They rank by the mean log p of their pieces in the sentence: of a causal net given the text
 before, of a masked net given all else, each piece masked in turn. This costs a sentence for every
-answer; --per_relation limits the facts.
+answer; --per_relation asks fewer facts, spread evenly over the file of each relation.
 
 P@1 and P@10 are the shares of facts whose object ranks first, or among the first ten. MRR is the
 mean of 1 / rank. All are in percent, and means over relations; the row `all items` is over facts.
-`most frequent` is the P@1 of always answering a relation's most frequent object. Intervals are 95%,
-as in scalelab/eval/items.py. scalelab/eval/yardstick.py lists the files of --workdir.
+`most frequent` is the P@1 of always answering the most frequent object among all facts of the
+relation. Texts of SQuAD with two masks are left out. Intervals are 95%, as in
+scalelab/eval/items.py. scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
 import collections
@@ -30,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+from scalelab.helpers import files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,10 +69,8 @@ def read(folder: pathlib.Path) -> list[Fact]:
     Raises:
       ValueError: there is no fact, a line lacks a key, or a relation has no template.
     """
-    from scalelab.eval import items
-
     path = folder / "relations.jsonl"
-    known = list(items.read_lines(path, ("relation", "template"))) if path.exists() else []
+    known = list(files.read_lines(path, ("relation", "template"))) if path.exists() else []
     templates = GOOGLE_RE | {row["relation"]: row["template"] for row in known}
     labels = {row["relation"]: f"{row['relation']} {row.get('label', '')}".strip() for row in known}
     found = []
@@ -79,12 +79,12 @@ def read(folder: pathlib.Path) -> list[Fact]:
         if name not in templates:
             raise ValueError(f"{path}: relations.jsonl has no template for {name!r}")
         before, _, after = templates[name].partition("[Y]")
-        for row in items.read_lines(path, ("sub_label", "obj_label")):
+        for row in files.read_lines(path, ("sub_label", "obj_label")):
             text, rest = (part.replace("[X]", row["sub_label"]) for part in (before, after))
             relation, source = labels.get(name, name), path.parent.name
             found.append(Fact(relation, source, text, row["obj_label"], rest))
     path = folder / "Squad/test.jsonl"
-    for row in items.read_lines(path, ("masked_sentences", "obj_label")) if path.exists() else ():
+    for row in files.read_lines(path, ("masked_sentences", "obj_label")) if path.exists() else ():
         text, *rest = row["masked_sentences"][0].split(MASK)
         if len(rest) == 1:
             found.append(Fact("Squad", "Squad", text, row["obj_label"], rest[0]))
@@ -236,17 +236,32 @@ def rank_objects(
     return places, ahead.sum(axis=1)
 
 
-def tabulate(facts: Sequence[Fact], pieces: "np.ndarray", ranks: "np.ndarray") -> "pd.DataFrame":
-    """Makes the rows of the report: relations, sources, and the mean over relations."""
+def spread(facts: Sequence[Fact], most: int) -> list[Fact]:
+    """Keeps `most` facts of each relation at equal distances: some files are sorted by object."""
+    totals, found = collections.Counter(own.relation for own in facts), []
+    seen = collections.defaultdict(itertools.count)
+    for own in facts:
+        place, total = next(seen[own.relation]), max(totals[own.relation], most)
+        if place * most // total < (place + 1) * most // total:
+            found.append(own)
+    return found
+
+
+def tabulate(facts: Sequence[Fact], usual: "np.ndarray", ranks: "np.ndarray") -> "pd.DataFrame":
+    """Makes the rows of the report: relations, sources, and the mean over relations.
+
+    Args:
+      facts: the facts.
+      usual: [num_facts], whether the object is the most frequent one of the relation.
+      ranks: [num_facts], as of `rank`.
+    """
     import pandas as pd
 
     from scalelab.eval import items
 
     groups = pd.DataFrame([(own.relation, own.source) for own in facts])
-    given = pd.Series(pieces)
-    most = given.groupby([groups[0], groups[1]]).transform(lambda own: own.mode()[0])
     columns = {"P@1": ranks == 0, "P@10": ranks < 10, "MRR": 1 / (1 + ranks)}
-    values = pd.DataFrame(columns).assign(most_frequent=given == most)
+    values = pd.DataFrame(columns).assign(most_frequent=usual)
     return items.group_means(list(groups.itertuples(index=False, name=None)), values)
 
 
@@ -270,6 +285,8 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     Raises:
       ValueError: a run of --vocabulary cannot be read, a wrong option, or as in `choose`.
     """
+    import numpy as np
+
     from scalelab.eval import items
     from scalelab.runs import pretrained
 
@@ -278,21 +295,20 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
         raise ValueError(f"--answers={answers} --per_relation={most}: expected relation, 0 or more")
     nets = [opened, *map(pretrained.load, filter(None, (others or "").split(",")))]
     kept, notes = choose(nets, facts, answers)
-    objects = collections.defaultdict(dict)  # relation -> its objects, in order
+    objects = collections.defaultdict(collections.Counter)  # relation -> its objects, in order
     for own in kept:
-        objects[own.relation][own.answer] = None
-    if most:
-        nth = collections.defaultdict(itertools.count)
-        kept = [own for own in kept if next(nth[own.relation]) < most]
+        objects[own.relation][own.answer] += 1
+    usual = {relation: own.most_common(1)[0][0] for relation, own in objects.items()}
+    kept = spread(kept, most) if most else kept
     rule = "log_likelihood" if opened.predicts == "next" else "pll"
     if answers is None:
-        pieces, ranks, shown = _ask(nets, kept, asked)
+        _, ranks, shown = _ask(nets, kept, asked)
     else:
         known = {relation: list(names) for relation, names in objects.items()}
-        pieces, ranks = rank_objects(opened, kept, known, asked)
+        _, ranks = rank_objects(opened, kept, known, asked)
         sizes, rule = list(map(len, known.values())), f"{rule}, objects of the relation"
         shown = f"{min(sizes):,} to {max(sizes):,} possible answers: objects of the relation"
-    table = tabulate(kept, pieces, ranks)
+    table = tabulate(kept, np.array([own.answer == usual[own.relation] for own in kept]), ranks)
     return Measured(
         texts=[[own.before + MASK + own.after for own in kept], [own.answer for own in kept]],
         recipe=rule,
@@ -306,7 +322,7 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
 OPTIONS = {
     "vocabulary": (None, "RUN2,RUN3: use only words and facts that these nets share too"),
     "answers": (None, "relation: rank the objects of the relation; default: words of one piece"),
-    "per_relation": (0, "ask only the first N facts of each relation; default: all"),
+    "per_relation": (0, "ask only N facts of each relation; default: all"),
 }
 YARDSTICK = Yardstick("lama", read, measure, "folder of LAMA's files", "lama", OPTIONS)
 main = program(YARDSTICK, __doc__)

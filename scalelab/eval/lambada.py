@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+from scalelab.helpers import files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,11 +47,9 @@ def read(path: pathlib.Path) -> list[Passage]:
     Raises:
       ValueError: there is no passage, or one has a single word.
     """
-    from scalelab.eval import items
-
     path = path / FILE if path.is_dir() else path
     if path.suffix == ".jsonl":
-        texts = [str(row["text"]) for row in items.read_lines(path, ("text",))]
+        texts = [str(row["text"]) for row in files.read_lines(path, ("text",))]
     else:
         texts = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     made = [Passage(path.stem, text, text.rfind(" ")) for text in map(str.strip, texts)]

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+from scalelab.helpers import files
 from scalelab.helpers.progress import show_bar
 
 if TYPE_CHECKING:
@@ -42,17 +43,17 @@ Published = Callable[[pathlib.Path], "pd.DataFrame"]
 
 def read(path: pathlib.Path) -> "list[Item]":
     """Reads a user's own pairs: a file, or all files *.jsonl of a folder."""
-    from scalelab.eval import items
+    from scalelab.eval.items import Item
 
     if path.is_dir() and not any(path.glob("*.jsonl")):
         raise ValueError(f"{path} holds no *.jsonl")
     found = []
     for own in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-        for line in items.read_lines(own, ("good", "bad")):
+        for line in files.read_lines(own, ("good", "bad")):
             texts = line["good"], line["bad"]
             if not all(isinstance(text, str) and text.strip() for text in texts):
                 raise ValueError(f"{own}: expected two texts, found {texts}")
-            found.append(items.Item((str(line.get("group", own.stem)),), texts, 0))
+            found.append(Item((str(line.get("group", own.stem)),), texts, 0))
     return found
 
 

@@ -26,7 +26,8 @@ LIKE = flags.DEFINE_string(
 DATA = flags.DEFINE_string(
     "data",
     None,
-    "Folder with CoLA/, SST-2/, ..., or hf:nyu-mll/glue; default: glue of TensorFlow Datasets.",
+    "Folder with CoLA/, SST-2/, ... or the BabyLM Challenge's cola.train.jsonl, ..., or"
+    " hf:nyu-mll/glue; default: glue of TensorFlow Datasets.",
 )
 flags.DEFINE_string(
     "recipe",

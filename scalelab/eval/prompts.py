@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scalelab.eval import pairs
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+from scalelab.helpers import files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,11 +132,11 @@ def read(folder: pathlib.Path) -> list[Example]:
 
 def _read_rows(path: pathlib.Path, keys: Sequence[str]) -> Iterable[Mapping[str, Any]]:
     """Reads a file of examples; its suffix gives the layout."""
-    from scalelab.eval import items
-
     if path.suffix == ".jsonl":
-        return items.read_lines(path, keys)
+        return files.read_lines(path, keys)
     if path.suffix == ".tsv":
+        from scalelab.eval import items
+
         return items.read_table(path, keys, quoting=False)
     if path.suffix == ".csv":  # AG News: class, title, description, without a header
         with path.open(encoding="utf-8", newline="") as file:

@@ -10,9 +10,10 @@ Both splits are read, because nothing is trained.
 
 import pathlib
 
-from scalelab.eval import items, pairs
+from scalelab.eval import pairs
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import program
+from scalelab.helpers import files
 
 POSSESSIVE = ("his", "her", "their", "its", "my", "your", "our")
 
@@ -23,7 +24,7 @@ def read(folder: pathlib.Path) -> list[Item]:
     paths = [path for path in places if path.exists()]
     if not paths:
         raise ValueError(f"{folder}: expected val.jsonl or train.jsonl in it, or in WSC/")
-    rows = [row for path in paths for row in items.read_lines(path, ("text", "target", "label"))]
+    rows = [row for path in paths for row in files.read_lines(path, ("text", "target", "label"))]
     asked: dict[tuple[str, int], dict[str, bool]] = {}
     for row in rows:
         candidates = asked.setdefault((row["text"], row["target"]["span2_index"]), {})

@@ -9,6 +9,7 @@ import string
 from collections.abc import Callable
 from pathlib import Path
 
+from scalelab.helpers.files import read_lines
 from scalelab.helpers.names import load_module, nearest
 from scalelab.tasks import files
 from scalelab.tasks.files import Columns
@@ -16,6 +17,7 @@ from scalelab.tasks.records import Labels, Records
 
 RELATIONS = ("single", "entailment", "similarity")
 ENOUGH = 100  # training rows, for a mark that none of them has to mean something
+JSON_LINES = "*.*.jsonl"  # files of the BabyLM Challenge, such as mnli-mm.valid.jsonl
 METRICS = ("matthews", "accuracy", "f1", "pearson", "spearman")
 
 
@@ -115,8 +117,9 @@ class Splits:
 def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = True) -> Splits:
     """Reads a task's data.
 
-    `data_dir` holds the folders of all tasks, or is hf:NAME, a data set of Hugging Face `datasets`;
-    None: TensorFlow Datasets. With `tests` the test splits are read too.
+    `data_dir` holds the folders of all tasks, or <task>.train.jsonl and <task>.valid.jsonl of the
+    BabyLM Challenge, or is hf:NAME, a data set of Hugging Face `datasets`; None: TensorFlow
+    Datasets. With `tests` the test splits are read too.
 
     Raises:
       ValueError: the task's folder, its training file or all its dev files are missing, or a file
@@ -125,7 +128,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
     root = _open(data_dir)
     if callable(root) and task.train.tfds is None:
         raise ValueError(f"{task.title}: --data must name the folder of its files")
-    if not callable(root) and not (root / task.folder).is_dir():
+    if not callable(root) and not (root / task.folder).is_dir() and not any(root.glob(JSON_LINES)):
         raise ValueError(
             f"{task.title}: expected the folder {root / task.folder} (--data is the folder that"
             f" holds {task.folder}/); {files.listing(root)}"
@@ -136,7 +139,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
         missing = task.train if train is None else task.dev_splits[0]
         if callable(root):
             raise ValueError(f"{task.title}: {data_dir} has no split {missing.tfds}")
-        path = root / missing.files[0]
+        path = _paths(task, missing, root)[0]
         raise ValueError(f"{task.title}: expected the file {path}; {files.listing(path.parent)}")
     test_splits = task.test_splits if tests else ()
     test = {split.name: _read(task, split, root, labelled=False) for split in test_splits}
@@ -158,13 +161,25 @@ def _read(
 ) -> Records | None:
     """Reads a split from the files below `root`, or with that function; None: it is absent."""
     labels = Labels(task.labels, task.score_range)
+    texts = task.tfds_texts or tuple(map(str, task.columns.texts))
     if callable(root):
-        texts = task.tfds_texts or tuple(map(str, task.columns.texts))
         return root(split.tfds, texts, labels if labelled else None) if split.tfds else None
-    path = next((root / file for file in split.files if (root / file).exists()), None)
+    path = next(filter(Path.exists, _paths(task, split, root)), None)
+    if path and path.suffix == ".jsonl":
+        rows = list(read_lines(path, (*texts, "idx")))
+        return Records.from_rows(rows, texts, labels if labelled else None, str(path))
     columns = task.columns if labelled else task.unlabelled_columns
     count = split.count if split.broken_lines else None
     return path and files.read(path, columns, labels, count_of_whole_lines=count)
+
+
+def _paths(task: Task, split: Split, root: Path) -> list[Path]:
+    """Returns the files that may hold a split, in GLUE's layout or in the BabyLM Challenge's."""
+    if (root / task.folder).is_dir() or split.tfds is None:
+        return [root / file for file in split.files]
+    name, _, part = split.tfds.partition("/")
+    part, _, genres = part.replace("validation", "valid").partition("_")
+    return [root / f"{name}{'-mm' * (genres == 'mismatched')}.{part}.jsonl"]
 
 
 def remarks(task: Task, splits: Splits) -> list[str]:

@@ -144,14 +144,21 @@ def test_torch_ranks_objects_of_several_pieces_the_same(
 def test_a_relation_by_hand() -> None:
     facts = [Fact("P1", "TREx", "x", "a", "")] * 4 + [Fact("P2", "TREx", "x", "a", "")]
     facts += [Fact("Squad", "Squad", "x", "a", "")] * 2
-    pieces, ranks = np.array([5, 5, 5, 6, 7, 8, 9]), np.array([0, 1, 19, 9, 0, 10, 3])
-    table = lama.tabulate(facts, pieces, ranks).set_index("group")
+    usual, ranks = np.array([1, 1, 1, 0, 1, 0, 1]) == 1, np.array([0, 1, 19, 9, 0, 10, 3])
+    table = lama.tabulate(facts, usual, ranks).set_index("group")
     named = table[~table.index.duplicated()]
     expected = {"P1": 0.25, "P2": 1.0, "TREx": 0.625, "Squad": 0.0, "mean": 1.25 / 3}
     assert named["P@1"].to_dict() == pytest.approx(expected | {"all items": 2 / 7})
     assert named.loc["P1", ["P@10", "MRR", "most_frequent"]].tolist() == pytest.approx(
         [0.75, (1 + 1 / 2 + 1 / 20 + 1 / 10) / 4, 0.75]
     )
+
+
+def test_fewer_facts_are_spread_over_a_sorted_relation() -> None:
+    facts = [Fact("P1", "TREx", "x", str(k // 10), "") for k in range(40)]
+    facts += [Fact("P2", "TREx", "x", str(k), "") for k in range(2)]
+    found = [(own.relation, own.answer) for own in lama.spread(facts, 4)]
+    assert found == [*(("P1", str(k)) for k in range(4)), ("P2", "0"), ("P2", "1")]
 
 
 def write_lama(folder: pathlib.Path, facts: list[Fact]) -> pathlib.Path:

@@ -1,6 +1,7 @@
 """Tasks: the nine are what GLUE says, and data that is not whole is named."""
 
 import dataclasses
+import json
 import os
 import re
 import runpy
@@ -17,6 +18,7 @@ from scalelab.tasks.task import Split, Task, load, load_task, remarks, task_name
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 NAMES = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
+PAIRS = [*zip(glue_folder.ONE, glue_folder.TWO, strict=True)]
 PROBES = ["same_document", "swapped_words"]  # of our own making
 
 # GLUE's table 1 (Wang et al. 2019) and its leaderboard: metrics, order of a pair, outputs.
@@ -201,6 +203,57 @@ def test_short_lines_of_a_whole_file_are_an_error_but_in_qqp(glue, name):
     else:
         with pytest.raises(ValueError, match=r"train.tsv, line \d: .*fields"):
             load(task, glue)
+
+
+def write_json_lines(path: Path, rows) -> None:
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+
+
+def test_the_files_of_the_babylm_challenge(tmp_path):
+    texts = [{"premise": a, "hypothesis": b} for a, b in PAIRS]
+    rows = [own | {"label": k, "idx": 7 * k} for k, own in enumerate(texts)]
+    write_json_lines(tmp_path / "mnli.train.jsonl", rows[::-1])
+    write_json_lines(tmp_path / "mnli-mm.valid.jsonl", rows[1:])
+    splits = load(load_task("mnli"), tmp_path)
+    assert [*zip(*splits.train.texts, strict=True)] == PAIRS
+    assert splits.train.labels.tolist() == [0, 1, 2]
+    assert splits.dev["matched"] is None and splits.dev["mismatched"].labels.tolist() == [1, 2]
+    assert set(splits.test.values()) == {None}
+    with pytest.raises(ValueError, match=r"expected the file .*/rte.train.jsonl; .*holds: mnli"):
+        load(load_task("rte"), tmp_path)
+    for lines, fault in (
+        ([rows[0] | {"label": 3}], "mnli.train.jsonl, idx 0: the label 3 "),
+        ([rows[0], {"idx": 1}], "mnli.train.jsonl, line 2: has no 'premise'"),
+    ):
+        write_json_lines(tmp_path / "mnli.train.jsonl", lines)
+        with pytest.raises(ValueError, match=fault):
+            load(load_task("mnli"), tmp_path)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("name", ["rte", "mrpc", "mnli"])
+def test_rows_of_the_babylm_challenge_are_official(tmp_path, name):
+    """Texts and labels are plain JSON's; those of dev stand in this order in GLUE's own file."""
+    folder = DATA / "babylm/eval/glue_filtered"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    part = "train" if name == "mnli" else "valid"
+    source = folder / f"{name}.{part}.jsonl"
+    for split in ("train", "valid"):
+        (tmp_path / f"{name}.{split}.jsonl").symlink_to(source)
+    task = load_task(name)
+    ours = load(task, tmp_path).train
+    found = [*zip(*ours.texts, ours.labels.tolist(), strict=True)]
+    with source.open() as file:
+        plain = sorted(map(json.loads, file), key=lambda row: row["idx"])
+    keys = ("premise", "hypothesis") if name == "mnli" else ("sentence1", "sentence2")
+    assert found == [tuple(row[key] for key in (*keys, "label")) for row in plain]
+    if name != "mnli":
+        dev = load(task, DATA / "glue").dev["dev"]
+        official = [*zip(*dev.texts, dev.labels.tolist(), strict=True)]
+        places = [official.index(row) for row in found]
+        assert places == sorted(set(places)) and len(found) == (len(official) + 1) // 2
+        assert name == "mrpc" or places == [row["idx"] for row in plain]
 
 
 @pytest.mark.realdata
