@@ -127,11 +127,11 @@ def _copy(
     before = np.where(is_open, num_begin, num_between)
     ends = np.cumsum(before + plan.length + num_end * is_close)
     text_at = ends - num_end * is_close - plan.length
-    at, source = ranges(text_at, plan.length), ranges(plan.first, plan.length)
+    places, source = ranges(text_at, plan.length), ranges(plan.first, plan.length)
 
     def copy(values: np.ndarray) -> np.ndarray:
         made = np.zeros(ends[-1] if len(ends) else 0, values.dtype)
-        made[at] = np.asarray(values)[source]
+        made[places] = np.asarray(values)[source]
         return made
 
     tokens = copy(documents.tokens)
