@@ -86,12 +86,8 @@ def make_phases(
     }
     lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
 
-    @functools.cache  # called only if examples have to be made
-    def annotated() -> dict[str, Documents]:
-        annotate = getattr(form, "annotate", None)
-        if annotate is None or tokenizer is None:
-            return documents
-        return annotate(documents, tokenizer.joins, tokenizer.capitals, options)
+    # Called only if examples have to be made.
+    annotated = functools.cache(lambda: _annotate(form, documents, tokenizer, options))
 
     @functools.cache  # called only if examples have to be made, or for contiguous order
     def training_ids() -> tuple[np.ndarray | None, ...]:
@@ -138,6 +134,19 @@ def make_phases(
                 f" {count} or less"
             )
     return tuple(map(open_phase, range(len(config.phases))))
+
+
+def _annotate(
+    form: formats.Format,
+    documents: dict[str, Documents],
+    tokenizer: "Tokenizer | None",
+    options: object,
+) -> dict[str, Documents]:
+    """Lets the format mark the units of the documents, where it does."""
+    annotate = getattr(form, "annotate", None)
+    if annotate is None or tokenizer is None:
+        return documents
+    return annotate(documents, tokenizer.joins, tokenizer.capitals, options)
 
 
 def _with_bar(

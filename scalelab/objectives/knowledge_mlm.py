@@ -5,10 +5,10 @@ says what the units are, such as `doc_units`. Units come in a random order; each
 into what is left of the budget, mask_rate of the tokens (Devlin et al.'s rule for whole words). All
 tokens of a unit become the mask token (80%), random tokens (10%) or stay (10%).
 
-Each example draws its level, so that basic (whole words), phrase and entity masking are mixed, as
-in the published code (PaddlePaddle/ERNIE, 1.0), which mixes two levels. What is no phrase or entity
-is hidden by words. The paper trains in three stages, one level after the other: three runs with
-other rates, each begun with `--config.machine.init=RUN` from the one before.
+Each example draws its level, so that masking by words, phrases and entities is mixed, as the
+published code mixes two levels (PaddlePaddle/ERNIE, 1.0). What is no phrase or entity is hidden by
+words. The paper trains by one level after the other; three runs do so, each with other rates and
+with `--init=RUN` of the one before.
 """
 
 import dataclasses

@@ -196,6 +196,9 @@ def test_sbo_knows_an_entity_that_the_tokens_next_to_it_decide(
     assert accuracy(9) < 0.9  # another token than the span's neighbour
 
 
+SUBJECTS = 128
+
+
 def fact_accuracy(phrase_rate: float, entity_rate: float, num_steps: int = 600) -> float:
     """How often a net names the object of a fact, after masking words, phrases or entities.
 
@@ -204,27 +207,27 @@ def fact_accuracy(phrase_rate: float, entity_rate: float, num_steps: int = 600) 
     needs no fact.
     """
     num_ids = len(tiny.parts("ernie").module.SPECIAL_TOKENS)
-    objects = np.random.default_rng(7).integers(0, 8, 32)
+    objects = np.random.default_rng(7).integers(0, 8, SUBJECTS)
 
     def sample(seed: Any, count: int) -> np.ndarray:
         rng = np.random.default_rng(seed)
-        subjects, phrases = rng.integers(0, 32, count), rng.integers(0, 8, count)
-        texts = rng.integers(0, 8, (count, 12))
-        texts[:, 1] = 8 + subjects
+        subjects, phrases = rng.integers(0, SUBJECTS, count), rng.integers(0, 8, count)
+        texts = rng.integers(0, 8, (count, 10))
+        texts[:, 1] = 56 + subjects
         for k in range(3):
-            texts[:, 3 + k] = 40 + 8 * k + phrases
-            texts[:, 7 + k] = 64 + 8 * k + objects[subjects]
+            texts[:, 3 + k] = 8 + 8 * k + phrases
+            texts[:, 7 + k] = 32 + 8 * k + objects[subjects]
         return num_ids + texts
 
     learnt = learn(
         "ernie",
-        num_ids + 88,
+        num_ids + 56 + SUBJECTS,
         lambda k: sample([0, k], 64),
         num_steps=num_steps,
         learning_rate=1e-2,
-        units=[0, 0, 0, 0, PHRASE, PHRASE, 0, 0, ENTITY, ENTITY, 0, 0],
+        units=[0, 0, 0, 0, PHRASE, PHRASE, 0, 0, ENTITY, ENTITY],
         objective_options={"phrase_rate": phrase_rate, "entity_rate": entity_rate},
-        mask_rate=0.25,  # three tokens of twelve
+        mask_rate=0.3,  # three tokens of ten
     )
     texts, places = sample(1, 512), np.tile([7, 8, 9], (512, 1))
     masked = texts.copy()
