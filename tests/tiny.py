@@ -85,7 +85,8 @@ def batch(
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
     changed = {departure.field: departure.value for departure in module.DEPARTURES}
     arrays = formats.load(changed.get("data.format", "doc_sentences")).ARRAYS
-    beside = {a.name: a.dtype for a in arrays if a not in formats.COMMON}
+    rest = [array for array in arrays if array not in formats.COMMON]
+    beside = {a.name: a.dtype for a in rest if a.kind == "flat"}
     lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
     lengths[0] = lengths[size // 2] = length
     rows = np.zeros((size, length), np.int32)
@@ -102,6 +103,9 @@ def batch(
         num_text_tokens=lengths - len(begin),
         examples=np.arange(size, dtype=np.int32),
     )
+    for array in (a for a in rest if a.kind == "ragged"):
+        made[array.name] = rng.integers(0, 8, array.shape(length, size)).astype(np.int32)
+        made[formats.lengths_name(array.name)] = lengths
     labels = np.arange(size, dtype=np.int32) // 2 % 2
     return made | {n: labels if dtype == "int8" else lengths // 2 for n, dtype in beside.items()}
 

@@ -29,7 +29,7 @@ import ml_collections
 from scalelab.config import files
 
 SYSTEMS = (
-    "bert", "roberta", "albert", "electra", "spanbert", "unilm", "gpt", "gpt2", "gpt_bert",
+    "bert", "roberta", "albert", "electra", "spanbert", "ernie", "unilm", "gpt", "gpt2", "gpt_bert",
 )  # fmt: skip
 OTHER_FLOPS = ("electra", "gpt", "gpt2", "gpt_bert")
 SCALES = {  # shape, tokens, and FLOPs of BERT with these tokens

@@ -99,7 +99,8 @@ def load_data(
     )
     started = time.perf_counter()
     specials = prepared.tokenizer.specials(system.FRAME)
-    phases = make_phases(config, prepared.documents, specials, prepared.key, system.ORDER, progress)
+    given = config, prepared.documents, specials, prepared.key, system.ORDER, progress
+    phases = make_phases(*given, prepared.tokenizer)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
     train = prepared.documents["train"]
     entropy = unigram_entropy(train.tokens)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from scalelab.data.batches import Corrupt
 from scalelab.data.store import ExampleStore
 from scalelab.formats import Documents, Examples, Specials, draws
 from scalelab.helpers.progress import show_bar
+
+if TYPE_CHECKING:
+    from scalelab.data.tokenizers import Tokenizer
 
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
@@ -57,11 +60,13 @@ def make_phases(
     key: object,
     order: str = "shuffled",
     progress: bool = False,
+    tokenizer: "Tokenizer | None" = None,
 ) -> tuple[PhaseData, ...]:
     """Makes the examples of each phase, or finds them in the cache.
 
     `documents` are those of the splits "train" and "valid"; `key` says in plain JSON what they
-    depend on; `order` is the system's; `progress` shows a bar.
+    depend on; `order` is the system's; `progress` shows a bar; formats that annotate documents need
+    the tokenizer.
 
     Raises:
       ValueError: too few examples for one batch of a phase, or none for validation; in contiguous
@@ -81,6 +86,9 @@ def make_phases(
     }
     lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
 
+    # Called only if examples have to be made.
+    annotated = functools.cache(lambda: _annotate(form, documents, tokenizer, options))
+
     @functools.cache  # called only if examples have to be made, or for contiguous order
     def training_ids() -> tuple[np.ndarray | None, ...]:
         if not rate:
@@ -95,7 +103,7 @@ def make_phases(
 
         def write(directory: Path) -> None:
             ids = training_ids()[place] if split == "train" else None
-            examples = build(documents[split], max_len=max_len, seed=seed, document_ids=ids)
+            examples = build(annotated()[split], max_len=max_len, seed=seed, document_ids=ids)
             share = 1 if ids is None else len(ids) / documents[split].num_documents
             total = round(share * len(documents[split].tokens))
             examples = _with_bar(examples, f"examples ({split}, {max_len})", total, progress)
@@ -126,6 +134,19 @@ def make_phases(
                 f" {count} or less"
             )
     return tuple(map(open_phase, range(len(config.phases))))
+
+
+def _annotate(
+    form: formats.Format,
+    documents: dict[str, Documents],
+    tokenizer: "Tokenizer | None",
+    options: object,
+) -> dict[str, Documents]:
+    """Lets the format mark the units of the documents, where it does."""
+    annotate = getattr(form, "annotate", None)
+    if annotate is None or tokenizer is None:
+        return documents
+    return annotate(documents, tokenizer.joins, tokenizer.capitals, options)
 
 
 def _with_bar(

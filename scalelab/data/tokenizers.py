@@ -159,6 +159,12 @@ class Tokenizer:
             return bytes(2 * (not piece.endswith(suffix)) for piece in pieces)
         return bytes(not piece.startswith(SPACES) for piece in pieces)
 
+    @functools.cached_property
+    def capitals(self) -> bytes:
+        """Marks the pieces whose first letter is a capital: 1, else 0, one byte an id."""
+        pieces = (self.decode([piece]) for piece in range(self.vocab_size))
+        return bytes(next(filter(str.isalpha, piece), "").isupper() for piece in pieces)
+
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids, special tokens spelt out."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)

@@ -9,6 +9,9 @@ import numpy as np
 
 from scalelab.helpers import names
 
+# Bits of a token that continues the word, the phrase or the entity of the token before it.
+WORD, PHRASE, ENTITY = 1, 2, 4
+
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
@@ -22,6 +25,7 @@ class Documents:
     sentence_starts: np.ndarray  # [num_sentences + 1] int64, offsets into the tokens
     sentence_bytes: np.ndarray  # [num_sentences] int32
     document_starts: np.ndarray  # [num_documents + 1] int64, offsets into the sentences
+    units: np.ndarray | None = None  # [num_tokens] uint8, sums of the bits above; None: not known
 
     @property
     def num_documents(self) -> int:
@@ -111,7 +115,9 @@ class Examples:
 class Format(Protocol):
     """A module of this room.
 
-    It may export `Options`, a frozen dataclass with defaults (config.format_options). Where rows
+    It may export `Options`, a frozen dataclass with defaults (config.format_options), and
+    `annotate(documents, joins, capitals, options)`, which returns the documents of all splits with
+    `units`, learnt from the split "train"; the marks are those of `data.tokenizers`. Where rows
     change at random in each epoch, it exports `corrupt(batch, *, seed, epochs, examples, specials,
     options, max_len)`, a pure function of seed, epochs [B] and examples [B] (index in the store, -1
     for padding) that returns a batch of ARRAYS, and STORED, the arrays on disk if they are others.

@@ -127,10 +127,14 @@ def _copy(
     before = np.where(is_open, num_begin, num_between)
     ends = np.cumsum(before + plan.length + num_end * is_close)
     text_at = ends - num_end * is_close - plan.length
-    tokens = np.empty(ends[-1] if len(ends) else 0, documents.tokens.dtype)
-    tokens[ranges(text_at, plan.length)] = np.asarray(documents.tokens)[
-        ranges(plan.first, plan.length)
-    ]
+    places, source = ranges(text_at, plan.length), ranges(plan.first, plan.length)
+
+    def copy(values: np.ndarray) -> np.ndarray:
+        made = np.zeros(ends[-1] if len(ends) else 0, values.dtype)
+        made[places] = np.asarray(values)[source]
+        return made
+
+    tokens = copy(documents.tokens)
     starts = np.concatenate([[0], ends[is_close]]).astype(np.int64)
     for at, ids in (
         (starts[:-1], specials.begin),
@@ -141,7 +145,10 @@ def _copy(
             tokens[at + offset] = token
     num_bytes = _bytes(documents, plan, opens, byte_offsets)
     flat = {"num_bytes": num_bytes, "num_text_tokens": _sums(plan.length, opens)}
-    return Examples({"tokens": Ragged(tokens, starts)}, flat, dropped)
+    ragged = {"tokens": Ragged(tokens, starts)}
+    if documents.units is not None:
+        ragged["units"] = Ragged(copy(documents.units), starts)
+    return Examples(ragged, flat, dropped)
 
 
 def _bytes(

@@ -74,18 +74,38 @@ class MLM:
         size = int(counts[-1])
         order_key, action_key, word_key = jax.random.split(key, 3)
 
-        special = jnp.isin(tokens, jnp.array(self.special_ids, tokens.dtype))
-        eligible = (jnp.arange(max_len) < length) & ~special
+        eligible = self.is_text(tokens, length)
         lottery = jnp.where(eligible, jax.random.uniform(order_key, (max_len,)), -1.0)
         _, positions = jax.lax.top_k(lottery, size)
         chosen = jnp.arange(size) < jnp.array(counts)[jnp.sum(eligible)]
-        targets = jnp.where(chosen, tokens[positions], 0)
+        actions = jax.random.uniform(action_key, (size,))
+        return self.hide(tokens, positions, chosen, actions, word_key)
 
-        action = jax.random.uniform(action_key, (size,))
-        new = jnp.where(action < MASKED + RANDOM, self._random_tokens(word_key, size), targets)
-        new = jnp.where(action < MASKED, self.mask_id, new).astype(tokens.dtype)
+    def is_text(self, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Returns which of tokens [..., T] are neither special nor padding; lengths are [...]."""
+        special = jnp.isin(tokens, jnp.array(self.special_ids, tokens.dtype))
+        return (jnp.arange(tokens.shape[-1]) < lengths[..., None]) & ~special
+
+    def hide(
+        self,
+        tokens: jax.Array,
+        positions: jax.Array,
+        chosen: jax.Array,
+        actions: jax.Array,
+        key: jax.Array,
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """Replaces tokens [T] of an example at those of `positions` [P] that are chosen [P].
+
+        Uniform draws `actions` [P] decide between mask, random token and none; `key` draws tokens.
+        Returns the tokens, and positions, targets and weights as `prepare` describes them.
+        """
+        targets = jnp.where(chosen, tokens[positions], 0)
+        new = jnp.where(
+            actions < MASKED + RANDOM, self._random_tokens(key, len(positions)), targets
+        )
+        new = jnp.where(actions < MASKED, self.mask_id, new).astype(tokens.dtype)
         # What is not chosen is written outside, that is nowhere.
-        tokens = tokens.at[jnp.where(chosen, positions, max_len)].set(new, mode="drop")
+        tokens = tokens.at[jnp.where(chosen, positions, len(tokens))].set(new, mode="drop")
         return tokens, jnp.where(chosen, positions, 0), targets, chosen.astype(jnp.float32)
 
     def _random_tokens(self, key: jax.Array, size: int) -> jax.Array:

@@ -77,8 +77,7 @@ class SpanMLM:
         size = int(counts[-1])
         draw_key, action_key, word_key = jax.random.split(key, 3)
 
-        special = jnp.isin(tokens, jnp.array(self.masks.special_ids, tokens.dtype))
-        eligible = (jnp.arange(max_len) < length) & ~special
+        eligible = self.masks.is_text(tokens, length)
         words = jnp.cumsum(~self._joined(tokens, eligible)) - 1
         sizes = jnp.zeros(max_len, jnp.int32).at[words].add(1)
         begins = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(sizes)])
@@ -90,16 +89,10 @@ class SpanMLM:
         spans = span_of_word[words]
         (positions,) = jnp.nonzero(spans >= 0, size=size, fill_value=0)
         chosen = jnp.arange(size) < jnp.sum(spans >= 0)
-        targets, spans = tokens[positions], spans[positions]
-        action = jax.random.uniform(action_key, (size,))[spans]
-        new = self.masks._random_tokens(word_key, size)
-        new = jnp.where(action < mlm.MASKED + mlm.RANDOM, new, targets)
-        new = jnp.where(action < mlm.MASKED, self.masks.mask_id, new).astype(tokens.dtype)
-        # What is not chosen is written outside, that is nowhere.
-        tokens = tokens.at[jnp.where(chosen, positions, max_len)].set(new, mode="drop")
-        rest = (jnp.where(chosen, x, 0) for x in (*bounds[spans].T,))
-        targets = jnp.where(chosen, targets, 0)
-        return tokens, positions, targets, chosen.astype(jnp.float32), *rest
+        spans = spans[positions]
+        actions = jax.random.uniform(action_key, (size,))[spans]
+        made = self.masks.hide(tokens, positions, chosen, actions, word_key)
+        return *made, *(jnp.where(chosen, x, 0) for x in (*bounds[spans].T,))
 
     def _joined(self, tokens: jax.Array, eligible: jax.Array) -> jax.Array:
         """Returns which of tokens [T] go on with the word of the token before; special ones: no."""

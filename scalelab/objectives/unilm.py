@@ -79,9 +79,7 @@ class UniLM:
         edges = jnp.array([own.seq2seq_rate, own.left_to_right_rate, own.right_to_left_rate])
         kinds = jnp.sum(draws[:, :1] >= jnp.cumsum(edges), axis=1)
 
-        tokens = batch["tokens"]
-        special = jnp.isin(tokens, jnp.array(self.masks.special_ids, tokens.dtype))
-        is_text = (jnp.arange(tokens.shape[1]) < batch["lengths"][:, None]) & ~special
+        is_text = self.masks.is_text(batch["tokens"], batch["lengths"])
         before = jnp.floor(draws[:, 1] * (jnp.sum(is_text, axis=1) - 1)).astype(jnp.int32) + 1
         cuts = jnp.argmax(jnp.cumsum(is_text, axis=1) > before[:, None], axis=1)
         return kinds, cuts.astype(jnp.int32)

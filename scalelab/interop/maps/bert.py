@@ -3,62 +3,68 @@
 from scalelab.interop.mapping import Architecture, Field, Fixed, Map, affine, norm, row
 from scalelab.interop.maps._layers import ENCODER_FIXED, encoder_layers
 
-EMBED = "bert.embeddings"
 HEAD = "cls.predictions"
 
-MAP = Map(
-    system="bert",
-    model_type="bert",
-    prefix="bert.",
-    fields=(
-        Field("num_heads", "num_attention_heads", 12),
-        Field("width", "hidden_size", 768),
-        Field("num_layers", "num_hidden_layers", 12),
-        Field("ffn_width", "intermediate_size", 3072),
-        Field("max_len", "max_position_embeddings", 512),
-        Field("vocab_size", "vocab_size", 30522),
-        Field("dropout_rate", "hidden_dropout_prob", 0.1),
-        Field("dropout_rate", "attention_probs_dropout_prob", 0.1),
-    ),
-    fixed=(
-        *ENCODER_FIXED,
-        Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
-        Fixed("type_vocab_size", (2,), 2, "it has two segments"),
-    ),
-    body=(
-        row("embed/tokens/table", f"{EMBED}.word_embeddings.weight", "vocabulary"),
-        row("embed/positions/table", f"{EMBED}.position_embeddings.weight"),
-        row("embed/segments/table", f"{EMBED}.token_type_embeddings.weight"),
-        *norm("embed/norm", f"{EMBED}.LayerNorm"),
-        *encoder_layers("bert.encoder.layer.{}"),
-    ),
-    heads={
-        "mlm": (
-            *affine("token_head/dense", f"{HEAD}.transform.dense"),
-            *norm("token_head/norm", f"{HEAD}.transform.LayerNorm"),
-            row("token_head/bias", f"{HEAD}.bias", "vocabulary"),
+
+def make(system: str, classes: str) -> Map:
+    """Makes the map of a family with BERT's names: "bert" is `system`, "Bert" `classes`."""
+    embed = f"{system}.embeddings"
+    return Map(
+        system=system,
+        model_type=system,
+        prefix=f"{system}.",
+        fields=(
+            Field("num_heads", "num_attention_heads", 12),
+            Field("width", "hidden_size", 768),
+            Field("num_layers", "num_hidden_layers", 12),
+            Field("ffn_width", "intermediate_size", 3072),
+            Field("max_len", "max_position_embeddings", 512),
+            Field("vocab_size", "vocab_size", 30522),
+            Field("dropout_rate", "hidden_dropout_prob", 0.1),
+            Field("dropout_rate", "attention_probs_dropout_prob", 0.1),
         ),
-        "nsp": (
-            *affine("pair_head/pooler", "bert.pooler.dense"),
-            *affine("pair_head/classifier", "cls.seq_relationship"),
+        fixed=(
+            *ENCODER_FIXED,
+            Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
+            Fixed("type_vocab_size", (2,), 2, "it has two segments"),
         ),
-        "classify": (
-            *affine("head/dense", "bert.pooler.dense"),
-            *affine("head/out", "classifier"),
+        body=(
+            row("embed/tokens/table", f"{embed}.word_embeddings.weight", "vocabulary"),
+            row("embed/positions/table", f"{embed}.position_embeddings.weight"),
+            row("embed/segments/table", f"{embed}.token_type_embeddings.weight"),
+            *norm("embed/norm", f"{embed}.LayerNorm"),
+            *encoder_layers(f"{system}.encoder.layer.{{}}"),
         ),
-    },
-    architectures=(
-        Architecture("BertForPreTraining", ("mlm", "nsp"), "masked"),
-        Architecture("BertForMaskedLM", ("mlm",), "masked"),
-        Architecture("BertForNextSentencePrediction", ("nsp",)),
-        Architecture("BertForSequenceClassification", ("classify",)),
-    ),
-    head_kind="double",
-    inputs=("input_ids", "token_type_ids", "attention_mask"),
-    tied=(
-        (f"{HEAD}.decoder.weight", f"{EMBED}.word_embeddings.weight"),
-        (f"{HEAD}.decoder.bias", f"{HEAD}.bias"),
-    ),
-    buffers=(r"bert\.embeddings\.(position|token_type)_ids",),
-    unused=(r"bert\.pooler\.dense\.(weight|bias)",),
-)
+        heads={
+            "mlm": (
+                *affine("token_head/dense", f"{HEAD}.transform.dense"),
+                *norm("token_head/norm", f"{HEAD}.transform.LayerNorm"),
+                row("token_head/bias", f"{HEAD}.bias", "vocabulary"),
+            ),
+            "nsp": (
+                *affine("pair_head/pooler", f"{system}.pooler.dense"),
+                *affine("pair_head/classifier", "cls.seq_relationship"),
+            ),
+            "classify": (
+                *affine("head/dense", f"{system}.pooler.dense"),
+                *affine("head/out", "classifier"),
+            ),
+        },
+        architectures=(
+            Architecture(f"{classes}ForPreTraining", ("mlm", "nsp"), "masked"),
+            Architecture(f"{classes}ForMaskedLM", ("mlm",), "masked"),
+            Architecture(f"{classes}ForNextSentencePrediction", ("nsp",)),
+            Architecture(f"{classes}ForSequenceClassification", ("classify",)),
+        ),
+        head_kind="double",
+        inputs=("input_ids", "token_type_ids", "attention_mask"),
+        tied=(
+            (f"{HEAD}.decoder.weight", f"{embed}.word_embeddings.weight"),
+            (f"{HEAD}.decoder.bias", f"{HEAD}.bias"),
+        ),
+        buffers=(rf"{system}\.embeddings\.(position|token_type)_ids",),
+        unused=(rf"{system}\.pooler\.dense\.(weight|bias)",),
+    )
+
+
+MAP = make("bert", "Bert")

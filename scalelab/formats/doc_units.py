@@ -1,0 +1,172 @@
+"""DOC-UNITS: DOC-SENTENCES, its tokens marked with the words, phrases and entities of the text.
+
+Sun et al. 2019, "ERNIE: Enhanced Representation through Knowledge Integration", 3.2, find phrases
+and entities by tools for Chinese that are not published. Here no labels are needed:
+
+| unit | what it is |
+|---|---|
+| word | pieces that the tokenizer joins; punctuation is a word of its own in `wordpiece` alone |
+| phrase | a run of words in which each two neighbours are a collocation |
+| entity | a run of words that begin with a capital |
+
+A pair of words is a collocation if it occurs `min_count` times in the training text, and its
+pointwise mutual information, log(n(ab) n / (n(a) n(b))) of n words, is `min_pmi` or more. A capital
+at the start of a sentence counts only if that piece stands inside sentences more often than at
+their start ("Paris", not "The"). Words like the "of" in "House of Lords" part entities. Statistics
+are those of the first LEARN_TOKENS training tokens. Units lie in one sentence; runs are cut after
+`max_words`.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+import numpy as np
+
+from scalelab.config.fields import Count
+from scalelab.formats import (
+    COMMON,
+    ENTITY,
+    PHRASE,
+    WORD,
+    Array,
+    Documents,
+    Examples,
+    doc_sentences,
+    draws,
+)
+
+VERSION = 1
+ARRAYS = (*COMMON, Array("units", "ragged", "uint8"))
+LEARN_TOKENS = 1 << 24
+BLOCK_TOKENS = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the format."""
+
+    min_count: Count = 10  # times that a collocation occurs in the training text
+    # In nats.
+    min_pmi: Annotated[float, ("a number", lambda value: value == value)] = 3.0
+    max_words: Count = 5  # of a phrase or an entity
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """The words of some sentences."""
+
+    tokens: slice  # of the split
+    joined: np.ndarray  # bool [num_tokens], pieces that continue a word
+    first: np.ndarray  # int64 [n], place of each word's first piece among the tokens
+    pieces: np.ndarray  # [n], ids of the first pieces
+    opens: np.ndarray  # bool [n], first words of sentences
+    keys: np.ndarray  # uint64 [n], hashes of the words
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Hashes of each word with the word before it, uint64 [n - 1]."""
+        return draws.mix(self.keys[:-1]) + self.keys[1:]
+
+
+@dataclasses.dataclass(frozen=True)
+class Learnt:
+    """What the training text tells of units."""
+
+    collocations: np.ndarray  # hashes of pairs, uint64, ascending
+    opening: np.ndarray  # bool [V], pieces that mostly begin sentences
+
+
+def annotate(
+    documents: Mapping[str, Documents], joins: bytes, capitals: bytes, options: Options
+) -> dict[str, Documents]:
+    """Marks the units of all splits; see `formats.Format`.
+
+    Raises:
+      ValueError: no piece begins with a capital.
+    """
+    if not any(capitals):
+        raise ValueError(
+            "the format 'doc_units' finds entities by their capitals, and no piece of this"
+            " tokenizer has one: set --config.tokenizer.lowercase=False"
+        )
+    inside, is_capital = np.frombuffer(joins, np.uint8), np.frombuffer(capitals, np.uint8) > 0
+    learnt = learn(documents["train"], inside, options)
+    made = {}
+    for split, text in documents.items():
+        units = np.zeros(len(text.tokens), np.uint8)
+        for words in split_words(text, inside):
+            units[words.tokens] = _mark(words, learnt, is_capital, options.max_words)
+        made[split] = dataclasses.replace(text, units=units)
+    return made
+
+
+def split_words(documents: Documents, joins: np.ndarray) -> Iterator[Words]:
+    """Yields the words of about BLOCK_TOKENS tokens at a time; `joins` is uint8 [V]."""
+    starts = np.asarray(documents.sentence_starts)
+    cuts = np.flatnonzero(np.diff(starts // BLOCK_TOKENS)) + 1
+    for begin, end in zip([0, *cuts], [*cuts, len(starts) - 1], strict=True):
+        part = slice(int(starts[begin]), int(starts[end]))
+        tokens, sentences = np.asarray(documents.tokens[part]), starts[begin:end] - starts[begin]
+        if not len(tokens):
+            continue
+        joined = np.zeros(len(tokens), bool)
+        joined[1:] = (joins[tokens[1:]] & 1 | joins[tokens[:-1]] & 2) > 0
+        joined[sentences] = False
+        first = np.flatnonzero(~joined)
+        places = np.arange(len(tokens)) - np.maximum.accumulate(
+            np.where(joined, 0, np.arange(len(tokens)))
+        )
+        keys = np.add.reduceat(draws.bits(tokens.astype(np.uint64), places), first)
+        yield Words(part, joined, first, tokens[first], np.isin(first, sentences), keys)
+
+
+def learn(documents: Documents, joins: np.ndarray, options: Options) -> Learnt:
+    """Counts words and pairs of the first LEARN_TOKENS tokens."""
+    blocks = []
+    for words in split_words(documents, joins):
+        blocks.append(words)
+        if words.tokens.stop >= LEARN_TOKENS:
+            break
+    keys = np.concatenate([words.keys for words in blocks])
+    within = [~words.opens[1:] for words in blocks]
+    pairs = np.concatenate([w.pairs[inner] for w, inner in zip(blocks, within, strict=True)])
+    left, right = (
+        np.concatenate([w.keys[part][inner] for w, inner in zip(blocks, within, strict=True)])
+        for part in (slice(-1), slice(1, None))
+    )
+    known, counts = np.unique(keys, return_counts=True)
+    found, at, together = np.unique(pairs, return_index=True, return_counts=True)
+    alone = [counts[np.searchsorted(known, side[at])] for side in (left, right)]
+    pmi = np.log(together) + np.log(len(keys)) - np.log(alone[0]) - np.log(alone[1])
+    opening, inner = (
+        sum(np.bincount(w.pieces[w.opens == side], minlength=len(joins)) for w in blocks)
+        for side in (True, False)
+    )
+    is_collocation = (together >= options.min_count) & (pmi >= options.min_pmi)
+    return Learnt(found[is_collocation], np.asarray(opening >= inner))
+
+
+def _mark(words: Words, learnt: Learnt, is_capital: np.ndarray, max_words: int) -> np.ndarray:
+    """Returns the units of a block, uint8 [num_tokens]."""
+    units = WORD * words.joined.astype(np.uint8)
+    within = ~words.opens[1:]
+    is_name = is_capital[words.pieces] & ~(words.opens & learnt.opening[words.pieces])
+    for bit, linked in (
+        (PHRASE, within & np.isin(words.pairs, learnt.collocations)),
+        (ENTITY, within & is_name[1:] & is_name[:-1]),
+    ):
+        linked = np.append(False, linked)
+        places = np.arange(len(linked))
+        begins = np.maximum.accumulate(np.where(linked, 0, places))
+        units[words.first[linked & ((places - begins) % max_words > 0)]] |= bit
+    return units
+
+
+def build(documents: Documents, *, options: Options | None = None, **given) -> Iterator[Examples]:
+    """Formats documents as `doc_sentences` does; without `units` each token is a unit."""
+    del options
+    if documents.units is None:
+        none = np.zeros(len(documents.tokens), np.uint8)
+        documents = dataclasses.replace(documents, units=none)
+    return doc_sentences.build(documents, **given)

@@ -1,0 +1,21 @@
+"""What is expected of ERNIE."""
+
+from declared import CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
+
+EXPECTED = Expected(
+    tokenizer="wordpiece",
+    stddevs={"": CUT},
+    largest=0.04,
+    first_losses={"knowledge_mlm": GUESS},
+    num_parameters={("knowledge_mlm", 30522, 512): 109_514_298},  # of ErnieForMaskedLM
+    decayed=kernels_of_layers()
+    | {"embed/tokens/table", "embed/positions/table", "embed/segments/table"}
+    | {"token_head/dense/kernel"},
+    peer=Peer(
+        "ErnieForMaskedLM",
+        "ErnieForSequenceClassification",
+        encoder_settings,
+        objectives=("mlm",),
+        shapes=(((7, 84, 5), 128),),
+    ),
+)
