@@ -1,4 +1,4 @@
-"""Continues texts with a run that predicts the next token.
+"""Continues texts with a run that predicts the next token, or masked tokens.
 
   python -m scalelab.sample --run=RUN --prompt="Once upon a time" [--temperature=0.8 --top_p=0.9]
 
@@ -7,6 +7,9 @@ the best token is taken at each step; --num_beams searches further. An empty pro
 end-of-text token. A net that reads a source needs a --source for each prompt; without prompts, its
 texts start from its start token. The texts drawn for a prompt depend only on --seed, the prompt and
 its source.
+
+A net that predicts masked tokens gets --max_new_tokens masks behind the prompt. It draws each
+--sweeps times, given all other tokens (Gibbs sampling, Wang and Cho 2019).
 """
 
 import json
@@ -24,9 +27,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from scalelab.decode.loop import Continuation
+    from scalelab.eval.placement import Placed
     from scalelab.runs.pretrained import Pretrained
 
-RUN = flags.DEFINE_string("run", None, "Run folder of a causal system, such as gpt2.")
+RUN = flags.DEFINE_string("run", None, "Run folder of a pre-training, such as of gpt2.")
 PROMPT = flags.DEFINE_multi_string("prompt", [], "A text to continue; may be given again.")
 SOURCE = flags.DEFINE_multi_string("source", [], "A source to read first; may be given again.")
 FILE = flags.DEFINE_string("file", None, "A file with prompts, one a line.")
@@ -44,6 +48,12 @@ REPETITION_PENALTY = flags.DEFINE_float(
 REPETITION_STOP = flags.DEFINE_integer(
     "repetition_stop", None, "End a text when its last N tokens occur in it before."
 )
+SWEEPS = flags.DEFINE_integer(
+    "sweeps", None, "How often a masked net draws each new token; default: 10.", lower_bound=1
+)
+ORDER = flags.DEFINE_enum(
+    "order", None, ["random", "left_to_right"], "Order of a masked net's draws; default: random."
+)
 SEED = flags.DEFINE_integer("seed", 0, "Seed of the draws.", lower_bound=0)
 BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Texts at a time.", lower_bound=1)
 TENSOR_PARALLEL = flags.DEFINE_integer(
@@ -53,6 +63,11 @@ TENSOR_PARALLEL = flags.DEFINE_integer(
 JSON = flags.DEFINE_bool("json", False, "Print one JSON object a line.")
 
 RULES = (REPETITION_PENALTY, TEMPERATURE, TOP_K, TOP_P, REPETITION_STOP)
+# What nets that predict the next token, or masked tokens, have no use for.
+UNUSED = {
+    "next": (SWEEPS, ORDER),
+    "masked": (NUM_BEAMS, REPETITION_PENALTY, REPETITION_STOP),
+}
 
 
 def read_prompts() -> list[str]:
@@ -122,12 +137,8 @@ def continuations(
     sizes["rows"] = placed.rows
     made = stepper.prepare(placed.net, placed.params)
     searched = NUM_BEAMS.value > 1
-    samples = range(1 if searched else NUM_SAMPLES.value)
-    rows = [(place, sample) for place in range(len(prompts)) for sample in samples]
-    size = placed.round_up(min(BATCH_SIZE.value, len(rows)))
-    for begin in range(0, len(rows), size):
-        part = rows[begin : begin + size]
-        filled = part + part[-1:] * (size - len(part))  # the last ones fill the batch
+    num_samples = 1 if searched else NUM_SAMPLES.value
+    for part, filled in _batches(len(prompts), num_samples, placed):
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         read = [sources[place] for place, _ in filled] if sources else None
         if searched:
@@ -143,6 +154,86 @@ def continuations(
                 yield place, sample, text
 
 
+def resamplings(
+    prompts: "Sequence[np.ndarray]", opened: "Pretrained"
+) -> "Iterator[tuple[int, int, Continuation]]":
+    """Continues prompts with a masked net as the flags say; yields and raises as `continuations`.
+
+    Special tokens are never drawn.
+    """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from flax.typing import ArrayPytree
+
+    from scalelab.decode import gibbs, loop
+    from scalelab.decode import prompts as prompts_lib
+    from scalelab.decode.choose import Rules
+    from scalelab.eval import placement, token_scores
+
+    count, special, frame = (
+        MAX_NEW_TOKENS.value,
+        opened.tokenizer.special_ids,
+        opened.tokenizer.frame(),
+    )
+    masks = np.full(count, special["mask"])
+    rows = [np.concatenate([frame.begin, p, masks, frame.end]).astype(np.int32) for p in prompts]
+    prompts_lib.check([row[count:] for row in rows], count, opened.config.net.max_len)
+    placed = placement.place(opened, TENSOR_PARALLEL.value)
+
+    def score(params: ArrayPytree, tokens: jax.Array, *given: jax.Array) -> jax.Array:
+        batch = {"tokens": tokens, "lengths": given[0], "examples": jnp.arange(len(tokens))}
+        found = token_scores.log_chances(placed.net, params, batch, given[1][:, None])[:, 0]
+        return found.at[:, list(special.values())].set(-jnp.inf)
+
+    sizes = {"count": count, "sweeps": SWEEPS.value or 10, "order": ORDER.value or "random"}
+    sizes |= {"rules": Rules(**{flag.name: flag.value for flag in RULES}), "mask": special["mask"]}
+    for part, filled in _batches(len(prompts), NUM_SAMPLES.value, placed):
+        ids = [rows[place] for place, _ in filled]
+        tokens, lengths = prompts_lib.fill(ids, opened.config.net.max_len)
+        starts = lengths - np.int32(len(frame.end) + count)
+        own, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
+        given = placed.put((tokens, lengths, starts, loop.text_keys(SEED.value, own, numbers)))
+        drawn = jax.device_get(gibbs.sample(score, placed.params, *given, **sizes))
+        for (place, sample), row, start in zip(part, drawn, starts, strict=False):
+            yield place, sample, loop.Continuation(row[start : start + count], "length")
+
+
+def _batches(
+    num_prompts: int, num_samples: int, placed: "Placed"
+) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+    """Yields (prompt, sample) of each text of a batch, and those with the last one as filling."""
+    rows = [(place, sample) for place in range(num_prompts) for sample in range(num_samples)]
+    size = placed.round_up(min(BATCH_SIZE.value, len(rows)))
+    for begin in range(0, len(rows), size):
+        part = rows[begin : begin + size]
+        yield part, part + part[-1:] * (size - len(part))
+
+
+def _check(opened: "Pretrained") -> str:
+    """Returns what the net predicts, "next" or "masked"; raises ValueError if flags do not fit."""
+    from scalelab.config.fields import frozen_names
+
+    system, path = opened.config.system, opened.path
+    predicts = "next" if opened.system.PREDICTS == "next" else opened.predicts
+    if predicts not in UNUSED:
+        raise ValueError(
+            f"{path} is a {system} trained on {opened.config.objective!r}; expected a net that"
+            " predicts the next token, or masked tokens"
+        )
+    if unused := [f"--{flag.name}" for flag in UNUSED[predicts] if flag.present]:
+        raise ValueError(
+            f"{system} predicts {predicts} tokens and has no use for {', '.join(unused)}: leave"
+            " them out"
+        )
+    if opened.system.HAS_SOURCE != bool(SOURCE.value):
+        ours = ("no source: leave --source out", "a source: give --source=TEXT")
+        raise ValueError(f"the net of {system} in {path} reads {ours[opened.system.HAS_SOURCE]}")
+    if frozen_names(opened.system) or not SOURCE.value:
+        opened.check_alone()
+    return predicts
+
+
 def main(argv: list[str]) -> None:
     """Reads the flags, continues and prints."""
     del argv
@@ -150,28 +241,16 @@ def main(argv: list[str]) -> None:
     malloc.keep_freed()
     import numpy as np
 
-    from scalelab.config.fields import frozen_names
     from scalelab.decode import prompts as prompts_lib
     from scalelab.runs import pretrained
 
     opened = pretrained.load(run)
-    if opened.system.PREDICTS != "next":
-        raise ValueError(
-            f"{run} is a run of {opened.config.system}, which does not predict the next token:"
-            " python -m scalelab.fill_mask fills masks; give a run of a left-to-right system"
-        )
-    if opened.system.HAS_SOURCE != bool(SOURCE.value):
-        ours = ("no source: leave --source out", "a source: give --source=TEXT")
-        raise ValueError(
-            f"the net of {opened.config.system} in {run} reads {ours[opened.system.HAS_SOURCE]}"
-        )
-    if frozen_names(opened.system) or not SOURCE.value:
-        opened.check_alone()
+    predicts = _check(opened)
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     tokenizer = opened.tokenizer
     ids = tokenizer.encode_batch(texts)
     starts = [tokenizer.special_ids[r] for r in ("eos", "bos") if r in tokenizer.special_ids]
-    if not (starts or SOURCE.value) and not all(map(len, ids)):
+    if predicts == "next" and not (starts or SOURCE.value) and not all(map(len, ids)):
         raise ValueError(
             f"the prompt is empty, and the tokenizer in {opened.tokenizer_dir} has no end-of-text"
             " token to start from: give at least a word"
@@ -184,7 +263,9 @@ def main(argv: list[str]) -> None:
     else:
         read = []
         begun = [row if len(row) else np.array(starts[:1], np.int32) for row in ids]
-    for place, sample, found in continuations(begun, opened, read):
+    masked = predicts == "masked"
+    texts_found = resamplings(ids, opened) if masked else continuations(begun, opened, read)
+    for place, sample, found in texts_found:
         begin, tokens = ids[place].tolist(), found.tokens.tolist()
         whole, head = tokenizer.decode([*begin, *tokens]), tokenizer.decode(begin)
         tail = whole.removeprefix(head) if whole.startswith(head) else tokenizer.decode(tokens)

@@ -85,7 +85,8 @@ def make_train_step(
                 f" step to step ({jax.tree_util.keystr(carried[0][0])}), which parts of a batch"
                 " cannot share; set it to 1"
             )
-        rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+        root = jax.random.wrap_key_data(state.rng)
+        rng = jax.random.fold_in(root, state.step)
 
         def run(params: ArrayPytree, part: Batch) -> tuple[dict[str, Pairs], ArrayPytree]:
             ctx = Pass(rng, state.step, train=True, frozen=state.frozen)
@@ -97,7 +98,11 @@ def make_train_step(
             return loss, (_flatten(found), carried)
 
         with nn.logical_axis_rules(sharding.activation_rules()):
-            prepared = prepare(batch, terms, named_key(rng, "mask"))
+            drawn, key = batch, rng
+            if "mask_ids" in batch:  # static masks, see config.mask_copies
+                drawn, key = batch | {"examples": batch["mask_ids"]}, root
+            prepared = prepare(drawn, terms, named_key(key, "mask"))
+            prepared["examples"] = batch["examples"]
             weights = {}
             if num_microbatches > 1:  # known before the gradient, so that parts add up to the whole
                 weights = _sum_parts(
@@ -254,8 +259,9 @@ def compile_evaluation(
       mesh: the devices.
       placed: shardings of the state.
       state: the state, concrete or abstract.
-      batch: a batch, concrete or abstract.
+      batch: a training batch, concrete or abstract; no evaluation has its mask_ids.
     """
+    batch = {name: values for name, values in batch.items() if name != "mask_ids"}
     replicated = jax.NamedSharding(mesh, PartitionSpec())
     rows = sharding.batch_sharding(mesh)
     jitted = jax.jit(

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from absl.testing import flagsaver
 
-from scalelab import sample
+from scalelab import fill_mask, sample
 from scalelab.config import cli
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
@@ -103,6 +104,26 @@ def test_repetition_flags(start: Start) -> None:
     assert len(set(lowered["tokens"])) == len(lowered["tokens"])
 
 
+def test_a_masked_net_draws_by_turns(start: Start, pretrained_runs: Runs) -> None:
+    """At temperature 0, each token is the best one given all others where sweeps change nothing."""
+    flags = ["--sweeps=3", "--temperature=1", "--num_samples=2"]
+    found = rows(start, "bert", *flags, prompts=(*PROMPTS, ""))
+    assert len(found) == 8 and found[0]["tokens"] != found[1]["tokens"]
+    assert rows(start, "bert", *flags, "--batch_size=2", prompts=PROMPTS[1:2]) == found[2:4]
+    assert rows(start, "bert", *flags, "--seed=1", prompts=PROMPTS[1:2]) != found[2:4]
+    (best,) = rows(start, "bert", "--sweeps=20", "--order=left_to_right", prompts=PROMPTS[:1])
+    opened = pretrained.load(pretrained_runs("bert"))
+    special, frame = opened.tokenizer.special_ids, opened.tokenizer.frame()
+    assert not set(special.values()) & {i for row in [*found, best] for i in row["tokens"]}
+    text = [*frame.begin, *opened.tokenizer.encode(PROMPTS[0]), *best["tokens"], *frame.end]
+    for place in range(len(text) - len(frame.end) - 6, len(text) - len(frame.end)):
+        row = np.array(text, np.int32)
+        row[place] = special["mask"]
+        (fillings,) = next(fill_mask.fill(opened, [row], 10))
+        ids = [f.token_id for f in fillings if f.token_id not in special.values()]
+        assert ids[0] == text[place]
+
+
 @pytest.mark.parametrize(("system", "flags", "message"), [
     (None, ["--prompt=x"], "--run is missing"),
     (None, ["--prompt=x", "--run=nowhere"], "nowhere"),
@@ -114,7 +135,10 @@ def test_repetition_flags(start: Start) -> None:
     ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "--num_samples=3"),
     ("gpt", ["--prompt=x", "--num_beams=151"], "300 tokens"),
     ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 .* 64 .* 64 positions"),
-    ("bert", ["--prompt=x"], "bert, .*scalelab.fill_mask"),
+    ("bert", ["--prompt=x", "--num_beams=2"], "masked .*--num_beams"),
+    ("bert", ["--prompt=x", "--max_new_tokens=64"], "3 .* 64 .* 64 positions"),
+    ("bert", ["--prompt=x", "--source=y"], "no source"),
+    ("gpt", ["--prompt=x", "--sweeps=2"], "next .*--sweeps"),
 ])  # fmt: skip
 def test_bad_input(start: Start, system: str | None, flags: list[str], message: str) -> None:
     code, out, errors = start(system, *flags)

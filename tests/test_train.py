@@ -199,6 +199,14 @@ def test_a_killed_run_continues_bit_for_bit(
     assert len(starts["earlier_starts"]) == 1
 
 
+def test_static_masks_continue_bit_for_bit(lab: Lab, tmp_path: pathlib.Path) -> None:
+    config = lab.config(f"system=roberta,steps={STEPS}", mask_copies=2)
+    whole = lab.run(tmp_path / "whole", config)
+    stopped = lab.run(tmp_path / "run", config, before=kill_at(9))
+    assert_continues(whole, stopped, lab.run(tmp_path / "run", config))
+    assert all("mask_ids" in batch for batch in whole.batches.values())
+
+
 @pytest.mark.parametrize(("k", "number"), [(8, signal.SIGINT), slow(19, signal.SIGTERM)])
 def test_a_signal_saves_and_says_how_to_continue(
     k: int, number: int, lab: Lab, whole: Record, tmp_path: pathlib.Path

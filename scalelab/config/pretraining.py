@@ -91,7 +91,7 @@ class Net:
 class Tokenizer:
     """The tokenizer, trained on the training split."""
 
-    kind: str = "bytebpe"  # wordpiece, bytebpe, bpe, unigram
+    kind: str = "bytebpe"  # wordpiece, wordpiece_likelihood, bytebpe, bpe, unigram
     vocab_size: Count = 30_000  # pieces, special tokens included
     lowercase: bool = False  # True: drops case and accents
 
@@ -203,6 +203,9 @@ class Config:
     objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm; with weights: mlm+50*rtd
     # Share of tokens that masked objectives predict.
     mask_rate: Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)] = 0.15
+    # Masks (and all that masked objectives draw for an example): epoch e has those of copy e modulo
+    # so many, as if masked before training; BERT's code has 10. None: drawn anew at every step.
+    mask_copies: Count | None = None
     seed: Seed = 0  # of parameters, order of the examples, masks, dropout
     # Settings that only this system, these objectives or this format have.
     system_options: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -5,23 +5,26 @@ a hash map with a random seed, and breaks ties between merges by id. This module
 itself and passes them in a fixed order, as if they were special tokens.
 """
 
+import collections
+import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from scalelab.data._wordpiece import CONTINUATION, MIN_FREQUENCY, learn
+
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import TokenizerSpec
 
-MIN_FREQUENCY = 2  # a pair seen once makes no piece
 # Number of characters that are pieces; rarer ones become unknown, as in BERT's vocabularies.
 MIN_ALPHABET, MAX_ALPHABET = 100, 1000
 ALPHABET_SHARE = 0.1  # of the vocabulary, between these bounds
-CONTINUATION = "##"
 WORD_END = "</w>"
+LONGEST = 100  # characters of a word; to the library's WordPiece, longer ones are unknown
 
 
 def train(spec: "TokenizerSpec", texts: Iterable[str]) -> tokenizers.Tokenizer:
@@ -64,10 +67,17 @@ def train(spec: "TokenizerSpec", texts: Iterable[str]) -> tokenizers.Tokenizer:
         else:
             decoder = decoders.WordPiece(CONTINUATION, cleanup=False)
             first = [CONTINUATION + letter for letter in letters if _continues(letter, shape)]
-            trainer = trainers.WordPieceTrainer(special_tokens=special + first, **options)
-            made = _train_model(models.WordPiece(unk_token=unk), shape, trainer, texts)
+            if kind == "wordpiece":
+                trainer = trainers.WordPieceTrainer(special_tokens=special + first, **options)
+                made = _train_model(models.WordPiece(unk_token=unk), shape, trainer, texts)
+                vocab = made["vocab"]
+            else:
+                known = special + first + letters
+                learnt = learn(_words(texts, shape, letters))
+                known += itertools.islice(learnt, max(spec.vocab_size - len(known), 0))
+                vocab = {piece: place for place, piece in enumerate(known)}
             prefix = {"continuing_subword_prefix": CONTINUATION}
-            model = models.WordPiece(made["vocab"], unk_token=unk, **prefix)
+            model = models.WordPiece(vocab, unk_token=unk, **prefix)
     return _assemble(model, shape | {"decoder": decoder})
 
 
@@ -120,6 +130,16 @@ def _train_model(
     trained = _assemble(model, shape)
     trained.train_from_iterator(iter(texts), trainer)
     return json.loads(trained.to_str())["model"]
+
+
+def _words(texts: Iterable[str], shape: dict[str, Part], letters: Sequence[str]) -> dict[str, int]:
+    """Returns the frequencies of the words that the library's WordPiece can split."""
+    found: collections.Counter[str] = collections.Counter()
+    normalizer, pre = shape["normalizer"], shape["pre_tokenizer"]
+    for text in texts:
+        found.update(word for word, _ in pre.pre_tokenize_str(normalizer.normalize_str(text)))
+    able = set(letters)
+    return {word: n for word, n in found.items() if len(word) <= LONGEST and able.issuperset(word)}
 
 
 def _canonical(vocab: list[list], num_special: int) -> list[tuple[str, float]]:

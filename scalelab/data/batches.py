@@ -74,6 +74,7 @@ class Batches:
     first_step: int = 0  # the step of the run that gets the first batch
     order: Literal["shuffled", "contiguous"] = "shuffled"
     corrupt: Corrupt | None = None  # applied to each gathered batch
+    mask_copies: int | None = None  # config.mask_copies
 
     def __post_init__(self) -> None:
         assert self.order in ("shuffled", "contiguous"), self.order
@@ -95,16 +96,20 @@ class Batches:
         return permute(places, size, keys), epochs
 
     def __call__(self, step: int) -> Batch:
-        """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and two more.
+        """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and more.
 
         `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
         counts the stored tokens of the whole global batch, special ones included, padding not.
+        With `mask_copies`, `mask_ids` int32 [B] is a number for each copy of each example.
         """
         ids, epochs = self.address(step)
-        batch = self.store.gather(ids[self.rows])
+        ids_here, epochs = ids[self.rows], epochs[self.rows]
+        batch = self.store.gather(ids_here)
         if self.corrupt is not None:
-            ids_here, epochs = ids[self.rows], epochs[self.rows]
             batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids_here)
+        if self.mask_copies is not None:
+            numbers = ids_here * self.mask_copies + epochs % self.mask_copies
+            batch["mask_ids"] = (numbers % 2**31).astype(np.int32)
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
         batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
         return batch

@@ -23,7 +23,7 @@ from scalelab.formats import Frame, Specials
 from scalelab.helpers.names import nearest
 
 VERSION = "1"  # of the training; part of the cache's key
-KINDS = ("wordpiece", "bytebpe", "unigram", "bpe")
+KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe")
 SPACES = ("Ġ", "▁")  # begin the first piece of a word: of bytebpe, of unigram
 MASK_IN_TEXT = {"lstrip": True}  # options of the mask token where text may spell it
 FILES = ("tokenizer.json", "special_tokens_map.json")  # they decide how text is read
@@ -34,8 +34,10 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # beside sentinel_0,
 class TokenizerSpec:
     """A tokenizer to train.
 
-    Kinds are wordpiece (BERT), bytebpe (GPT-2, RoBERTa), unigram (SentencePiece's), and bpe (GPT's
-    own: words split at white space and punctuation, the last piece of a word marked `</w>`).
+    Kinds are wordpiece (BERT's pieces, learnt by merging the most frequent pair, as Hugging Face
+    does), wordpiece_likelihood (by the likelihood, WordPiece's own rule), bytebpe (GPT-2, RoBERTa),
+    unigram (SentencePiece's), and bpe (GPT's own: words split at white space and punctuation, the
+    last piece of a word marked `</w>`).
     """
 
     kind: str

@@ -1,5 +1,6 @@
-"""Text out of nets that read from left to right, over an explicit cache.
+"""Text out of nets.
 
-`stepper` runs such a net one token at a time, `choose` takes tokens from scores, `loop` continues
-prompts with it, `beam` searches for the most probable continuations, `prompts` pads what they get.
+`stepper` runs a net that reads from left to right one token at a time, over an explicit cache;
+`loop` continues prompts with it, `beam` searches for the most probable continuations. `gibbs` draws
+texts from a masked net. `choose` takes tokens from scores, `prompts` pads texts.
 """

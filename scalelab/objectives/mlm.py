@@ -2,7 +2,7 @@
 
 Devlin et al. 2019, 3.1: of the n tokens that are not special, ceil(0.15 n) are chosen; of these
 80% become the mask token, 10% a random token, 10% stay. A new draw at every step (Liu et al. 2019,
-4.1).
+4.1), unless config.mask_copies keeps the draws of an example.
 """
 
 import dataclasses

@@ -126,7 +126,7 @@ class Recorder:
         seed = self.config.seed if order is None else order
         rule = systems.load(self.config.system).ORDER, phase.corrupt
         start, sizes = self.run.phase_start, (phase.batch_size, phase.max_len)
-        return Batches(phase.train, *sizes, seed, rows, start, *rule)
+        return Batches(phase.train, *sizes, seed, rows, start, *rule, self.config.mask_copies)
 
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end of a phase."""

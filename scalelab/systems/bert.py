@@ -4,6 +4,7 @@ Reference code: google-research/bert, modeling.py and create_pretraining_data.py
 
 Departs from it, as the benchmark protocol does:
   - masks are drawn anew at every step, not once before training (protocol, "Masking");
+    `config.mask_copies=10` has the reference's;
   - random replacements come from the vocabulary without its special tokens, as in RoBERTa's code;
   - the vocabulary is trained on the corpus and has 30,000 pieces;
   - batch size, warm-up and budget are the protocol's; the paper has 256, 10,000 steps, a million.

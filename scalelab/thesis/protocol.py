@@ -32,7 +32,7 @@ from scalelab.thesis import published
 
 CORPUS = "wikitext:"  # WikiText-103 raw, in its own layout (6.1)
 PRETRAINING = {
-    "init": None, "mask_rate": 0.15,  # 7.1 to 7.3
+    "init": None, "mask_rate": 0.15, "mask_copies": None,  # 7.1 to 7.3
     "net.ffn_width": None, "net.max_len": 512, "net.dropout_rate": 0.1, "net.dtype": "float32",
     "net.output_embedding": None,
     "tokenizer.vocab_size": 30_000, "tokenizer.lowercase": False,

@@ -28,6 +28,9 @@ SPECS = {
     "wordpiece, lowercase": tokenizers.TokenizerSpec(
         "wordpiece", 160, True, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
     ),
+    "wordpiece_likelihood": tokenizers.TokenizerSpec(
+        "wordpiece_likelihood", 160, True, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
+    ),
     "bytebpe": tokenizers.TokenizerSpec(
         "bytebpe", 340, False, ROBERTA, ("<s>",), ("</s>",), ("</s>",)
     ),

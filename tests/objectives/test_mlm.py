@@ -3,13 +3,19 @@
 import fractions
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+import tiny
 from fake import FakeNet
 
-from scalelab.objectives import Setting, mlm
+from scalelab import state, step
+from scalelab.data.batches import Batches
+from scalelab.data.store import ExampleStore
+from scalelab.objectives import Pass, Setting, Term, mlm
 
 V, T = 50, 40
 SPECIAL_IDS = {"pad": 0, "cls": 1, "sep": 7, "mask": 3, "unk": 30}
@@ -135,6 +141,55 @@ def test_dynamic_masks_of_one_sequence_are_all_different() -> None:
         for e in range(40)
     }
     assert len(seen) == 40
+
+
+class Number(nn.Module):
+    """A net that is one parameter."""
+
+    @nn.compact
+    def __call__(self) -> jax.Array:
+        return self.param("number", nn.initializers.zeros, ())
+
+
+class Places(mlm.MLM):
+    """Returns the chosen places of each row as the bits of a number."""
+
+    def losses(self, model: Number, batch: dict[str, jax.Array], ctx: Pass) -> dict:
+        del ctx
+        codes = jnp.sum(batch["mlm_weights"] * 2.0 ** batch["mlm_positions"], axis=1)
+        pairs = {str(row): (code, jnp.ones(())) for row, code in enumerate(codes)}
+        return {"loss": (model(), jnp.ones(()))} | pairs
+
+
+def places_by_epoch(copies: int | None, start: int = 0) -> dict[tuple[int, int], float]:
+    """(example, epoch) -> the chosen places, in 12 epochs of 10 examples by batches of 4."""
+    length, size = 20, 10
+    arrays = {"tokens": np.full(size * length, 10), "tokens_starts": np.arange(size + 1) * length}
+    store = ExampleStore(arrays, {"num_examples": size, "ragged": {"tokens": length}, "flat": []})
+    batches = Batches(store, 4, length, seed=3, mask_copies=copies)
+    net, terms, tx = Number(), (Term(Places(V, 3, (3,), 0.3)),), optax.scale(-1.0)
+    now, _ = state.create(net, terms, tx, max_len=length, seed=0, mesh=tiny.one_device())
+    run, now = jax.jit(step.make_train_step(net, terms, tx)), now.replace(step=jnp.int32(start))
+    found = {}
+    for t in range(start, 12 * size // 4):
+        batch = batches(t)
+        del batch["num_tokens"]
+        now, metrics = run(now, batch, jnp.float32(0))
+        for row, (example, epoch) in enumerate(zip(*batches.address(t), strict=True)):
+            found[int(example), int(epoch)] = float(metrics[f"mlm_{row}"][0])
+    return found
+
+
+@pytest.mark.parametrize("copies", [None, 1, 3])
+def test_static_masks_of_one_sequence_are_as_many_as_copies(copies: int | None) -> None:
+    found = places_by_epoch(copies)
+    assert len(found) == 120 and len({found[i, 0] for i in range(10)}) == 10
+    for example in range(10):
+        for epochs in range(1, 13):
+            seen = {found[example, epoch] for epoch in range(epochs)}
+            assert len(seen) == min(epochs, copies or epochs)
+    again = places_by_epoch(copies, start=13)  # in the middle of an epoch
+    assert again.items() <= found.items()
 
 
 def test_weight_and_terms() -> None:

@@ -17,7 +17,7 @@ from scalelab.thesis import comparison, published
 
 OF_ALL = {
     "init": None, "frozen": None,  # 7.1 to 7.3; sizes of batches: 7.3
-    "mask_rate": 0.15, "seed": 0, "net.ffn_width": None, "net.max_len": 512,
+    "mask_rate": 0.15, "mask_copies": None, "seed": 0, "net.ffn_width": None, "net.max_len": 512,
     "net.dropout_rate": 0.1, "net.dtype": "float32", "net.output_embedding": None,
     "tokenizer.vocab_size": 30_000, "tokenizer.lowercase": False,
     "data.corpus": "wikitext:/w", "data.errors": "strict", "data.keep_headings": False,
