@@ -189,6 +189,7 @@ def get_config():
     config.pretrain.optim.total_tokens, config.pretrain.optim.warmup_tokens = 2e4, 1e3
     config.pretrain.machine.cache_dir = {str(cache_dir)!r}
     config.pretrain.machine.compile_cache_dir = None
+    config.finetune.tasks = ("sst2", "qnli")
     config.finetune.fields += ("batch_size=2", "max_len=16", "epochs=1")
     return config
 """)
@@ -198,7 +199,7 @@ def get_config():
     code, printed = study("report", f"--workdir={workdir}")
     assert code == 0 and (workdir / "reports/family/report.html").exists(), printed
     for table, columns in (
-        ("tasks", ["sst2", "qnli", "mnli_m", "mnli_mm", "qqp"]),
+        ("tasks", ["sst2", "qnli"]),
         ("yardsticks", ["blimp", "lambada", "probes.pos"]),
     ):
         made = pd.read_csv(workdir / f"reports/family/tables/{table}.csv")
