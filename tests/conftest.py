@@ -35,7 +35,7 @@ import tiny  # noqa: E402
 from scalelab.config import exits  # noqa: E402
 
 ROOT = tiny.ROOT
-gc.set_threshold(100_000, 50, 100)
+gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,7 +102,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Not in one of several processes that share the tests: each would start it.
     """
-    gc.freeze()  # modules and tests stay, too
     if (
         "PYTEST_XDIST_WORKER" not in os.environ
         and not session.config.option.collectonly

@@ -80,7 +80,7 @@ def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("translator") / "run"
     lab.run(folder, config, before=kill_at(3))
     record = lab.run(folder, config)
-    assert list(record.states) == [4] and record.batches[3]["source"].shape == (8, 32)
+    assert list(record.states) == [3, 4] and record.batches[3]["source"].shape == (8, 32)
     assert {"translate_loss", "loss"} < record.result["eval"]["32"].keys()
     return folder
 

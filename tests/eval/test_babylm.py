@@ -212,19 +212,12 @@ def test_surprisals_in_context_are_scores_of_the_words(pretrained_runs: Runs) ->
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt", "gpt2", "bert", "roberta", "albert"])
-def test_surprisals_of_an_export(pretrained_runs: Runs, tmp_path, system: str) -> None:
+def test_surprisals_of_an_export(pretrained_runs: Runs, exported, system: str) -> None:
     """Both forms against torch, a word at a time, by the exported tokenizer."""
     torch = pytest.importorskip("torch")
-    import transformers
-
-    from scalelab.interop import exporting
-
     opened = pretrained.load(pretrained_runs(system))
-    exporting.run(opened.path, tmp_path / "out")
     masked = opened.predicts == "masked"
-    auto = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
-    net = auto.from_pretrained(tmp_path / "out").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    tokenizer, net = exported(system)
 
     def chance(context: str, target: int) -> float:
         text = context + (tokenizer.mask_token * 3 if masked else "")

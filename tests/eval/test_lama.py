@@ -99,18 +99,11 @@ def test_objects_of_one_piece_rank_as_words(pretrained_runs: Runs, tmp_path, sys
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
 def test_torch_ranks_objects_of_several_pieces_the_same(
-    pretrained_runs: Runs, tmp_path, system: str
+    pretrained_runs: Runs, tmp_path, exported, system: str
 ) -> None:
     """Means over pieces, each masked in turn or read from the left; sums rank otherwise."""
     torch = pytest.importorskip("torch")
-    import transformers
-
-    from scalelab.interop import exporting
-
-    exporting.run(pretrained_runs(system), tmp_path / "out")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    kind = {"gpt2": "AutoModelForCausalLM", "bert": "AutoModelForMaskedLM"}[system]
-    model = getattr(transformers, kind).from_pretrained(tmp_path / "out").eval()
+    tokenizer, model = exported(system)
 
     def log_probs(fact: Fact, answer: str) -> list[float]:
         text = fact.before + answer + fact.after
@@ -232,18 +225,12 @@ def test_the_program_compares_over_a_common_vocabulary(
 
 
 @pytest.mark.parity
-def test_transformers_ranks_the_same(pretrained_runs: Runs, tmp_path) -> None:
+def test_transformers_ranks_the_same(pretrained_runs: Runs, exported) -> None:
     torch = pytest.importorskip("torch")
-    import transformers
-
-    from scalelab.interop import exporting
-
-    exporting.run(pretrained_runs("bert"), tmp_path / "out")
     opened = opened_run(pretrained_runs("bert"))
     facts = facts_of(opened)[::2]  # one object a question
     words = [k for same in lama.list_words(opened.tokenizer).values() for k in same]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    tokenizer, model = exported("bert")
     pieces, ranks = lama.rank(opened, facts, all_words(opened), asked())
     for fact, piece, rank in zip(facts, pieces, ranks, strict=True):
         row = torch.tensor([tokenizer(fact.before + fact.answer + fact.after)["input_ids"]])

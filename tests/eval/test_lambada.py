@@ -180,16 +180,9 @@ def test_an_interrupted_evaluation_goes_on(
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_transformers_guesses_the_same(pretrained_runs: Runs, tmp_path, system: str) -> None:
+def test_transformers_guesses_the_same(pretrained_runs: Runs, exported, system: str) -> None:
     torch = pytest.importorskip("torch")
-    import transformers
-
-    from scalelab.interop import exporting
-
-    exporting.run(pretrained_runs(system), tmp_path / "out")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    kind = "AutoModelForCausalLM" if system == "gpt2" else "AutoModelForMaskedLM"
-    model = getattr(transformers, kind).from_pretrained(tmp_path / "out").eval()
+    theirs, model = exported(system)
     opened = opened_run(pretrained_runs(system))
     asked = passages()
     made = ask(opened, asked)

@@ -158,26 +158,19 @@ def test_each_token_once_with_enough_around_it(data) -> None:
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_transformers_computes_the_same(pretrained_runs: Runs, tmp_path, system: str) -> None:
+def test_transformers_computes_the_same(pretrained_runs: Runs, exported, system: str) -> None:
     torch = pytest.importorskip("torch")
-    import transformers
-
-    from scalelab.interop import exporting
-
-    exporting.run(pretrained_runs(system), tmp_path / "out")
+    theirs, model = exported(system)
     opened = opened_run(pretrained_runs(system))
     text = "Bada gedu dodo . Gedu bada dodo bada ."
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     ids = opened.tokenizer.encode(text)
     reading = reading_of(opened, 32, 16)
     found = nats_of(opened, ids, np.array([0, len(ids)]), reading)
     row = torch.tensor([theirs(text)["input_ids"]])
     with torch.no_grad():
         if system == "gpt2":
-            model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
             expected = float(model(input_ids=row, labels=row).loss) * (len(ids) - 1)
         else:
-            model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
             expected = 0.0
             for place in range(1, row.shape[1] - 1):
                 masked = row.clone()

@@ -169,15 +169,9 @@ def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys) -> No
 
 
 @pytest.mark.parity
-def test_transformers_scores_the_label_words_the_same(pretrained_runs: Runs, tmp_path) -> None:
+def test_transformers_scores_the_label_words_the_same(pretrained_runs: Runs, exported) -> None:
     torch = pytest.importorskip("torch")
-    import transformers
-
-    from scalelab.interop import exporting
-
-    exporting.run(pretrained_runs("gpt2"), tmp_path / "out")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    theirs, model = exported("gpt2")
     opened = opened_run(pretrained_runs("gpt2"))
     short = [own._replace(texts=("bada",)) for own in [*TRAIN, *DEV[:2]]]
     (asked,), _ = prompts.choose(opened, short, OPTIONS | {"shots": 1})

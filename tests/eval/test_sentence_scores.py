@@ -138,22 +138,15 @@ def test_only_what_spans_need_is_scored(pretrained_runs: Runs, system: str, rule
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt", "gpt2", "bert", "roberta", "albert", "electra"])
-def test_transformers_gives_the_same_scores(pretrained_runs: Runs, tmp_path, system: str) -> None:
+def test_transformers_gives_the_same_scores(pretrained_runs: Runs, exported, system: str) -> None:
     """BabyLM's way: the classes that `Auto...` finds, one text at a time, completions by offsets.
 
     ELECTRA's generator is what `AutoModelForMaskedLM` can load.
     """
     torch = pytest.importorskip("torch")
-    import transformers
-
-    from scalelab.interop import exporting
-
     opened = opened_run(pretrained_runs(system))
-    exporting.run(opened.path, tmp_path / "out", part="generator" if system == "electra" else None)
+    tokenizer, net = exported(system, part="generator" if system == "electra" else None)
     is_masked = opened.predicts == "masked"
-    auto = transformers.AutoModelForMaskedLM if is_masked else transformers.AutoModelForCausalLM
-    net = auto.from_pretrained(tmp_path / "out").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
 
     def total(text: str, begin: int) -> float:
         """The scores of the tokens that end after the character `begin`."""

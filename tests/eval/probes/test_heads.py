@@ -131,17 +131,11 @@ def test_the_likelihood_is_fitted() -> None:
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["bert", "gpt2", "albert", "electra"])
-def test_transformers_has_the_same_attention(pretrained_runs: Runs, tmp_path, system: str) -> None:
+def test_transformers_has_the_same_attention(pretrained_runs: Runs, exported, system: str) -> None:
     """On the exported checkpoint, of every head; words put together by loops."""
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from scalelab.interop import exporting
-
-    run, out = pretrained_runs(system), tmp_path / "out"
-    exporting.run(run, out)
-    model = transformers.AutoModel.from_pretrained(out, attn_implementation="eager").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    opened = pretrained.load(run)
+    tokenizer, model = exported(system, "AutoModel", attn_implementation="eager")
+    opened = pretrained.load(pretrained_runs(system))
     asked = [*map(test_states.sentence, test_states.TEXTS), CHEF]
     found = attention.read(opened, placement.place(opened), asked, batch_tokens=64)
     assert len(found.maps) == len(asked)

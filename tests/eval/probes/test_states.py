@@ -162,17 +162,11 @@ def test_refused(pretrained_runs: Runs) -> None:
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["bert", "roberta", "gpt", "gpt2", "albert", "electra"])
-def test_transformers_has_the_same_states(pretrained_runs: Runs, tmp_path, system: str) -> None:
+def test_transformers_has_the_same_states(pretrained_runs: Runs, exported, system: str) -> None:
     """On the exported checkpoint, every layer; pieces found by the library's own tokenizer."""
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from scalelab.interop import exporting
-
-    run, out = pretrained_runs(system), tmp_path / "out"
-    exporting.run(run, out)
-    model = transformers.AutoModel.from_pretrained(out).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    opened = pretrained.load(run)
+    tokenizer, model = exported(system, "AutoModel")
+    opened = pretrained.load(pretrained_runs(system))
     asked = [*map(sentence, TEXTS), treebank_sentence()]
     found, _ = states.read(opened, placement.place(opened), asked, "first")
     expected = []
