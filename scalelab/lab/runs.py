@@ -147,6 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 differing = [line for line in differing if not line.startswith("seed:")]
             text = pair.describe(a, b, differing, given.points)
         elif given.command == "pack":
+            if given.to.exists():
+                raise ValueError(f"--to={given.to} exists; name a new folder")
             with tempfile.TemporaryDirectory() as folder:  # an error leaves nothing in --to
                 archive.copy_run(given.run, pathlib.Path(folder, "run"))
                 shutil.copytree(pathlib.Path(folder, "run"), given.to)
