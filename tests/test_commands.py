@@ -51,7 +51,7 @@ TASK = {"max_len": 16, "batch_size": 2, "epochs": 1}
 
 def in_small(words: list[str]) -> list[str]:
     """A command as a test runs it: with smaller numbers, and with --dry_run on a cluster."""
-    fields: dict = {}
+    fields: dict[str, object] = {}
     text = shlex.join(words)
     if "study run" in text or "study plan" in text:
         fields = STUDY
@@ -64,6 +64,7 @@ def in_small(words: list[str]) -> list[str]:
         return ["bash", words[place], "--dry_run", *words[place + 1 :]]
     program = ["bash"] if words[0].startswith("launch/") else [sys.executable, "-m"]
     less = [f"--config.{name}={value}" for name, value in fields.items()]
+    less += ["--seeds=2"] * (fields is TASK)
     return [*program, *words[2 * (words[0] == "python") :], *less]
 
 
