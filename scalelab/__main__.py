@@ -12,7 +12,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from scalelab.helpers.names import describe_version, nearest
+from scalelab.helpers.names import CONFIGS, describe_version, nearest
 
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = {  # name -> module, perhaps with the program's own command
@@ -38,8 +38,12 @@ GROUPS = {  # name -> its folder, what its programs contain, what they do
 }
 COMPLETION = """
 _scalelab() {
-  COMPREPLY=($(compgen -W "$(scalelab completion words "${COMP_WORDS[@]:1:COMP_CWORD-1}")" \\
-    -- "${COMP_WORDS[COMP_CWORD]}"))
+  local word="${COMP_WORDS[COMP_CWORD]}" words
+  local rest="${word##*[=:,]}"
+  local begun="${word%"$rest"}"  # bash makes = and : words of their own, zsh does not
+  words=$(scalelab completion words "${COMP_WORDS[@]:1:COMP_CWORD-1}" ${begun:+"$begun"})
+  [[ $begun != [=:] ]] || begun=""
+  COMPREPLY=($(compgen -P "$begun" -W "$words" -- "$rest"))
 }
 complete -o default -o nospace -F _scalelab scalelab
 """
@@ -125,7 +129,10 @@ def _complete(rest: Sequence[str]) -> None:
         print(SHELLS[_choose(rest[0] if rest else "", SHELLS, "shell")])
         return
     name, *more = rest[1:] or [""]
-    if name == "completion":
+    _, flag, value = "".join(more).rpartition("--config")
+    if flag and "--" not in value and (not value or value[0] != "." and value[-1] in "=:,"):
+        print(" ".join(_config_words(name, value)))
+    elif name == "completion":
         print(" ".join(SHELLS))
     elif name in GROUPS and not more:
         print(" ".join(members(name)))
@@ -142,6 +149,20 @@ def _complete(rest: Sequence[str]) -> None:
         print(" ".join([*dict.fromkeys(commands * (not command)), *shown, "--help"]))
     else:
         print(" ".join([*PROGRAMS, *GROUPS, "completion"]))
+
+
+def _config_words(program: str, value: str) -> list[str]:
+    """Returns the shipped configs, the arguments of a config, or the systems, by what is typed."""
+    if ":" not in value:
+        found = sorted(str(p.relative_to(CONFIGS).with_suffix("")) for p in CONFIGS.rglob("*.py"))
+        return [name for name in found if name.startswith("studies/") == (program == "study")]
+    if value[-1] == "=":
+        systems = ROOT.glob("systems/[a-z]*.py") if value.endswith("system=") else ()
+        return sorted(path.stem for path in systems)
+    shared = {"study": "study", "eval": "finetune", "finetune": "finetune"}
+    source = (CONFIGS / f"{shared.get(program, 'pretrain')}.py").read_text(encoding="utf-8")
+    _, _, described = source.partition("\nArguments")
+    return [f"{name}=" for name in re.findall(r"^  (\w+)  +", described.split("\n\n")[0], re.M)]
 
 
 if __name__ == "__main__":

@@ -150,6 +150,15 @@ def test_a_flag_of_another_command_is_not_proposed(capsys) -> None:
     assert "--to" in message and "'--workdir'" not in message
 
 
+def test_mistakes_in_a_config_file(run: Run, tmp_path: pathlib.Path, capsys) -> None:
+    """The line of one, and the name of the user's own file that is nearest to a wrong name."""
+    (tmp_path / "rates.py").write_text("def get_config(arguments=''):\n    return confg\n")
+    for name, message in (("rates.py", "rates.py:2: "), ("rate.py", "did you mean")):
+        assert run(f"--config={tmp_path / name}")[0] == 2
+        errors = capsys.readouterr().err
+        assert message in errors and "rates.py" in errors
+
+
 def test_faults_of_ours_show_where_they_are(run: Run) -> None:
     with pytest.raises(ValueError):
         run(FILE, main=lambda: int("x"))

@@ -2,6 +2,9 @@
 
 import importlib.util
 import pathlib
+import shlex
+import subprocess
+import sys
 
 import parsed_commands
 import pytest
@@ -77,6 +80,32 @@ def test_words_that_complete(capsys) -> None:
     assert words("completion") == {"bash", "zsh"}
     assert words("eval", "rte") >= {"--init", "--data"} and "--prompt" in words("sample")
     assert "complete " in ends(capsys, "completion", "bash")[1]
+
+
+@pytest.mark.parametrize(("typed", "completed"), [
+    (["--config", "=", "pre"], {"pretrain"}),  # the words of bash
+    (["--config=pre"], {"--config=pretrain"}),  # of zsh
+    (["--config", "=", "pretrain", ":", "system", "=", "bert,se"], {"bert,seed="}),
+    (["--config", "=", "pretrain", ":", "system", "=", "alb"], {"albert"}),
+    (["--config", "=", "pretrain", "--in"], {"--init"}),
+])  # fmt: skip
+def test_a_config_completes_in_the_shell(typed: list[str], completed: set[str]) -> None:
+    words = shlex.join(["scalelab", "train", *typed])
+    script = f'scalelab() {{ "{sys.executable}" -m scalelab "$@"; }}\n{programs.SHELLS["bash"]}'
+    script += f"COMP_WORDS=({words}); COMP_CWORD={len(typed) + 1}; _scalelab; "
+    done = subprocess.run(
+        ["bash", "-c", script + 'echo "${COMPREPLY[@]}"'], cwd=tiny.ROOT, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert {*done.stdout.split()} == completed
+
+
+def test_groups_run_as_packages() -> None:
+    for group in ("eval", "data"):
+        done = subprocess.run([sys.executable, "-m", f"scalelab.{group}"], cwd=tiny.ROOT,
+                              capture_output=True, text=True)  # fmt: skip
+        assert done.returncode == 2
+        assert all(f"  {name} " in done.stdout for name in programs.members(group))
 
 
 def test_config_files_by_path_and_by_name(tmp_path: pathlib.Path, monkeypatch) -> None:

@@ -24,11 +24,6 @@ FLAG = re.compile(r"(?<![\w-])--([a-z]\w+)(?:\.[\w.<>]+)?(?=[=`\s\]]|$)")
 # Flags of absl, of argparse, and of the tables of options of yardsticks.
 DECLARED = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|"--(\w+)"|"(\w+)": \(|^    \("(\w+)", ', re.M)
 ASSIGNED = re.compile(r"^(\w+)=(\S+)$")
-SECONDS = (  # commands that are run, wherever they stand
-    "python -m scalelab.data.inspect --config=quickstart", "scalelab study list",
-    "python -m scalelab.lab.compound --n=0.39M",
-)  # fmt: skip
-WHOLE = ("hugging_face", "own_labels")  # tutorials that are run from top to bottom
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -135,56 +130,6 @@ def test_flags_and_configs_in_prose_exist() -> None:
             assert flags <= known, (page, flags - known)
             if re.fullmatch(r"configs/[\w/]+\.py", code):
                 find_config(code)
-
-
-@pytest.mark.parametrize("tutorial", [
-    *(pytest.param(name, marks=pytest.mark.ci) for name in (None, *WHOLE)),
-    pytest.param("own_text", marks=pytest.mark.slow),
-])  # fmt: skip
-def test_commands_that_take_seconds_run(tutorial: str | None, tmp_path: pathlib.Path) -> None:
-    for folder in ("zoo", "docs"):
-        (tmp_path / folder).symlink_to(tiny.ROOT / folder)
-    todo = [shlex.split(line) for line in SECONDS]
-    if tutorial:
-        text = (tiny.ROOT / f"docs/tutorials/{tutorial}.md").read_text()
-        write_files(text, tmp_path)
-        blocks = "\n".join(block[0] for block in FENCE.finditer(text))
-        todo = list(commands(blocks))
-        assert len(todo) > 3
-    else:
-        shown = [words for page in PAGES for words in commands(page.read_text())]
-        assert all(words in shown for words in todo)
-    for words in todo:
-        run_command(words, tmp_path)
-
-
-def run_command(words: list[str], folder: pathlib.Path) -> None:
-    """Runs a command of a page in a folder; it must succeed."""
-    env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "HOME": str(folder)}
-    program = ["-m", *(words[2:] if words[0] == "python" else words)]
-    done = subprocess.run(
-        [sys.executable, *program], cwd=folder, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, (words, done.stderr[-2000:])
-
-
-@pytest.mark.slow
-def test_the_study_of_the_readme_runs_to_its_report(tmp_path: pathlib.Path) -> None:
-    """As it stands, but with few tokens and one seed."""
-    text = (tiny.ROOT / "README.md").read_text()
-    write_files(text, tmp_path)
-    todo = [words for words in commands(text) if "--workdir=runs/rates" in words]
-    assert [words[1 + (words[1] == "study")] for words in todo] == ["plan", "run", "report"]
-    less = [
-        "seeds=1",
-        "pretrain.machine.loader=numpy",
-        "pretrain.optim.total_tokens=8000",
-        "pretrain.optim.warmup_tokens=800",
-    ]
-    for words in todo:
-        takes = any(word.startswith("--config") for word in words)
-        run_command([*words, *(f"--config.{field}" for field in less * takes)], tmp_path)
-    assert (tmp_path / "runs/rates/reports/rates/report.html").is_file()
 
 
 @pytest.mark.ci

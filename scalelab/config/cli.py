@@ -7,6 +7,7 @@ import operator
 import pathlib
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -210,7 +211,11 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
         text = str(*error.args) if isinstance(error, KeyError) else str(error)
         if "Traceback (most recent call last)" in text:  # the flag parser quotes one
             text = text.strip().splitlines()[-1].removeprefix("ValueError: ")
-        fail(text)
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [
+            f"{frame.filename}:{frame.lineno}: " for frame in frames if frame.name == "get_config"
+        ]
+        fail(lines[-1] + text if lines and not isinstance(error, ValueError) else text)
 
 
 def asks_for_help(arguments: list[str]) -> bool:

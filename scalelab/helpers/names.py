@@ -69,6 +69,9 @@ def find_config(name: str) -> pathlib.Path:
     short = name.removeprefix("configs/").removesuffix(".py")
     found = {str(p.relative_to(CONFIGS).with_suffix("")): p for p in CONFIGS.rglob("*.py")}
     if short not in found:
+        if path.suffix == ".py":  # beside the user's own files
+            found |= {str(own): own for own in path.parent.glob("*.py")}
+            short = name
         raise ValueError(f"no such config file: {name!r}; {nearest(short, found)}")
     return found[short]
 

@@ -108,9 +108,14 @@ def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def plain(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
-    """Returns the table for a terminal; without `columns` the usual ones that are not empty."""
+    """Returns the table for a terminal; without `columns` the usual ones that are not empty.
+
+    Notes are then cut to 30 characters; `--columns=run,note` shows them whole.
+    """
     num_texts = 1
     if columns is None:
+        notes = frame["note"].astype("string")
+        frame = frame.assign(note=notes.str.replace(r"^(.{27}).{4,}", r"\1...", regex=True))
         columns = [name for name in SHOWN if pd.Series(frame[name]).notna().any()]
         num_texts = sum(name in SHOWN[:NUM_TEXTS] for name in columns)
     cells = [[_cell(name, x) for x in frame[name].astype(object)] for name in columns]
@@ -147,6 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 differing = [line for line in differing if not line.startswith("seed:")]
             text = pair.describe(a, b, differing, given.points)
         elif given.command == "pack":
+            if given.to.exists():
+                raise ValueError(f"--to={given.to} exists; name a new folder")
             with tempfile.TemporaryDirectory() as folder:  # an error leaves nothing in --to
                 archive.copy_run(given.run, pathlib.Path(folder, "run"))
                 shutil.copytree(pathlib.Path(folder, "run"), given.to)

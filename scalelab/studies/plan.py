@@ -268,11 +268,15 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
     total = sum(
         e["start_secs"] + e["secs"] + e["finetune_share"] * e["finetune_secs"] for e in rows
     )
-    return tables.plain(HEADER, cells) + (
+    marks = {
+        " ~": "~ the shape is chosen by the stage before; planned with another shape of its size",
+        " *": "* the stage fine-tunes only its best:k; the mean over the stage's runs",
+    }
+    used = [text for mark, text in marks.items() if any(mark in cell for r in cells for cell in r)]
+    return tables.plain(HEADER, cells) + "\n".join([
         f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
         f" {num_workers}. Seconds come from steps timed here, with compiling and without the start"
-        " of processes. Fine-tuning is a rougher estimate.\n"
-        "~ the shape is chosen by the stage before; planned with another shape of its size\n"
-        "* the stage fine-tunes only its best:k; the mean over the stage's runs"
-    )
+        " of processes. Fine-tuning is a rougher estimate.",
+        *used,
+    ])  # fmt: skip
