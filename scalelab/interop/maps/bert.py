@@ -46,14 +46,22 @@ MAP = Map(
             *affine("head/dense", "bert.pooler.dense"),
             *affine("head/out", "classifier"),
         ),
+        "tags": affine("head/out", "classifier"),
+        "spans": affine("head/out", "qa_outputs"),
+        "choices": (
+            *affine("head/dense", "bert.pooler.dense"),
+            *affine("head/out", "classifier"),
+        ),
     },
     architectures=(
         Architecture("BertForPreTraining", ("mlm", "nsp"), "masked"),
         Architecture("BertForMaskedLM", ("mlm",), "masked"),
         Architecture("BertForNextSentencePrediction", ("nsp",)),
         Architecture("BertForSequenceClassification", ("classify",)),
+        Architecture("BertForTokenClassification", ("tags",)),
+        Architecture("BertForQuestionAnswering", ("spans",)),
+        Architecture("BertForMultipleChoice", ("choices",)),
     ),
-    head_kind="double",
     inputs=("input_ids", "token_type_ids", "attention_mask"),
     tied=(
         (f"{HEAD}.decoder.weight", f"{EMBED}.word_embeddings.weight"),
