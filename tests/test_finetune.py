@@ -26,6 +26,7 @@ from scalelab.finetuning import results as finetune_results
 from scalelab.finetuning import rows as finetune_rows
 from scalelab.finetuning import step as finetune_step
 from scalelab.finetuning import warm_start
+from scalelab.finetuning.kinds import classify
 from scalelab.finetuning.run import TaskRun
 from scalelab.resources import flops
 from scalelab.runs import predictions
@@ -163,7 +164,7 @@ def test_gpt_reads_similar_texts_in_both_orders(prepare) -> None:
     cut["tokens"][0, 1] += 1  # a change in either order shows
     assert abs(predict(run, params, cut)[0] - given[0]).max() > 1e-4
     entailment = prepare("gpt2", "rte")
-    assert entailment.train.num_orders == 1
+    assert entailment.train.num_rows == 1
 
 
 def test_the_vector_that_is_read(prepare) -> None:
@@ -213,10 +214,13 @@ def test_where_parameters_come_from(prepare) -> None:
 
 def test_losses_by_hand() -> None:
     scores = jnp.array([[0.0, np.log(3.0)], [2.0, 2.0]])
-    made = finetune_step.losses(scores, jnp.array([1, 0]), False)
-    np.testing.assert_allclose(made, [np.log(4 / 3), np.log(2)], rtol=1e-6)
-    made = finetune_step.losses(jnp.array([[1.5], [2.0]]), jnp.array([1.0, 4.0]), True)
-    np.testing.assert_allclose(made, [0.25, 4.0])
+    batch = {"labels": jnp.array([1, 0]), "weights": jnp.array([1.0, 3.0])}
+    made = classify.cross_entropy(scores, batch)
+    np.testing.assert_allclose(made, [np.log(4 / 3) + 3 * np.log(2), 4], rtol=1e-6)
+    batch["labels"] = jnp.array([1.0, 4.0])
+    np.testing.assert_allclose(
+        classify.squared_error(jnp.array([[1.5], [2.0]]), batch), [0.25 + 12, 4]
+    )
 
 
 def step(run: TaskRun, batch: Any, rate: float = 1e-2) -> tuple[Any, Any]:
@@ -248,13 +252,13 @@ def test_the_auxiliary_loss(prepare) -> None:
 
     def parts(params: Any) -> tuple[jax.Array, jax.Array]:
         scores, terms = mixed.learner.scores(params, batch, train=True, rng=rng)
-        loss = finetune_step.losses(scores, batch["labels"], False).mean()
+        loss = classify.cross_entropy(scores, batch)[0] / 4
         return loss, terms["clm"]["loss"][0] / terms["clm"]["loss"][1]
 
     def loss_alone(params: Any) -> jax.Array:
         scores, terms = plain.learner.scores(params, batch, train=True, rng=rng)
         assert not terms
-        return finetune_step.losses(scores, batch["labels"], False).mean()
+        return classify.cross_entropy(scores, batch)[0] / 4
 
     np.testing.assert_allclose(jax.jit(loss_alone)(params), jax.jit(parts)(params)[0], rtol=1e-6)
     _, pairs = step(mixed, batch)

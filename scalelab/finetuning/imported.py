@@ -22,6 +22,7 @@ from scalelab.config.fields import choice
 from scalelab.config.finetuning import override
 from scalelab.config.pretraining import Config, Net, resolve
 from scalelab.data.tokenizers import Tokenizer
+from scalelab.finetuning import kinds
 from scalelab.finetuning.step import make_head
 from scalelab.nets.classifier import Classifier
 from scalelab.runs import json_files, pretrained
@@ -42,6 +43,7 @@ class ImportedClassifier:
     regression: bool  # whether its one output is a score
     kind: str  # of its head, as in config.head.kind
     head: ArrayPytree  # its parameters
+    task_kind: str = Task.kind
 
     def order(self, task: Task) -> tuple[list[int], str]:
         """Matches its outputs to the classes of a task.
@@ -52,8 +54,14 @@ class ImportedClassifier:
         Raises:
           ValueError: they cannot be matched.
         """
+        if self.task_kind != task.kind:
+            raise ValueError(
+                f"{task.title} needs a head of kind {task.kind}; {self.path} has {self.task_kind}"
+            )
         if self.regression and task.regression:
             return [0], "its score is taken as it is"
+        if not (self.labels or self.regression):
+            return [*range(len(self.head["out"]["bias"]))], "its outputs are taken as they are"
         wanted, given = task.class_names, list(map(_plain, self.labels))
         if len(wanted) == len(given) == len(set(given)):
             for spelt in (task.labels or (), wanted):
@@ -95,8 +103,9 @@ class ClassifierConfig:
     system: str
     net: Net
     head: HeadKind
-    labels: tuple[str, ...] | None  # None: a regression
+    labels: tuple[str, ...] | None  # None: a regression, or a kind of head without classes
     regression: bool
+    kind: str = Task.kind  # of its head, as in Task.kind
     relation: str | None = None  # of a task's two texts
     frame: str | None = None  # "imported": that of an imported classifier's tokenizer
     feature_layers: int | None = None
@@ -112,9 +121,14 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         """Raises ValueError if no classifier can be so."""
-        if not self.regression and not self.labels:
+        if not (self.regression or self.labels or kinds.load(self.kind).HAS_OWN_OUTPUTS):
             raise ValueError("labels: expected the names of the classes, got none")
         self.pretraining()
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs of its head."""
+        return kinds.load(self.kind).num_outputs(None if self.regression else self.labels)
 
     def pretraining(self) -> Config:
         """Returns the config of a pre-training that could have made its net."""
@@ -165,7 +179,9 @@ def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
     system = systems.load(config.system)
     opened = Pretrained(path, config, system, tokenizer, params["body"], 0, finished=True)
     labels, kind = given.labels or (), given.head.kind
-    return opened, ImportedClassifier(path, labels, given.regression, kind, params["head"])
+    return opened, ImportedClassifier(
+        path, labels, given.regression, kind, params["head"], given.kind
+    )
 
 
 def flat(params: ArrayPytree) -> dict[str, jax.Array]:
@@ -183,7 +199,7 @@ def check_shapes(
     Raises:
       ValueError: with the shapes of each.
     """
-    count = 1 if config.regression else len(config.labels or ())
+    count = config.num_outputs
     module = systems.load(config.system)
     body = systems.make_net(module, config.net, config.system_options, vocab_size=vocab_size)
     adaptation = module.ADAPTATION

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalelab.config.finetuning import override, resolve, with_head_kind
+from scalelab.finetuning import kinds
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.helpers.files import write_json
 from scalelab.runs import json_files
@@ -51,8 +52,9 @@ def plan(
     fixed = {*options.fixed, *overrides}
     if "recipe" in fixed:
         raise ValueError("`config.recipe` is only a label; to change the recipe use --recipe=NAME")
-    if start.classifier is not None:
-        values = with_head_kind(values, start.classifier.kind)
+    classifier = start.classifier
+    same = classifier is not None and classifier.task_kind == task.kind
+    values = with_head_kind(values, classifier.kind if same else kinds.load(task.kind).HEAD)
     recipe, opened = recipes.get(values["recipe"]), start.opened
     own = recipes.own_fields(opened.system, recipe, task.name)
     own = {name: value for name, value in own.items() if name not in options.fixed}

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings
+from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings, with_head_kind
 from scalelab.config.pretraining import Shape
+from scalelab.finetuning.kinds import Decoded
 from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
@@ -20,29 +21,31 @@ from scalelab.runs import environment, predictions, pretrained, records, run_fol
 from scalelab.runs.records import COMPLETED, FAILED, TaskResult
 from scalelab.tasks import metrics, recipes, submission
 from scalelab.tasks import task as task_lib
-from scalelab.tasks.task import Splits, Task
+from scalelab.tasks.task import Task
 
-Outputs = Mapping[str, np.ndarray]  # dev split -> the head's outputs [n, C]
+Outputs = Mapping[str, np.ndarray]  # dev split -> the head's outputs [n, ..., C]
 Scores = dict[str, dict[str, float | None]]  # dev split -> metric -> value
 
 # --- Scores ----------------
 
 
-def answers(task: Task, outputs: np.ndarray) -> np.ndarray:
-    """Returns the predicted classes or scores [n] of the head's outputs [n, C]."""
-    return outputs[:, 0] if task.regression else outputs.argmax(axis=-1)
+def decode(run: TaskRun, split: str, outputs: np.ndarray) -> Decoded:
+    """Returns the answers of a split's outputs, one for each of its records."""
+    named = {**run.splits.dev, **run.splits.test}, {**run.dev, **run.test}
+    records, examples = (by_split[split] for by_split in named)
+    return run.kind.decode(run.task, records, examples, outputs)
 
 
-def measure(task: Task, splits: Splits, outputs: Outputs) -> Scores:
+def measure(run: TaskRun, outputs: Outputs) -> Scores:
     """Computes the task's metrics on each dev split; None where an output is not finite."""
     measured: Scores = {}
     for split, values in outputs.items():
-        gold = splits.dev[split]
+        gold = run.splits.dev[split]
         assert gold is not None
-        finite = bool(np.isfinite(values).all())
+        answers = decode(run, split, values).answers if np.isfinite(values).all() else None
         measured[split] = {
-            name: metrics.METRICS[name](gold.labels, answers(task, values)) if finite else None
-            for name in task.metrics
+            name: None if answers is None else metrics.METRICS[name](gold.labels, answers)
+            for name in run.task.metrics
         }
     return measured
 
@@ -57,7 +60,7 @@ def judge(
     run: TaskRun, progress: Progress, step: int, outputs: Outputs
 ) -> tuple[bool, dict[str, float]]:
     """Records an evaluation; returns whether it is the best so far, and its metrics to log."""
-    dev = measure(run.task, run.splits, outputs)
+    dev = measure(run, outputs)
     best = progress.judge(step, dev, lambda d: main_score(run.task, d), run.config.patience)
     named = {f"eval/{split}/{m}": v for split, found in dev.items() for m, v in found.items()}
     return best, {name: value for name, value in named.items() if value is not None}
@@ -83,9 +86,9 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     train_loss = progress.loss(run.steps_per_epoch)
     degenerate = progress.failed or metrics.degenerate(
         gold.labels,
-        answers(task, values),
+        decode(run, main, values).answers,
         train_loss=train_loss,
-        train_gold=run.train.labels,
+        chance=run.kind.chance_loss(run.train),
         regression=task.regression,
     )
     net, clocks = opened.config.net, progress.clocks
@@ -108,7 +111,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         tokens=clocks.tokens,
         flops=clocks.flops,
         seconds=clocks.secs,
-        eval=measure(task, run.splits, outputs),
+        eval=measure(run, outputs),
         best=None if progress.best is None else progress.evals[progress.best],
         early_stopping=run.config.patience is not None,
         stopped=progress.stopped,
@@ -131,20 +134,22 @@ def write_predictions(run: TaskRun, folder: pathlib.Path, outputs: Outputs) -> N
         given = run.splits.dev[split]
         assert given is not None and given.labels is not None
         ending = f"-{split}" if place else ""
+        answers, table = decode(run, split, values)
         predictions.write(
             folder / f"predictions{ending}.tsv",
             texts=given.texts,
             gold=given.labels,
-            outputs=values,
-            labels=task.labels,
+            outputs=answers[:, None] if table is None else table,
+            labels=None if table is None else task.labels,
         )
-        plots.draw_predictions(
-            folder / f"predictions{ending}.png",
-            gold=given.labels,
-            predicted=answers(task, values),
-            labels=task.labels,
-            title=f"{task.title} {split}, {run.start.opened.config.system}",
-        )
+        if answers.dtype.kind != "U":  # texts have no picture
+            plots.draw_predictions(
+                folder / f"predictions{ending}.png",
+                gold=given.labels,
+                predicted=answers,
+                labels=task.labels,
+                title=f"{task.title} {split}, {run.start.opened.config.system}",
+            )
 
 
 def evaluate_again(run: TaskRun, seed: int) -> Scores:
@@ -157,7 +162,7 @@ def evaluate_again(run: TaskRun, seed: int) -> Scores:
     run.claim(seed)
     outputs = dev_outputs(run, params)
     write_predictions(run, run.folder(seed), outputs)
-    return measure(run.task, run.splits, outputs)
+    return measure(run, outputs)
 
 
 def score_import(run: TaskRun) -> None:
@@ -196,7 +201,7 @@ def submit(run: TaskRun, seeds: tuple[int, ...]) -> None:
         pretrained.load_trained(run.folder(seed)) if run.config.epochs else run.first_params(seed)
     )
     found = {
-        split: answers(run.task, run.predict_with(params, examples))
+        split: decode(run, split, run.predict_with(params, examples)).answers
         for split, examples in run.test.items()
         if examples is not None
     }
@@ -229,7 +234,7 @@ def remarks(run: TaskRun) -> list[str]:
     lines += [run.head_note] if run.head_note else []
     if not config.epochs:
         lines.append(f"{title} scored as it was imported, without fine-tuning")
-    elif own := beyond_recipe(config, run.start.opened.system, run.task.name):
+    elif own := beyond_recipe(config, run.start.opened.system, run.task.name, run.kind.HEAD):
         fields = ", ".join(f"{k} {'off' if v is None else v}" for k, v in own.items())
         lines.append(f"{title}: set beyond recipe {config.recipe}: {fields}")
     cut = [
@@ -243,11 +248,14 @@ def remarks(run: TaskRun) -> list[str]:
     return lines
 
 
-def beyond_recipe(config: FinetuneConfig, system: object, task: str) -> dict[str, Any]:
+def beyond_recipe(
+    config: FinetuneConfig, system: object, task: str, head: str = "double"
+) -> dict[str, Any]:
     """Returns the fields that differ from the recipe's for a task; not those of its grid."""
     recipe = recipes.get(config.recipe)
     own = {**recipe.fields, **recipes.own_fields(system, recipe, task)}
-    plain = settings(resolve(override(dataclasses.asdict(FinetuneConfig()), own)))
+    plain = override(dataclasses.asdict(FinetuneConfig()), own)
+    plain = settings(resolve(with_head_kind(plain, head)))
     grid = {name.removeprefix("optim.") for name in recipe.grid}
     return {
         name: value

@@ -16,7 +16,7 @@ from flax.typing import ArrayPytree
 from scalelab import objectives, sharding, systems
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data.tokenizers import digest as tokenizer_digest
-from scalelab.finetuning import rows
+from scalelab.finetuning import kinds, rows
 from scalelab.finetuning.step import FinetuneState, FinetuneStep, Params, compiled, make_head
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.formats import Frame
@@ -25,9 +25,8 @@ from scalelab.optim import adamw
 from scalelab.resources import flops
 from scalelab.runs import json_files, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
-from scalelab.tasks import examples
 from scalelab.tasks.batches import TaskBatches, evaluation_batches
-from scalelab.tasks.examples import TaskExamples
+from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, Task, is_known
 
@@ -56,7 +55,8 @@ class TaskRun:
         opened = start.opened
         adaptation, classifier = opened.system.ADAPTATION, start.classifier
         added = () if classifier else adaptation.added_tokens
-        both_orders = adaptation.both_orders and task.relation == "similarity" and not classifier
+        both_orders = adaptation.both_orders and not classifier
+        self.kind = kinds.load(task.kind)
         check_fits(opened, config, task.title, len(splits.train))
         self.tokenizer = opened.tokenizer.with_added(added)
         self.tokenizer_digest = tokenizer_digest(opened.tokenizer_dir)
@@ -65,21 +65,15 @@ class TaskRun:
             parts = (adaptation.begin, adaptation.between, adaptation.end)
             frame = Frame(*(tuple(map(self.tokenizer.token_id, part)) for part in parts))
         num_rows = opened.config.tokenizer.vocab_size + len(added)
-        self.learner = self._learner(2 if both_orders else 1, num_rows)
+        self.learner = self._learner(self.kind.num_rows(task, both_orders), num_rows)
         # Parameters of an imported head, None for a new one; and how that was decided.
         self.head, self.head_note = self._head()
 
+        cache_dir = config.machine.cache_dir
+        reading = Reading(self.tokenizer, frame, config.max_len, cache_dir, self.tokenizer_digest)
+
         def encode(records: Records) -> TaskExamples:
-            return examples.encode(
-                records.texts,
-                records.labels,
-                self.tokenizer,
-                frame,
-                max_len=config.max_len,
-                both_orders=both_orders,
-                cache_dir=config.machine.cache_dir,
-                tokenizer_digest=self.tokenizer_digest,
-            )
+            return self.kind.encode(task, records, reading, both_orders)
 
         self.encode = encode
         self.train = encode(splits.train).first(config.max_train_examples)
@@ -94,10 +88,10 @@ class TaskRun:
             path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.net.width
             self.rows = rows.find(read, path, num_rows, width, self.num_steps)
         if self.rows is not None:
-            self.trained = self._learner(self.learner.net.num_orders, self.rows.size)
+            self.trained = self._learner(self.learner.net.num_rows, self.rows.size)
 
-    def _learner(self, num_orders: int, num_rows: int) -> FinetuneStep:
-        """Builds the classifier, with `num_rows` rows of tokens, and its optimizer."""
+    def _learner(self, num_rows: int, vocab_size: int) -> FinetuneStep:
+        """Builds the classifier of examples of `num_rows` rows, and its optimizer."""
         config, opened = self.config, self.start.opened
         pretraining, optim = opened.config, config.optim
         sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
@@ -105,18 +99,19 @@ class TaskRun:
             opened.system,
             sizes,
             pretraining.system_options,
-            vocab_size=num_rows,
+            vocab_size=vocab_size,
             remat=pretraining.machine.remat,
         )
         head, adaptation = config.head, opened.system.ADAPTATION
-        num_outputs, rate = self.task.num_outputs, head.dropout_rate
+        num_outputs, rate = self.kind.num_outputs(self.task.labels), head.dropout_rate
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
         return FinetuneStep(
             Classifier(
                 body,
                 make_head(head.kind, num_outputs, sizes.width, rate, adaptation.activation),
                 adaptation.reads,
-                num_orders,
+                num_rows,
+                self.kind.vectors,
             ),
             adamw.adamw(
                 beta1=optim.beta1,
@@ -125,7 +120,7 @@ class TaskRun:
                 weight_decay=optim.weight_decay,
                 clip_norm=optim.clip_norm,
             ),
-            self.task.regression,
+            self.kind.make_loss(self.task),
             terms,
             config.lm_weight,
             config.feature_layers,
@@ -185,21 +180,26 @@ class TaskRun:
         split: TaskExamples,
         num_seeds: int = 1,
     ) -> np.ndarray:
-        """Computes the head's outputs for every example once: float32 [K, n, C].
+        """Computes the head's outputs for every example once: float32 [K, n, ..., C].
 
-        `predict` maps a batch to scores [B, C], or [K, B, C] of several seeds.
+        `predict` maps a batch to scores [B, ..., C], or [K, B, ..., C] of several seeds. Shorter
+        batches are filled with zeros.
         """
-        found = np.zeros((num_seeds, len(split), self.task.num_outputs), np.float32)
         ways = sharding.batch_ways(self.mesh)
         size = -(-self.config.machine.eval_batch_size // ways) * ways
         made = evaluation_batches(split, size, self.config.max_len)
-        for ids, scores in [(ids, predict(batch)) for ids, batch in made]:  # all are under way
-            real = ids >= 0
-            found[:, ids[real]] = np.asarray(scores).reshape(num_seeds, len(ids), -1)[:, real]
+        under_way = [(ids, predict(batch)) for ids, batch in made]
+        first = 2 if num_seeds > 1 else 1  # axes before those of an example
+        widest = np.max([scores.shape[first:] for _, scores in under_way], axis=0)
+        found = np.zeros((num_seeds, len(split), *widest), np.float32)
+        for ids, scores in under_way:
+            shape, real = scores.shape[first:], ids >= 0
+            values = np.asarray(scores).reshape(num_seeds, len(ids), *shape)[:, real]
+            found[(slice(None), ids[real], *map(slice, shape))] = values
         return found
 
     def predict_with(self, params: Params, split: TaskExamples) -> np.ndarray:
-        """Computes the outputs [n, C] of the net with whole parameters {"body", "head"}."""
+        """Computes the outputs [n, ..., C] of the net with whole parameters {"body", "head"}."""
         program = compiled(self.learner, self.mesh)
         placed = program.place(params)
         return self.predict(lambda batch: program.predict(*placed, batch), split)[0]
@@ -211,7 +211,7 @@ class TaskRun:
           params: of a seed in training, which may have few rows of the token table.
           length: T.
         """
-        size = self.config.batch_size * self.learner.net.num_orders
+        size = self.config.batch_size * self.learner.net.num_rows
         forward = functools.partial(self.trained.scores, train=True)
         batch = jax.eval_shape(lambda: objectives.example_batch(length, (), size))
         return flops.of_program(
@@ -237,6 +237,7 @@ class TaskRun:
             "columns": None if is_known(self.task) else [*named.texts, named.label],
             "labels": None if labels is None else list(labels),
             "regression": self.task.regression,
+            **({} if self.task.kind == Task.kind else {"kind": self.task.kind}),
             "seed": seed,
             "system": opened.config.system,
             "init": self.start.digest(seed),

@@ -50,7 +50,7 @@ class FinetuneStep:
 
     net: Classifier  # unbound
     tx: optax.GradientTransformation  # at learning rate 1
-    regression: bool  # whether the loss is the squared error of a score, not cross-entropy
+    loss: Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]  # of a kind of head
     terms: tuple[Term, ...] = ()  # of pre-training, trained beside the task
     lm_weight: float = 0.0  # their weight, lambda in Radford et al. 2018, equation 5
     # Top layers that the head reads side by side while the net is frozen; None: off.
@@ -88,7 +88,7 @@ class FinetuneStep:
 
     def fresh(self, key: jax.Array) -> Params:
         """Returns new parameters of body and head, boxed with the names of their axes."""
-        batch = example_batch(2, (), batch_size=self.net.num_orders)
+        batch = example_batch(2, (), batch_size=self.net.num_rows)
         variables = self.net.init(key, batch, self.terms, Pass(key), method=_classify_and_predict)
         params = variables["params"]
         if self.feature_layers:
@@ -118,7 +118,7 @@ class FinetuneStep:
     def scores(
         self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, Metrics]]:
-        """Returns scores [B, C] of a batch, and the terms of the auxiliary objectives."""
+        """Returns scores [B, ..., C] of a batch, and the terms of the auxiliary objectives."""
         ctx = Pass(jax.random.key(0) if rng is None else rng, train=train)
         rngs = {"dropout": ctx.key("dropout")} if train else {}
         if self.feature_layers:
@@ -137,15 +137,14 @@ class FinetuneStep:
         """Takes one step of one seed.
 
         Returns:
-          The state, and (sum, weight) pairs: "loss" over examples, "lm_loss" over tokens, and
-          "grad_norm" and "finite" as in `step.make_train_step`.
+          The state, and (sum, weight) pairs: "loss" over examples (for tags over words),
+          "lm_loss" over tokens, and "grad_norm" and "finite" as in `step.make_train_step`.
         """
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
 
         def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
             scores, terms = self.scores(params | state.fixed, batch, train=True, rng=rng)
-            total = jnp.sum(losses(scores, batch["labels"], self.regression) * batch["weights"])
-            weight = jnp.sum(batch["weights"])
+            total, weight = self.loss(scores, batch)
             pairs = {"loss": (total, weight)}
             pairs |= {f"{name}_loss": term["loss"] for name, term in terms.items()}
             beside = [term["loss"][0] / jnp.maximum(term["loss"][1], 1) for term in terms.values()]
@@ -171,7 +170,7 @@ class FinetuneStep:
         return state, pairs | {"grad_norm": (grad_norm, unit), "finite": (finite * unit, unit)}
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
-        """Returns scores [B, C] without dropout."""
+        """Returns scores [B, ..., C] without dropout."""
         with nn.logical_axis_rules(sharding.activation_rules()):
             return self.scores(params | fixed, batch, train=False)[0]
 
@@ -193,7 +192,7 @@ class Program:
 
     # (state, batch, learning rates) -> (state, metrics); the state is donated.
     train: Callable[..., tuple[FinetuneState, Metrics]]
-    # (params, fixed, batch) -> scores [B, C], or [K, B, C] of several seeds.
+    # (params, fixed, batch) -> scores [B, ..., C], or [K, B, ..., C] of several seeds.
     predict: Callable[..., jax.Array]
     shardings: FinetuneState
     num_seeds: int  # K
@@ -235,14 +234,6 @@ def _on(mesh: Mesh, function: Callable[..., ArrayPytree]) -> Callable[..., Array
             return function(*arguments)
 
     return call
-
-
-def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
-    """Returns each example's squared error, or cross-entropy in nats: [B], of scores [B, C]."""
-    if regression:
-        return jnp.square(scores[:, 0] - labels)
-    log_probs = jax.nn.log_softmax(scores)
-    return -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
 
 
 def make_head(

@@ -173,5 +173,6 @@ def make_config(
     if labels is not None:
         made["id2label"] = {str(i): label for i, label in enumerate(labels)}
         made["label2id"] = {label: i for i, label in enumerate(labels)}
-        made["problem_type"] = REGRESSION if regression else SINGLE_LABEL
+        if architecture.kind == "classify":
+            made["problem_type"] = REGRESSION if regression else SINGLE_LABEL
     return made

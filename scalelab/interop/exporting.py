@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from scalelab import systems
 from scalelab.config.pretraining import Net
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.finetuning import imported
+from scalelab.finetuning import imported, kinds
 from scalelab.finetuning.imported import TASK, ClassifierConfig
 from scalelab.helpers.files import write_json, write_text
 from scalelab.interop import config_json, convert, hub, maps, output_folder, side_files
@@ -25,7 +25,14 @@ from scalelab.runs import json_files, pretrained, records
 from scalelab.runs.records import RunRecord
 
 PADDING = "<|padding|>"  # a new token of classifiers with the frame of an import
-PIPELINES = {"masked": "fill-mask", "next": "text-generation"}  # by what a class predicts
+PIPELINES = {  # by what a class predicts, or the kind of its head
+    "masked": "fill-mask",
+    "next": "text-generation",
+    "classify": "text-classification",
+    "tags": "token-classification",
+    "choices": "multiple-choice",
+    "spans": "question-answering",
+}
 
 
 @dataclasses.dataclass
@@ -146,10 +153,16 @@ def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> Expo
         raise ValueError(f"--part={part}: the run in {path} is a classifier, which has one net")
     config = json_files.fill(ClassifierConfig, run.config, path / "config.json")
     family, kind = maps.load(config.system), config.head.kind
-    architecture = next(a for a in family.architectures if a.classifies)
+    architecture = next((a for a in family.architectures if a.kind == config.kind), None)
+    if architecture is None:
+        raise ValueError(
+            f"transformers has no class for a {config.system} with a head of kind {config.kind};"
+            f" its classes are {', '.join(a.name for a in family.architectures)}"
+        )
+    needed = family.head_kind(config.kind)
     both = systems.load(config.system).ADAPTATION.both_orders
     reasons = {
-        f"its head is {kind!r}, the class has {family.head_kind!r}": kind != family.head_kind,
+        f"its head is {kind!r}, the class has {needed!r}": kind != needed,
         "it reads a pair in both orders, the class in one order": both
         and config.relation == "similarity"
         and not _reads_as_imported(config),
@@ -166,12 +179,14 @@ def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> Expo
     tokenizer = Tokenizer.load(path / "tokenizer")
     count = imported.check_shapes(path, config, flat, tokenizer.vocab_size)
     labels = list(config.class_names or [f"LABEL_{i}" for i in range(count)])
+    if kinds.load(config.kind).HAS_OWN_OUTPUTS:
+        labels = None
     step = run.result.steps if run.result else 0
     net, options = config.net, config.pretraining().system_options
     for body in list(systems.parts(systems.load(config.system), net, options).values())[:1]:
         net, options, flat = _cut(body, net, options, flat)
-    fitting = (a for a in family.variants if a.classifies and _paths(family, a) == flat.keys())
-    architecture = next(fitting, architecture)
+    own = (a for a in family.variants if a.kind == config.kind)
+    architecture = next((a for a in own if _paths(family, a) == flat.keys()), architecture)
     return ExportedRun(
         run, net, options, family, architecture, flat, tokenizer, step, config, labels
     )
@@ -238,7 +253,7 @@ def _write_tensors(
     """Writes the tensors, and a side file where the class lacks a parameter of ours."""
     family, architecture, flat = exported.family, exported.architecture, exported.flat
     folded: convert.Flat = {}
-    if architecture.classifies and family.head_kind == "single":
+    if any(row.transform == "without_bias" for row in family.rows(architecture)):
         folded = side_files.fold_bias(flat, family, architecture.name)
     tensors = convert.to_tensors(family.rows(architecture), flat | folded, sizes) | originals
     dtypes = dtypes if dtype is None else dict.fromkeys(tensors, dtype)
@@ -270,11 +285,7 @@ def _round(name: str, x: np.ndarray, dtype: str) -> np.ndarray:
 def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
-    pipeline = (
-        "text-classification"
-        if architecture.classifies
-        else PIPELINES.get(architecture.predicts or "")
-    )
+    pipeline = PIPELINES.get(architecture.kind or architecture.predicts or "")
     tags = ("scalelab", exported.family.system)
     fields = hub.card_fields(exported.run, tags, pipeline, scored=exported.scored)
     return f"---\n{fields}\n---\n\n" + card.write(

@@ -178,7 +178,8 @@ def open_folder(path: pathlib.Path) -> Folder:
         fields["num_heads"], num_layers, used, rows, num_segments, num_groups or 1
     )
     tied = config.get("tie_word_embeddings") is not False
-    architecture, names, unused = _match(family, tied, tensors, sizes)
+    named = str(config.get("architectures"))
+    architecture, names, unused = _match(family, tied, tensors, sizes, named)
     if not tied and architecture.scores_tokens and not architecture.untied:
         raise ValueError(
             "config.json says tie_word_embeddings = false, but the files have no output table"
@@ -202,9 +203,9 @@ def open_folder(path: pathlib.Path) -> Folder:
 
 
 def _match(
-    family: Map, tied: bool, tensors: Tensors, sizes: convert.Sizes
+    family: Map, tied: bool, tensors: Tensors, sizes: convert.Sizes, named: str
 ) -> tuple[Architecture, dict[str, str], list[str]]:
-    """Finds the architecture whose tensors a folder holds.
+    """Finds the architecture whose tensors a folder holds; of several the one that is `named`.
 
     Returns:
       The architecture; name in the map -> name in the files; names in the map that are not used.
@@ -228,7 +229,10 @@ def _match(
     copies = _resolve_copies(family, tied, tensors, names)
     buffers = {name for name in names if re.fullmatch("|".join(family.buffers), name)}
     present = names.keys() - buffers - copies
-    best = min(expected, key=lambda a: (len(expected[a] - present), len(present - expected[a])))
+    best = min(
+        expected,
+        key=lambda a: (len(expected[a] - present), len(present - expected[a]), a.name not in named),
+    )
     missing, extra = expected[best] - present, present - expected[best]
     unused = copies | {name for name in extra if re.fullmatch("|".join(family.unused), name)}
     unmatched = sorted(names[name] for name in extra - unused)

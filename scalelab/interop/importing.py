@@ -14,7 +14,7 @@ from flax import traverse_util
 
 from scalelab import formats, objectives, state, systems
 from scalelab.config.pretraining import Net, Shape, resolve
-from scalelab.finetuning import imported
+from scalelab.finetuning import imported, kinds
 from scalelab.interop import config_json, output_folder, side_files
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
@@ -50,9 +50,9 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     place = output_folder.check(workdir, "--workdir", replace=False)
     opened = folder_lib.open_folder(folder_lib.fetch(source))
     architecture, params = opened.architecture, opened.params
-    values = (_classifier_values if architecture.classifies else _pretrain_values)(opened)
+    values = (_classifier_values if architecture.kind else _pretrain_values)(opened)
     _check_shapes(opened, values)
-    if architecture.classifies:
+    if architecture.kind:
         params |= side_files.load_unfolded(opened.path)
         opened.facts.fields.setdefault("problem_type", None)  # transformers infers it from labels
     origin = {"source": source, "architecture": architecture.name, "notes": opened.remarks}
@@ -109,7 +109,10 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
     family, dropout = opened.family, opened.family.head_dropout
     default = opened.dropout_rate if dropout.default is None else dropout.default
     num_classes = len(opened.params["head/out/bias"])
-    labels, regression = config_json.read_classes(opened.config, num_classes)
+    kind = opened.architecture.kind or ""
+    labels, regression = None, False
+    if not kinds.load(kind).HAS_OWN_OUTPUTS:
+        labels, regression = config_json.read_classes(opened.config, num_classes)
     return {
         "task": imported.TASK,
         "seed": 0,
@@ -119,12 +122,13 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
         "net": _net_values(opened),
         "system_options": _options(opened),
         "head": {
-            "kind": family.head_kind,
+            "kind": family.head_kind(kind),
             "dropout_rate": config_json.read_rate(opened.config, dropout.key, default),
             "pretrained": False,
         },
         "labels": labels,
-        "regression": regression,
+        "regression": regression and kind == "classify",
+        "kind": kind,
         "machine": {"init": "none"},
     }
 
@@ -132,7 +136,7 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
 def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
     """Raises ValueError if the parameters do not fit the net that `values` describe."""
     path, params = opened.path, opened.params
-    if opened.architecture.classifies:
+    if opened.architecture.kind:
         config = json_files.fill(imported.ClassifierConfig, values, path / "config.json")
         imported.check_shapes(path, config, params, opened.tokenizer.vocab_size)
         return
@@ -161,7 +165,7 @@ def _write(
     for path, x in params.items():
         params[path] = jax.device_put(x)  # one by one, since orbax would copy all
     tree = traverse_util.unflatten_dict(params, sep="/")
-    if opened.architecture.classifies:
+    if opened.architecture.kind:
         head = tree.pop("head")
         tree = {"body": tree, "head": head}
     largest = max(x.nbytes for x in params.values())

@@ -3,6 +3,9 @@
 import dataclasses
 from collections.abc import Mapping
 
+from scalelab.helpers.names import module_names
+
+TASK_HEADS = tuple(module_names("finetuning.kinds"))
 OUTPUT = "output"  # the extra of an architecture with a separate output table
 Value = str | int | float | bool | None  # of a field of config.json
 
@@ -92,7 +95,8 @@ class Architecture:
 
     Attributes:
       name: the class.
-      heads: names in Map.heads: objectives that an import can be trained on, or "classify".
+      heads: names in Map.heads: objectives that an import can be trained on, or a kind of head for
+        tasks.
       predicts: "next" or "masked": the tokens that its head scores; None: it scores none.
       objective_options: options of an import's objectives.
       extras: what this variant has beside its heads: OUTPUT, and names in Map.extras.
@@ -110,9 +114,9 @@ class Architecture:
         return OUTPUT in self.extras
 
     @property
-    def classifies(self) -> bool:
-        """True if it is a classifier of sequences."""
-        return "classify" in self.heads
+    def kind(self) -> str | None:
+        """The kind of its head for tasks, as in Task.kind; None: it is a pre-trained net."""
+        return next((head for head in self.heads if head in TASK_HEADS), None)
 
     @property
     def scores_tokens(self) -> bool:
@@ -135,9 +139,8 @@ class Map:
       head_dropout: the dropout rate of a classifier's head; default None: that of the net.
       fixed: config fields that must have one value.
       body: rows of the body.
-      heads: rows of each head; "classify" has paths below head/, outside the net.
+      heads: rows of each head; those of kinds for tasks have paths below head/, outside the net.
       architectures: the classes; if several fit a checkpoint, the first is taken.
-      head_kind: the kind of head that its classifier has, "double" or "single".
       inputs: names of the model's inputs, for the tokenizer.
       tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
         that scores tokens; an untied head has it as a separate parameter.
@@ -156,7 +159,6 @@ class Map:
     body: tuple[Row, ...]
     heads: dict[str, tuple[Row, ...]]
     architectures: tuple[Architecture, ...]
-    head_kind: str
     inputs: tuple[str, ...]
     tied: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
@@ -181,6 +183,11 @@ class Map:
     def token_table(self) -> str:
         """Path of our table of tokens: that of the body's first row over the vocabulary."""
         return next(r.paths[0] for r in self.body if r.transform == "vocabulary")
+
+    def head_kind(self, kind: str = "classify") -> str:
+        """Returns "double" if the head of a kind has a layer before its last, else "single"."""
+        paths = [path for row in self.heads[kind] for path in row.paths]
+        return "double" if "head/dense/kernel" in paths else "single"
 
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
         """Returns the rows of the body and heads of an architecture.

@@ -5,7 +5,8 @@ predictions.tsv has a header and one example a line, fields apart by tabs:
   index  text (or text1, text2)  gold  prediction  probability  p:<label> ...
 
 `probability` is the probability of the predicted class; the columns p:<label> have all classes, in
-class order. A regression has no probabilities; gold and prediction are scores. Tabs, line ends and
+class order. A regression has no probabilities; gold and prediction are scores. Answers that are
+texts, such as the tags of a sentence, have no column `probability`. Tabs, line ends and
 backslashes in texts and labels are escaped as in \t, \n, \r and \\; numbers have all their digits.
 So the file restores the predictions bit for bit.
 
@@ -34,10 +35,10 @@ class Predictions:
     """The predictions of one run on one dev set."""
 
     texts: tuple[list[str], ...] | None  # for each text column its texts; None if packed
-    gold: np.ndarray  # [n] int32 classes or float32 scores
+    gold: np.ndarray  # [n] int32 classes, float32 scores, or texts
     predicted: np.ndarray  # likewise
-    labels: tuple[str, ...] | None = None  # names of the classes; None for a regression
-    probabilities: np.ndarray | None = None  # [n, C] float32; None for a regression or if packed
+    labels: tuple[str, ...] | None = None  # names of the classes; None for scores and texts
+    probabilities: np.ndarray | None = None  # [n, C] float32; None without classes or if packed
     packed_digest: str | None = None  # of the texts, where these are absent
 
     @property
@@ -62,17 +63,17 @@ def write(
     Args:
       path: the file.
       texts: for each text column its texts.
-      gold: [n] classes or scores.
-      outputs: [n, C] of the classifier's head before the softmax; [n, 1] scores of a regression.
-      labels: the C classes by name; None for a regression.
+      gold: [n] classes, scores or texts.
+      outputs: [n, C] of the classifier's head before the softmax; [n, 1] scores or texts.
+      labels: the C classes by name; None for scores and texts.
 
     Returns:
       The predictions, as `read` returns them.
     """
     columns = tuple(list(column) for column in texts)
     if labels is None:
-        scores = np.asarray(gold, np.float32)
-        made = Predictions(columns, scores, np.asarray(outputs[:, 0], np.float32))
+        dtype = None if gold.dtype.kind == "U" else np.float32
+        made = Predictions(columns, np.asarray(gold, dtype), np.asarray(outputs[:, 0], dtype))
     else:
         best, shares = outputs.argmax(axis=1).astype(np.int32), _softmax(outputs)
         made = Predictions(columns, np.asarray(gold, np.int32), best, tuple(labels), shares)
@@ -93,8 +94,8 @@ def lines(
     Args:
       texts: for each text column its texts.
       outputs: as in `write`.
-      labels: the C classes as files spell them; None for a regression.
-      gold: [n] classes or scores; None: the column is left out.
+      labels: the C classes as files spell them; None for scores and texts.
+      gold: [n] classes, scores or texts; None: the column is left out.
       classes: the names of the C classes, for a column `class`; None: there is none.
       start: index of the first example.
     """
@@ -103,7 +104,10 @@ def lines(
     numbered = ["text"] if len(texts) == 1 else [f"text{i + 1}" for i in range(len(texts))]
     table: dict[str, Iterable[object]] = {"index": range(start, start + num)}
     table |= {name: map(_escape, column) for name, column in zip(numbered, texts, strict=True)}
-    if labels is None:
+    if outputs.dtype.kind == "U":
+        table |= {} if gold is None else {"gold": map(_escape, gold)}
+        table |= {"prediction": map(_escape, outputs[:, 0])}
+    elif labels is None:
         scores = np.asarray(outputs[:, 0], np.float32)
         table |= {} if gold is None else {"gold": gold}
         table |= {"prediction": scores, "probability": [""] * num}
@@ -155,6 +159,8 @@ def _read_packed(path: pathlib.Path) -> Predictions:
     gold, predicted, digest = arrays["gold"], arrays["predicted"], str(arrays["texts"])
     if gold.ndim != 1 or gold.shape != predicted.shape:
         raise ValueError(f"has shapes {gold.shape} and {predicted.shape} of gold and predicted")
+    if gold.dtype.kind == "U":
+        return Predictions(None, gold, predicted, packed_digest=digest)
     if "labels" not in arrays:
         return Predictions(None, *map(_read_scores, (gold, predicted)), packed_digest=digest)
     names = tuple(map(str, arrays["labels"]))
@@ -187,6 +193,8 @@ def _read_table(path: pathlib.Path) -> Predictions:
     texts = tuple([_unescape(text) for text in column] for column in columns[1:first])
     labels = tuple(name.removeprefix("p:") for name in names[after:])
     answers = columns[first : first + 2]
+    if "probability" not in names:
+        return Predictions(texts, *(np.array([_unescape(x) for x in c], np.str_) for c in answers))
     if not labels:
         return Predictions(texts, *map(_read_scores, answers))
     index = {label: i for i, label in enumerate(labels)}

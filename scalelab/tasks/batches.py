@@ -29,7 +29,7 @@ class _Epoch(NamedTuple):
 
     ids: np.ndarray  # [S, B] int64, the examples of each; -1 behind the last
     longest: list[int]  # tokens of the longest row of each
-    tokens: list[int]  # of all examples of each, in one order
+    tokens: list[int]  # of all rows of each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +71,9 @@ class TaskBatches:
                 ids = order[start : min(start + stretch, whole)]
                 ids = ids[np.argsort(lengths[ids], kind="stable")].reshape(-1, size)
                 batches[start // size : start // size + len(ids)] = rng.permutation(ids)
-        tokens = np.where(batches >= 0, lengths[batches], 0)
-        return _Epoch(batches, tokens.max(axis=1).tolist(), tokens.sum(axis=1).tolist())
+        longest = np.where(batches >= 0, lengths[batches], 0).max(axis=1)
+        tokens = np.where(batches >= 0, self.examples.num_tokens[batches], 0).sum(axis=1)
+        return _Epoch(batches, longest.tolist(), tokens.tolist())
 
     def _at(self, step: int) -> tuple["_Epoch", int]:
         """Returns the epoch of a step, and the step's place in it."""
@@ -92,7 +93,7 @@ class TaskBatches:
     def num_tokens(self, step: int) -> int:
         """Returns the tokens in all rows of batch `step`, special ones included, padding not."""
         epoch, place = self._at(step)
-        return epoch.tokens[place] * self.examples.num_orders
+        return epoch.tokens[place]
 
     def __call__(self, step: int, length: int | None = None) -> dict[str, np.ndarray]:
         """Gathers batch `step`, padded to its bucket or to `length`; see `TaskExamples.gather`."""

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats import Frame
 
 VERSION = [2, 1]  # of the files in the cache, and of the rows that `assemble` makes
-ARRAYS = ("tokens", "tokens_starts", "second_starts", "truncated")  # of `assemble`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,18 +23,23 @@ class TaskExamples:
     """The examples of one split."""
 
     rows: ExampleStore  # token rows; those of an example lie one after another
-    labels: np.ndarray | None  # [n] int32 classes or float32 scores; None where there are none
-    num_orders: int  # rows of an example
+    # [n] int32 classes or float32 scores, [n, k] places; None where there are none.
+    labels: np.ndarray | None
+    num_rows: int  # rows of an example
     truncated: np.ndarray  # [n] bool, whether a text was cut to fit
+    # Classes of pieces from 1, aligned with the tokens of `rows`: int32; 0: the piece has none.
+    piece_labels: np.ndarray | None = None
+    # What decoding needs beside the outputs; no batch has it, and `first` leaves it out.
+    facts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.rows) // self.num_orders
+        return len(self.rows) // self.num_rows
 
     def first(self, most: int | None) -> "TaskExamples":
         """Returns the first `most` examples; None: all."""
         if most is None or most >= len(self):
             return self
-        count = most * self.num_orders
+        count = most * self.num_rows
         starts = self.rows.array("tokens_starts")
         arrays = {
             "tokens": self.rows.array("tokens")[: starts[count]],
@@ -43,7 +47,9 @@ class TaskExamples:
             "second_starts": self.rows.array("second_starts")[:count],
         }
         labels = None if self.labels is None else self.labels[:most]
-        return TaskExamples(store_of(arrays), labels, self.num_orders, self.truncated[:most])
+        pieces = None if self.piece_labels is None else self.piece_labels[: starts[count]]
+        cut = self.truncated[:most]
+        return TaskExamples(store_of(arrays), labels, self.num_rows, cut, pieces)
 
     @property
     def num_truncated(self) -> int:
@@ -52,8 +58,17 @@ class TaskExamples:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each example's row; both orders are equally long. [n] int64."""
-        return self.rows.lengths(np.arange(len(self)) * self.num_orders)
+        """Tokens of each example's longest row: [n] int64."""
+        return self._row_lengths.max(axis=1)
+
+    @functools.cached_property
+    def num_tokens(self) -> np.ndarray:
+        """Tokens of all rows of each example: [n] int64."""
+        return self._row_lengths.sum(axis=1)
+
+    @property
+    def _row_lengths(self) -> np.ndarray:
+        return self.rows.lengths(np.arange(len(self.rows))).reshape(-1, self.num_rows)
 
     def gather(self, ids: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Copies examples into a padded batch.
@@ -63,61 +78,82 @@ class TaskExamples:
           length: T, not less than the longest row.
 
         Returns:
-          For rows: tokens [B * num_orders, T], lengths, second_starts, examples (index in the
-          batch, another for each row). For examples: weights [B] float32, and labels [B] if any.
+          For rows: tokens [B * num_rows, T], lengths, second_starts, examples (index in the
+          batch, another for each row). For examples: weights [B] float32, and labels,
+          if any: [B, ...], or [B, T] of pieces.
         """
-        row_ids = ids[:, None] * self.num_orders + np.arange(self.num_orders)
+        row_ids = ids[:, None] * self.num_rows + np.arange(self.num_rows)
         row_ids = np.where(ids[:, None] >= 0, row_ids, -1).reshape(-1)
         batch = self.rows.gather(row_ids, length)
         batch["examples"] = np.arange(len(row_ids), dtype=np.int32)
         batch["weights"] = (ids >= 0).astype(np.float32)
         if self.labels is not None:
-            batch["labels"] = np.where(ids >= 0, self.labels[np.maximum(ids, 0)], 0).astype(
-                self.labels.dtype
-            )
+            batch["labels"] = self.labels[np.maximum(ids, 0)]
+            batch["labels"][ids < 0] = 0
+        if self.piece_labels is not None:
+            starts = self.rows.array("tokens_starts")
+            aligned = {"tokens": self.piece_labels, "tokens_starts": starts}
+            meta = self.rows.meta | {"flat": []}
+            batch["labels"] = ExampleStore(aligned, meta).gather(row_ids, length)["tokens"]
         return batch
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How a net reads texts, and where their token rows are kept."""
+
+    tokenizer: Tokenizer
+    frame: Frame  # the special ids around texts
+    max_len: int  # tokens of the longest row; longer texts are cut
+    cache_dir: str | os.PathLike[str]
+    tokenizer_digest: str
+
+    def cached(
+        self,
+        texts: Sequence[list[str]],
+        made_by: Mapping[str, object],
+        make: Callable[[], dict[str, np.ndarray]],
+    ) -> dict[str, np.ndarray]:
+        """Returns the arrays of `make`, kept under texts, tokenizer, frame and `made_by`."""
+
+        def build(directory: Path) -> None:
+            for name, array in make().items():
+                np.save(directory / f"{name}.npy", array)
+
+        key = {
+            "texts": [digest(column) for column in texts],
+            "tokenizer": self.tokenizer_digest,
+            "frame": dataclasses.asdict(self.frame),
+            "max_len": self.max_len,
+            **made_by,
+            "version": VERSION,
+        }
+        folder = entry(self.cache_dir, "task", json.loads(json.dumps(key)), build)
+        return {path.stem: np.load(path) for path in folder.glob("*.npy")}
+
+
 def encode(
-    texts: Sequence[list[str]],
-    labels: np.ndarray | None,
-    tokenizer: Tokenizer,
-    frame: Frame,
-    *,
-    max_len: int,
-    both_orders: bool,
-    cache_dir: str | os.PathLike[str],
-    tokenizer_digest: str,
+    texts: Sequence[list[str]], labels: np.ndarray | None, reading: Reading, *, both_orders: bool
 ) -> TaskExamples:
     """Makes the token rows of a split, or reads them from the cache.
 
     `texts` has a list for each text column; with `both_orders` each pair makes a second row, the
     texts the other way round.
     """
-    num_orders = 2 if len(texts) == 2 and both_orders else 1
+    num_rows = 2 if len(texts) == 2 and both_orders else 1
 
-    def build(directory: Path) -> None:
-        first, *others = [tokenizer.encode_batch(column) for column in texts]
+    def make() -> dict[str, np.ndarray]:
+        first, *others = [reading.tokenizer.encode_batch(column) for column in texts]
         second = others[0] if others else None
         if second is not None and both_orders:
             pairs = list(zip(first, second, strict=True))
             first = [ids for pair in pairs for ids in pair]
             second = [ids for pair in pairs for ids in reversed(pair)]
-        for name, array in assemble(first, second, frame, max_len).items():
-            np.save(directory / f"{name}.npy", array)
+        return assemble(first, second, reading.frame, reading.max_len)
 
-    key = {
-        "texts": [digest(column) for column in texts],
-        "tokenizer": tokenizer_digest,
-        "frame": dataclasses.asdict(frame),
-        "max_len": max_len,
-        "both_orders": both_orders,
-        "version": VERSION,
-    }
-    folder = entry(cache_dir, "task", json.loads(json.dumps(key)), build)
-    made = {name: np.load(folder / f"{name}.npy") for name in ARRAYS}
-    truncated = made.pop("truncated").reshape(-1, num_orders).any(axis=1)
-    return TaskExamples(store_of(made), labels, num_orders, truncated)
+    made = reading.cached(texts, {"both_orders": both_orders}, make)
+    truncated = made.pop("truncated").reshape(-1, num_rows).any(axis=1)
+    return TaskExamples(store_of(made), labels, num_rows, truncated)
 
 
 def store_of(arrays: dict[str, np.ndarray]) -> ExampleStore:

@@ -6,6 +6,7 @@ sentences hold quotation marks and characters that other readers take for the en
 
 import dataclasses
 import hashlib
+import lzma
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,21 +96,33 @@ def listing(folder: Path) -> str:
     return f"{folder} holds: {', '.join(names[:20]) or 'nothing'}{more}"
 
 
-def _rows(
-    path: Path, columns: Columns, count_of_whole_lines: int | None = None
-) -> tuple[bytes, list[tuple[str, list[str]]], int]:
-    """Returns a file's bytes, each row's place with its texts and label, and lines left out."""
+def read_text(path: Path) -> tuple[bytes, str]:
+    """Reads a file, plain or .xz: its bytes, and its text without a byte order mark.
+
+    Raises:
+      ValueError: it is missing, cannot be read, or is not UTF-8.
+    """
     try:
         content = path.read_bytes()
-        lines = content.decode("utf-8").removeprefix("\ufeff").split("\n")
+        content = lzma.decompress(content) if path.suffix == ".xz" else content
+        return content, content.decode("utf-8").removeprefix("\ufeff")
     except FileNotFoundError as error:
         raise ValueError(f"expected the file {path}; {listing(path.parent)}") from error
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (OSError, lzma.LZMAError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path}: cannot be read ({why})") from error
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}: invalid UTF-8 at byte {error.start} ({error.reason}); save the file as UTF-8"
         ) from error
+
+
+def _rows(
+    path: Path, columns: Columns, count_of_whole_lines: int | None = None
+) -> tuple[bytes, list[tuple[str, list[str]]], int]:
+    """Returns a file's bytes, each row's place with its texts and label, and lines left out."""
+    content, text = read_text(path)
+    lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
     wanted = columns.texts if columns.label is None else (*columns.texts, columns.label)

@@ -1,8 +1,10 @@
-"""GLUE's metrics, and the test for a fine-tuning that has learnt nothing.
+"""The metrics of tasks, and the test for a fine-tuning that has learnt nothing.
 
 Every metric takes gold [n], predicted [n] or [S, n] (S runs), and weights None, [n] or [R, n] (R
 resamples), and returns [R, S] without the axes that were not given. Weights are multiplicities: a
 weight of 2 counts an example as if it stood there twice. Scores are fractions, not percent.
+
+Answers that are texts, such as the tags of a sentence, are scored by ratios of sums of counts.
 
 Where a definition divides by zero the score is 0: that of a prediction that says nothing.
 """
@@ -11,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from scalelab.tasks import questions, tagging
 
 FLAT = 0.01  # predicted scores that spread less than this share of gold's spread are constant
 
@@ -92,6 +96,21 @@ def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
     return _shaped(np.where(varies, values, 0.0), shape)
 
 
+def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
+    """Makes the metric of answers that are texts: the sum of one count over that of another.
+
+    `count` maps gold and predicted of an example to both.
+    """
+
+    def metric(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+        many, w = np.atleast_2d(predicted), np.ones(len(gold)) if weights is None else weights
+        counts = np.array([[count(*pair) for pair in zip(gold, row, strict=True)] for row in many])
+        above, below = np.moveaxis(np.atleast_2d(w).astype(np.float64) @ counts, -1, 0)  # [S, R]
+        return _shaped(_ratio(above.T, below.T), np.shape(w)[:-1] + predicted.shape[:-1])
+
+    return metric
+
+
 METRICS: dict[str, Metric] = {
     "matthews": matthews,
     "accuracy": accuracy,
@@ -99,9 +118,15 @@ METRICS: dict[str, Metric] = {
     "f1": f1,
     "pearson": pearson,
     "spearman": spearman,
+    "word_accuracy": ratio_of_counts(tagging.count_words),
+    "entity_f1": ratio_of_counts(tagging.count_entities),
+    "exact_match": ratio_of_counts(questions.count_exact),
+    "answer_f1": ratio_of_counts(questions.count_overlap),
 }
 # Least and greatest value.
-RANGES = dict.fromkeys(METRICS, (-1.0, 1.0)) | dict.fromkeys(("accuracy", "hits", "f1"), (0.0, 1.0))
+RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(
+    ("matthews", "pearson", "spearman"), (-1.0, 1.0)
+)
 
 
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:
@@ -121,7 +146,7 @@ def degenerate(
     predicted: np.ndarray,
     *,
     train_loss: float | None,
-    train_gold: np.ndarray,
+    chance: float | None,
     regression: bool,
 ) -> str | None:
     """Says why a run counts as degenerate: it predicts a constant, or its loss is at chance.
@@ -130,20 +155,23 @@ def degenerate(
       gold: [n] of the dev set.
       predicted: [n] on it.
       train_loss: mean training loss at the end: nats, or mean squared error; None if unknown.
-      train_gold: gold of the training set.
+      chance: loss of the best constant prediction of the training set; None: not known.
       regression: whether these are scores, not classes.
     """
-    if not np.isfinite(predicted).all():
+    if predicted.dtype.kind == "U":
+        words = {word for text in predicted for word in text.split()}
+        if len(words) < 2:
+            return f"constant prediction: {' '.join(words) or 'nothing'}"
+    elif not np.isfinite(predicted).all():
         return "a prediction is not finite"
-    if regression:
+    elif regression:
         spread, whole = float(np.std(predicted)), float(np.std(gold))
         if spread <= FLAT * whole:
             return f"constant prediction: {np.mean(predicted):.3g}, sd {spread:.2g} of {whole:.2g}"
     elif np.unique(predicted).size == 1:
         return f"constant prediction: class {predicted[0]}"
-    if train_loss is None:
+    if train_loss is None or chance is None:
         return None
-    chance = chance_loss(train_gold, regression=regression)
     if not train_loss < chance:  # also if it is NaN
         return f"training loss at chance: {train_loss:.4g}, a constant has {chance:.4g}"
     return None

@@ -21,10 +21,12 @@ class Records:
 
     Attributes:
       texts: for each text column its texts, one a row.
-      labels: [rows], int32 class indices or float32 scores; None for a set without labels.
+      labels: [rows], int32 class indices, float32 scores, or texts that a kind of head reads; None
+        for a set without labels.
       source: the file or data set.
       digest: SHA-256 of the content.
       num_left_out: broken lines of the published file that were left out.
+      remarks: what tables must say about it.
     """
 
     texts: tuple[list[str], ...]
@@ -32,6 +34,7 @@ class Records:
     source: str
     digest: str
     num_left_out: int = 0
+    remarks: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts[0])

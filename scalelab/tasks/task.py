@@ -6,19 +6,19 @@ import importlib
 import os
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scalelab.helpers.files import read_lines
 from scalelab.helpers.names import load_module, nearest
 from scalelab.tasks import files
 from scalelab.tasks.files import Columns
+from scalelab.tasks.metrics import METRICS
 from scalelab.tasks.records import Labels, Records
 
 RELATIONS = ("single", "entailment", "similarity")
 ENOUGH = 100  # training rows, for a mark that none of them has to mean something
 JSON_LINES = "*.*.jsonl"  # files of the BabyLM Challenge, such as mnli-mm.valid.jsonl
-METRICS = ("matthews", "accuracy", "f1", "pearson", "spearman")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Task:
     # "similarity", a pair without an order, which GPT-style nets see in both (Radford et al. 2018,
     # section 3.3).
     relation: str
-    metrics: tuple[str, ...]  # out of METRICS, the main one first
+    metrics: tuple[str, ...]  # out of metrics.METRICS, the main one first
     columns: Columns  # of training and dev files
     train: Split
     dev_splits: tuple[Split, ...]  # those that are scored, the main one first
@@ -60,27 +60,26 @@ class Task:
     test_columns: Columns | None = None  # of test files; None: the text columns of the others
     # The text features in TensorFlow Datasets and on the Hub; None: named as the text columns.
     tfds_texts: tuple[str, ...] | None = None
+    kind: str = "classify"  # of its head: a module in scalelab/finetuning/kinds
+    # Reads a split where its files are not tables of columns: (path, split, labels) -> records.
+    read: Callable[[Path, str, Sequence[str]], Records] | None = None
 
     def __post_init__(self) -> None:
         assert self.relation in RELATIONS, self.relation
         assert self.metrics and set(self.metrics) <= set(METRICS), self.metrics
+        assert self.kind == "classify" or self.read is not None, self.kind
         assert (self.relation == "single") == (len(self.columns.texts) == 1), self.columns
         assert self.classes is None or len(self.classes) == len(self.labels or ()), self.classes
 
     @property
     def regression(self) -> bool:
         """Whether the task predicts a score, not a class."""
-        return self.labels is None
+        return self.labels is None and self.kind == "classify"
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The names of its classes, in class order; none for regression."""
         return self.classes or self.labels or ()
-
-    @property
-    def num_outputs(self) -> int:
-        """Outputs of the head: one a class, or the score."""
-        return 1 if self.labels is None else len(self.labels)
 
     @property
     def unlabelled_columns(self) -> Columns:
@@ -165,6 +164,8 @@ def _read(
     if callable(root):
         return root(split.tfds, texts, labels if labelled else None) if split.tfds else None
     path = next(filter(Path.exists, _paths(task, split, root)), None)
+    if path is not None and task.read is not None:
+        return task.read(path, split.name, task.labels or ())
     if path and path.suffix == ".jsonl":
         rows = list(read_lines(path, (*texts, "idx")))
         return Records.from_rows(rows, texts, labels if labelled else None, str(path))
@@ -205,6 +206,7 @@ def remarks(task: Task, splits: Splits) -> list[str]:
     for title, field in (("empty texts", "num_empty"), ("broken lines left out", "num_left_out")):
         counts = [f"{n:,} in {name}" for name, records in present if (n := getattr(records, field))]
         found += [f"{task.title} {title}: {', '.join(counts)}"] if counts else []
+    found += [f"{task.title}: {remark}" for _, records in present for remark in records.remarks]
     seen = set("".join(map("".join, splits.train.texts)))
     for name, records in present[1:] if len(splits.train) >= ENOUGH else ():
         for mark in sorted(set(string.punctuation) - seen):

@@ -37,12 +37,7 @@ def test_classes_are_those_of_the_training_file(folder):
 
 def test_regression_and_pairs(folder):
     task = make_task(folder, "regression", ["text", "note", "stars"])
-    assert (task.name, task.relation, task.labels, task.num_outputs) == (
-        "reviews",
-        "entailment",
-        None,
-        1,
-    )
+    assert (task.name, task.relation, task.labels) == ("reviews", "entailment", None)
     assert task.metrics == ("pearson", "spearman")
     splits = load(task, folder)
     assert splits.train.texts == (["fine", "bad", "good"], ["x", "y", "z"])

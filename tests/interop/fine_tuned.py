@@ -25,7 +25,7 @@ from scalelab.runs import pretrained, records
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.tasks.task import load, load_task
 
-KINDS = {family.system: family.head_kind for family in maps.load_all()}  # system -> kind of head
+KINDS = {family.system: family.head_kind() for family in maps.load_all()}  # system -> kind of head
 
 
 def make(

@@ -123,7 +123,7 @@ def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[
     )
     flat, _ = convert.to_parameters(family.rows(architecture), found.__getitem__, sizes)
     tree = traverse_util.unflatten_dict(flat, sep="/")
-    if not architecture.classifies:
+    if not architecture.kind:
         return tree
     head = tree.pop("head")
     return {"body": tree, "head": head}

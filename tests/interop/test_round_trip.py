@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 
 from scalelab import formats, objectives, systems
 from scalelab.interop import exporting, hf, importing, maps, output_folder
+from scalelab.interop.mapping import TASK_HEADS
 from scalelab.runs import pretrained
 
 pytestmark = pytest.mark.slow
@@ -243,7 +244,7 @@ def test_maps_and_nets_name_each_other(system: str) -> None:
         rows = family.rows(architecture)
         for names in ([p for r in rows for p in r.paths], [n for r in rows for n in r.tensors]):
             assert len(set(names)) == len(names)
-        served = [head for head in architecture.heads if head != "classify"]
+        served = [head for head in architecture.heads if head not in TASK_HEADS]
         needed = [array for name in served for array in objectives.load(name).NEEDS]
         made = next(iter(formats.declarations(needed[0]))) if needed else "segment_pair"
         objectives.check(served, heads=module.HEADS, sees=module.SEES, format=made)

@@ -98,7 +98,7 @@ def test_import_and_export_again(tmp_path, system: str, head: str) -> None:
         "pad_token_id", "bos_token_id", "eos_token_id", "problem_type", "tie_word_embeddings",
     ):  # fmt: skip
         assert after.get(name) == before.get(name), name
-    if head != "classify":
+    if peers.architecture_of(model)[1].kind is None:
         assert apart(run, model) < 1e-5 and apart(run, again) < 1e-5
 
 

@@ -10,15 +10,23 @@ from scalelab.formats import Frame
 from scalelab.tasks import batches as task_batches
 from scalelab.tasks import files
 from scalelab.tasks.batches import BUCKETS, TaskBatches, bucket, evaluation_batches
-from scalelab.tasks.examples import TaskExamples, assemble, digest, encode, kept_lengths, store_of
+from scalelab.tasks.examples import (
+    Reading,
+    TaskExamples,
+    assemble,
+    digest,
+    encode,
+    kept_lengths,
+    store_of,
+)
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels
 
 
-def examples(n: int, num_orders: int = 1, longest: int = 100) -> TaskExamples:
+def examples(n: int, num_rows: int = 1, longest: int = 100) -> TaskExamples:
     """Rows whose tokens are all the number of their example, from 1."""
-    lengths = np.repeat(np.random.default_rng(0).integers(1, longest + 1, n), num_orders)
-    numbers = np.repeat(np.arange(1, n + 1), num_orders)
+    lengths = np.repeat(np.random.default_rng(0).integers(1, longest + 1, n), num_rows)
+    numbers = np.repeat(np.arange(1, n + 1), num_rows)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     arrays = {
         "tokens": np.repeat(numbers, lengths).astype(np.int32),
@@ -26,29 +34,29 @@ def examples(n: int, num_orders: int = 1, longest: int = 100) -> TaskExamples:
         "second_starts": (lengths // 2).astype(np.int32),
     }
     return TaskExamples(
-        store_of(arrays), np.arange(1, n + 1, dtype=np.int32), num_orders, np.zeros(n, bool)
+        store_of(arrays), np.arange(1, n + 1, dtype=np.int32), num_rows, np.zeros(n, bool)
     )
 
 
 @pytest.mark.parametrize("group_batches", [0, 3])
-@pytest.mark.parametrize("num_orders", [1, 2])
-def test_an_epoch_holds_every_example_once(group_batches: int, num_orders: int) -> None:
-    batches = TaskBatches(examples(50, num_orders), 8, 128, 5, group_batches)
+@pytest.mark.parametrize("num_rows", [1, 2])
+def test_an_epoch_holds_every_example_once(group_batches: int, num_rows: int) -> None:
+    batches = TaskBatches(examples(50, num_rows), 8, 128, 5, group_batches)
     assert batches.steps_per_epoch == 7
     seen = []
     for step in range(7, 14):  # the second epoch
         batch = batches(step)
         real = batch["weights"] == 1
         seen += batch["labels"][real].tolist()
-        assert batch["tokens"].shape == (8 * num_orders, batches.length(step))
+        assert batch["tokens"].shape == (8 * num_rows, batches.length(step))
         assert batch["tokens"].shape[1] in BUCKETS
-        by_example = batch["tokens"].reshape(8, num_orders, -1)
+        by_example = batch["tokens"].reshape(8, num_rows, -1)
         np.testing.assert_array_equal(
-            by_example[real][:, :, 0].T, [batch["labels"][real]] * num_orders
+            by_example[real][:, :, 0].T, [batch["labels"][real]] * num_rows
         )
-        assert not batch["lengths"].reshape(8, num_orders)[~real].any()
+        assert not batch["lengths"].reshape(8, num_rows)[~real].any()
         assert batch["lengths"].sum() == batches.num_tokens(step)
-        assert len(set(batch["examples"])) == 8 * num_orders
+        assert len(set(batch["examples"])) == 8 * num_rows
     assert sorted(seen) == list(range(1, 51))
     assert seen != sorted(seen)
 
@@ -120,10 +128,9 @@ def test_other_columns_of_one_file_are_other_rows(tmp_path) -> None:
 
     def rows(*columns: str) -> list[str]:
         read = files.read(path, Columns(columns, "label"), Labels(("0", "1")))
-        made = encode(
-            read.texts, read.labels, cast(Tokenizer, Letters()), Frame((1,), (2,), (3,)),
-            max_len=9, both_orders=False, cache_dir=tmp_path / "cache", tokenizer_digest="letters",
-        )  # fmt: skip
+        letters, frame = cast(Tokenizer, Letters()), Frame((1,), (2,), (3,))
+        reading = Reading(letters, frame, 9, tmp_path / "cache", "letters")
+        made = encode(read.texts, read.labels, reading, both_orders=False)
         return [
             "".join(map(chr, row[:n])) for row, n in zip(
                 *(made.gather(np.arange(2), 9)[name] for name in ("tokens", "lengths")), strict=True

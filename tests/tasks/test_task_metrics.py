@@ -126,9 +126,10 @@ def test_what_cannot_be_scored_is_refused(metric: str, arguments: tuple, words: 
 
 
 def judge(gold, predicted, loss, train_gold, regression=False):
-    gold, predicted, train_gold = map(np.asarray, (gold, predicted, train_gold))
+    chance = metrics.chance_loss(np.asarray(train_gold), regression=regression)
+    gold, predicted = np.asarray(gold), np.asarray(predicted)
     return metrics.degenerate(
-        gold, predicted, train_loss=loss, train_gold=train_gold, regression=regression
+        gold, predicted, train_loss=loss, chance=chance, regression=regression
     )
 
 

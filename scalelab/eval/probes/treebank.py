@@ -54,7 +54,11 @@ def read(folder: pathlib.Path, split: str) -> list[Sentence]:
             f"{folder}: expected one file *-ud-{split}.conllu or *-ud-{split}.conllu.xz, found"
             f" {', '.join(path.name for path in paths) or 'none'}"
         )
-    (path,) = paths
+    return read_file(paths[0])
+
+
+def read_file(path: pathlib.Path) -> list[Sentence]:
+    """Reads one file; errors are those of `read`."""
     opener = lzma.open if path.suffix == ".xz" else open
     try:
         with opener(path, "rt", encoding="utf-8") as file:

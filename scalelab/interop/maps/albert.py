@@ -70,13 +70,21 @@ MAP = Map(
             *affine("head/dense", "albert.pooler"),
             *affine("head/out", "classifier"),
         ),
+        "tags": affine("head/out", "classifier"),
+        "spans": affine("head/out", "qa_outputs"),
+        "choices": (
+            *affine("head/dense", "albert.pooler"),
+            *affine("head/out", "classifier"),
+        ),
     },
     architectures=(
         Architecture("AlbertForPreTraining", ("mlm", "sop"), "masked"),
         Architecture("AlbertForMaskedLM", ("mlm",), "masked"),
         Architecture("AlbertForSequenceClassification", ("classify",)),
+        Architecture("AlbertForTokenClassification", ("tags",)),
+        Architecture("AlbertForQuestionAnswering", ("spans",)),
+        Architecture("AlbertForMultipleChoice", ("choices",)),
     ),
-    head_kind="double",
     inputs=("input_ids", "token_type_ids", "attention_mask"),
     tied=(
         ("predictions.decoder.weight", f"{EMBED}.word_embeddings.weight"),

@@ -9,6 +9,10 @@ HEAD = "cls.predictions"
 def make(system: str, classes: str) -> Map:
     """Makes the map of a family with BERT's names: "bert" is `system`, "Bert" `classes`."""
     embed = f"{system}.embeddings"
+    pooled = (
+        *affine("head/dense", f"{system}.pooler.dense"),
+        *affine("head/out", "classifier"),
+    )
     return Map(
         system=system,
         model_type=system,
@@ -45,18 +49,20 @@ def make(system: str, classes: str) -> Map:
                 *affine("pair_head/pooler", f"{system}.pooler.dense"),
                 *affine("pair_head/classifier", "cls.seq_relationship"),
             ),
-            "classify": (
-                *affine("head/dense", f"{system}.pooler.dense"),
-                *affine("head/out", "classifier"),
-            ),
+            "classify": pooled,
+            "tags": affine("head/out", "classifier"),
+            "spans": affine("head/out", "qa_outputs"),
+            "choices": pooled,
         },
         architectures=(
             Architecture(f"{classes}ForPreTraining", ("mlm", "nsp"), "masked"),
             Architecture(f"{classes}ForMaskedLM", ("mlm",), "masked"),
             Architecture(f"{classes}ForNextSentencePrediction", ("nsp",)),
             Architecture(f"{classes}ForSequenceClassification", ("classify",)),
+            Architecture(f"{classes}ForTokenClassification", ("tags",)),
+            Architecture(f"{classes}ForQuestionAnswering", ("spans",)),
+            Architecture(f"{classes}ForMultipleChoice", ("choices",)),
         ),
-        head_kind="double",
         inputs=("input_ids", "token_type_ids", "attention_mask"),
         tied=(
             (f"{HEAD}.decoder.weight", f"{embed}.word_embeddings.weight"),

@@ -35,7 +35,6 @@ MAP = Map(
         Architecture("OpenAIGPTLMHeadModel", ("clm",), "next"),
         Architecture("OpenAIGPTForSequenceClassification", ("classify",)),
     ),
-    head_kind="single",
     inputs=("input_ids", "attention_mask"),
     tied=(("lm_head.weight", "transformer.tokens_embed.weight"),),
     buffers=(r"transformer\.h\.\d+\.attn\.bias", r"transformer\.position_ids"),

@@ -44,7 +44,6 @@ MAP = Map(
         Architecture("GPT2LMHeadModel", ("clm",), "next"),
         Architecture("GPT2ForSequenceClassification", ("classify",)),
     ),
-    head_kind="single",
     inputs=("input_ids", "attention_mask"),
     tied=(("lm_head.weight", "transformer.wte.weight"),),
     buffers=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),

@@ -46,12 +46,20 @@ MAP = Map(
             *affine("head/dense", "classifier.dense"),
             *affine("head/out", "classifier.out_proj"),
         ),
+        "tags": affine("head/out", "classifier"),
+        "spans": affine("head/out", "qa_outputs"),
+        "choices": (
+            *affine("head/dense", "roberta.pooler.dense"),
+            *affine("head/out", "classifier"),
+        ),
     },
     architectures=(
         Architecture("RobertaForMaskedLM", ("mlm",), "masked"),
         Architecture("RobertaForSequenceClassification", ("classify",)),
+        Architecture("RobertaForTokenClassification", ("tags",)),
+        Architecture("RobertaForQuestionAnswering", ("spans",)),
+        Architecture("RobertaForMultipleChoice", ("choices",)),
     ),
-    head_kind="double",
     inputs=("input_ids", "attention_mask"),
     tied=(
         ("lm_head.decoder.weight", f"{EMBED}.word_embeddings.weight"),

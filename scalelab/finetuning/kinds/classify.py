@@ -1,0 +1,68 @@
+"""One class or score for a text or a pair: Devlin et al. 2019, figure 4 (a) and (b)."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab.finetuning.kinds import Decoded
+from scalelab.nets.classifier import one_vector
+from scalelab.tasks import examples, metrics
+from scalelab.tasks.examples import Reading, TaskExamples
+from scalelab.tasks.records import Records
+from scalelab.tasks.task import Task
+
+HEAD = "double"
+HAS_OWN_OUTPUTS = False
+Batch = dict[str, jax.Array]
+vectors = one_vector
+
+
+def num_outputs(labels: Sequence[str] | None) -> int:
+    """Returns one output a class, or one for a score."""
+    return len(labels) if labels else 1
+
+
+def num_rows(task: Task, both_orders: bool) -> int:
+    """Returns 2 if a pair without an order is read in both, else 1."""
+    return 2 if both_orders and task.relation == "similarity" else 1
+
+
+def make_loss(task: Task) -> Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]:
+    """Returns the squared error of a regression, else the cross-entropy."""
+    return squared_error if task.regression else cross_entropy
+
+
+def cross_entropy(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """Sums the cross-entropy in nats of scores [B, C] over examples."""
+    log_probs = jax.nn.log_softmax(scores)
+    losses = -jnp.take_along_axis(log_probs, batch["labels"][:, None], axis=1)[:, 0]
+    return jnp.sum(losses * batch["weights"]), jnp.sum(batch["weights"])
+
+
+def squared_error(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """Sums the squared error of scores [B, 1] over examples."""
+    losses = jnp.square(scores[:, 0] - batch["labels"])
+    return jnp.sum(losses * batch["weights"]), jnp.sum(batch["weights"])
+
+
+def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
+    """Makes the token rows of texts or pairs."""
+    both = num_rows(task, both_orders) == 2
+    return examples.encode(records.texts, records.labels, reading, both_orders=both)
+
+
+def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
+    """Returns the best classes, or the scores, of outputs [n, C]."""
+    del records, made
+    if task.regression:
+        return Decoded(outputs[:, 0])
+    return Decoded(outputs.argmax(axis=-1), outputs)
+
+
+def chance_loss(train: TaskExamples) -> float:
+    """Returns the entropy of the classes, or the variance of the scores."""
+    labels = train.labels
+    assert labels is not None
+    return metrics.chance_loss(labels, regression=labels.dtype.kind == "f")

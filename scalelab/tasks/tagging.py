@@ -1,0 +1,97 @@
+"""Sentences with a tag for each word: files, records, and counts of right words and entities.
+
+A record's text is the words of a sentence, and its label their tags, both joined by blanks.
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from scalelab.helpers.names import brief
+from scalelab.tasks import files
+from scalelab.tasks.records import Records
+
+Sentence = tuple[Sequence[str], Sequence[str]]  # words, tags
+
+
+def read_columns(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads lines of word, tab, tag; an empty line ends a sentence.
+
+    Raises:
+      ValueError: the file cannot be read, or has another line or a tag that is not in `labels`.
+    """
+    del split
+    found: list[tuple[list[str], list[str]]] = [([], [])]
+    for number, line in enumerate(files.read_text(path)[1].split("\n"), 1):
+        fields = line.removesuffix("\r").split("\t")
+        if len(fields) == 2 and fields[0].strip():
+            for column, field in zip(found[-1], fields, strict=True):
+                column.append(field)
+        elif line.strip():
+            raise ValueError(
+                f"{path}, line {number}: expected a word, a tab and a tag, found {brief(line)}"
+            )
+        elif found[-1][0]:
+            found.append(([], []))
+    return make_records(path, [sentence for sentence in found if sentence[0]], labels)
+
+
+def make_records(path: Path, sentences: Iterable[Sentence], labels: Sequence[str]) -> Records:
+    """Makes records of the sentences of a file.
+
+    Raises:
+      ValueError: there are none, or a tag is not in `labels`.
+    """
+    texts, tags, known = [], [], set(labels)
+    for number, (words, own) in enumerate(sentences, 1):
+        if unknown := [tag for tag in own if tag not in known]:
+            raise ValueError(
+                f"{path}, sentence {number}: the tag {brief(unknown[0])} is not one of this task's:"
+                f" {', '.join(labels)}"
+            )
+        # A blank inside a word must not look like one between words.
+        texts.append(" ".join(word.replace(" ", "\N{NO-BREAK SPACE}") for word in words))
+        tags.append(" ".join(own))
+    if not texts:
+        raise ValueError(f"{path}: there are no sentences")
+    digest = hashlib.sha256("\n".join([*texts, *tags]).encode()).hexdigest()
+    return Records((texts,), np.array(tags), str(path), digest)
+
+
+# --- Counts, of which scores are ratios -----------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def count_words(gold: str, predicted: str) -> tuple[int, int]:
+    """Returns the words of a sentence with the right tag, and all its words."""
+    pairs = list(zip(gold.split(), predicted.split(), strict=True))
+    return sum(a == b for a, b in pairs), len(pairs)
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def count_entities(gold: str, predicted: str) -> tuple[int, int]:
+    """Returns twice the entities found, and all entities, gold and predicted ones: F1 as a ratio.
+
+    An entity is found if its words and its type are right, as in CoNLL's conlleval and in seqeval.
+    """
+    ours, theirs = entities(predicted.split()), entities(gold.split())
+    return 2 * len(ours & theirs), len(ours) + len(theirs)
+
+
+def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Returns type, first word and the word after the last of each entity of IOB2 tags.
+
+    A tag I-X that follows no tag of type X begins an entity, as in conlleval and in seqeval.
+    """
+    found, kind, start = set(), None, 0
+    for place, tag in enumerate([*tags, "O"]):
+        head, _, own = tag.partition("-")
+        if kind is not None and (head != "I" or own != kind):
+            found.add((kind, start, place))
+            kind = None
+        if head != "O" and kind is None:
+            kind, start = own, place
+    return found
