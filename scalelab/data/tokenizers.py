@@ -164,7 +164,8 @@ class Tokenizer:
     @functools.cached_property
     def capitals(self) -> bytes:
         """Marks the pieces whose first letter is a capital: 1, else 0, one byte an id."""
-        pieces = (self.decode([piece]) for piece in range(self.vocab_size))
+        special = self.special_ids.values()
+        pieces = ("" if i in special else self.decode([i]) for i in range(self.vocab_size))
         return bytes(next(filter(str.isalpha, piece), "").isupper() for piece in pieces)
 
     def decode(self, ids: Iterable[int]) -> str:

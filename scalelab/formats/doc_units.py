@@ -38,7 +38,7 @@ from scalelab.formats import (
 
 VERSION = 1
 ARRAYS = (*COMMON, Array("units", "ragged", "uint8"))
-LEARN_TOKENS = 1 << 24
+LEARN_TOKENS = 1 << 23
 BLOCK_TOKENS = 1 << 20
 
 
@@ -83,21 +83,22 @@ def annotate(
     """Marks the units of all splits; see `formats.Format`.
 
     Raises:
-      ValueError: no piece begins with a capital.
+      ValueError: no word begins with a capital.
     """
-    if not any(capitals):
-        raise ValueError(
-            "the format 'doc_units' finds entities by their capitals, and no piece of this"
-            " tokenizer has one: set --config.tokenizer.lowercase=False"
-        )
     inside, is_capital = np.frombuffer(joins, np.uint8), np.frombuffer(capitals, np.uint8) > 0
     learnt = learn(documents["train"], inside, options)
-    made = {}
+    made, any_capital = {}, False
     for split, text in documents.items():
         units = np.zeros(len(text.tokens), np.uint8)
         for words in split_words(text, inside):
+            any_capital |= bool(is_capital[words.pieces].any())
             units[words.tokens] = _mark(words, learnt, is_capital, options.max_words)
         made[split] = dataclasses.replace(text, units=units)
+    if not any_capital:
+        raise ValueError(
+            "the format 'doc_units' finds entities by their capitals, and no word of the corpus has"
+            " one: set --config.tokenizer.lowercase=False, or take another format and objective"
+        )
     return made
 
 

@@ -158,6 +158,19 @@ def test_joins_mark_the_pieces_inside_words(trained, name):
 
 
 @pytest.mark.parametrize("name", SPECS)
+def test_capitals_mark_first_letters(trained, name):
+    """Special tokens have none, though "[CLS]" is spelt with capitals."""
+    _, ours, _ = trained[name]
+    marks = np.frombuffer(ours.capitals, np.uint8)
+    special = [*ours.special_ids.values()]
+    letters = [ours.token(i).lstrip("Ġ▁") for i in np.flatnonzero(marks)]
+    assert len(marks) == ours.vocab_size and not marks[special].any()
+    # A byte is a piece also where no text has it.
+    assert any(letters) != SPECS[name].lowercase or SPECS[name].kind == "bytebpe"
+    assert all(a[:1].isupper() or not a[:1].isalpha() for a in letters)
+
+
+@pytest.mark.parametrize("name", SPECS)
 def test_sizes_ids_and_roles(trained, name):
     folder, ours, auto = trained[name]
     spec = SPECS[name]
