@@ -32,6 +32,7 @@ def params():
     return jax.tree.map(large, nn.unbox(made))
 
 
+@pytest.mark.ci
 def test_it_is_clm_on_berts_net_under_a_causal_mask(params) -> None:
     places = jnp.broadcast_to(jnp.arange(tiny.LENGTH), BATCH["tokens"].shape)
     left = jnp.stack([jnp.zeros_like(places), places + 1], axis=-1)
