@@ -1,0 +1,78 @@
+"""BERT from left to right: Devlin et al. 2019, 5.1, "LTR & No NSP".
+
+An ablation: BERT's data and net, but each token sees its left alone, in fine-tuning too, and all
+tokens but the first are predicted. "No NSP" is BERT with `objective=mlm`, in BERT's format. The arm
+with a BiLSTM on top is not built.
+
+Departs from it:
+  - tasks read the last token, as the first sees nothing; the paper does not say what it reads;
+  - what BERT here departs in, see `systems/bert.py`.
+"""
+
+from functools import partial
+
+from flax import linen as nn
+
+from scalelab.nets.decoder import Decoder
+from scalelab.nn import axes
+from scalelab.nn.attention import SelfAttention, head_size
+from scalelab.nn.embed import Embed, InputEmbed, output_table
+from scalelab.nn.ffn import FeedForward, gelu_exact
+from scalelab.nn.heads import TransformHead
+from scalelab.nn.layer import PostNorm
+from scalelab.nn.norm import LayerNorm
+from scalelab.nn.positions import LearnedPositions
+from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure, Sizes
+
+DEPARTURES = (
+    Departure("tokenizer.kind", "wordpiece", "Devlin et al. 2019, 3"),
+    Departure("data.format", "segment_pair", "Devlin et al. 2019, 5.1: as BERT"),
+    Departure("objective", "clm", "Devlin et al. 2019, 5.1"),
+    Departure("optim.total_epochs", 6.0, "protocol: thesis 7.2, as BERT"),
+)
+SPECIAL_TOKENS = (
+    ("pad", "[PAD]"),
+    ("unk", "[UNK]"),
+    ("cls", "[CLS]"),
+    ("sep", "[SEP]"),
+    ("mask", "[MASK]"),
+)
+FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
+ADAPTATION = Adaptation(*FRAME, reads="last")
+HEADS = ("token",)
+PREDICTS = "next"
+SEES = "left"
+HAS_SOURCE = False
+ORDER = "shuffled"
+
+NUM_SEGMENTS = 2
+INIT = nn.initializers.truncated_normal(stddev=0.02)
+LAYER_NORM_EPSILON = 1e-12
+
+
+def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
+    """Builds the net; see `scalelab.systems`."""
+    del options
+    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    rest = sizes.dropout_rate, INIT, INIT, sizes.dtype
+    layer = PostNorm(
+        attention=SelfAttention(sizes.num_heads, head_size(sizes.width, sizes.num_heads), *rest),
+        ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
+        attention_norm=norm(),
+        ffn_norm=norm(),
+        dropout_rate=sizes.dropout_rate,
+    )
+    return Decoder(
+        embed=InputEmbed(
+            tokens=Embed(vocab_size, sizes.width, INIT),
+            positions=LearnedPositions(sizes.max_len, sizes.width, INIT),
+            segments=Embed(NUM_SEGMENTS, sizes.width, INIT, axes.SEGMENTS),
+            norm=norm(),
+            dropout_rate=sizes.dropout_rate,
+            dtype=sizes.dtype,
+        ),
+        stack=Stack(layer, sizes.num_layers, sizes.remat),
+        token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, sizes.dtype),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),
+    )
