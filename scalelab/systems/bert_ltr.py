@@ -4,6 +4,8 @@ An ablation: BERT's data and net, but each token sees its left alone, in fine-tu
 tokens but the first are predicted. "No NSP" is BERT with `objective=mlm`, in BERT's format. The arm
 with a BiLSTM on top is not built.
 
+Reference code: none is published for it; that of BERT is google-research/bert.
+
 Departs from it:
   - tasks read the last token, as the first sees nothing; the paper does not say what it reads;
   - what BERT here departs in, see `systems/bert.py`.

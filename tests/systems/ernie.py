@@ -17,5 +17,6 @@ EXPECTED = Expected(
         encoder_settings,
         objectives=("mlm",),
         shapes=(((7, 84, 5), 128),),
+        lowercase=True,
     ),
 )
