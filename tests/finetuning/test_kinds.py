@@ -21,7 +21,7 @@ from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, load_task
 
 Prepare = Callable[..., TaskRun]
-WORDS = "at do go if in me no or up during onto side tree".split()  # some are several pieces
+WORDS = "at do go if me no up during side tree".split()  # most are several pieces, none begins alike
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +38,9 @@ def prepare(pretrained_runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path) ->
     ) -> TaskRun:
         values = tiny.config_module("finetune").get_config().to_dict()
         small = {
-            "epochs": 40.0, "batch_size": 16, "max_len": 32, "lm_weight": 0.0, "dropout_rate": 0.0,
+            "epochs": 60.0, "batch_size": 16, "max_len": 32, "lm_weight": 0.0, "dropout_rate": 0.0,
             "optim.learning_rate": 2e-2, "head.kind": kinds.load(load_task(name).kind).HEAD,
-            "head.dropout_rate": 0.0, "eval_every_epochs": 100.0,
+            "head.dropout_rate": 0.0, "eval_every_epochs": 200.0,
             "machine.cache_dir": str(cache_dir), "machine.compile_cache_dir": None,
             "machine.tracker": None,
         }  # fmt: skip
@@ -124,7 +124,7 @@ def test_tags_are_learnt_where_the_first_piece_carries_them(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training with the tag on the last piece fails on words of several pieces."""
-    train, dev = tagged(64, 0), tagged(40, 1)
+    train, dev = tagged(96, 0), tagged(40, 1)
     run = prepare("pos", train, dev)
     finetune.train(run, [0])
     assert run.result(0)["eval"]["dev"]["word_accuracy"] > 0.99
@@ -188,15 +188,15 @@ def test_the_loss_of_choices_by_hand() -> None:
 
 
 def asked(n: int, seed: int, length: int = 8) -> Records:
-    """The answer is the pair "side tree", wherever it stands."""
+    """The answer is the pair "tree side", wherever it stands."""
     rng = np.random.default_rng(seed)
     contexts, labels = [], []
     for _ in range(n):
         words = rng.choice(WORDS[:-2], length).tolist()
         place = int(rng.integers(length - 1))
-        words[place : place + 2] = "side", "tree"
+        words[place : place + 2] = "tree", "side"
         contexts.append(" ".join(words))
-        labels.append(json.dumps([["side tree", contexts[-1].index("side")]]))
+        labels.append(json.dumps([["tree side", contexts[-1].index("tree")]]))
     return Records((["if"] * n, contexts), np.array(labels), "", "")
 
 

@@ -18,6 +18,7 @@ from scalelab.tasks.task import Split, Task, load, load_task, remarks, task_name
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 NAMES = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 PROBES = ["same_document", "swapped_words"]  # of our own making
+OTHERS = ["mctest", "ner", "pos", "squad", "tydiqa"]  # of other kinds of head
 
 # GLUE's table 1 (Wang et al. 2019) and its leaderboard: metrics, order of a pair, outputs.
 OFFICIAL = {
@@ -67,7 +68,7 @@ def glue(whole, tmp_path):
 
 
 def test_tasks_are_found_by_name():
-    assert task_names() == sorted([*NAMES, *PROBES])
+    assert task_names() == sorted([*NAMES, *PROBES, *OTHERS])
     with pytest.raises(ValueError, match="^unknown task 'colla': .*'cola'"):
         load_task("colla")
     with pytest.raises(ValueError, match="unknown task 'tsv'"):
