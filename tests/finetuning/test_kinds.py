@@ -21,7 +21,9 @@ from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, load_task
 
 Prepare = Callable[..., TaskRun]
-WORDS = "at do go if me no up during side tree".split()  # most are several pieces, none begins alike
+WORDS = (
+    "at do go if me no up during side tree".split()
+)  # most are several pieces, none begins alike
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +104,7 @@ def test_the_first_piece_of_a_word_carries_its_tag(prepare: Prepare, system: str
 
 def test_the_loss_of_tags_by_hand() -> None:
     scores = jnp.log(jnp.array([[[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]]]))
-    made = tags.cross_entropy(scores, {"labels": jnp.array([[0, 1, 2]])})
+    made = tags.loss(scores, {"labels": jnp.array([[0, 1, 2]])})
     np.testing.assert_allclose(made, [-np.log(0.25) - np.log(0.1), 2], rtol=1e-6)
 
 
@@ -180,7 +182,7 @@ def test_a_choice_is_a_pair_with_the_text_and_scored_by_itself(prepare: Prepare)
 
 def test_the_loss_of_choices_by_hand() -> None:
     batch = {"labels": jnp.array([1, 0]), "weights": jnp.array([1.0, 0.0])}
-    made = choices.cross_entropy(jnp.log(jnp.array([[[1.0], [3.0]], [[1.0], [1.0]]])), batch)
+    made = choices.loss(jnp.log(jnp.array([[[1.0], [3.0]], [[1.0], [1.0]]])), batch)
     np.testing.assert_allclose(made, [-np.log(0.75), 1], rtol=1e-6)
 
 
@@ -235,7 +237,7 @@ def test_the_loss_of_spans_is_brute_force() -> None:
             shares = np.exp(scores[row, : lengths[row], k])
             total -= np.log(shares[labels[row, k]] / shares.sum()) / 2
     batch = {"labels": labels, "lengths": lengths, "weights": weights}
-    made = spans.cross_entropy(jnp.asarray(scores), {k: jnp.asarray(x) for k, x in batch.items()})
+    made = spans.loss(jnp.asarray(scores), {k: jnp.asarray(x) for k, x in batch.items()})
     np.testing.assert_allclose(made, [total, 2], rtol=1e-6)
 
 
