@@ -215,12 +215,10 @@ def test_where_parameters_come_from(prepare) -> None:
 def test_losses_by_hand() -> None:
     scores = jnp.array([[0.0, np.log(3.0)], [2.0, 2.0]])
     batch = {"labels": jnp.array([1, 0]), "weights": jnp.array([1.0, 3.0])}
-    made = classify.cross_entropy(scores, batch)
+    made = classify.loss(scores, batch)
     np.testing.assert_allclose(made, [np.log(4 / 3) + 3 * np.log(2), 4], rtol=1e-6)
     batch["labels"] = jnp.array([1.0, 4.0])
-    np.testing.assert_allclose(
-        classify.squared_error(jnp.array([[1.5], [2.0]]), batch), [0.25 + 12, 4]
-    )
+    np.testing.assert_allclose(classify.loss(jnp.array([[1.5], [2.0]]), batch), [0.25 + 12, 4])
 
 
 def step(run: TaskRun, batch: Any, rate: float = 1e-2) -> tuple[Any, Any]:
@@ -252,13 +250,13 @@ def test_the_auxiliary_loss(prepare) -> None:
 
     def parts(params: Any) -> tuple[jax.Array, jax.Array]:
         scores, terms = mixed.learner.scores(params, batch, train=True, rng=rng)
-        loss = classify.cross_entropy(scores, batch)[0] / 4
+        loss = classify.loss(scores, batch)[0] / 4
         return loss, terms["clm"]["loss"][0] / terms["clm"]["loss"][1]
 
     def loss_alone(params: Any) -> jax.Array:
         scores, terms = plain.learner.scores(params, batch, train=True, rng=rng)
         assert not terms
-        return classify.cross_entropy(scores, batch)[0] / 4
+        return classify.loss(scores, batch)[0] / 4
 
     np.testing.assert_allclose(jax.jit(loss_alone)(params), jax.jit(parts)(params)[0], rtol=1e-6)
     _, pairs = step(mixed, batch)

@@ -93,7 +93,10 @@ def _task_rows(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) ->
     """Returns a row for every metric on every split; one without scores if no run is finished."""
     rows = []
     for key in task.keys or (baseline.keys if baseline else [])[:1] or [("", "")]:
-        label = SHORT.get(key[0], task.title) if task.name == "mnli" else task.title
+        label = (
+            f"{task.title} {key[0]}" if len({split for split, _ in task.keys}) > 1 else task.title
+        )
+        label = SHORT.get(key[0], label)
         split, metric = key if task.keys else ("", "")
         row = {"name": label, "task": task.name, "split": split, "metric": metric}
         row |= _score(task, key, "", missing) | _score(baseline, key, "scratch_", missing)

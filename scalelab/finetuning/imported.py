@@ -121,14 +121,9 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         """Raises ValueError if no classifier can be so."""
-        if not (self.regression or self.labels or kinds.load(self.kind).HAS_OWN_OUTPUTS):
+        if not (self.regression or self.labels or kinds.load(self.kind).NUM_OUTPUTS):
             raise ValueError("labels: expected the names of the classes, got none")
         self.pretraining()
-
-    @property
-    def num_outputs(self) -> int:
-        """Outputs of its head."""
-        return kinds.load(self.kind).num_outputs(None if self.regression else self.labels)
 
     def pretraining(self) -> Config:
         """Returns the config of a pre-training that could have made its net."""
@@ -199,7 +194,7 @@ def check_shapes(
     Raises:
       ValueError: with the shapes of each.
     """
-    count = config.num_outputs
+    count = kinds.num_outputs(config.kind, None if config.regression else config.labels)
     module = systems.load(config.system)
     body = systems.make_net(module, config.net, config.system_options, vocab_size=vocab_size)
     adaptation = module.ADAPTATION

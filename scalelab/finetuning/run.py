@@ -103,7 +103,7 @@ class TaskRun:
             remat=pretraining.machine.remat,
         )
         head, adaptation = config.head, opened.system.ADAPTATION
-        num_outputs, rate = self.kind.num_outputs(self.task.labels), head.dropout_rate
+        num_outputs, rate = kinds.num_outputs(self.task.kind, self.task.labels), head.dropout_rate
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
         return FinetuneStep(
             Classifier(
@@ -120,7 +120,7 @@ class TaskRun:
                 weight_decay=optim.weight_decay,
                 clip_norm=optim.clip_norm,
             ),
-            self.kind.make_loss(self.task),
+            self.kind.loss,
             terms,
             config.lm_weight,
             config.feature_layers,

@@ -178,9 +178,9 @@ def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> Expo
     flat.pop("output_embed/table", None)  # trained beside the task; the class scores no tokens
     tokenizer = Tokenizer.load(path / "tokenizer")
     count = imported.check_shapes(path, config, flat, tokenizer.vocab_size)
-    labels = list(config.class_names or [f"LABEL_{i}" for i in range(count)])
-    if kinds.load(config.kind).HAS_OWN_OUTPUTS:
-        labels = None
+    labels = None
+    if kinds.load(config.kind).NUM_OUTPUTS is None:
+        labels = list(config.class_names or [f"LABEL_{i}" for i in range(count)])
     step = run.result.steps if run.result else 0
     net, options = config.net, config.pretraining().system_options
     for body in list(systems.parts(systems.load(config.system), net, options).values())[:1]:

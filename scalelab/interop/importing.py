@@ -111,7 +111,7 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
     num_classes = len(opened.params["head/out/bias"])
     kind = opened.architecture.kind or ""
     labels, regression = None, False
-    if not kinds.load(kind).HAS_OWN_OUTPUTS:
+    if kinds.load(kind).NUM_OUTPUTS is None:
         labels, regression = config_json.read_classes(opened.config, num_classes)
     return {
         "task": imported.TASK,

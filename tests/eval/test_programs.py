@@ -164,6 +164,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
     ("rte", f"{R} --data=nowhere", "nowhere"),
     ("rte", f"{R} --data=hf:/no/such/folder", "hf:/no/such/folder/rte"),
     ("rte", f"{R} --seeds=0", "seeds"),
+    ("pos", R, "POS: expected the folder .*ud-english-ewt"),
     ("glue", f"{R} --tasks=rte,colla", "'colla'.*'cola'"),
     ("glue", f"{R} --tasks=", "--tasks is empty"),
     ("glue", f"{R} --tasks=rte --mnli_first", "mnli"),

@@ -21,7 +21,9 @@ from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, load_task
 
 Prepare = Callable[..., TaskRun]
-WORDS = "at do go if in me no or up during onto side tree".split()  # some are several pieces
+WORDS = (
+    "at do go if me no up during side tree".split()
+)  # most are several pieces, none begins alike
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +40,9 @@ def prepare(pretrained_runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path) ->
     ) -> TaskRun:
         values = tiny.config_module("finetune").get_config().to_dict()
         small = {
-            "epochs": 40.0, "batch_size": 16, "max_len": 32, "lm_weight": 0.0, "dropout_rate": 0.0,
+            "epochs": 60.0, "batch_size": 16, "max_len": 32, "lm_weight": 0.0, "dropout_rate": 0.0,
             "optim.learning_rate": 2e-2, "head.kind": kinds.load(load_task(name).kind).HEAD,
-            "head.dropout_rate": 0.0, "eval_every_epochs": 100.0,
+            "head.dropout_rate": 0.0, "eval_every_epochs": 200.0,
             "machine.cache_dir": str(cache_dir), "machine.compile_cache_dir": None,
             "machine.tracker": None,
         }  # fmt: skip
@@ -102,7 +104,7 @@ def test_the_first_piece_of_a_word_carries_its_tag(prepare: Prepare, system: str
 
 def test_the_loss_of_tags_by_hand() -> None:
     scores = jnp.log(jnp.array([[[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]]]))
-    made = tags.cross_entropy(scores, {"labels": jnp.array([[0, 1, 2]])})
+    made = tags.loss(scores, {"labels": jnp.array([[0, 1, 2]])})
     np.testing.assert_allclose(made, [-np.log(0.25) - np.log(0.1), 2], rtol=1e-6)
 
 
@@ -124,7 +126,7 @@ def test_tags_are_learnt_where_the_first_piece_carries_them(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training with the tag on the last piece fails on words of several pieces."""
-    train, dev = tagged(64, 0), tagged(40, 1)
+    train, dev = tagged(96, 0), tagged(40, 1)
     run = prepare("pos", train, dev)
     finetune.train(run, [0])
     assert run.result(0)["eval"]["dev"]["word_accuracy"] > 0.99
@@ -180,7 +182,7 @@ def test_a_choice_is_a_pair_with_the_text_and_scored_by_itself(prepare: Prepare)
 
 def test_the_loss_of_choices_by_hand() -> None:
     batch = {"labels": jnp.array([1, 0]), "weights": jnp.array([1.0, 0.0])}
-    made = choices.cross_entropy(jnp.log(jnp.array([[[1.0], [3.0]], [[1.0], [1.0]]])), batch)
+    made = choices.loss(jnp.log(jnp.array([[[1.0], [3.0]], [[1.0], [1.0]]])), batch)
     np.testing.assert_allclose(made, [-np.log(0.75), 1], rtol=1e-6)
 
 
@@ -188,15 +190,15 @@ def test_the_loss_of_choices_by_hand() -> None:
 
 
 def asked(n: int, seed: int, length: int = 8) -> Records:
-    """The answer is the pair "side tree", wherever it stands."""
+    """The answer is the pair "tree side", wherever it stands."""
     rng = np.random.default_rng(seed)
     contexts, labels = [], []
     for _ in range(n):
         words = rng.choice(WORDS[:-2], length).tolist()
         place = int(rng.integers(length - 1))
-        words[place : place + 2] = "side", "tree"
+        words[place : place + 2] = "tree", "side"
         contexts.append(" ".join(words))
-        labels.append(json.dumps([["side tree", contexts[-1].index("side")]]))
+        labels.append(json.dumps([["tree side", contexts[-1].index("tree")]]))
     return Records((["if"] * n, contexts), np.array(labels), "", "")
 
 
@@ -235,7 +237,7 @@ def test_the_loss_of_spans_is_brute_force() -> None:
             shares = np.exp(scores[row, : lengths[row], k])
             total -= np.log(shares[labels[row, k]] / shares.sum()) / 2
     batch = {"labels": labels, "lengths": lengths, "weights": weights}
-    made = spans.cross_entropy(jnp.asarray(scores), {k: jnp.asarray(x) for k, x in batch.items()})
+    made = spans.loss(jnp.asarray(scores), {k: jnp.asarray(x) for k, x in batch.items()})
     np.testing.assert_allclose(made, [total, 2], rtol=1e-6)
 
 

@@ -45,12 +45,11 @@ def ours(system: str, params: Any, labels: np.ndarray, reads: str | None = None)
         head = TwoLayerHead(count, SHAPE[1], 0.1, init, adaptation.activation)
     body = sides.build(system, SHAPE, LENGTH)
     net = Classifier(body, head, reads or adaptation.reads)
-    loss = classify.squared_error if regression else classify.cross_entropy
-    learner, weights = FinetuneStep(net, optax.identity(), loss), np.ones(4, np.float32)
+    learner, weights = FinetuneStep(net, optax.identity(), classify.loss), np.ones(4, np.float32)
 
     def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:
         scores, _ = learner.scores(params, make_batch(system), train=False)
-        return loss(scores, {"labels": labels, "weights": weights})[0] / 4, scores
+        return learner.loss(scores, {"labels": labels, "weights": weights})[0] / 4, scores
 
     (value, scores), grads = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params)
     return {"loss": value, "scores": scores, "gradients": grads}
@@ -152,7 +151,7 @@ def test_other_kinds_of_head(system: str, architecture: Any) -> None:
     adaptation = systems.load(system).ADAPTATION
     head = make_head(
         maps.load(system).head_kind(name),
-        kind.num_outputs(tags),
+        kinds.num_outputs(name, tags),
         SHAPE[1],
         0.1,
         adaptation.activation,
@@ -161,7 +160,7 @@ def test_other_kinds_of_head(system: str, architecture: Any) -> None:
 
     def ours(params: Any, reads: str) -> Any:
         net = Classifier(sides.build(system, SHAPE, LENGTH), head, reads, num_rows, kind.vectors)
-        learner = FinetuneStep(net, optax.identity(), kind.make_loss(None))
+        learner = FinetuneStep(net, optax.identity(), kind.loss)
 
         def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:
             scores, _ = learner.scores(params, batch, train=False)

@@ -3,16 +3,16 @@
 A module exports:
 
   HEAD: "double" or "single": the head's layers where the config leaves them open
-  HAS_OWN_OUTPUTS: whether the outputs are not the task's labels
-  num_outputs(labels) -> outputs of the head, given the task's labels
+  NUM_OUTPUTS: outputs of the head; None: one a label of the task, or one for a score
   num_rows(task, both_orders) -> rows of tokens of one example
   vectors(hidden [B R, T, F], batch, reads, R) -> [B, ..., F], which the head maps to scores
-  make_loss(task) -> function of (scores [B, ..., C], batch) -> (sum, weight)
+  loss(scores [B, ..., C], batch) -> (sum, weight)
   encode(task, records, reading, both_orders) -> TaskExamples
   decode(task, records, examples, outputs [n, ..., C]) -> Decoded, an answer for each record
   chance_loss(train) -> the loss of the best constant prediction; None: not known
 """
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
@@ -31,3 +31,8 @@ class Decoded(NamedTuple):
 def load(name: str) -> ModuleType:
     """Returns the module of a kind; raises ValueError if there is none."""
     return load_module("finetuning.kinds", name)
+
+
+def num_outputs(name: str, labels: Sequence[str] | None) -> int:
+    """Returns the outputs of a head of some kind, given the task's labels; None: a score."""
+    return load(name).NUM_OUTPUTS or len(labels or "1")

@@ -4,8 +4,6 @@ The scores of an example's pairs go through one softmax. A record's first text i
 share; the others are the choices.
 """
 
-from collections.abc import Callable, Sequence
-
 import jax
 import numpy as np
 
@@ -16,19 +14,12 @@ from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task
 
 HEAD = "double"
-HAS_OWN_OUTPUTS = True
+NUM_OUTPUTS = 1
 Batch = dict[str, jax.Array]
-
-
-def num_outputs(labels: Sequence[str] | None) -> int:
-    """Returns 1: a pair has one score."""
-    del labels
-    return 1
 
 
 def num_rows(task: Task, both_orders: bool) -> int:
     """Returns one row a choice."""
-    del both_orders
     return len(task.labels or ())
 
 
@@ -38,20 +29,13 @@ def vectors(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.A
     return made.reshape(-1, num_rows, made.shape[-1])
 
 
-def make_loss(task: Task) -> Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]:
-    """Returns the cross-entropy over an example's choices."""
-    del task
-    return cross_entropy
-
-
-def cross_entropy(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+def loss(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Sums the cross-entropy in nats of scores [B, R, 1] over examples."""
-    return classify.cross_entropy(scores[..., 0], batch)
+    return classify.loss(scores[..., 0], batch)
 
 
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
     """Makes a row of the first text with each choice; the longer of both is cut to fit."""
-    del both_orders
     count = num_rows(task, False)
     assert len(records.texts) == 1 + count, (len(records.texts), count)
 
@@ -68,7 +52,6 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
 
 def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
     """Returns the best choices of outputs [n, R, 1]."""
-    del task, records, made
     return Decoded(outputs[..., 0].argmax(axis=-1), outputs[..., 0])
 
 

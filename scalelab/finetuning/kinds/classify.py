@@ -1,7 +1,5 @@
 """One class or score for a text or a pair: Devlin et al. 2019, figure 4 (a) and (b)."""
 
-from collections.abc import Callable, Sequence
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,14 +12,9 @@ from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task
 
 HEAD = "double"
-HAS_OWN_OUTPUTS = False
+NUM_OUTPUTS = None
 Batch = dict[str, jax.Array]
 vectors = one_vector
-
-
-def num_outputs(labels: Sequence[str] | None) -> int:
-    """Returns one output a class, or one for a score."""
-    return len(labels) if labels else 1
 
 
 def num_rows(task: Task, both_orders: bool) -> int:
@@ -29,21 +22,14 @@ def num_rows(task: Task, both_orders: bool) -> int:
     return 2 if both_orders and task.relation == "similarity" else 1
 
 
-def make_loss(task: Task) -> Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]:
-    """Returns the squared error of a regression, else the cross-entropy."""
-    return squared_error if task.regression else cross_entropy
-
-
-def cross_entropy(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """Sums the cross-entropy in nats of scores [B, C] over examples."""
-    log_probs = jax.nn.log_softmax(scores)
-    losses = -jnp.take_along_axis(log_probs, batch["labels"][:, None], axis=1)[:, 0]
-    return jnp.sum(losses * batch["weights"]), jnp.sum(batch["weights"])
-
-
-def squared_error(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """Sums the squared error of scores [B, 1] over examples."""
-    losses = jnp.square(scores[:, 0] - batch["labels"])
+def loss(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """Sums the cross-entropy in nats of scores [B, C], or the squared error of float labels."""
+    labels = batch["labels"]
+    if jnp.issubdtype(labels.dtype, jnp.floating):
+        losses = jnp.square(scores[:, 0] - labels)
+    else:
+        log_probs = jax.nn.log_softmax(scores)
+        losses = -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
     return jnp.sum(losses * batch["weights"]), jnp.sum(batch["weights"])
 
 
@@ -55,7 +41,6 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
 
 def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
     """Returns the best classes, or the scores, of outputs [n, C]."""
-    del records, made
     if task.regression:
         return Decoded(outputs[:, 0])
     return Decoded(outputs.argmax(axis=-1), outputs)

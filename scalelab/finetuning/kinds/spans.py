@@ -8,7 +8,6 @@ with most context around it, and an answer is the text between its tokens as it 
 """
 
 import json
-from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -24,24 +23,12 @@ from scalelab.tasks.task import Task
 __all__ = ["num_rows", "vectors"]
 
 HEAD = "single"
-HAS_OWN_OUTPUTS = True
+NUM_OUTPUTS = 2
 LONGEST_QUESTION, LONGEST_ANSWER = 64, 30  # tokens, as in run_squad.py
 Batch = dict[str, jax.Array]
 
 
-def num_outputs(labels: Sequence[str] | None) -> int:
-    """Returns 2: start and end."""
-    del labels
-    return 2
-
-
-def make_loss(task: Task) -> Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]:
-    """Returns the mean cross-entropy of start and end."""
-    del task
-    return cross_entropy
-
-
-def cross_entropy(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+def loss(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Sums the mean cross-entropy in nats of start and end over the rows of scores [B, T, 2].
 
     Rows with labels -1 count nothing.
@@ -60,7 +47,6 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
     `facts` has the question of each window, `owners`, and for each token its first character in the
     context, `begins`, and the one after its last, `ends`; 0 for tokens outside the context.
     """
-    del task, both_orders
     made = reading.cached(records.texts, {"kind": "spans"}, lambda: _windows(records, reading))
     truncated = made.pop("truncated")
     facts = {name: made.pop(name) for name in ("owners", "begins", "ends")}
@@ -122,7 +108,6 @@ def _places(labels: np.ndarray, facts: dict[str, np.ndarray], starts: np.ndarray
 
 def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
     """Returns the text of each question's best span, given outputs [n, T, 2]."""
-    del task
     starts = made.rows.array("tokens_starts")
     best = np.full(len(records), -np.inf)
     answers = [""] * len(records)
@@ -142,4 +127,3 @@ def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray
 
 def chance_loss(train: TaskExamples) -> None:
     """Returns None: contexts differ in length."""
-    del train

@@ -5,8 +5,6 @@ without a piece, because the text was cut or the tokenizer drops it, is answered
 first tag.
 """
 
-from collections.abc import Callable, Sequence
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,34 +17,21 @@ from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task
 
 HEAD = "single"
-HAS_OWN_OUTPUTS = False
+NUM_OUTPUTS = None
 Batch = dict[str, jax.Array]
-
-
-def num_outputs(labels: Sequence[str] | None) -> int:
-    """Returns one output a tag."""
-    return len(labels or ())
 
 
 def num_rows(task: Task, both_orders: bool) -> int:
     """Returns 1: a sentence is one row."""
-    del task, both_orders
     return 1
 
 
 def vectors(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.Array:
     """Returns the states of all tokens: [B, T, F]."""
-    del batch, reads, num_rows
     return hidden
 
 
-def make_loss(task: Task) -> Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]:
-    """Returns the cross-entropy over words."""
-    del task
-    return cross_entropy
-
-
-def cross_entropy(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+def loss(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Sums the cross-entropy in nats of scores [B, T, C] over the first pieces of words."""
     labels = batch["labels"]  # [B, T], 0: none
     log_probs = jax.nn.log_softmax(scores)
@@ -57,7 +42,6 @@ def cross_entropy(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array
 
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
     """Makes the token rows of sentences; `facts` has the word, from 1, that a piece begins."""
-    del both_orders
     (texts,) = records.texts
 
     def make() -> dict[str, np.ndarray]:
