@@ -130,7 +130,7 @@ def test_tokens_in_the_padding_move_nothing(subject: subjects.Subject) -> None:
 def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
     parts = tiny.parts(subject.name, net__dropout_rate=0.0)
     batch = tiny.batch(subject.module, 1)
-    longer = batch | {"tokens": np.pad(batch["tokens"], ((0, 0), (0, 9)))}
+    longer = {n: np.pad(x, ((0, 0), (0, 9 * (x.ndim > 1)))[: x.ndim]) for n, x in batch.items()}
     long_parts = tiny.parts(subject.name, net__dropout_rate=0.0, net__max_len=tiny.LENGTH + 9)
     fewer, wanted = subject.fresh.params, nn.unbox(long_parts.abstract_parameters())
     more = jax.tree.map(  # tables of positions grow

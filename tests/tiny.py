@@ -104,7 +104,7 @@ def batch(
         examples=np.arange(size, dtype=np.int32),
     )
     for array in (a for a in rest if a.kind == "ragged"):
-        made[array.name] = rng.integers(0, 8, array.shape(length, size)).astype(np.int32)
+        made[array.name] = np.tile(7 * (np.arange(length, dtype=np.int32) % 4 == 3), (size, 1))
         made[formats.lengths_name(array.name)] = lengths
     labels = np.arange(size, dtype=np.int32) // 2 % 2
     return made | {n: labels if dtype == "int8" else lengths // 2 for n, dtype in beside.items()}

@@ -225,7 +225,7 @@ def knowledge(world: neighbours.Neighbours, num_steps: int, **rates: float) -> f
 
 
 def test_a_fact_is_learnt_where_entities_are_masked_whole(world: neighbours.Neighbours) -> None:
-    words = knowledge(world, 600)
-    phrases = knowledge(world, 600, phrase_rate=1.0)
-    entities = knowledge(world, 600, entity_rate=1.0)
-    assert entities > 0.95 and words < phrases < entities
+    words = knowledge(world, 400)
+    phrases = knowledge(world, 400, phrase_rate=1.0)
+    entities = knowledge(world, 400, entity_rate=1.0)
+    assert entities > 0.95 and max(words, phrases) < 0.7

@@ -2,12 +2,16 @@
 
 import dataclasses
 
-from scalelab.interop.mapping import Fixed
+from scalelab.interop.mapping import Architecture, Fixed
 from scalelab.interop.maps import bert
 
 BERT = bert.make("ernie", "Ernie")
 MAP = dataclasses.replace(
     BERT,
     fixed=(*BERT.fixed, Fixed("use_task_id", (False,), False, "it has no task embedding")),
-    architectures=tuple(a for a in BERT.architectures if "nsp" not in a.heads),
+    heads={"knowledge_mlm": BERT.heads["mlm"], "classify": BERT.heads["classify"]},
+    architectures=(
+        Architecture("ErnieForMaskedLM", ("knowledge_mlm",), "masked"),
+        Architecture("ErnieForSequenceClassification", ("classify",)),
+    ),
 )
