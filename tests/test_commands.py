@@ -63,7 +63,7 @@ def in_small(words: list[str]) -> list[str]:
         place = next(i for i, word in enumerate(words) if word.startswith("launch/"))
         return ["bash", words[place], "--dry_run", *words[place + 1 :]]
     program = ["bash"] if words[0].startswith("launch/") else [sys.executable, "-m"]
-    less = [f"--config.{name}={value}" for name, value in fields.items()]
+    less = [f"--config.{name}={value}" for name, value in fields.items() if f".{name}=" not in text]
     less += ["--seeds=2"] * (fields is TASK)
     return [*program, *words[2 * (words[0] == "python") :], *less]
 
