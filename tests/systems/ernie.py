@@ -15,6 +15,7 @@ EXPECTED = Expected(
         "ErnieForMaskedLM",
         "ErnieForSequenceClassification",
         encoder_settings,
+        lowercase=True,
         objectives=("mlm",),
         shapes=(((7, 84, 5), 128),),
         lowercase=True,
