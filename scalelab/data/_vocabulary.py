@@ -15,8 +15,6 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from scalelab.data._wordpiece import CONTINUATION, MIN_FREQUENCY, learn
-
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import TokenizerSpec
 
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
 MIN_ALPHABET, MAX_ALPHABET = 100, 1000
 ALPHABET_SHARE = 0.1  # of the vocabulary, between these bounds
 WORD_END = "</w>"
+CONTINUATION = "##"  # begins a piece that goes on with a word
+MIN_FREQUENCY = 2  # a pair seen once makes no piece
 LONGEST = 100  # characters of a word; to the library's WordPiece, longer ones are unknown
 
 
@@ -72,6 +72,8 @@ def train(spec: "TokenizerSpec", texts: Iterable[str]) -> tokenizers.Tokenizer:
                 made = _train_model(models.WordPiece(unk_token=unk), shape, trainer, texts)
                 vocab = made["vocab"]
             else:
+                from scalelab.data._wordpiece import learn
+
                 known = special + first + letters
                 learnt = learn(_words(texts, shape, letters))
                 known += itertools.islice(learnt, max(spec.vocab_size - len(known), 0))

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-CONTINUATION = "##"  # begins a piece that goes on with a word
-MIN_FREQUENCY = 2  # a pair seen once makes no piece
+from scalelab.data._vocabulary import CONTINUATION, MIN_FREQUENCY
 
 
 def gains(

@@ -18,6 +18,5 @@ EXPECTED = Expected(
         lowercase=True,
         objectives=("mlm",),
         shapes=(((7, 84, 5), 128),),
-        lowercase=True,
     ),
 )

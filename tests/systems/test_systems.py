@@ -37,7 +37,6 @@ def make_batch(batch_size: int = 2, length: int = 8) -> dict[str, jax.Array]:
         "second_starts": jnp.full((batch_size,), length // 2, jnp.int32),
         "units": jnp.zeros((batch_size, length), jnp.int32),
         "examples": jnp.arange(batch_size),
-        "units": jnp.zeros((batch_size, length), jnp.int32),
     } | {name: jnp.zeros((batch_size,), jnp.int32) for name in tiny.label_names()}
 
 
