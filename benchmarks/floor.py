@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from scalelab.nn.heads import TransformHead
 from scalelab.nn.stack import in_a_loop
 from scalelab.resources.blueprint import Blueprint
 
@@ -68,7 +69,7 @@ def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
     sizes["inner"] = (net.num_layers, net.width, 4 * net.width)
     sizes["outer"] = (net.num_layers, 4 * net.width, net.width)
     sizes["table"] = (run.config.tokenizer.vocab_size, net.width)
-    if run.system.PREDICTS == "masked":
+    if isinstance(run.net.token_head, TransformHead):
         sizes["transform"] = (net.width, net.width)
     if "pair" in run.system.HEADS:
         sizes["pooler"] = (net.width, net.width)

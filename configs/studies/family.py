@@ -29,9 +29,10 @@ import ml_collections
 from scalelab.config import files
 
 SYSTEMS = (
-    "bert", "roberta", "albert", "electra", "spanbert", "ernie", "unilm", "gpt", "gpt2", "gpt_bert",
+    "bert", "roberta", "albert", "electra", "spanbert", "ernie", "unilm", "bert_ltr", "gpt", "gpt2",
+    "gpt_bert",
 )  # fmt: skip
-OTHER_FLOPS = ("electra", "gpt", "gpt2", "gpt_bert")
+OTHER_FLOPS = ("electra", "bert_ltr", "gpt", "gpt2", "gpt_bert")
 SCALES = {  # shape, tokens, and FLOPs of BERT with these tokens
     "nano": ("2x128x2", 30e6, 1.116e14),
     "micro": ("2x32x2", 1e5, 3.07e10),

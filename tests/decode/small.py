@@ -29,13 +29,18 @@ def net(system: str) -> tuple[Any, Any]:
     made = module.build(sizes, make_options(module, {}), VOCAB)
     token = jnp.zeros((1, 1), jnp.int32)
     batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
-    shapes = jax.eval_shape(lambda: nn.unbox(made.init(jax.random.key(0), batch, train=False)))
-    rng = np.random.default_rng(5)
+
+    def scores(model: Any) -> jax.Array:
+        return model.token_logits(model(batch, train=False)[0])
+
+    shapes = jax.eval_shape(lambda: nn.unbox(nn.init(scores, made)(jax.random.key(0))))
+    rng = np.random.default_rng(7 if "token_head" in shapes["params"] else 5)
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         name = jax.tree_util.keystr(path)
         mean = 1.0 if "scale" in name else 0.0
-        spread = 1.5 if "positions" in name else 0.1 if "norm" in name else 0.5
+        small = "norm" in name or "token_head" in name and "bias" in name
+        spread = 1.5 if "positions" in name else 0.1 if small else 0.5
         drawn = mean + spread * rng.standard_normal(leaf.shape)
         if "tokens" in name:
             drawn *= 2 / np.linalg.norm(drawn, axis=-1, keepdims=True)
