@@ -108,7 +108,10 @@ def test_the_pipeline_fills_the_same(pretrained_runs: Runs, tmp_path, system: st
             [f.probability for f in ours], [answer["score"] for answer in theirs], rtol=1e-4
         )
         assert [f.token for f in ours] == [answer["token_str"] for answer in theirs]
-        assert [f.text for f in ours] == [answer["sequence"] for answer in theirs]
+        special = opened.tokenizer.special_ids.values()  # the pipeline leaves them out of texts
+        texts = [(f.text, t["sequence"]) for f, t in zip(ours, theirs, strict=True)
+                 if f.token_id not in special]  # fmt: skip
+        assert texts and all(a == b for a, b in texts)
 
 
 @pytest.mark.parity

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from absl import logging
 
 from scalelab import formats
 from scalelab.config.fields import make_options
@@ -146,7 +147,13 @@ def _annotate(
     annotate = getattr(form, "annotate", None)
     if annotate is None or tokenizer is None:
         return documents
-    return annotate(documents, tokenizer.joins, tokenizer.capitals, options)
+    made = annotate(documents, tokenizer.joins, tokenizer.capitals, options)
+    if not np.any(made["train"].units & formats.ENTITY):
+        logging.warning(
+            "The training text has no entities, so that words are masked in their place: the format"
+            " finds runs of capitals, which tokenizer.lowercase=True removes"
+        )
+    return made
 
 
 def _with_bar(

@@ -80,25 +80,15 @@ class Learnt:
 def annotate(
     documents: Mapping[str, Documents], joins: bytes, capitals: bytes, options: Options
 ) -> dict[str, Documents]:
-    """Marks the units of all splits; see `formats.Format`.
-
-    Raises:
-      ValueError: no word begins with a capital.
-    """
+    """Marks the units of all splits; see `formats.Format`."""
     inside, is_capital = np.frombuffer(joins, np.uint8), np.frombuffer(capitals, np.uint8) > 0
     learnt = learn(documents["train"], inside, options)
-    made, any_capital = {}, False
+    made = {}
     for split, text in documents.items():
         units = np.zeros(len(text.tokens), np.uint8)
         for words in split_words(text, inside):
-            any_capital |= bool(is_capital[words.pieces].any())
             units[words.tokens] = _mark(words, learnt, is_capital, options.max_words)
         made[split] = dataclasses.replace(text, units=units)
-    if not any_capital:
-        raise ValueError(
-            "the format 'doc_units' finds entities by their capitals, and no word of the corpus has"
-            " one: set --config.tokenizer.lowercase=False, or take another format and objective"
-        )
     return made
 
 

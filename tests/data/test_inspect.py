@@ -38,7 +38,9 @@ def loaded(config):
 @pytest.mark.parametrize("system", declared.marked(tiny.SYSTEMS))
 def test_from_text_to_batches(system, wikitext, cache_dir):
     config = configured(system, wikitext, cache_dir)
-    data, arrays = loaded(config), {array.name for array in formats.load(config.data.format).ARRAYS}
+    data, declared_arrays = loaded(config), formats.load(config.data.format).ARRAYS
+    arrays = {array.name for array in declared_arrays}
+    arrays |= {formats.lengths_name(a.name) for a in declared_arrays if a.kind == "ragged"}
     assert [phase.max_len for phase in data.phases] == [32, 128]
     module = names.load_module("systems", system)
     ids = {text: place for place, (_, text) in enumerate(module.SPECIAL_TOKENS)}
@@ -47,7 +49,7 @@ def test_from_text_to_batches(system, wikitext, cache_dir):
     for phase in data.phases:
         batches = Batches(phase.train, phase.batch_size, phase.max_len, seed=0)
         batch = batches(3)
-        assert batch.keys() == arrays | {"lengths", "examples", "num_tokens"}
+        assert batch.keys() == arrays | {"examples", "num_tokens"}
         for row, length in zip(batch["tokens"], batch["lengths"], strict=True):
             assert row[: len(begin)].tolist() == begin
             assert row[length - len(end) : length].tolist() == end
