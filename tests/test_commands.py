@@ -43,10 +43,11 @@ LEFT_OUT = {  # part of a command -> why it is only parsed
 # Fields that make a net, a pre-training, a study and a fine-tuning small.
 NET = {"net.num_heads": 2, "net.width": 8, "net.num_layers": 1}
 TRAIN = {name.removeprefix("pretrain."): v for name, v in a_study.SMALL.items()}
+TASK = {"max_len": 16, "batch_size": 2, "epochs": 1}
 STUDY = {f"pretrain.{name}": v for name, v in TRAIN.items() if not name.endswith("_steps")}
 STUDY |= {"pretrain.optim.total_tokens": 2000, "pretrain.optim.warmup_tokens": 200, "seeds": 1}
-STUDY |= {"stages.main.shapes": "('2x8x1',)"}
-TASK = {"max_len": 16, "batch_size": 2, "epochs": 1}
+STUDY |= {"stages.main.shapes": "('2x8x1',)", "finetune.seeds": 2}
+STUDY |= {"finetune.fields": tuple(f"{name}={value}" for name, value in TASK.items())}
 
 
 def in_small(words: list[str]) -> list[str]:
