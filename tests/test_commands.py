@@ -17,6 +17,7 @@ import run_folders
 import test_docs as docs
 import tiny
 from eval.probes import test_probe_layers
+from tasks import test_answers
 
 AS_THEY_STAND = ("tutorials/hugging_face", "tutorials/own_labels", "tutorials/own_text")
 QUICK = (  # commands that are run as they stand, wherever they do
@@ -109,6 +110,13 @@ def prepare(page: str, folder: pathlib.Path, wikitext: pathlib.Path) -> None:
              "linguistics_term": "agreement"}  # fmt: skip
     (folder / "BLIMP_DIR/data").mkdir(parents=True)
     (folder / "BLIMP_DIR/data/agreement.jsonl").write_text(json.dumps(pairs) + "\n")
+    for name in ("panx", "squad"):
+        (folder / "DATA" / name).mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        (folder / f"DATA/panx/{split}-en.tsv").write_text("In\tO\nParis\tB-LOC\n\nAnn\tB-PER\n")
+    answered = test_answers.squad(("Ann is in Paris.", "Paris", 10), ("Bob sees.", "Bob", 0))
+    for split in ("train", "dev"):
+        (folder / f"DATA/squad/{split}-v1.1.json").write_text(answered)
     (folder / "UD_DIR").mkdir()
     for seed, split in enumerate(("train", "dev", "test")):
         (folder / f"UD_DIR/en-ud-{split}.conllu").write_text(test_probe_layers.conllu(40, seed))
