@@ -49,10 +49,10 @@ REPETITION_STOP = flags.DEFINE_integer(
     "repetition_stop", None, "End a text when its last N tokens occur in it before."
 )
 SWEEPS = flags.DEFINE_integer(
-    "sweeps", None, "How often a masked net draws each new token; default: 10.", lower_bound=1
+    "sweeps", 10, "How often a masked net draws each new token.", lower_bound=1
 )
 ORDER = flags.DEFINE_enum(
-    "order", None, ["random", "left_to_right"], "Order of a masked net's draws; default: random."
+    "order", "random", ["random", "left_to_right"], "Order of a masked net's draws."
 )
 SEED = flags.DEFINE_integer("seed", 0, "Seed of the draws.", lower_bound=0)
 BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Texts at a time.", lower_bound=1)
@@ -171,11 +171,8 @@ def resamplings(
     from scalelab.decode.choose import Rules
     from scalelab.eval import placement, token_scores
 
-    count, special, frame = (
-        MAX_NEW_TOKENS.value,
-        opened.tokenizer.special_ids,
-        opened.tokenizer.frame(),
-    )
+    count, special = MAX_NEW_TOKENS.value, opened.tokenizer.special_ids
+    frame = opened.tokenizer.frame()
     masks = np.full(count, special["mask"])
     rows = [np.concatenate([frame.begin, p, masks, frame.end]).astype(np.int32) for p in prompts]
     prompts_lib.check([row[count:] for row in rows], count, opened.config.net.max_len)
@@ -186,7 +183,7 @@ def resamplings(
         found = token_scores.log_chances(placed.net, params, batch, given[1][:, None])[:, 0]
         return found.at[:, list(special.values())].set(-jnp.inf)
 
-    sizes = {"count": count, "sweeps": SWEEPS.value or 10, "order": ORDER.value or "random"}
+    sizes = {"count": count, "sweeps": SWEEPS.value, "order": ORDER.value}
     sizes |= {"rules": Rules(**{flag.name: flag.value for flag in RULES}), "mask": special["mask"]}
     for part, filled in _batches(len(prompts), NUM_SAMPLES.value, placed):
         ids = [rows[place] for place, _ in filled]

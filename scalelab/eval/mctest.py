@@ -40,7 +40,7 @@ def read(path: Path, split: str, labels: Sequence[str]) -> Records:
         if len(lines[0]) != len(lines[1]):
             raise ValueError(f"{own[1]}: expected {len(lines[0])} lines, found {len(lines[1])}")
         for number, pair in enumerate(zip(*lines, strict=True), 1):
-            _, _, *fields = pair[0].rstrip("\r").split("\t")
+            fields = pair[0].rstrip("\r").split("\t")[2:]
             chosen = pair[1].split()
             if len(fields) != 1 + NUM_QUESTIONS * (1 + len(labels)):
                 raise ValueError(

@@ -1,7 +1,7 @@
 """Named entities: English PAN-X (Pan et al. 2017, ACL; splits of Rahimi et al. 2019, ACL).
 
 The tags, IOB2, were made from links in Wikipedia, not by annotators. The main score is F1 of whole
-entities, as conlleval and seqeval compute it, on the official dev and test sets.
+entities, as conlleval computes it, on the official dev and test sets.
 """
 
 from scalelab.tasks import tagging

@@ -12,6 +12,11 @@ from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Split, Task
 
+TAGS = (  # a word that the net does not see is answered with the first
+    "X", "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN",
+    "PUNCT", "SCONJ", "SYM", "VERB",
+)  # fmt: skip
+
 
 def read(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads a CoNLL-U file; raises ValueError if it is malformed or has another tag."""
@@ -30,26 +35,7 @@ TASK = Task(
     title="POS",
     relation="single",
     metrics=("word_accuracy",),
-    # A word that the net does not see is answered with the first.
-    labels=(
-        "X",
-        "ADJ",
-        "ADP",
-        "ADV",
-        "AUX",
-        "CCONJ",
-        "DET",
-        "INTJ",
-        "NOUN",
-        "NUM",
-        "PART",
-        "PRON",
-        "PROPN",
-        "PUNCT",
-        "SCONJ",
-        "SYM",
-        "VERB",
-    ),  # fmt: skip
+    labels=TAGS,
     columns=Columns(("words",)),
     train=_split("train", 12544),
     dev_splits=(_split("dev", 2001), _split("test", 2077)),

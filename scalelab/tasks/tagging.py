@@ -75,7 +75,7 @@ def count_words(gold: str, predicted: str) -> tuple[int, int]:
 def count_entities(gold: str, predicted: str) -> tuple[int, int]:
     """Returns twice the entities found, and all entities, gold and predicted ones: F1 as a ratio.
 
-    An entity is found if its words and its type are right, as in CoNLL's conlleval and in seqeval.
+    An entity is found if its words and its type are right, as in CoNLL's conlleval.
     """
     ours, theirs = entities(predicted.split()), entities(gold.split())
     return 2 * len(ours & theirs), len(ours) + len(theirs)
@@ -84,7 +84,7 @@ def count_entities(gold: str, predicted: str) -> tuple[int, int]:
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """Returns type, first word and the word after the last of each entity of IOB2 tags.
 
-    A tag I-X that follows no tag of type X begins an entity, as in conlleval and in seqeval.
+    A tag I-X that follows no tag of type X begins an entity, as in conlleval.
     """
     found, kind, start = set(), None, 0
     for place, tag in enumerate([*tags, "O"]):

@@ -4,6 +4,21 @@ from scalelab.interop.mapping import Architecture, Field, Fixed, Map, affine, no
 from scalelab.interop.maps._layers import ENCODER_FIXED, encoder_layers
 
 HEAD = "cls.predictions"
+FIELDS = (
+    Field("num_heads", "num_attention_heads", 12),
+    Field("width", "hidden_size", 768),
+    Field("num_layers", "num_hidden_layers", 12),
+    Field("ffn_width", "intermediate_size", 3072),
+    Field("max_len", "max_position_embeddings", 512),
+    Field("vocab_size", "vocab_size", 30522),
+    Field("dropout_rate", "hidden_dropout_prob", 0.1),
+    Field("dropout_rate", "attention_probs_dropout_prob", 0.1),
+)
+FIXED = (
+    *ENCODER_FIXED,
+    Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
+    Fixed("type_vocab_size", (2,), 2, "it has two segments"),
+)
 
 
 def make(system: str, classes: str) -> Map:
@@ -17,21 +32,8 @@ def make(system: str, classes: str) -> Map:
         system=system,
         model_type=system,
         prefix=f"{system}.",
-        fields=(
-            Field("num_heads", "num_attention_heads", 12),
-            Field("width", "hidden_size", 768),
-            Field("num_layers", "num_hidden_layers", 12),
-            Field("ffn_width", "intermediate_size", 3072),
-            Field("max_len", "max_position_embeddings", 512),
-            Field("vocab_size", "vocab_size", 30522),
-            Field("dropout_rate", "hidden_dropout_prob", 0.1),
-            Field("dropout_rate", "attention_probs_dropout_prob", 0.1),
-        ),
-        fixed=(
-            *ENCODER_FIXED,
-            Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
-            Fixed("type_vocab_size", (2,), 2, "it has two segments"),
-        ),
+        fields=FIELDS,
+        fixed=FIXED,
         body=(
             row("embed/tokens/table", f"{embed}.word_embeddings.weight", "vocabulary"),
             row("embed/positions/table", f"{embed}.position_embeddings.weight"),
