@@ -42,10 +42,11 @@ YARDSTICKS = (
     "blimp", "agreement", "syntaxgym", "cats", "copa", "wsc", "crows_pairs", "winogender",
     "lambada", "probes.pos", "probes.dep", "probes.spans", "probes.distance", "probes.depth",
 )  # fmt: skip
+CLAIMED = {"blimp": "blimp", "mnli": "mnli_m", "qnli": "qnli", "sst2": "sst2"}
 
 
-def get_config(arguments: str = "") -> ml_collections.ConfigDict:
-    """Returns the study at the scale asked for."""
+def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
+    """Returns a study without stages at the scale asked for, its shape and BERT's FLOPs."""
     study = files.load(files.FOLDER / "study.py")
     given = files.arguments(arguments, study.ARGUMENTS, "scale=nano")
     scale = given.pop("scale", "nano")
@@ -55,9 +56,6 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
     base = "tiny" if scale == "micro" else "medium"
     config = study.get_config(",".join([f"scale={base}", *rest]))
-    config.name = "family"
-    config.title = "Every system at one shape"
-    config.question = "Which system is best at what, at equal tokens and at equal FLOPs?"
     config.scale = scale
     config.fields += ("net.dropout_rate=0.0",)
     pretrain, optim = config.pretrain, config.pretrain.optim
@@ -67,19 +65,6 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         pretrain.eval.every_steps = 2000
     if scale == "medium":
         pretrain.short.batch_size, pretrain.long.batch_size = 128, 32
-    budget = f"optim.total_flops={flops:g}", f"optim.warmup_flops={flops / 20:g}"
-    off = "optim.total_tokens=None", "optim.warmup_tokens=None"
-    config.variants.equal_flops = (*off, *budget)
-    config.stages.tokens = dict(
-        systems=SYSTEMS, shapes=(shape,), variants=("baseline",), finetune="all"
-    )
-    # In a larger net SpanBERT's second head counts little.
-    others = OTHER_FLOPS + ("spanbert",) * (scale == "nano")
-    config.stages.flops = dict(
-        systems=others, shapes=(shape,), variants=("equal_flops",), finetune="all"
-    )
-    config.stage_order = ("tokens", "flops")
-    config.allow = ("matched",)  # the second stage has another clock
     config.finetune.tasks = ("sst2", "qnli", "mnli", "qqp")
     config.finetune.seeds = 1
     if scale != "micro":
@@ -89,5 +74,52 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     if config.yardstick_data is not None:
         config.yardsticks, config.yardstick_fields = YARDSTICKS, ("blimp.per_group=200",)
     config.tables = ("yardsticks", "tasks", "scratch", "loss")
+    return config, shape, flops
+
+
+def ladder(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
+    """Returns `settings` with fewer scores, for ladder_*.py, objectives_8.py and mask_rate.py.
+
+    Nets from scratch stand in the family's table: those of one system are the same here.
+    """
+    config, shape, flops = settings(arguments)
+    config.finetune.scratch = False
+    config.finetune.tasks = tuple(task for task in config.finetune.tasks if task != "qqp")
+    if config.yardsticks:
+        config.yardsticks = ("blimp", "probes.pos")
+    config.tables = ("yardsticks", "tasks", "loss")
+    return config, shape, flops
+
+
+def equal_flops(flops: float) -> tuple[str, ...]:
+    """Returns the fields of a run with a budget in FLOPs."""
+    off = "optim.total_tokens=None", "optim.warmup_tokens=None"
+    return (*off, f"optim.total_flops={flops:g}", f"optim.warmup_flops={flops / 20:g}")
+
+
+def claims(config: ml_collections.ConfigDict, *lines: str) -> tuple[tuple[str, str], ...]:
+    """Returns each line, such as "albert > bert", for each score that a ladder is about."""
+    measured = (*config.yardsticks, *config.finetune.tasks)
+    scores = [score for name, score in CLAIMED.items() if name in measured]
+    return tuple((line, score) for line in lines for score in scores)
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study at the scale asked for."""
+    config, shape, flops = settings(arguments)
+    config.name = "family"
+    config.title = "Every system at one shape"
+    config.question = "Which system is best at what, at equal tokens and at equal FLOPs?"
+    config.variants.equal_flops = equal_flops(flops)
+    config.stages.tokens = dict(
+        systems=SYSTEMS, shapes=(shape,), variants=("baseline",), finetune="all"
+    )
+    # In a larger net SpanBERT's second head counts little.
+    others = OTHER_FLOPS + ("spanbert",) * (config.scale == "nano")
+    config.stages.flops = dict(
+        systems=others, shapes=(shape,), variants=("equal_flops",), finetune="all"
+    )
+    config.stage_order = ("tokens", "flops")
+    config.allow = ("matched",)  # the second stage has another clock
     config.figures = ("score_by_task", "loss_by_tokens", "loss_by_flops")
     return config

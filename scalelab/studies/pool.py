@@ -69,7 +69,7 @@ class Pool:
             finally:
                 self._stop.set()
         if interrupt.received is not None:
-            raise cli.Interrupted(interrupt.received, f"all runs are saved in {self.workdir}")
+            raise cli.Interrupted(interrupt.received, f"what is done is saved in {self.workdir}")
         done = {job.name for job in jobs.read(self.workdir, self.name)[1] if job.state == DONE}
         return {name: reason for name, reason in self.failed.items() if name not in done}
 

@@ -15,10 +15,15 @@ ROWS = {"title": "X", "stages": (), "shapes": (), "variants": ()}
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
 
 
-OWN_SCALES = {"quickstart": (), "encoders": (), "family": ("nano", "micro", "medium")}
+FAMILY_SCALES = ("nano", "micro", "medium")
+LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nano
+    "ladder_bert_to_albert": 5, "ladder_bert_to_roberta": 5, "ladder_mlm_to_electra": 5,
+    "mask_rate": 10, "objectives_8": 10,
+}  # fmt: skip
+OWN_SCALES = {"quickstart", "encoders", "family", *LADDERS}
 
 
-@pytest.mark.parametrize("name", sorted({*STUDIES} - {*OWN_SCALES}))
+@pytest.mark.parametrize("name", sorted({*STUDIES} - OWN_SCALES))
 @pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
 def test_studies_of_the_repository_resolve(name: str, scale: str, tmp_path) -> None:
     made = spec.resolve(
@@ -41,7 +46,22 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
         module.get_config("scale=tiny")
 
 
-@pytest.mark.parametrize("scale", OWN_SCALES["family"])
+@pytest.mark.parametrize("name", LADDERS)
+@pytest.mark.parametrize("scale", FAMILY_SCALES)
+def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> None:
+    given = f"scale={scale},yardsticks=/y,seeds=1"
+    made = spec.resolve(tiny.config_module(f"studies/{name}").get_config(given).to_dict())
+    runs = expand.expand_runs(made, tmp_path)
+    assert made.name == name
+    assert len(runs) == LADDERS[name] + (name == "objectives_8" and scale == "nano")
+    variants = {(run.system, run.shape, run.variant) for run in runs}
+    assert len(variants) == len(runs)
+    assert {score for _, score in made.claims} >= {"blimp"}
+    flops = {blueprint.draw(run.config).phases[0].forward.train for run in runs}
+    assert name != "mask_rate" or len(flops) == 5
+
+
+@pytest.mark.parametrize("scale", FAMILY_SCALES)
 def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> None:
     module = tiny.config_module("studies/family")
     made = spec.resolve(module.get_config(f"scale={scale},yardsticks=/y").to_dict())

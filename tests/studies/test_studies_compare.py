@@ -18,7 +18,7 @@ PAIRS, SENTENCES = 154_163_042, 97_718_060  # tokens of an epoch: BERT's, RoBERT
 
 
 def load(name: str, scale: str) -> spec.StudySpec:
-    arguments = "" if name in ("quickstart", "encoders", "family") else f"scale={scale}"
+    arguments = f"scale={scale}" if name.startswith(("thesis", "formats")) else ""
     return spec.resolve(tiny.config_module(f"studies/{name}").get_config(arguments).to_dict())
 
 

@@ -1,0 +1,60 @@
+"""From BERT to ALBERT, one change a rung, at equal tokens; then at equal parameters.
+
+  python -m scalelab.study run --workdir=runs/ladder_bert_to_albert \
+    --config=configs/studies/ladder_bert_to_albert.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+
+| rung | second text is | token table | layers share |
+|---|---|---|---|
+| bert | next, or from another document | V x H | nothing |
+| bert, sop | next, or before: sentence order | V x H | nothing |
+| albert, factorized | as above | V x E, E x H | nothing |
+| albert | as above | V x E, E x H | all parameters |
+| albert, wider | as above | V x E, E x H | all; layers have as many parameters as bert's |
+
+E is a quarter of H. Rungs at one shape have equal tokens, and equal FLOPs within 3%; the wider net
+has as many FLOPs as bert. All read BERT's word pieces (ALBERT's own tokenizer is a unigram model)
+with ALBERT's net (Lan et al. 2020, "ALBERT", 3.1). Scale, budget, recipe and arguments are those of
+configs/studies/family.py.
+"""
+
+import ml_collections
+
+from scalelab.config import files
+from scalelab.config.pretraining import Shape
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study at the scale asked for."""
+    family = files.load(files.FOLDER / "studies/family.py")
+    config, shape, flops = family.ladder(arguments)
+    config.name = "ladder_bert_to_albert"
+    config.title = "From BERT to ALBERT"
+    config.question = "Which of ALBERT's changes help a small encoder?"
+    config.fields += ("tokenizer.kind=wordpiece",)
+    heads, width, layers = Shape.parse(shape)
+    narrow = f"system_options.embed_width={width // 4}"
+    config.system_fields.albert = (narrow,)
+    config.variants.sop = ("objective=mlm+sop", "data.format=sentence_order")
+    config.variants.factorized = ("system_options.shared=none",)
+    config.variants.wider = family.equal_flops(flops)
+    wide = f"{heads}x{round(width * layers**0.5 / heads) * heads}x{layers}"  # N grows as L H^2
+    arms = {
+        "bert": ("bert", shape, ("baseline", "sop")),
+        "albert": ("albert", shape, ("factorized", "baseline")),
+        "wider": ("albert", wide, ("wider",)),
+    }
+    for name, (system, of_shape, variants) in arms.items():
+        config.stages[name] = dict(
+            systems=(system,), shapes=(of_shape,), variants=variants, finetune="all"
+        )
+    config.stage_order = tuple(arms)
+    config.allow = ("matched",)
+    config.figures = ("score_by_task", "loss_by_tokens")
+    config.claims = family.claims(
+        config,
+        "bert sop > bert baseline",
+        "albert factorized > bert sop",
+        f"albert {shape} baseline > albert {shape} factorized",
+        f"albert {wide} wider > bert {shape} sop",
+    )
+    return config

@@ -1,0 +1,48 @@
+"""From BERT to RoBERTa, one change a rung, at equal tokens.
+
+  python -m scalelab.study run --workdir=runs/ladder_bert_to_roberta \
+    --config=configs/studies/ladder_bert_to_roberta.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+
+| rung | masks | objective | format | tokenizer |
+|---|---|---|---|---|
+| bert, static | ten draws of each example | MLM + NSP | segment pairs | WordPiece |
+| bert | new at every step | MLM + NSP | segment pairs | WordPiece |
+| bert, no_nsp | new | MLM | segment pairs | WordPiece |
+| bert, sentences | new | MLM | sentences of one document | WordPiece |
+| roberta | new | MLM | sentences of one document | byte-level BPE |
+
+RoBERTa's net has no segments; all else of it is BERT's. Liu et al. 2019, "RoBERTa", 4.1 to 4.4,
+report small gains of every rung; their larger batches, more text and longer training are no part of
+this ladder. Scale, budget, recipe and arguments are those of configs/studies/family.py.
+"""
+
+import ml_collections
+
+from scalelab.config import files
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study at the scale asked for."""
+    family = files.load(files.FOLDER / "studies/family.py")
+    config, shape, _ = family.ladder(arguments)
+    config.name = "ladder_bert_to_roberta"
+    config.title = "From BERT to RoBERTa"
+    config.question = "Which of RoBERTa's changes matter?"
+    config.variants.static = ("mask_copies=10",)
+    config.variants.no_nsp = ("objective=mlm",)
+    config.variants.sentences = ("objective=mlm", "data.format=doc_sentences")
+    arms = {"bert": ("static", "baseline", "no_nsp", "sentences"), "roberta": ("baseline",)}
+    for system, variants in arms.items():
+        config.stages[system] = dict(
+            systems=(system,), shapes=(shape,), variants=variants, finetune="all"
+        )
+    config.stage_order = tuple(arms)
+    config.figures = ("score_by_task", "loss_by_tokens")
+    config.claims = family.claims(
+        config,
+        "bert baseline > bert static",
+        "bert no_nsp > bert baseline",
+        "bert sentences > bert no_nsp",
+        "roberta baseline > bert sentences",
+    )
+    return config

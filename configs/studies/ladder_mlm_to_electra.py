@@ -1,0 +1,56 @@
+"""From MLM to ELECTRA, one change a rung, at equal FLOPs.
+
+  python -m scalelab.study run --workdir=runs/ladder_mlm_to_electra \
+    --config=configs/studies/ladder_mlm_to_electra.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+
+| rung | input of the net | predicts | at |
+|---|---|---|---|
+| bert, mlm | [MASK] | tokens | hidden positions |
+| electra, replace_mlm | a generator's tokens | tokens | hidden positions |
+| electra, all_tokens | a generator's tokens | tokens, or copies | all positions |
+| electra, masked_only | a generator's tokens | replaced or not | hidden positions |
+| electra | a generator's tokens | replaced or not | all positions |
+
+These are the rungs of Clark et al. 2020, "ELECTRA", 3.4 and table 5, which ranks them MLM <
+ELECTRA 15% < Replace MLM < All-Tokens MLM < ELECTRA. Scale, budget, recipe and arguments are those
+of configs/studies/family.py.
+"""
+
+import ml_collections
+
+from scalelab.config import files
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study at the scale asked for."""
+    family = files.load(files.FOLDER / "studies/family.py")
+    config, shape, flops = family.ladder(arguments)
+    config.name = "ladder_mlm_to_electra"
+    config.title = "From MLM to ELECTRA"
+    config.question = "Where does ELECTRA's advantage come from?"
+    config.matched = "flops"
+    config.fields += ("data.format=doc_sentences", *family.equal_flops(flops))
+    tokens = "objective=mlm+rtd", "objective_options.target=token"  # needs no weight of 50
+    masked = "objective_options.positions=masked"
+    config.variants.mlm = ("objective=mlm",)
+    config.variants.replace_mlm = (*tokens, masked)
+    config.variants.all_tokens = tokens
+    config.variants.masked_only = (masked,)
+    arms = {
+        "bert": ("mlm",), "electra": ("replace_mlm", "all_tokens", "masked_only", "baseline"),
+    }  # fmt: skip
+    for system, variants in arms.items():
+        config.stages[system] = dict(
+            systems=(system,), shapes=(shape,), variants=variants, finetune="all"
+        )
+    config.stage_order = tuple(arms)
+    config.figures = ("score_by_task", "loss_by_tokens")
+    config.claims = family.claims(
+        config,
+        "electra replace_mlm > bert mlm",
+        "electra all_tokens > electra replace_mlm",
+        "electra baseline > electra all_tokens",
+        "electra baseline > electra masked_only",
+        "electra baseline > bert mlm",
+    )
+    return config
