@@ -66,6 +66,8 @@ class FinetuneConfig:
     dropout_rate: Probability = 0.1  # of the net, as in pre-training
     lm_weight: NotNegative = 0.0  # lambda of the auxiliary language-model loss; causal systems only
     feature_layers: Count | None = None  # features of so many layers, net frozen; None: off
+    # "weighted": these layers' sum with learned weights (Peters et al. 2018); None: side by side.
+    feature_mix: Annotated[str, choice("weighted")] | None = None
     eval_every_epochs: Positive = 1.0  # passes between two evaluations
     patience: Count | None = None  # evaluations without a better score; None: off
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
@@ -86,6 +88,8 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     config = fill(FinetuneConfig, with_head_kind(values, "double"))
     if config.lm_weight and config.feature_layers:
         raise ValueError("config.lm_weight trains the net, which config.feature_layers freezes")
+    if config.feature_mix and not config.feature_layers:
+        raise ValueError("config.feature_mix needs config.feature_layers, the number of layers")
     return config
 
 

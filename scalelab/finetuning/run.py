@@ -108,7 +108,14 @@ class TaskRun:
         return FinetuneStep(
             Classifier(
                 body,
-                make_head(head.kind, num_outputs, sizes.width, rate, adaptation.activation),
+                make_head(
+                    head.kind,
+                    num_outputs,
+                    sizes.width,
+                    rate,
+                    adaptation.activation,
+                    (config.feature_layers or 0) if config.feature_mix else 0,
+                ),  # fmt: skip
                 adaptation.reads,
                 num_rows,
                 self.kind.vectors,
