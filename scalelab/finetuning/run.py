@@ -83,7 +83,8 @@ class TaskRun:
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
         # The rows of the token table that are trained, None for all; the learner of these.
         self.rows, self.trained = None, self.learner
-        if not (self.learner.terms or config.feature_layers):  # which train all rows, or none
+        # Which train all rows, or none, or share them.
+        if not (self.learner.terms or config.feature_layers or config.sharing):
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
             path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.net.width
             self.rows = rows.find(read, path, num_rows, width, self.num_steps)
@@ -126,6 +127,7 @@ class TaskRun:
                 eps=optim.eps,
                 weight_decay=optim.weight_decay,
                 clip_norm=optim.clip_norm,
+                parts=("body", "head") if config.sharing == "hard" else (),
             ),
             self.kind.loss,
             terms,
