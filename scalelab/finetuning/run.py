@@ -106,6 +106,8 @@ class TaskRun:
         head, adaptation = config.head, opened.system.ADAPTATION
         num_outputs, rate = kinds.num_outputs(self.task.kind, self.task.labels), head.dropout_rate
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
+        # The body then takes more steps than a head. One task keeps the program of a task alone.
+        several = config.sharing == "hard" and "," in (config.sharing_tasks or "")
         return FinetuneStep(
             Classifier(
                 body,
@@ -127,7 +129,7 @@ class TaskRun:
                 eps=optim.eps,
                 weight_decay=optim.weight_decay,
                 clip_norm=optim.clip_norm,
-                parts=("body", "head") if config.sharing == "hard" else (),
+                parts=("body", "head") if several else (),
             ),
             self.kind.loss,
             terms,

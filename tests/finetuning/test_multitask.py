@@ -29,6 +29,8 @@ def prepare(pretrained_runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path):
 
     def make(folder: str, *names: str, **fields: Any) -> list[TaskRun]:
         start = warm_start.open_start(str(pretrained_runs("bert")))
+        if fields.get("sharing"):
+            fields["sharing_tasks"] = ",".join(names)
         made = []
         for name in names:
             task = load_task(name)
@@ -218,7 +220,7 @@ def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch, sharing) -> No
 
 def test_what_cannot_be_shared_is_refused(prepare) -> None:
     for fields, message in (
-        ({"sharing": "soft"}, "sharing = 'soft'.*hard, l1, l2"),
+        ({"sharing": "soft"}, "sharing = 'soft'.*'hard' or 'l1'"),
         ({"sharing": "l2"}, "sharing_weight"),
         ({"sharing": "hard", "sharing_weight": 1.0}, "sharing_weight"),
         ({"sharing": "hard", "patience": 1}, "config.patience"),
