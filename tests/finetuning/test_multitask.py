@@ -30,7 +30,7 @@ def prepare(pretrained_runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path):
     def make(folder: str, *names: str, **fields: Any) -> list[TaskRun]:
         start = warm_start.open_start(str(pretrained_runs("bert")))
         if fields.get("sharing"):
-            fields["sharing_tasks"] = ",".join(names)
+            fields.setdefault("sharing_tasks", ",".join(names))
         made = []
         for name in names:
             task = load_task(name)
@@ -74,8 +74,10 @@ def test_what_shares_nothing_is_single_task_fine_tuning(prepare, names, fields) 
 
 
 def test_a_hard_step_is_the_tasks_own_and_leaves_other_heads(prepare) -> None:
-    """Of the second task, whose step on the body of the first is that of a single task."""
-    runs, (_, alone) = prepare("a", "rte", "stsb", sharing="hard"), prepare("b", "rte", "stsb")
+    """A step of the second task, whose head has other layers, on the body of the first."""
+    joint, single = {"sharing": "hard", "sharing_tasks": "rte,stsb"}, {"head__kind": "single"}
+    runs = [*prepare("a", "rte", **joint), *prepare("a", "stsb", **joint, **single)]
+    (alone,) = prepare("b", "stsb", **single)
     first, second = (multitask._Member.begin(run, 0) for run in runs)
     first.take_step()
     multitask.share([first, second], first)
