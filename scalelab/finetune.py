@@ -64,6 +64,8 @@ def fine_tune(
       exits.Stopped: interrupted; the steps taken are saved.
     """
     values, axes = plan(task, start, values, options, overrides)
+    if values["sharing"] and not values["sharing_tasks"]:
+        raise ValueError("config.sharing needs several tasks: use eval.glue --tasks=..., or None")
     splits = task_lib.load(task, options.data, tests=options.submit)
     imported = start.classifier if start.bodies is not None else None
     if options.eval_only and imported and not any(workdir.glob("seed*/checkpoints")):

@@ -35,7 +35,9 @@ tasks: config data formats helpers runs
 finetuning: config data formats helpers lab nets nn optim resources runs sharding objectives
   systems tasks
 finetune: config finetuning helpers optim resources runs tasks
-eval: config data finetune finetuning helpers lab nn objectives resources runs sharding step tasks
+multitask: config finetune finetuning helpers optim resources runs tasks
+eval: config data finetune finetuning helpers lab multitask nn objectives resources runs sharding
+  step tasks
 lab: config helpers runs tasks
 thesis: config helpers lab
 studies: config data eval finetune finetuning helpers lab nets nn population resources runs sharding

@@ -66,6 +66,13 @@ class FinetuneConfig:
     dropout_rate: Probability = 0.1  # of the net, as in pre-training
     lm_weight: NotNegative = 0.0  # lambda of the auxiliary language-model loss; causal systems only
     feature_layers: Count | None = None  # features of so many layers, net frozen; None: off
+    # "weighted": these layers' sum with learned weights (Peters et al. 2018); None: side by side.
+    feature_mix: Annotated[str, choice("weighted")] | None = None
+    # What several tasks that are trained at once share: "hard", one net with a head a task; "l1" or
+    # "l2", nets with a penalty on their distance. None: each task is trained alone.
+    sharing: Annotated[str, choice("hard", "l1", "l2")] | None = None
+    sharing_weight: NotNegative | None = None  # of the penalty
+    sharing_tasks: str | None = None  # their names, with commas; eval.glue sets it
     eval_every_epochs: Positive = 1.0  # passes between two evaluations
     patience: Count | None = None  # evaluations without a better score; None: off
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
@@ -86,6 +93,15 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     config = fill(FinetuneConfig, with_head_kind(values, "double"))
     if config.lm_weight and config.feature_layers:
         raise ValueError("config.lm_weight trains the net, which config.feature_layers freezes")
+    if config.feature_mix and not config.feature_layers:
+        raise ValueError("config.feature_mix needs config.feature_layers, the number of layers")
+    if (config.sharing in ("l1", "l2")) != (config.sharing_weight is not None):
+        raise ValueError(
+            "config.sharing_weight goes with config.sharing=l1 or l2, and they with it"
+        )
+    for field in ("feature_layers", "patience") if config.sharing else ():
+        if getattr(config, field):
+            raise ValueError(f"config.sharing does not go with config.{field}: set it to None")
     return config
 
 

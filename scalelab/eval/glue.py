@@ -2,6 +2,7 @@
 
   python -m scalelab.eval.glue --init=RUN --workdir=DIR --data=DATA [--tasks=rte,...] [--seeds=5]
 
+With --config.sharing=hard (or l1, l2) all tasks are trained at once, see `scalelab.multitask`.
 Writes DIR/<task>/seed<k>/, the same for a net from random weights in DIR/scratch/, and DIR/glue.md
 and glue.csv. Start the same command again to continue.
 """
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> None:
         raise ValueError("--mnli is for a single task; use --mnli_first here")
     if MNLI_FIRST.value and ("mnli" not in TASKS.value or init == "none"):
         raise ValueError("--mnli_first needs the task mnli among --tasks, and no --init=none")
-    from scalelab import finetune
+    from scalelab import finetune, multitask
     from scalelab.eval import glue_table
     from scalelab.finetuning import plan, warm_start
 
@@ -71,10 +72,17 @@ def main(argv: list[str]) -> None:
         starts.append((workdir / "scratch", "none", init))
     names = [task.name for task in tasks]
     fields = {name: program.task_fields(name, names) for name in names}
+    if shares := values["sharing"] is not None:
+        fields = {name: {"sharing_tasks": ",".join(names)} | own for name, own in fields.items()}
+    if shares and MNLI_FIRST.value:
+        raise ValueError("--mnli_first trains MNLI first, config.sharing all tasks at once")
     for task in tasks:
         start = warm_start.open_start(init, like)
         plan.check(task, start, values, options, fields[task.name])
-    for task in tasks:
+    for folder, weights, net in starts if shares and not options.eval_only else ():
+        start = warm_start.open_start(weights, net)
+        multitask.fine_tune(tasks, start, values, folder, options, fields)
+    for task in tasks if not shares or options.eval_only or options.submit else ():
         for folder, weights, net in starts:
             after_mnli = MNLI_FIRST.value and task.name in AFTER_MNLI and weights != "none"
             start = warm_start.open_start(weights, net, str(folder / "mnli") * after_mnli or None)

@@ -83,7 +83,8 @@ class TaskRun:
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
         # The rows of the token table that are trained, None for all; the learner of these.
         self.rows, self.trained = None, self.learner
-        if not (self.learner.terms or config.feature_layers):  # which train all rows, or none
+        # Which train all rows, or none, or share them.
+        if not (self.learner.terms or config.feature_layers or config.sharing):
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
             path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.net.width
             self.rows = rows.find(read, path, num_rows, width, self.num_steps)
@@ -105,10 +106,19 @@ class TaskRun:
         head, adaptation = config.head, opened.system.ADAPTATION
         num_outputs, rate = kinds.num_outputs(self.task.kind, self.task.labels), head.dropout_rate
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
+        # The body then takes more steps than a head. One task keeps the program of a task alone.
+        several = config.sharing == "hard" and "," in (config.sharing_tasks or "")
         return FinetuneStep(
             Classifier(
                 body,
-                make_head(head.kind, num_outputs, sizes.width, rate, adaptation.activation),
+                make_head(
+                    head.kind,
+                    num_outputs,
+                    sizes.width,
+                    rate,
+                    adaptation.activation,
+                    (config.feature_layers or 0) if config.feature_mix else 0,
+                ),  # fmt: skip
                 adaptation.reads,
                 num_rows,
                 self.kind.vectors,
@@ -119,6 +129,7 @@ class TaskRun:
                 eps=optim.eps,
                 weight_decay=optim.weight_decay,
                 clip_norm=optim.clip_norm,
+                parts=("body", "head") if several else (),
             ),
             self.kind.loss,
             terms,

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from scalelab import sharding
 from scalelab.nets.classifier import Classifier
 from scalelab.nn import axes
-from scalelab.nn.heads import OneLayerHead, TwoLayerHead
+from scalelab.nn.heads import OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
 from scalelab.objectives import Pass, Term, apply_objectives, example_batch, named_key
 from scalelab.optim import adamw
@@ -89,14 +89,14 @@ class FinetuneStep:
     def fresh(self, key: jax.Array) -> Params:
         """Returns new parameters of body and head, boxed with the names of their axes."""
         batch = example_batch(2, (), batch_size=self.net.num_rows)
-        variables = self.net.init(key, batch, self.terms, Pass(key), method=_classify_and_predict)
-        params = variables["params"]
-        if self.feature_layers:
-            hidden = self._features({"body": nn.unbox(params["body"])}, batch)
-            params["head"] = self.net.init(key, hidden, batch, train=False, method="classify")[
-                "params"
-            ]["head"]
-        return dict(params)
+        if not self.feature_layers:
+            given = key, batch, self.terms, Pass(key)
+            return dict(self.net.init(*given, method=_classify_and_predict)["params"])
+        run_body = lambda net, batch: Pass(key).hidden(net.body, batch)  # noqa: E731
+        params = self.net.init(key, batch, method=run_body)["params"]
+        hidden = self._features({"body": nn.unbox(params["body"])}, batch)
+        made = self.net.init(key, hidden, batch, train=False, method="classify")
+        return {"body": params["body"], "head": made["params"]["head"]}
 
     def shardings(self, mesh: Mesh) -> FinetuneState:
         """Returns the sharding of each array of the state."""
@@ -237,12 +237,18 @@ def _on(mesh: Mesh, function: Callable[..., ArrayPytree]) -> Callable[..., Array
 
 
 def make_head(
-    kind: str, num_outputs: int, width: int, dropout_rate: float, activation: str
-) -> nn.Module:
-    """Makes a classifier's head: "double", with a layer of this width between, or "single"."""
+    kind: str, num_outputs: int, width: int, dropout_rate: float, activation: str,
+    mixed_layers: int = 0,
+) -> nn.Module:  # fmt: skip
+    """Makes a classifier's head: "double", with a layer of this width between, or "single".
+
+    It reads a vector, or with `mixed_layers` the learned mixture of so many, side by side.
+    """
     if kind == "double":
-        return TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)
-    return OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
+        head = TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)
+    else:
+        head = OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
+    return WeightedLayers(mixed_layers, head) if mixed_layers else head
 
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:

@@ -149,3 +149,30 @@ class OneLayerHead(nn.Module):
         x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
         classes = (axes.CLASSES,), (self.num_classes,)
         return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)
+
+
+class WeightedLayers(nn.Module):
+    """A head on a learned sum of layers: scale * sum_j softmax(weights)_j h_j.
+
+    Peters et al. 2018 (ELMo), equation 1; without the embeddings, which are its layer 0. The
+    parameters stand beside the head's. At the beginning the sum is the mean.
+
+    Attributes:
+      num_layers: k.
+      head: (vectors [B, ..., F], ctx) -> scores [B, ..., C].
+    """
+
+    num_layers: int
+    head: nn.Module
+
+    def setup(self) -> None:  # noqa: D102
+        nn.share_scope(self, self.head)
+        zeros, ones = nn.initializers.zeros_init(), nn.initializers.ones_init()
+        self.weights = parameter(self, "layer_weights", zeros, (axes.NORM,), (self.num_layers,))
+        self.scale = parameter(self, "layer_scale", ones, (axes.NORM,), (1,))
+
+    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
+        """Maps the layers' vectors side by side, [B, ..., k F], to scores [B, ..., C] float32."""
+        layers = vectors.astype(jnp.float32).reshape(*vectors.shape[:-1], self.num_layers, -1)
+        mixed = jnp.einsum("k,...kf", jax.nn.softmax(self.weights), layers)
+        return self.head(self.scale * mixed, ctx)

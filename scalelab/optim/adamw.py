@@ -54,7 +54,13 @@ def _clip(norm: float) -> optax.GradientTransformation:
 
 @functools.cache
 def adamw(
-    *, beta1: float, beta2: float, eps: float, weight_decay: float, clip_norm: float | None
+    *,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    clip_norm: float | None,
+    parts: tuple[str, ...] = (),
 ) -> optax.GradientTransformation:
     """Builds AdamW (Loshchilov & Hutter 2019, algorithm 2) without a learning rate.
 
@@ -64,14 +70,18 @@ def adamw(
       eps: added to the root of the second moment.
       weight_decay: decoupled, on the group that `is_decayed` names.
       clip_norm: gradients with a larger global norm are scaled down to it; None is off.
+      parts: keys of the parameters, each of which counts its steps itself; (): all together.
 
     Returns:
       A transformation whose updates are to be multiplied by the learning rate and added; for equal
       arguments the same one, so that programs compiled with it are found again.
     """
+    moments = optax.scale_by_adam(b1=beta1, b2=beta2, eps=eps)
+    if parts:
+        moments = optax.partition(dict.fromkeys(parts, moments), {part: part for part in parts})
     return optax.chain(
         _clip(clip_norm) if clip_norm is not None else optax.identity(),
-        optax.scale_by_adam(b1=beta1, b2=beta2, eps=eps),
+        moments,
         optax.add_decayed_weights(weight_decay, mask=decay_mask),
         optax.scale(-1.0),
     )

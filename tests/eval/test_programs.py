@@ -168,6 +168,12 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
     ("glue", f"{R} --tasks=rte,colla", "'colla'.*'cola'"),
     ("glue", f"{R} --tasks=", "--tasks is empty"),
     ("glue", f"{R} --tasks=rte --mnli_first", "mnli"),
+    ("glue", f"{R} --tasks=rte,mnli --config.sharing=hard --mnli_first", "--mnli_first"),
+    ("glue", f"{R} {TWO} --config.sharing=hard --seeds_together=2", "--seeds_together"),
+    ("glue", f"{R} {TWO} --config.sharing=hard --recipe=turc", "grid.*learning_rate=0.0003"),
+    ("glue", f"{R} {TWO} --config.sharing=hard --per_task=rte.sharing=None", "equal"),
+    ("glue", f"{R} --tasks=rte,mpc --config.sharing=hard", "'mpc'.*'mrpc'"),
+    ("rte", f"{R} --config.sharing=hard", "eval.glue"),
     ("glue", "--init=none --like=RUN --tasks=rte,mnli --mnli_first", "--init=none"),
     # A fault of a later task is named before the first is trained.
     ("glue", f"{R} {TWO} --per_task=rte.epocs=2", "'epocs'"),
@@ -217,3 +223,21 @@ def test_probes_are_fine_tuned_and_count_in_no_average(
         assert (result["task"], list(result["eval"]["dev"])) == (name, ["accuracy"])
     code, out, errors = start("same_document", flags[0])
     assert code == 2 and "SameDocument" in errors
+
+
+def test_tasks_at_once_from_beginning_to_submission(
+    start: Start, pretrained_runs, tmp_path
+) -> None:
+    """The table and the submission are those of tasks alone."""
+    flags = [f"--init={pretrained_runs('bert')}", TWO, "--config.sharing=hard", "--baseline=none"]
+    code, out, errors = start("glue", *flags, "--submit")
+    assert code == 0, errors
+    assert "RTE" in out and "sharing hard, sharing_tasks wnli,rte" in out
+    assert (tmp_path / "work/submission.zip").is_file()
+    paths = [tmp_path / f"work/{name}/seed0/result.json" for name in ("rte", "wnli")]
+    before = [path.stat().st_mtime_ns for path in paths]
+    code, out, errors = start("glue", *flags)
+    assert code == 0 and "finished already" in out
+    code, out, errors = start("glue", *flags, "--eval_only")
+    assert code == 0, errors
+    assert [path.stat().st_mtime_ns for path in paths] == before

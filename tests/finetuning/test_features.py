@@ -1,0 +1,101 @@
+"""Feature-based transfer: a frozen net's layers, side by side or summed with learned weights."""
+
+import functools
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from test_finetune import config, records
+
+from scalelab import finetune
+from scalelab.finetuning import warm_start
+from scalelab.finetuning.run import TaskRun
+from scalelab.finetuning.step import compiled
+from scalelab.interop import exporting
+from scalelab.runs.pretrained import load_trained
+from scalelab.tasks.task import Splits, load_task
+
+LAYERS = 5
+
+
+@pytest.fixture
+def prepare(wikitext, cache_dir, tmp_path):
+    """prepare(**fields) -> TaskRun of RTE on a BERT of five layers; its run folder is its start."""
+    folder = tiny.write_run(tmp_path / "bert", "bert", wikitext, cache_dir, net__num_layers=LAYERS)
+
+    def make(**fields: Any) -> TaskRun:
+        task, start = load_task("rte"), warm_start.open_start(str(folder))
+        splits = Splits(records(task, 24, 0), {"dev": records(task, 8, 1)}, {})
+        return TaskRun(task, splits, start, config(cache_dir, **fields), tmp_path / "task")
+
+    return make
+
+
+@pytest.mark.parity
+def test_the_layers_are_those_of_transformers(prepare, tmp_path: pathlib.Path) -> None:
+    """The top four of five, the last one last; with equal weights their mean."""
+    torch = pytest.importorskip("torch")
+    from transformers import BertModel
+
+    run, mixing = prepare(feature_layers=4), prepare(feature_layers=4, feature_mix="weighted")
+    exporting.run(tmp_path / "bert", tmp_path / "out")
+    batch = run.train.gather(np.arange(6), 32)
+    places = np.arange(32)
+    given = {
+        "input_ids": batch["tokens"],
+        "attention_mask": places < batch["lengths"][:, None],
+        "token_type_ids": places >= batch["second_starts"][:, None],
+    }
+    model = BertModel.from_pretrained(tmp_path / "out").eval()
+    with torch.no_grad():
+        tensors = {name: torch.tensor(x.astype(np.int64)) for name, x in given.items()}
+        layers = model(**tensors, output_hidden_states=True).hidden_states[-4:]
+    layers = [layer.numpy() for layer in layers]
+    real = given["attention_mask"]
+    params = run.first_params(0)
+    found = np.asarray(run.learner._features(params, batch))
+    np.testing.assert_allclose(found[real], np.concatenate(layers, axis=-1)[real], atol=1e-5)
+    made = mixing.first_params(0)
+    head = made["head"]
+    vectors = np.mean(layers, axis=0)[:, 0]
+    dense = np.tanh(vectors @ head["dense"]["kernel"] + head["dense"]["bias"])
+    expected = dense @ head["out"]["kernel"] + head["out"]["bias"]
+    program = compiled(mixing.learner, mixing.mesh)
+    scores = program.predict(*program.place(made), batch)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_the_net_stays_and_the_weights_of_layers_are_learnt(prepare) -> None:
+    run, tuned = prepare(feature_layers=LAYERS, feature_mix="weighted"), prepare()
+    batch = run.train.gather(np.arange(8), 32)
+
+    def norms(run: TaskRun) -> tuple[float, float]:
+        def loss(params: Any) -> jax.Array:
+            return run.learner.loss(run.learner.scores(params, batch, train=False)[0], batch)[0]
+
+        found = jax.jit(jax.grad(loss))(run.first_params(0))
+        return tuple(
+            sum(float(abs(x).sum()) for x in jax.tree.leaves(found[part]))
+            for part in ("body", "head")
+        )
+
+    assert norms(run)[0] == 0 < norms(run)[1] and min(norms(tuned)) > 0
+    before = jax.device_get(run.first_params(0))
+    finetune.train(run, [0])
+    after = load_trained(run.folder(0))
+    jax.tree.map(np.testing.assert_array_equal, after["body"], before["body"])
+    for name in ("layer_weights", "layer_scale"):
+        assert after["head"][name].shape == before["head"][name].shape
+        assert abs(after["head"][name] - before["head"][name]).max() > 1e-3
+    again = functools.partial(finetune.results.evaluate_again, run, 0)
+    assert again() == run.result(0)["eval"]
+
+
+def test_what_cannot_be_mixed_is_refused(prepare) -> None:
+    with pytest.raises(ValueError, match="RTE: config.feature_layers = 6 exceeds the 5 layers"):
+        prepare(feature_layers=6)
+    with pytest.raises(ValueError, match="feature_mix needs config.feature_layers"):
+        prepare(feature_mix="weighted")

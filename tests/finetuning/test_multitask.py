@@ -1,0 +1,232 @@
+"""Several tasks at once: each against single-task fine-tuning, and against torch's AdamW."""
+
+import functools
+import json
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from test_finetune import config, one_bucket, records  # noqa: F401
+
+from scalelab import finetune, multitask
+from scalelab.finetuning import warm_start
+from scalelab.finetuning.run import TaskRun
+from scalelab.optim.adamw import is_decayed
+from scalelab.runs import records as records_lib
+from scalelab.runs.pretrained import load_trained
+from scalelab.tasks.batches import TaskBatches
+from scalelab.tasks.task import Splits, load_task
+
+SIZES = {"rte": 36, "stsb": 20, "cola": 12}  # 5, 3 and 2 batches an epoch
+equal = functools.partial(jax.tree.map, np.testing.assert_array_equal)
+
+
+@pytest.fixture
+def prepare(pretrained_runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path):
+    """prepare(folder, names, **fields of the config) -> TaskRuns."""
+
+    def make(folder: str, *names: str, **fields: Any) -> list[TaskRun]:
+        start = warm_start.open_start(str(pretrained_runs("bert")))
+        if fields.get("sharing"):
+            fields.setdefault("sharing_tasks", ",".join(names))
+        made = []
+        for name in names:
+            task = load_task(name)
+            splits = Splits(records(task, SIZES[name], 0), {"dev": records(task, 9, 1)}, {})
+            own = config(cache_dir, machine__tracker=None, **fields)
+            made.append(TaskRun(task, splits, start, own, tmp_path / folder / name))
+        return made
+
+    return make
+
+
+def train(runs: list[TaskRun]) -> list[Any]:
+    """The parameters that seed 0 of each ends with."""
+    multitask.train(runs, 0, runs[0].workdir.parent)
+    return [load_trained(run.folder(0)) for run in runs]
+
+
+def left(run: TaskRun) -> tuple[Any, ...]:
+    """What a run leaves, without times and the fields of sharing."""
+    folder = run.folder(0)
+    lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
+    result = json.loads((folder / "result.json").read_text())
+    for values in (result, *lines):
+        values.pop("seconds")
+    for name in ("settings", "remarks", "peak_memory_bytes"):
+        result.pop(name)
+    return lines, result, (folder / "predictions.tsv").read_text()
+
+
+@pytest.mark.parametrize(("names", "fields"), [
+    (("rte",), {"sharing": "hard"}),
+    (("rte", "stsb"), {"sharing": "l2", "sharing_weight": 0.0}),
+])  # fmt: skip
+def test_what_shares_nothing_is_single_task_fine_tuning(prepare, names, fields) -> None:
+    joint, alone = prepare("joint", *names, **fields), prepare("alone", *names)
+    for run, params, single in zip(joint, train(joint), alone, strict=True):
+        finetune.train(single, [0])
+        equal(params, load_trained(single.folder(0)))
+        assert left(run) == left(single)
+        assert records_lib.read_result(run.folder(0)).settings["sharing"] == fields["sharing"]
+
+
+def test_a_hard_step_is_the_tasks_own_and_leaves_other_heads(prepare) -> None:
+    """A step of the second task, whose head has other layers, on the body of the first."""
+    joint, single = {"sharing": "hard", "sharing_tasks": "rte,stsb"}, {"head__kind": "single"}
+    runs = [*prepare("a", "rte", **joint), *prepare("a", "stsb", **joint, **single)]
+    (alone,) = prepare("b", "stsb", **single)
+    first, second = (multitask._Member.begin(run, 0) for run in runs)
+    first.take_step()
+    multitask.share([first, second], first)
+    before, heads = jax.device_get((second.state, first.state.params["head"]))
+    equal(before.params["body"], jax.device_get(first.state.params["body"]))
+    rate = second.take_step()
+    multitask.share([first, second], second)
+    equal(jax.device_get(first.state.params["head"]), heads)
+    equal(*jax.device_get([member.state.params["body"] for member in (first, second)]))
+    batch = alone.batches(0)(0)
+
+    def loss(params: Any) -> jax.Array:
+        rng = jax.random.fold_in(jax.random.wrap_key_data(before.rng), before.step)
+        scores, _ = alone.learner.scores(params, batch, train=True, rng=rng)
+        return alone.learner.loss(scores, batch)[0] / batch["weights"].sum()
+
+    norm = np.sqrt(sum((g**2).sum() for g in jax.tree.leaves(jax.grad(loss)(before.params))))
+    assert second.progress.epoch[0][0] / batch["weights"].sum() == pytest.approx(
+        float(loss(before.params)), rel=1e-5
+    )
+    assert second.progress.totals["grad_norm"][0] == pytest.approx(float(norm), rel=1e-4)
+    assert rate > 0
+
+
+def torch_bodies(runs: list[TaskRun], steps: int) -> list[np.ndarray]:
+    """Leaves of the body and of each head after AdamW of torch, which skips other heads."""
+    torch = pytest.importorskip("torch")
+    optim, order = runs[0].config.optim, multitask.draw_order(runs, 0)[:steps]
+    first = [run.first_params(0) for run in runs]
+    parts = [{"body": first[0]["body"]}, *({"head": params["head"]} for params in first)]
+    flat, trees = zip(*(jax.tree.flatten_with_path(part) for part in parts), strict=True)
+    tensors = [[torch.tensor(np.array(x), requires_grad=True) for _, x in p] for p in flat]
+    groups: dict[bool, list[Any]] = {True: [], False: []}
+    for part, own in zip(flat, tensors, strict=True):
+        for (path, _), tensor in zip(part, own, strict=True):
+            groups[is_decayed(path)].append(tensor)
+    adamw = torch.optim.AdamW(
+        [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}],
+        betas=(optim.beta1, optim.beta2), eps=optim.eps, weight_decay=optim.weight_decay,
+    )  # fmt: skip
+    for t, k in enumerate(order):
+        run, place = runs[k], int((order[:t] == k).sum())
+        whole: dict[str, Any] = {}
+        for tree, own in zip(trees, tensors, strict=True):
+            if own is tensors[0] or own is tensors[1 + k]:
+                whole |= jax.tree.unflatten(tree, [x.detach().numpy() for x in own])
+        batch = run.batches(0)(place)
+
+        def loss(params: Any, run: Any = run, batch: Any = batch) -> jax.Array:
+            scores, _ = run.learner.scores(params, batch, train=True, rng=jax.random.key(0))
+            return run.learner.loss(scores, batch)[0] / batch["weights"].sum()
+
+        found = jax.grad(loss)(whole)
+        adamw.zero_grad(set_to_none=True)
+        for name, own in (("body", tensors[0]), ("head", tensors[1 + k])):
+            for tensor, gradient in zip(own, jax.tree.leaves(found[name]), strict=True):
+                tensor.grad = torch.tensor(np.array(gradient))
+        for group in adamw.param_groups:
+            group["lr"] = optim.learning_rate * (1 - place / run.num_steps)
+        adamw.step()
+    return [x.detach().numpy() for own in tensors for x in own]
+
+
+def test_hard_sharing_is_torchs_adamw(prepare) -> None:
+    """Moments and counts of steps: the body's go through all tasks, a head's are its own."""
+    still = {"dropout_rate": 0.0, "head__dropout_rate": 0.0, "optim__clip_norm": None}
+    runs = prepare("a", "rte", "stsb", sharing="hard", epochs=1.0, **still)
+    bodies, other = train(runs)
+    equal(bodies["body"], other["body"])
+    expected = torch_bodies(runs, 8)
+    found = jax.tree.leaves([bodies["body"], bodies["head"], other["head"]])
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-4)
+
+
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
+def test_a_large_penalty_makes_the_nets_equal(prepare, penalty: str) -> None:
+    """The first step moves all of them by the mean of what hard sharing moves one by."""
+    names = ("rte", "stsb", "cola")
+    runs = prepare("soft", *names, sharing=penalty, sharing_weight=1e9)
+    hard = prepare("hard", *names, sharing="hard")
+    moved = []
+    for group in (runs, hard):
+        members = [multitask._Member.begin(run, 0) for run in group]
+        before = jax.device_get(members[0].state.params["body"])
+        rate = members[0].take_step()
+        multitask.share(members, members[0], rate)
+        bodies = [jax.device_get(member.state.params["body"]) for member in members]
+        moved.append(jax.tree.map(np.subtract, bodies[-1], before))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(3 * a, b, atol=2e-6), *moved)
+    assert max(abs(x).max() for x in jax.tree.leaves(moved)) > 1e-3
+    first, *others = train(runs)
+    for other in others:
+        jax.tree.map(
+            functools.partial(np.testing.assert_allclose, atol=1e-6), first["body"], other["body"]
+        )
+
+
+def test_pull_by_hand() -> None:
+    """Towards the mean 2, by half or by at most one."""
+    bodies = lambda: [{"w": np.array([x])} for x in (0.0, 1.0, 5.0)]  # noqa: E731
+    for absolute, expected in ((False, (1.0, 1.5, 3.5)), (True, (1.0, 2.0, 4.0))):
+        found = multitask.pull(bodies(), np.float32(1.0), absolute)
+        assert [float(body["w"][0]) for body in found] == pytest.approx(expected)
+
+
+def test_every_epoch_has_every_batch_once(prepare) -> None:
+    runs = prepare("a", *SIZES, sharing="hard")
+    order = multitask.draw_order(runs, 0)
+    for epoch in (order[:10], order[10:]):
+        assert np.bincount(epoch).tolist() == [5, 3, 2]
+    np.testing.assert_array_equal(order, multitask.draw_order(runs, 0))
+    assert (order != multitask.draw_order(runs, 1)).any()
+    assert (order[:10] != order[10:]).any() and (order != np.sort(order)).any()
+
+
+@pytest.mark.parametrize("sharing", [{"sharing": "hard"}, {"sharing": "l1", "sharing_weight": 1.0}])
+def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch, sharing) -> None:
+    fields = {"machine__checkpoint_every_steps": 4, **sharing}
+    whole, cut = (prepare(name, "rte", "stsb", **fields) for name in ("whole", "cut"))
+    expected, real, made = train(whole), TaskBatches.__call__, []
+
+    def noted(self: Any, *given: Any) -> Any:
+        made.append(given)
+        if len(made) == 11:
+            raise KeyboardInterrupt
+        return real(self, *given)
+
+    monkeypatch.setattr(TaskBatches, "__call__", noted)
+    with pytest.raises(KeyboardInterrupt):
+        train(cut)
+    equal(train(cut), expected)
+    assert len(made) == 11 + 16 - 8
+    for ours, theirs in zip(cut, whole, strict=True):
+        assert left(ours) == left(theirs)
+        assert ours.claim(0) is not None
+    assert not list(cut[0].workdir.parent.glob(".resume*"))
+    other = prepare("cut", "rte", "stsb")
+    with pytest.raises(ValueError, match=r"another config.*\n  sharing: "):
+        other[0].claim(0)
+
+
+def test_what_cannot_be_shared_is_refused(prepare) -> None:
+    for fields, message in (
+        ({"sharing": "soft"}, "sharing = 'soft'.*'hard' or 'l1'"),
+        ({"sharing": "l2"}, "sharing_weight"),
+        ({"sharing": "hard", "sharing_weight": 1.0}, "sharing_weight"),
+        ({"sharing": "hard", "patience": 1}, "config.patience"),
+        ({"sharing": "hard", "feature_layers": 1}, "config.feature_layers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prepare("a", "rte", **fields)
