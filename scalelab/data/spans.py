@@ -34,13 +34,8 @@ def mark(
 ) -> np.ndarray:
     """Marks the tokens of a split that continue a span: units, uint8 [num_tokens].
 
-    A token belongs to a span if it has a character of it.
-
-    Args:
-      tokens: of the split.
-      documents: its documents, a sentence a line.
-      tokenizer: has made the tokens.
-      spans: as `collect` returns them.
+    A token belongs to a span if it has a character of it. `documents` have a sentence a line;
+    `spans` are those of `collect`.
     """
     units = np.zeros(len(tokens), np.uint8)
     place = passed = 0

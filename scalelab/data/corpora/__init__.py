@@ -16,7 +16,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from scalelab.formats import ENTITY, PHRASE
 from scalelab.helpers.names import load_module, module_names, nearest
@@ -27,14 +27,7 @@ SPLIT_SEED = 0
 UNITS = {"phrase": PHRASE, "entity": ENTITY}  # kind of a span -> its bit
 
 Tick = Callable[[int], None]
-
-
-class Span(NamedTuple):
-    """A phrase or an entity of a document."""
-
-    begin: int  # its first character
-    end: int  # the character after its last
-    kind: str  # in UNITS
+Span = tuple[int, int, str]  # first character, the one after the last, kind in UNITS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,27 +50,18 @@ def _parse(line: str, where: str) -> tuple[str, list[corpora.Span]]:
 
 def _check(spans: object, num_chars: int, where: str) -> list[corpora.Span]:
     """Returns spans in the order of the text; raises ValueError as `Source.spans`."""
-    found: list[corpora.Span] = []
-    for span in spans if isinstance(spans, list) else [spans]:
+    found = spans if isinstance(spans, list) else [spans]
+    for span in found:
         if not isinstance(span, list) or list(map(type, span)) != [int, int, str]:
             raise ValueError(f"{where}: expected a span [start, end, kind], got {brief(span)}")
-        found.append(corpora.Span(*span))
-    found.sort()
-    last = 0
-    for begin, end, kind in found:
-        if kind not in corpora.UNITS:
-            raise ValueError(
-                f"{where}: unknown kind of span {kind!r}: {nearest(kind, corpora.UNITS)}"
-            )
-        if not 0 <= begin < end <= num_chars:
-            raise ValueError(
-                f"{where}: the span from {begin} to {end} is empty or runs past the document, which"
-                f" has {num_chars} characters"
-            )
-        if begin < last:
-            raise ValueError(
-                f"{where}: the span from {begin} to {end} overlaps the one before it, which ends at"
-                f" {last}"
-            )
+        if span[2] not in corpora.UNITS:
+            valid = nearest(span[2], corpora.UNITS)
+            raise ValueError(f"{where}: unknown kind of span {span[2]!r}: {valid}")
+    last, found = 0, sorted(map(tuple, found))
+    for begin, end, _ in found:
+        if not last <= begin < end <= num_chars:
+            why = f"is empty or runs past the document, which has {num_chars} characters"
+            why = "overlaps the one before it" if 0 <= begin < last else why
+            raise ValueError(f"{where}: the span from {begin} to {end} {why}")
         last = end
     return found
