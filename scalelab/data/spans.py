@@ -3,6 +3,7 @@
 Places are counted in characters that are not white space: sentences keep these and no others.
 """
 
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
@@ -11,6 +12,7 @@ from scalelab.data.corpora import UNITS, Corpus, assign_split
 from scalelab.data.tokenizers import Tokenizer
 
 VERSION = 1  # of the marks
+BATCH = 64  # documents that are encoded at a time
 
 
 def collect(source: Corpus) -> dict[str, np.ndarray]:
@@ -39,8 +41,9 @@ def mark(
     """
     units = np.zeros(len(tokens), np.uint8)
     place = passed = 0
-    for document in documents:
-        texts = [" " * (k > 0) + sentence for k, sentence in enumerate(document.split("\n"))]
+    documents = iter(documents)
+    while batch := [*itertools.islice(documents, BATCH)]:
+        texts = [" " * (k > 0) + x for d in batch for k, x in enumerate(d.split("\n"))]
         starts, ids, (begins, ends, _) = tokenizer.encode_aligned(texts)
         assert np.array_equal(ids, tokens[place : place + len(ids)])
         before = passed + _count_text("".join(texts))
