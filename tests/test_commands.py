@@ -17,7 +17,6 @@ import run_folders
 import test_docs as docs
 import tiny
 from eval.probes import test_probe_layers
-import test_superglue
 from tasks import test_answers
 
 AS_THEY_STAND = ("tutorials/hugging_face", "tutorials/own_labels", "tutorials/own_text")
@@ -118,7 +117,11 @@ def prepare(page: str, folder: pathlib.Path, wikitext: pathlib.Path) -> None:
     answered = test_answers.squad(("Ann is in Paris.", "Paris", 10), ("Bob sees.", "Bob", 0))
     for split in ("train", "dev"):
         (folder / f"DATA/squad/{split}-v1.1.json").write_text(answered)
-    test_superglue.write(folder / "SUPERGLUE_DIR", "COPA", test_superglue.ROWS["COPA"])
+    copa = {"premise": "He fell.", "choice1": "It hurt.", "choice2": "He ran.",
+            "question": "effect", "label": 0}  # fmt: skip
+    (folder / "SUPERGLUE_DIR/COPA").mkdir(parents=True)
+    for split in ("train", "val"):
+        (folder / f"SUPERGLUE_DIR/COPA/{split}.jsonl").write_text(f"{json.dumps(copa)}\n" * 4)
     (folder / "UD_DIR").mkdir()
     for seed, split in enumerate(("train", "dev", "test")):
         (folder / f"UD_DIR/en-ud-{split}.conllu").write_text(test_probe_layers.conllu(40, seed))

@@ -30,8 +30,8 @@ def read(path: Path, split: str, *, carved: bool) -> Records:
     Articles have a title; paragraphs without one are articles by their context.
 
     Raises:
-      ValueError: the file cannot be read, has another layout, or has a question without an answer, or no
-        question of a train set has its answer in the context.
+      ValueError: the file cannot be read, has another layout, or has a question without an answer;
+        or no question of a train set has its answer in the context.
     """
     content, text = files.read_text(path)
     try:
