@@ -117,6 +117,11 @@ def prepare(page: str, folder: pathlib.Path, wikitext: pathlib.Path) -> None:
     answered = test_answers.squad(("Ann is in Paris.", "Paris", 10), ("Bob sees.", "Bob", 0))
     for split in ("train", "dev"):
         (folder / f"DATA/squad/{split}-v1.1.json").write_text(answered)
+    copa = {"premise": "He fell.", "choice1": "It hurt.", "choice2": "He ran.",
+            "question": "effect", "label": 0}  # fmt: skip
+    (folder / "SUPERGLUE_DIR/COPA").mkdir(parents=True)
+    for split in ("train", "val"):
+        (folder / f"SUPERGLUE_DIR/COPA/{split}.jsonl").write_text(f"{json.dumps(copa)}\n" * 4)
     (folder / "UD_DIR").mkdir()
     for seed, split in enumerate(("train", "dev", "test")):
         (folder / f"UD_DIR/en-ud-{split}.conllu").write_text(test_probe_layers.conllu(40, seed))

@@ -150,8 +150,8 @@ def _annotate(
     made = annotate(documents, tokenizer.joins, tokenizer.capitals, options)
     if not np.any(made["train"].units & formats.ENTITY):
         logging.warning(
-            "The training text has no entities, so that words are masked in their place: the format"
-            " finds runs of capitals, which tokenizer.lowercase=True removes"
+            "The training text has no entities, so that words are masked in their place: they are"
+            " spans of the corpus or runs of capitals, which tokenizer.lowercase=True removes"
         )
     return made
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import tokenizers as hf_tokenizers
 
-from scalelab.data import cache, parallel, sentences, tokenizers
+from scalelab.data import cache, parallel, sentences, spans, tokenizers
 from scalelab.data.corpora import Corpus, open_corpus, pieces
 from scalelab.data.store import ArrayWriter, load_array
 from scalelab.formats import Documents
@@ -93,7 +93,33 @@ def prepare_documents(
     folder = cache.entry(cache_dir, "tokens", key, encode)
     documents = {split: _load(folder, split) for split in source.splits}
     opened = tokenizers.Tokenizer.load(tokenizer_dir)
+    if source.source.spans is not None:
+        with _timed(timings, "units"):
+            documents = _add_units(documents, source, opened, text_dir, cache_dir, key)
     return Prepared(opened, tokenizer_dir, documents, text_key["corpus"], key, timings)
+
+
+def _add_units(
+    documents: dict[str, Documents],
+    source: Corpus,
+    tokenizer: tokenizers.Tokenizer,
+    text_dir: Callable[[], Path],
+    cache_dir: str | os.PathLike[str],
+    key: dict[str, object],
+) -> dict[str, Documents]:
+    """Marks the units of documents that have spans; without any, returns them as they are."""
+
+    def mark(into: Path) -> None:
+        found = spans.collect(source)
+        for split, text in documents.items() if any(map(len, found.values())) else ():
+            lines = read_sentences(text_dir() / f"{split}.txt", lambda num_bytes: None)
+            np.save(into / split, spans.mark(text.tokens, lines, tokenizer, found[split]))
+
+    folder = cache.entry(cache_dir, "units", key | {"units": spans.VERSION}, mark)
+    return documents | {
+        path.stem: dataclasses.replace(documents[path.stem], units=load_array(path))
+        for path in folder.glob("*.npy")
+    }
 
 
 def _load(folder: Path, split: str) -> Documents:

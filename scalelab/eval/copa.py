@@ -12,8 +12,7 @@ from scalelab.eval import pairs
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import program
 from scalelab.helpers import files
-
-JOINED_BY = {"cause": "because", "effect": "so"}
+from scalelab.tasks.superglue import join_choices
 
 
 def read(folder: pathlib.Path) -> list[Item]:
@@ -23,16 +22,11 @@ def read(folder: pathlib.Path) -> list[Item]:
         raise ValueError(f"{folder}: expected val.jsonl in it, or in COPA/")
     found = []
     for row in files.read_lines(path, ("premise", "choice1", "choice2", "question", "label")):
-        begun = f"{row['premise'].rstrip('.')} {JOINED_BY[row['question']]}"
-        ends = [f" {_uncapitalize(row[name])}" for name in ("choice1", "choice2")]
-        texts = tuple(begun + end for end in ends)
+        begun, ends = join_choices(row)
+        texts = tuple(f"{begun} {end}" for end in ends)
         spans = tuple(((len(begun), len(text)),) for text in texts)
         found.append(Item((row["question"],), texts, int(row["label"]), spans))
     return found
-
-
-def _uncapitalize(text: str) -> str:
-    return text if text.startswith(("I ", "I'")) else text[0].lower() + text[1:]
 
 
 YARDSTICK = pairs.yardstick("copa", read, "folder of the set", folder="superglue")

@@ -47,7 +47,8 @@ class Progress:
     def loss(self, num_steps: int) -> float | None:
         """Returns the mean training loss over the last `num_steps` steps, an epoch at most."""
         pairs = self.epoch[-num_steps:]
-        return sum(s for s, _ in pairs) / sum(w for _, w in pairs) if pairs else None
+        weight = sum(w for _, w in pairs)  # 0: none of the questions has its answer in the context
+        return sum(s for s, _ in pairs) / weight if weight else None
 
     def judge(
         self, step: int, dev: dict[str, Any], score: Callable[[Any], float], patience: int | None

@@ -117,10 +117,11 @@ class Format(Protocol):
 
     It may export `Options`, a frozen dataclass with defaults (config.format_options), and
     `annotate(documents, joins, capitals, options)`, which returns the documents of all splits with
-    `units`, learnt from the split "train"; the marks are those of `data.tokenizers`. Where rows
-    change at random in each epoch, it exports `corrupt(batch, *, seed, epochs, examples, specials,
-    options, max_len)`, a pure function of seed, epochs [B] and examples [B] (index in the store, -1
-    for padding) that returns a batch of ARRAYS, and STORED, the arrays on disk if they are others.
+    `units`, learnt from the split "train"; the marks are those of `data.tokenizers`. Documents of a
+    corpus with spans come with the units of these. Where rows change at random in each epoch, it
+    exports `corrupt(batch, *, seed, epochs, examples, specials, options, max_len)`, a pure function
+    of seed, epochs [B] and examples [B] (index in the store, -1 for padding) that returns a batch
+    of ARRAYS, and STORED, the arrays on disk if they are others.
     """
 
     VERSION: int  # part of the cache's key; to be raised when the output changes

@@ -1,7 +1,8 @@
 """DOC-UNITS: DOC-SENTENCES, its tokens marked with the words, phrases and entities of the text.
 
 Sun et al. 2019, "ERNIE: Enhanced Representation through Knowledge Integration", 3.2, find phrases
-and entities by tools for Chinese that are not published. Here no labels are needed:
+and entities by tools for Chinese that are not published. A corpus with spans (`jsonl`) says what
+the phrases and entities are; in others no labels are needed:
 
 | unit | what it is |
 |---|---|
@@ -36,7 +37,7 @@ from scalelab.formats import (
     draws,
 )
 
-VERSION = 1
+VERSION = 2
 ARRAYS = (*COMMON, Array("units", "ragged", "uint8"))
 LEARN_TOKENS = 1 << 23
 BLOCK_TOKENS = 1 << 20
@@ -82,12 +83,15 @@ def annotate(
 ) -> dict[str, Documents]:
     """Marks the units of all splits; see `formats.Format`."""
     inside, is_capital = np.frombuffer(joins, np.uint8), np.frombuffer(capitals, np.uint8) > 0
-    learnt = learn(documents["train"], inside, options)
+    given = documents["train"].units is not None
+    learnt = None if given else learn(documents["train"], inside, options)
     made = {}
     for split, text in documents.items():
-        units = np.zeros(len(text.tokens), np.uint8)
+        units = np.zeros(len(text.tokens), np.uint8) if text.units is None else np.array(text.units)
         for words in split_words(text, inside):
-            units[words.tokens] = _mark(words, learnt, is_capital, options.max_words)
+            units[words.tokens] |= WORD * words.joined.astype(np.uint8)
+            if learnt is not None:
+                units[words.tokens] |= _mark(words, learnt, is_capital, options.max_words)
         made[split] = dataclasses.replace(text, units=units)
     return made
 
@@ -139,8 +143,8 @@ def learn(documents: Documents, joins: np.ndarray, options: Options) -> Learnt:
 
 
 def _mark(words: Words, learnt: Learnt, is_capital: np.ndarray, max_words: int) -> np.ndarray:
-    """Returns the units of a block, uint8 [num_tokens]."""
-    units = WORD * words.joined.astype(np.uint8)
+    """Returns the phrases and entities of a block, uint8 [num_tokens]."""
+    units = np.zeros(len(words.joined), np.uint8)
     within = ~words.opens[1:]
     is_name = is_capital[words.pieces] & ~(words.opens & learnt.opening[words.pieces])
     for bit, linked in (

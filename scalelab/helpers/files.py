@@ -44,7 +44,14 @@ def find_folders(text: str) -> list[pathlib.Path]:
 
 
 def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Reads the objects of a JSON-lines file.
+    """Reads the objects of a JSON-lines file; raises ValueError as `numbered_lines`."""
+    return (row for _, row in numbered_lines(path, keys))
+
+
+def numbered_lines(
+    path: pathlib.Path, keys: Sequence[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Reads the objects of a JSON-lines file, each with the number of its line, from 1.
 
     Raises:
       ValueError: the file cannot be read or is empty, or a line is no object with these keys.
@@ -65,7 +72,7 @@ def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, An
             continue
         if missing := [key for key in keys if not isinstance(found, dict) or key not in found]:
             raise ValueError(f"{path}, line {number}: has no {missing[0]!r}")
-        yield found
+        yield number, found
 
 
 def write_bytes(path: pathlib.Path, data: bytes) -> None:

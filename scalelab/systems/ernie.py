@@ -6,7 +6,8 @@ BERT's net, from which whole words, phrases and entities are hidden; `objectives
 says how, `formats/doc_units.py` what they are.
 
 Departs from it:
-  - phrases and entities are found without labels; the paper's tools for Chinese are not published;
+  - phrases and entities are spans of the corpus, or found without labels; the paper's tools for
+    Chinese are not published;
   - the levels are mixed by example; the paper trains by words, then phrases, then entities;
   - all tokens of a unit are replaced in one way; the reference draws for each token;
   - examples are the control's DOC-SENTENCES, without the dialogue model and next-sentence task;

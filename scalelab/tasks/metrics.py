@@ -56,6 +56,18 @@ def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = Non
     return _shaped(_ratio(2.0 * hits, marked), shape)
 
 
+def macro_f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    """Mean over the classes of their F1; classes that are neither there nor predicted are left out.
+
+    Arguments and errors as for `accuracy`.
+    """
+    gold, many, w, shape = _prepare(gold, predicted, weights)
+    classes = np.unique(np.concatenate([gold, many.ravel()]))
+    hits = np.stack([w @ ((many == c) & (gold == c)).T for c in classes])  # [C, R, S]
+    marked = np.stack([(w @ (gold == c))[:, None] + w @ (many == c).T for c in classes])
+    return _shaped(_ratio(2.0 * hits, marked).sum(axis=0) / (marked > 0).sum(axis=0), shape)
+
+
 def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
     """Matthews' correlation coefficient; 0 if all gold, or all predicted, are of one class.
 
@@ -111,17 +123,27 @@ def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
     return metric
 
 
+def _count_right(gold: str, predicted: str) -> tuple[int, int]:
+    """Returns twice the answers marked 1 in both, and those marked 1 in each: F1 as a ratio."""
+    pairs = [*zip(gold.split(), predicted.split(), strict=True)]
+    return 2 * pairs.count(("1", "1")), sum(pair.count("1") for pair in pairs)
+
+
 METRICS: dict[str, Metric] = {
     "matthews": matthews,
     "accuracy": accuracy,
     "hits": hits,
     "f1": f1,
+    "macro_f1": macro_f1,
     "pearson": pearson,
     "spearman": spearman,
     "word_accuracy": ratio_of_counts(tagging.count_words),
     "entity_f1": ratio_of_counts(tagging.count_entities),
     "exact_match": ratio_of_counts(questions.count_exact),
     "answer_f1": ratio_of_counts(questions.count_overlap),
+    # Of the answers to questions (Khashabi et al. 2018, F1a), and questions without an error.
+    "f1a": ratio_of_counts(_count_right),
+    "question_match": ratio_of_counts(lambda gold, predicted: (float(gold == predicted), 1.0)),
 }
 # Least and greatest value.
 RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(

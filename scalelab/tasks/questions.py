@@ -30,7 +30,8 @@ def read(path: Path, split: str, *, carved: bool) -> Records:
     Articles have a title; paragraphs without one are articles by their context.
 
     Raises:
-      ValueError: the file cannot be read, has another layout, or has a question without an answer.
+      ValueError: the file cannot be read, has another layout, or has a question without an answer;
+        or no question of a train set has its answer in the context.
     """
     content, text = files.read_text(path)
     try:
@@ -53,6 +54,8 @@ def read(path: Path, split: str, *, carved: bool) -> Records:
         ]
         num_absent += placed[0][1] < 0
         labels.append(json.dumps(placed))
+    if split != "dev" and num_absent == len(rows):
+        raise ValueError(f"{path}: no question has its answer at its place in the context")
     texts = [row[2] for row in rows], [row[3] for row in rows]
     remarks = []
     if carved:

@@ -14,6 +14,7 @@ from scalelab import finetune
 from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import kinds, warm_start
 from scalelab.finetuning.kinds import choices, spans, tags
+from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.tasks import batches
 from scalelab.tasks.metrics import METRICS
@@ -268,6 +269,31 @@ def test_an_answer_that_is_not_there_is_not_trained_on(prepare: Prepare) -> None
     run = prepare("squad", Records(records.texts, labels, "", ""), records, batch_size=4)
     found = run.train.labels
     assert (found[0] == -1).all() and (found[1:] >= 0).all()
+
+
+def test_steps_without_an_answer_have_no_loss() -> None:
+    progress = Progress()
+    progress.add({"finite": (1.0, 1.0), "loss": (0.0, 0.0)}, 1, 4)
+    assert progress.loss(4) is None
+
+
+# --- Answers -------------------------------------------------------------------------------------
+
+
+def test_each_answer_is_an_example_and_a_question_a_record(prepare: Prepare) -> None:
+    texts = ["go up", "me"], ["if\ntree\nside", "at\nno\ndo\nup"]
+    records = Records(texts, np.array(["1 0", "0 1 1"]), "", "")
+    run = prepare("superglue_multirc", records, records, batch_size=2)
+    assert len(run.train) == 5 and run.train.labels.tolist() == [1, 0, 0, 1, 1]
+    batch = run.train.gather(np.array([3]), 32)
+    cls, sep = (run.tokenizer.special_ids[role] for role in ("cls", "sep"))
+    first, second = (run.tokenizer.encode(text).tolist() for text in ("me", "at do"))
+    row = batch["tokens"][0][: batch["lengths"][0]].tolist()
+    assert row == [cls, *first, sep, *second, sep]
+    perfect = np.eye(2)[run.train.labels]
+    assert run.kind.decode(run.task, records, run.dev["dev"], perfect).answers.tolist() == [
+        "1 0", "0 1 1",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -120,6 +120,7 @@ CONLLU = "1\tHi\t_\tINTJ\t_\t_\t0\troot\t_\t_\n"
     ("mctest", "mctest/mc160.{}.tsv", "i\tp\tstory" + "\tone: q\ta\tb\tc\td\te" * 4, "",
      "4 choices"),
     ("tydiqa", "tydiqa/tydiqa.goldp.en.{}.json", squad(("c", "", 0)), "", "no answer"),
+    ("squad", "squad/{}-v1.1.json", squad(("c", "d", 0)), squad(("c", "c", 0)), "train.*no quest"),
     ("tydiqa", "tydiqa/tydiqa.goldp.en.{}.json", "{}", "", "layout of SQuAD"),
 ])  # fmt: skip
 def test_what_is_refused(

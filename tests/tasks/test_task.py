@@ -20,7 +20,8 @@ DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shar
 NAMES = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 PAIRS = [*zip(glue_folder.ONE, glue_folder.TWO, strict=True)]
 PROBES = ["same_document", "swapped_words"]  # of our own making
-OTHERS = ["mctest", "ner", "pos", "squad", "tydiqa"]  # of other kinds of head
+OTHERS = ["mctest", "ner", "pos", "squad", "swag", "tydiqa"]  # of other kinds of head
+SUPERGLUE = [f"superglue_{name}" for name in "boolq cb copa multirc rte wic wsc".split()]
 
 # GLUE's table 1 (Wang et al. 2019) and its leaderboard: metrics, order of a pair, outputs.
 OFFICIAL = {
@@ -70,7 +71,7 @@ def glue(whole, tmp_path):
 
 
 def test_tasks_are_found_by_name():
-    assert task_names() == sorted([*NAMES, *PROBES, *OTHERS])
+    assert task_names() == sorted([*NAMES, *PROBES, *OTHERS, *SUPERGLUE])
     with pytest.raises(ValueError, match="^unknown task 'colla': .*'cola'"):
         load_task("colla")
     with pytest.raises(ValueError, match="unknown task 'tsv'"):

@@ -18,12 +18,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from scalelab.formats import ENTITY, PHRASE
 from scalelab.helpers.names import load_module, module_names, nearest
 
 MAX_CHARS = 1 << 22  # of a document; a longer one becomes several
 SPLIT_SEED = 0
 
+UNITS = {"phrase": PHRASE, "entity": ENTITY}  # kind of a span -> its bit
+
 Tick = Callable[[int], None]
+Span = tuple[int, int, str]  # first character, the one after the last, kind in UNITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,9 @@ class Source:
     streams: dict[str, Callable[[Tick], Iterator[str]]]
     num_bytes: dict[str, int]  # on disk, of each split, where known
     identity: Callable[[], object]  # returns JSON values that change with the content
+    # Streams the documents with their spans, sorted, for readers that know spans; raises ValueError
+    # with document and place if spans overlap or run past it. The only split is "train".
+    spans: Callable[[], Iterator[tuple[str, list[Span]]]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,45 @@
+"""Right or wrong of each answer to a question (MultiRC: Khashabi et al. 2018, NAACL).
+
+A record's texts are a passage, and a question with its answers, a line each; its label is a class
+for each answer, joined by blanks. Each answer is an example: the passage with question and answer.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from scalelab.finetuning.kinds import Decoded, classify
+from scalelab.tasks import examples
+from scalelab.tasks.examples import Reading, TaskExamples
+from scalelab.tasks.records import Records
+from scalelab.tasks.task import Task
+
+HEAD = "double"
+NUM_OUTPUTS = None
+vectors, loss, chance_loss = classify.vectors, classify.loss, classify.chance_loss
+
+
+def num_rows(task: Task, both_orders: bool) -> int:
+    """Returns 1: an answer is one row."""
+    return 1
+
+
+def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
+    """Makes the token rows of all answers; `facts` has the record of each, `owners`."""
+    asked = [text.split("\n") for text in records.texts[1]]
+    owners = np.repeat(np.arange(len(asked)), [len(lines) - 1 for lines in asked])
+    passages = [records.texts[0][owner] for owner in owners]
+    second = [f"{question} {answer}" for question, *answers in asked for answer in answers]
+    labels, classes = None, task.labels or ()
+    if records.labels is not None:
+        spelt = [label for own in records.labels for label in own.split()]
+        labels = np.array([classes.index(label) for label in spelt], np.int32)
+    made = examples.encode([passages, second], labels, reading, both_orders=False)
+    return dataclasses.replace(made, facts={"owners": owners})
+
+
+def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
+    """Returns the best classes of each question's answers, joined by blanks; outputs [n, C]."""
+    best, owners = np.array(task.labels)[outputs.argmax(axis=-1)], made.facts["owners"]
+    parts = np.split(best, np.flatnonzero(np.diff(owners)) + 1)
+    return Decoded(np.array([" ".join(own) for own in parts]))

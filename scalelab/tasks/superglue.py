@@ -1,0 +1,165 @@
+"""SuperGLUE: its seven tasks with classes, and their readers (Wang et al. 2019, arXiv:1905.00537).
+
+--data holds BoolQ/, CB/, ..., each with the official train.jsonl and val.jsonl. Metrics are those
+of the paper's table 1. Inputs are those of its BERT baseline (section 4.1), with one departure:
+that baseline also reads the states of the words in question, here the text marks them, `* word *`,
+and WSC's pronoun `# it #`, as in T5 (Raffel et al. 2020, JMLR 21). Every head then fits.
+COPA joins premise and choice by "because" or "so" in place of a question.
+"""
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalelab.helpers.files import numbered_lines
+from scalelab.helpers.names import brief
+from scalelab.tasks.files import Columns
+from scalelab.tasks.records import Labels, Records
+from scalelab.tasks.task import Split, Task
+
+JOINED_BY = {"cause": "because", "effect": "so"}
+Row = Mapping[str, Any]
+Made = tuple[tuple[str, ...], list[Any]]  # texts and labels of a record
+
+
+def read(
+    path: Path, split: str, labels: Sequence[str], *, convert: Callable[[Row], Iterable[Made]]
+) -> Records:
+    """Reads a file whose rows `convert` turns into records.
+
+    Records of several labels have them as one text, joined by blanks.
+
+    Raises:
+      ValueError: the file cannot be read, or a row lacks a key or has a wrong value.
+    """
+    del split
+    rows: list[tuple[str, ...]] = []
+    places: list[str] = []
+    spelt: list[list[str]] = []
+    for number, row in numbered_lines(path):
+        where = f"{path}, line {number}"
+        try:
+            for texts, own in convert(row):
+                if not all(isinstance(text, str) for text in texts):
+                    raise ValueError(f"expected texts, found {brief(texts)}")
+                rows.append(texts)
+                places.append(where)
+                spelt.append([x if isinstance(x, str) else json.dumps(x) for x in own])
+        except KeyError as error:
+            raise ValueError(f"{where}: has no {error}") from None
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{where}: not a row of {path.parent.name} ({error})") from None
+    classes = Labels(tuple(labels))
+    found = classes.array((where, x) for where, own in zip(places, spelt, strict=True) for x in own)
+    if any(len(own) > 1 for own in spelt):
+        found = np.array([" ".join(own) for own in spelt])
+    columns = tuple(map(list, zip(*rows, strict=True)))
+    return Records(columns, found, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def join_choices(row: Row) -> tuple[str, list[str]]:
+    """Returns the beginning of COPA's sentence, and its two ends."""
+    if "choice3" in row:
+        raise ValueError("has more than two choices")
+    begun = f"{row['premise'].rstrip('.')} {JOINED_BY[row['question']]}"
+    return begun, [_uncapitalize(row[name]) for name in ("choice1", "choice2")]
+
+
+def _uncapitalize(text: str) -> str:
+    return text if text.startswith(("I ", "I'")) else text[:1].lower() + text[1:]
+
+
+def mark(text: str, begin: int, end: int, sign: str = "*") -> str:
+    """Puts signs around the characters from `begin` to `end` of a text.
+
+    Raises:
+      ValueError: they run past the text.
+    """
+    if not 0 <= begin < end <= len(text):
+        raise ValueError(f"the span from {begin} to {end} runs past {brief(text)}")
+    return f"{text[:begin]}{sign} {text[begin:end]} {sign}{text[end:]}"
+
+
+# --- Rows into records ---------------------------------------------------------------------------
+
+
+def _pair(row: Row, first: str, second: str) -> Iterator[Made]:
+    label = row["answer"] if "label" not in row and "answer" in row else row["label"]
+    yield (row[first], row[second]), [label]  # BoolQ's own release has `answer`
+
+
+def _copa(row: Row) -> Iterator[Made]:
+    begun, ends = join_choices(row)
+    yield (begun, *ends), [row["label"]]
+
+
+def _multirc(row: Row) -> Iterator[Made]:
+    for asked in row["passage"]["questions"]:
+        lines = [asked["question"], *(answer["text"] for answer in asked["answers"])]
+        texts = "\n".join(" ".join(line.split()) for line in lines)
+        yield (row["passage"]["text"], texts), [answer["label"] for answer in asked["answers"]]
+
+
+def _wic(row: Row) -> Iterator[Made]:
+    spans = ((row[f"sentence{k}"], row[f"start{k}"], row[f"end{k}"]) for k in "12")
+    first, second = (mark(*span) for span in spans)
+    yield (first, second), [row["label"]]
+
+
+def _wsc(row: Row) -> Iterator[Made]:
+    target, words = row["target"], row["text"].split()
+    spans = [(target[f"span{k}_index"], target[f"span{k}_text"], "*#"[k - 1]) for k in (1, 2)]
+    for place, named, sign in sorted(spans, reverse=True):
+        stop = place + len(named.split())
+        if not 0 <= place < stop <= len(words):
+            raise ValueError(f"{named!r} at word {place} runs past the text")
+        words[place:stop] = [sign, *words[place:stop], sign]
+    yield (" ".join(words),), [row["label"]]
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
+def _task(
+    folder: str,
+    counts: tuple[int, int],
+    labels: tuple[str, ...],
+    columns: tuple[str, ...],
+    convert: Callable[..., Iterable[Made]],
+    metrics: tuple[str, ...] = ("accuracy",),
+    kind: str = "classify",
+) -> Task:
+    if convert is _pair:
+        convert = functools.partial(_pair, first=columns[0], second=columns[1])
+    return Task(
+        name=f"superglue_{folder.lower()}",
+        title=f"SuperGLUE {folder}",
+        relation="single" if len(columns) == 1 else "entailment",
+        metrics=metrics,
+        labels=labels,
+        columns=Columns(columns),
+        train=Split("train", (f"{folder}/train.jsonl",), counts[0]),
+        dev_splits=(Split("dev", (f"{folder}/val.jsonl",), counts[1]),),
+        kind=kind,
+        read=functools.partial(read, convert=convert),
+    )
+
+
+_BOOL, _NLI = ("false", "true"), ("premise", "hypothesis")
+_MADE = (
+    _task("BoolQ", (9427, 3270), _BOOL, ("passage", "question"), _pair),
+    _task("CB", (250, 56), ("entailment", "contradiction", "neutral"), _NLI, _pair,
+          ("accuracy", "macro_f1")),
+    _task("COPA", (400, 100), ("0", "1"), ("premise", "choice1", "choice2"), _copa, kind="choices"),
+    _task("MultiRC", (5131, 953), ("0", "1"), ("passage", "question"), _multirc,
+          ("f1a", "question_match"), kind="answers"),
+    _task("RTE", (2490, 277), ("entailment", "not_entailment"), _NLI, _pair),
+    _task("WiC", (5428, 638), _BOOL, ("sentence1", "sentence2"), _wic),
+    _task("WSC", (554, 104), _BOOL, ("text",), _wsc),
+)  # fmt: skip
+TASKS = {task.name.removeprefix("superglue_"): task for task in _MADE}

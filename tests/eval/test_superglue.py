@@ -1,0 +1,168 @@
+"""SuperGLUE and SWAG: readers on rows by hand, metrics by scikit-learn, every program once."""
+
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+from test_programs import Start
+from test_programs import start as start
+
+from scalelab.tasks.metrics import METRICS
+from scalelab.tasks.task import load, load_task
+
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+ANSWERS = [{"text": "a  dog", "label": 1}, {"text": "no", "label": 0}]
+ROWS: dict[str, dict[str, Any]] = {
+    "BoolQ": {"question": "is it", "passage": "It is .", "label": True},
+    "CB": {"premise": "I say so .", "hypothesis": "so", "label": "neutral"},
+    "COPA": {"premise": "He fell.", "choice1": "It hurt.", "choice2": "I ran.",
+             "question": "effect", "label": 0},
+    "MultiRC": {"passage": {"text": "A dog .", "questions": [
+        {"question": "Who?", "answers": ANSWERS}, {"question": "What?", "answers": ANSWERS[::-1]},
+        {"question": "One?", "answers": ANSWERS[:1]}]}},
+    "RTE": {"premise": "It is so .", "hypothesis": "so", "label": "not_entailment"},
+    "WiC": {"sentence1": "Go there", "sentence2": "I do go .", "start1": 0, "end1": 2, "start2": 5,
+            "end2": 7, "label": False},
+    "WSC": {"text": "The old dog saw it .", "label": True, "target": {
+        "span1_index": 0, "span1_text": "The old dog", "span2_index": 4, "span2_text": "it"}},
+}  # fmt: skip
+MADE = {
+    "BoolQ": (("It is .", "is it"), "true"),
+    "CB": (("I say so .", "so"), "neutral"),
+    "COPA": (("He fell so", "it hurt.", "I ran."), "0"),
+    "MultiRC": (("A dog .", "Who?\na dog\nno"), "1 0"),
+    "RTE": (("It is so .", "so"), "not_entailment"),
+    "WiC": (("* Go * there", "I do * go * ."), "false"),
+    "WSC": (("* The old dog * saw # it # .",), "true"),
+}
+SWAG = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+
+
+def write(folder: pathlib.Path, name: str, row: dict[str, Any], count: int = 4) -> None:
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    for split in ("train", "val"):
+        (folder / f"{name}/{split}.jsonl").write_text(f"{json.dumps(row)}\n" * count)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_become_records(tmp_path: pathlib.Path, name: str) -> None:
+    write(tmp_path, name, ROWS[name])
+    task = load_task(f"superglue_{name.lower()}")
+    records = load(task, tmp_path).dev["dev"]
+    assert records is not None and records.labels is not None and task.labels is not None
+    texts = tuple(column[0] for column in records.texts)
+    label = records.labels[0]
+    assert (texts, label if name == "MultiRC" else task.labels[label]) == MADE[name]
+    if name == "MultiRC":
+        assert records.labels.tolist() == ["1 0", "0 1", "1"] * 4
+
+
+@pytest.mark.parametrize(("name", "change", "message"), [
+    ("BoolQ", {"label": "yes"}, "'yes'.*'false', 'true'"),
+    ("CB", {"premise": None}, "texts.*None"),
+    ("CB", {"hypothesis": ...}, "'hypothesis'"),
+    ("RTE", {"label": ...}, "'label'"),
+    ("COPA", {"label": 2}, "'2'.*'0', '1'"),
+    ("COPA", {"choice3": "More."}, "two choices"),
+    ("COPA", {"question": "why"}, "'why'"),
+    ("MultiRC", {"passage": []}, "MultiRC"),
+    ("MultiRC", {"passage": {"text": "", "questions": [{"question": "Who?", "answers": [{
+        "text": "a", "label": 3}]}]}}, "'3'"),
+    ("WiC", {"end2": 70}, "5 to 70"),
+    ("WSC", {"text": "The old dog"}, "word 4"),
+])  # fmt: skip
+def test_a_wrong_row_is_named(tmp_path, name: str, change: dict[str, Any], message: str) -> None:
+    write(tmp_path, name, ROWS[name])
+    row = {key: value for key, value in (ROWS[name] | change).items() if value is not ...}
+    good, path = json.dumps(ROWS[name]), tmp_path / name / "val.jsonl"
+    path.write_text(f"{good}\n\n{json.dumps(row)}\n")
+    with pytest.raises(ValueError, match=f"val.jsonl, line 3: .*{message}"):
+        load(load_task(f"superglue_{name.lower()}"), tmp_path)
+
+
+def write_swag(folder: pathlib.Path, table: str) -> pathlib.Path:
+    (folder / "swag").mkdir(parents=True)
+    for split in ("train", "val"):
+        (folder / f"swag/{split}.csv").write_text(table)
+    return folder
+
+
+def test_swag_is_read_with_quotes(tmp_path: pathlib.Path) -> None:
+    data = write_swag(tmp_path, f'{SWAG}"He sits, up.",He,runs.,"says ""no"".",eats.,"go\nes.",3\n')
+    records = load(load_task("swag"), data).train
+    assert [c[0] for c in records.texts][:3] == ["He sits, up.", "He runs.", 'He says "no".']
+    assert records.labels is not None and records.labels.tolist() == [3]
+
+
+@pytest.mark.parametrize(("table", "message"), [
+    (f"{SWAG}a,b,c,d,e,f,4\n", "line 2: .*'4'"),
+    (f"{SWAG}a,b,c,d,e,f\n", "line 2: .*7 fields"),
+    (f"{SWAG}", "no rows"),
+    (f"ending4,{SWAG}x,a,b,c,d,e,f,1\n", "no more endings"),
+    ("sent1,label\na,0\n", "ending0"),
+])  # fmt: skip
+def test_a_wrong_swag_is_named(tmp_path: pathlib.Path, table: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s)train.csv.*{message}"):
+        load(load_task("swag"), write_swag(tmp_path, table))
+
+
+# --- Metrics -------------------------------------------------------------------------------------
+
+
+def test_macro_f1_is_that_of_scikit_learn() -> None:
+    """A class is missing in some samples; counting it there as 0 is another number."""
+    rng = np.random.default_rng(0)
+    gold, runs = rng.integers(0, 3, 12), rng.integers(0, 3, (4, 12))
+    runs[0] = np.minimum(runs[0], 1)
+    weights = rng.integers(0, 3, (5, 12))
+    weights[0] = gold < 2  # no class 2 but for predictions
+    weights[1] = (gold < 2) & (runs[1] < 2)
+    found = METRICS["macro_f1"](gold, runs, weights)
+    three = f1_score(
+        gold, runs[1], labels=[0, 1, 2], sample_weight=weights[1], average="macro", zero_division=0
+    )
+    assert found[1, 1] == pytest.approx(three * 3 / 2) != pytest.approx(three)
+    for r, own in enumerate(weights):
+        for s, run in enumerate(runs):
+            repeated = [np.repeat(x, own) for x in (gold, run)]
+            assert found[r, s] == pytest.approx(
+                f1_score(*repeated, average="macro", zero_division=0)
+            )
+
+
+def test_metrics_of_multirc_by_hand() -> None:
+    """Answers found 2, marked 4, right 3; questions without an error: one of three."""
+    gold, predicted = np.array(["1 0", "0 1 1", "0"]), np.array(["1 0", "1 1 0", "1"])
+    assert METRICS["f1a"](gold, predicted) == pytest.approx(2 * 2 / (4 + 3))
+    assert METRICS["question_match"](gold, predicted) == pytest.approx(1 / 3)
+
+
+# --- Programs ------------------------------------------------------------------------------------
+
+
+SLOW = ("CB", "swag")  # compile programs of their own, and are alike to others
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in [*ROWS, "swag"]],
+)
+def test_every_program_runs(start: Start, pretrained_runs, tmp_path, name: str) -> None:
+    data, task = tmp_path / "data", f"superglue_{name.lower()}" if name in ROWS else name
+    if name in ROWS:
+        write(data, name, ROWS[name])
+    else:
+        write_swag(data, SWAG + "a,b,c,d,e,f,1\n" * 4)
+    code, out, errors = start(task, f"--init={pretrained_runs('bert')}", f"--data={data}")
+    assert code == 0, errors
+    assert re.search("train .* of ", out)  # not the published number
+    result = json.loads((tmp_path / "work/seed0/result.json").read_text())
+    assert tuple(result["eval"]["dev"]) == load_task(task).metrics
+    table = (tmp_path / "work/seed0/predictions.tsv").read_text().splitlines()
+    assert len(table) == 1 + 4 * (3 if name == "MultiRC" else 1)
+    assert not (name == "MultiRC" and "probability" in table[0])
