@@ -173,15 +173,17 @@ def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame
         found.append("With a single seed, p holds for these runs only, not for the systems.")
     if len(a) == 1 or len(b) == 1:
         found.append("One pre-training: the result holds for these weights, not for the system.")
+    letters: dict[str, list[str]] = {}  # note -> the sides that have it
     for letter, side in (("A", a), ("B", b)):
         unshared = {name: None for runs in side for name in runs if name not in shared}
         if unshared:
             names = ", ".join(map(_title, unshared))
             found.append(f"Not compared, because A or B has not finished it; in {letter}: {names}.")
-        for runs in side:
-            kept = {name: task for name, task in runs.items() if name in shared}
-            found += [f"{letter}: {note}" for note in glue_table.describe_runs(kept)]
-    return list(dict.fromkeys(found))
+        every = {name: [seed for runs in side for seed in runs[name].runs] for name in shared}
+        merged = {name: TaskRuns(name, tuple(seeds)) for name, seeds in every.items()}
+        for note in glue_table.describe_runs(merged):
+            letters.setdefault(note, []).append(letter)
+    return [*found, *(f"{' and '.join(own)}: {note}" for note, own in letters.items())]
 
 
 def _title(name: str) -> str:

@@ -13,6 +13,7 @@ from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import student
+from scalelab.lab.show.notes import LOSSES
 from scalelab.lab.show.plots import TRAINING
 from scalelab.runs.records import RunRecord
 
@@ -46,7 +47,7 @@ def describe(a: Side, b: Side, differing: Sequence[str], num_points: int = 10) -
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
     if apart := _apart(a[0], b[0]):
-        parts.append(f"Losses of different kinds do not compare: {', '.join(apart)} differ.\n")
+        parts.append(LOSSES.format(f"other {', '.join(apart)}") + "\n")
     for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
         if rows:
@@ -54,9 +55,9 @@ def describe(a: Side, b: Side, differing: Sequence[str], num_points: int = 10) -
     return "\n".join(parts)
 
 
-def _apart(a: RunRecord, b: RunRecord) -> list[str]:
+def _apart(a: RunRecord, b: RunRecord, score: str = "loss") -> list[str]:
     """Returns the fields that make the losses of two runs losses of different things."""
-    x, y = (comparability.loss_fields(run.config) for run in (a, b))
+    x, y = (comparability.loss_fields(run.config, score) for run in (a, b))
     return [name for name in dict.fromkeys([*x, *y]) if x.get(name) != y.get(name)]
 
 
@@ -83,9 +84,9 @@ def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], li
       num_points: equal steps from where all have begun to log to where the first of them ends.
 
     Returns:
-      A table's header and rows: training and, at each length that all have, validation; where their
-      tokens differ, in bits per byte too; "-" where one of them was not validated yet, or no
-      longer. Losses of different kinds have no difference.
+      A table's header and rows: training and, at each length that all have, validation; "-" where
+      one of them was not validated yet, or no longer. Losses of different kinds have no difference;
+      they are in bits per byte too if these compare.
     """
     curves = [[loss_curves(run, clock) for run in side] for side in (a, b)]
     every = [*curves[0], *curves[1]]
@@ -95,14 +96,14 @@ def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], li
     high = min(curve[TRAINING][0][-1] for curve in every)
     if not low <= high:
         return [], []
-    same_tokenizer = a[0].config.get("tokenizer") == b[0].config.get("tokenizer")
     seeds = [[run.config.get("seed") for run in side] for side in (a, b)]
     paired, apart = seeds[0] == seeds[1] and len(a) > 1, _apart(a[0], b[0])
+    with_bits = apart and not _apart(a[0], b[0], "bits_per_byte")
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
     rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
     for kind in every[0]:
         bits = kind.startswith(BITS)
-        if not all(kind in curve for curve in every) or (same_tokenizer and bits):
+        if not all(kind in curve for curve in every) or (bits and not with_bits):
             continue
         compare = bits or not apart
         header += [f"{kind} A", "B", *["B - A"] * compare]
