@@ -24,10 +24,9 @@ import pandas as pd
 
 from scalelab.config import cli
 from scalelab.eval import glue_table
-from scalelab.helpers.files import find_folders
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.lab.load import task_runs
+from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.task_runs import ALL_TITLES, SHORT, SeedRun, TaskRuns
 from scalelab.lab.scores.predictions import stack_runs
 
@@ -51,7 +50,7 @@ def open_system(folders: str) -> System:
     Raises:
       ValueError: one is no folder or holds no fine-tuning.
     """
-    paths = find_folders(folders)
+    paths = archive.find_runs(folders)
     return [task_runs.read(path / "tasks" if (path / "tasks").is_dir() else path) for path in paths]
 
 

@@ -22,7 +22,8 @@ from typing import Any
 import pandas as pd
 
 from scalelab.config import cli, pretraining
-from scalelab.helpers.files import find_folders, write_text
+from scalelab.helpers.files import write_text
+from scalelab.helpers.names import suggest_folder
 from scalelab.lab import tables
 from scalelab.lab.load import archive, run_table
 from scalelab.runs import records
@@ -70,6 +71,10 @@ def show(given: argparse.Namespace) -> str:
     Raises:
       ValueError: a folder or a column does not exist, or a condition has another form.
     """
+    for folder in given.folders:
+        if not folder.is_dir():
+            near = suggest_folder(folder, COMMANDS)
+            raise ValueError(f"no such folder: {folder}{near}")
     frame = run_table.as_frame(run_table.load_runs(given.folders))
     columns = given.columns.split(",") if given.columns else None
     run_table.check_columns(columns or (), frame.columns)
@@ -141,7 +146,7 @@ def _read_side(text: str) -> list[records.RunRecord]:
     Raises:
       ValueError: a run cannot be read, or the runs differ in more than their seeds.
     """
-    first, *others = side = [*map(records.read_run, find_folders(text))]
+    first, *others = side = [*map(records.read_run, archive.find_runs(text))]
     for run in others:
         lines = pretraining.science_diff(run.config, first.config)
         if lines := [line for line in lines if not line.startswith(SEEDS)]:

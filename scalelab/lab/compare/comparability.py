@@ -211,6 +211,12 @@ def loss_fields(config: Mapping[str, Any], score: str = "loss") -> dict[str, Any
     return {k: v for k, v in fields if k.partition(".")[0] in groups and k not in free}
 
 
+def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") -> list[str]:
+    """Returns the fields of two configs that make their losses losses of different things."""
+    x, y = loss_fields(a, score), loss_fields(b, score)
+    return [name for name in dict.fromkeys([*x, *y]) if x.get(name) != y.get(name)]
+
+
 def loss_kind(point: Point, score: str = "loss") -> dict[str, Any]:
     """Returns a row's `loss_fields` and the length of its validations."""
     return loss_fields(point.runs[0].config, score) | {"length": loss_length(point)}

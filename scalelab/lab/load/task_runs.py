@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from typing import Any
 
+from scalelab.helpers.names import suggest_folder
 from scalelab.runs import predictions, records
 from scalelab.runs.records import Environment, TaskResult, Unreadable
 from scalelab.tasks import metrics
@@ -181,7 +182,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
       ValueError: it is no folder, holds no fine-tuning, or holds one task twice.
     """
     if not workdir.is_dir():
-        raise ValueError(f"no such folder: {workdir}")
+        raise ValueError(f"no such folder: {workdir}{suggest_folder(workdir)}")
     folders = {path: _seeds(path) for path in (workdir, *sorted(workdir.iterdir()))}
     if folders[workdir]:
         folders = {workdir: folders[workdir]}

@@ -46,19 +46,13 @@ def describe(a: Side, b: Side, differing: Sequence[str], num_points: int = 10) -
         "".join(heads),
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
-    if apart := _apart(a[0], b[0]):
-        parts.append(LOSSES.format(f"other {', '.join(apart)}") + "\n")
+    if apart := comparability.loss_apart(a[0].config, b[0].config):
+        parts.append(LOSSES.format(", ".join(apart)) + "\n")
     for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
         if rows:
             parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
     return "\n".join(parts)
-
-
-def _apart(a: RunRecord, b: RunRecord, score: str = "loss") -> list[str]:
-    """Returns the fields that make the losses of two runs losses of different things."""
-    x, y = (comparability.loss_fields(run.config, score) for run in (a, b))
-    return [name for name in dict.fromkeys([*x, *y]) if x.get(name) != y.get(name)]
 
 
 def _facts(side: Side) -> dict[str, str]:
@@ -97,13 +91,16 @@ def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], li
     if not low <= high:
         return [], []
     seeds = [[run.config.get("seed") for run in side] for side in (a, b)]
-    paired, apart = seeds[0] == seeds[1] and len(a) > 1, _apart(a[0], b[0])
-    with_bits = apart and not _apart(a[0], b[0], "bits_per_byte")
+    paired = seeds[0] == seeds[1] and len(a) > 1
+    apart, bits_apart = (
+        comparability.loss_apart(a[0].config, b[0].config, score)
+        for score in ("loss", "bits_per_byte")
+    )
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
     rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
     for kind in every[0]:
         bits = kind.startswith(BITS)
-        if not all(kind in curve for curve in every) or (bits and not with_bits):
+        if not all(kind in curve for curve in every) or (bits and (bits_apart or not apart)):
             continue
         compare = bits or not apart
         header += [f"{kind} A", "B", *["B - A"] * compare]
