@@ -17,7 +17,8 @@ own. Fine-tunings of one pre-training must begin with the same weights. Fields a
 Fields in `allow` may differ too; every table then names them.
 
 Losses compare only where they are losses of the same thing: one objective and mask rate, the same
-texts, tokenizer, format and length. Bits per byte compare between tokenizers and formats too.
+texts, tokenizer, format and length. Bits per byte compare between tokenizers and formats too, but
+not between objectives, mask rates or texts.
 """
 
 import itertools
