@@ -23,7 +23,6 @@ import pandas as pd
 
 from scalelab.config import cli, pretraining
 from scalelab.helpers.files import write_text
-from scalelab.helpers.names import suggest_folder
 from scalelab.lab import tables
 from scalelab.lab.load import archive, run_table
 from scalelab.runs import records
@@ -71,11 +70,7 @@ def show(given: argparse.Namespace) -> str:
     Raises:
       ValueError: a folder or a column does not exist, or a condition has another form.
     """
-    for folder in given.folders:
-        if not folder.is_dir():
-            near = suggest_folder(folder, COMMANDS)
-            raise ValueError(f"no such folder: {folder}{near}")
-    frame = run_table.as_frame(run_table.load_runs(given.folders))
+    frame = run_table.as_frame(run_table.load_runs(given.folders, COMMANDS))
     columns = given.columns.split(",") if given.columns else None
     run_table.check_columns(columns or (), frame.columns)
     chosen = sort(run_table.where(frame, given.where), given.sort)

@@ -77,6 +77,9 @@ def answer(
             text += f", {second.label} {shown[1]}"
             if difference is not None:
                 text += f", difference {_describe(difference, score)}"
+        floor = None if score in PRETRAINING_SCORES else scores.floor(score)
+        if floor is not None and value.value <= floor:
+            text += f"; the trivial score is {100 * floor:.1f}"
         sentences.append(f"{text}.")
     counts = Counter(finding.verdict for finding in findings)
     if findings:

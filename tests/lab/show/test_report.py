@@ -101,12 +101,14 @@ def test_a_packed_study_without_a_question(tmp_path) -> None:
     assert "\n**\n" not in (tmp_path / "out/report.md").read_text()
 
 
-def test_equal_scores_have_no_winner(tmp_path) -> None:
+def test_equal_scores_have_no_winner(tmp_path, monkeypatch) -> None:
     reported_study.write(tmp_path, **ONE_SHAPE | {"systems": ("roberta", "gpt2")})
     study = study_runs.read(tmp_path)
     equal, *_ = overview.answer(study, StudyScores(study), [], "qnli")
-    assert "highest" not in equal
     assert "roberta 2x16x2 and gpt2 2x16x2 are equal on QNLI" in equal
+    assert "highest" not in equal and "trivial" not in equal
+    monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.9)
+    assert "trivial score is 90.0" in overview.answer(study, StudyScores(study), [], "qnli")[0]
     loss, *_ = overview.answer(study, StudyScores(study), [], "loss")
     assert "roberta" in loss and "lowest" in loss
 
