@@ -1,5 +1,6 @@
 """Whole runs at a tiny shape: what they leave, and that stopping them anywhere changes nothing."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -276,6 +277,32 @@ def test_a_finished_run_is_extended_as_if_it_had_the_budget_from_the_start(
         lab.run(tmp_path / "run", configs[0])
 
 
+def test_a_run_is_extended_although_its_validations_follow_the_budget(
+    lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    """With pretrain:steps=N alone, where the config derives the validations from N."""
+
+    def config(steps: int, **own: Any) -> config_lib.Config:
+        plain = lab.config(f"system=roberta,steps={steps}", long__example_rate=0.0, **own)
+        given = tiny.values(f"steps={steps}")
+        values = dataclasses.asdict(plain)
+        values["eval"], values["machine"]["log_every_steps"] = given["eval"], 1
+        return config_lib.resolve(values)
+
+    lab.run(tmp_path / "linear", config(10), before=kill_at(2))
+    with pytest.raises(ValueError, match="optim.schedule=constant"):
+        lab.run(tmp_path / "linear", config(20))
+    own = {"optim__schedule": "constant", "optim__warmup_steps": 1}
+    straight, begun = (lab.run(tmp_path / str(steps), config(steps, **own)) for steps in (20, 10))
+    with pytest.raises(ValueError, match="keep --config.optim.learning_rate=0.01"):
+        lab.run(begun.workdir, config(20, **own, optim__learning_rate=0.02))
+    extended = lab.run(begun.workdir, config(20, **own))
+    assert extended.states.keys() == {*range(11, 21)}
+    jax.tree.map(np.testing.assert_array_equal, extended.states[20], straight.states[20])
+    assert extended.result and straight.result
+    assert extended.result["eval"] == straight.result["eval"]
+
+
 def test_a_schedule_that_depends_on_the_budget_cannot_be_extended(
     lab: Lab, whole: Record, tmp_path: pathlib.Path
 ) -> None:
@@ -288,7 +315,7 @@ def test_a_schedule_that_depends_on_the_budget_cannot_be_extended(
     own = {"optim__schedule": "constant", "long__example_rate": 0.0}
     short, long = (lab.config(f"system=roberta,steps={steps}", **own) for steps in (20, 40))
     lab.run(tmp_path / "one", short, before=kill_at(1))
-    with pytest.raises(ValueError, match="keep its warm-up: --config.optim.warmup_steps=2"):
+    with pytest.raises(ValueError, match="keep --config.optim.warmup_steps=2"):
         lab.run(tmp_path / "one", long)
 
 

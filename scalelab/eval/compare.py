@@ -24,10 +24,9 @@ import pandas as pd
 
 from scalelab.config import cli
 from scalelab.eval import glue_table
-from scalelab.helpers.files import find_folders
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.lab.load import task_runs
+from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.task_runs import ALL_TITLES, SHORT, SeedRun, TaskRuns
 from scalelab.lab.scores.predictions import stack_runs
 
@@ -51,7 +50,7 @@ def open_system(folders: str) -> System:
     Raises:
       ValueError: one is no folder or holds no fine-tuning.
     """
-    paths = find_folders(folders)
+    paths = archive.find_runs(folders)
     return [task_runs.read(path / "tasks" if (path / "tasks").is_dir() else path) for path in paths]
 
 
@@ -173,15 +172,17 @@ def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame
         found.append("With a single seed, p holds for these runs only, not for the systems.")
     if len(a) == 1 or len(b) == 1:
         found.append("One pre-training: the result holds for these weights, not for the system.")
+    letters: dict[str, list[str]] = {}  # note -> the sides that have it
     for letter, side in (("A", a), ("B", b)):
         unshared = {name: None for runs in side for name in runs if name not in shared}
         if unshared:
             names = ", ".join(map(_title, unshared))
             found.append(f"Not compared, because A or B has not finished it; in {letter}: {names}.")
-        for runs in side:
-            kept = {name: task for name, task in runs.items() if name in shared}
-            found += [f"{letter}: {note}" for note in glue_table.describe_runs(kept)]
-    return list(dict.fromkeys(found))
+        every = {name: [seed for runs in side for seed in runs[name].runs] for name in shared}
+        merged = {name: TaskRuns(name, tuple(seeds)) for name, seeds in every.items()}
+        for note in glue_table.describe_runs(merged):
+            letters.setdefault(note, []).append(letter)
+    return [*found, *(f"{' and '.join(own)}: {note}" for note, own in letters.items())]
 
 
 def _title(name: str) -> str:

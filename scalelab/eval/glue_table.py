@@ -236,9 +236,12 @@ def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
         if 0 < len(sound) < len(task.finished):
             mean = f"{100 * sum(sound) / len(sound):.1f}"
             found.append(f"{task.title}: mean {task.keys[0][1]} of the other {len(sound)}: {mean}")
-        if len(task.finished) == 1:
-            found.append(f"{task.title}: one seed: its interval is over examples alone")
-    return found + list(dict.fromkeys(remark for r in runs for remark in r.remarks))
+    if single := [task.title for task in tasks.values() if len(task.finished) == 1]:
+        found.append(f"One seed, so the interval is over examples alone: {', '.join(single)}.")
+    for task in tasks.values():
+        for remark in (x for run in task.finished if run.result for x in run.result.remarks):
+            found.append(remark if remark.startswith(task.title) else f"{task.title}: {remark}")
+    return list(dict.fromkeys(found))
 
 
 def differing_settings(

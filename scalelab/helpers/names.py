@@ -33,6 +33,20 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     return " ".join(filter(None, (likely, listed)))
 
 
+def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:
+    """Returns "; did you mean 'NAME'?" with the nearest of `others` and of the folders beside.
+
+    Returns "" if the folder exists or nothing is near.
+    """
+    if folder.exists():
+        return ""
+    known = {path.name: path for path in folder.parent.glob("*") if path.is_dir()}
+    known |= dict.fromkeys(others)
+    close = difflib.get_close_matches(folder.name, known, n=3, cutoff=0.6)
+    near = " or ".join(repr(str(known[name] or name)) for name in close)
+    return f"; did you mean {near}?" if near else ""
+
+
 def brief(value: object) -> str:
     """What a message quotes of something that may be of any length."""
     text = repr(value)

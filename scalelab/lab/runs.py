@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from scalelab.config import cli, pretraining
-from scalelab.helpers.files import find_folders, write_text
+from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.load import archive, run_table
 from scalelab.runs import records
@@ -32,6 +32,7 @@ SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", 
          "loss", "scores", "note")  # fmt: skip
 NUM_TEXTS = 5  # of these, which come first
 NUM_SCORES = 3  # shown of a run; --csv has all
+SEEDS = ("seed:", "data.order_seed:")  # lines of the fields in which runs of a variant may differ
 FORMATS = {"flops": ".3g", "seconds": ",.0f", "loss": ".4f", "score": ".4f"}
 
 
@@ -69,7 +70,7 @@ def show(given: argparse.Namespace) -> str:
     Raises:
       ValueError: a folder or a column does not exist, or a condition has another form.
     """
-    frame = run_table.as_frame(run_table.load_runs(given.folders))
+    frame = run_table.as_frame(run_table.load_runs(given.folders, COMMANDS))
     columns = given.columns.split(",") if given.columns else None
     run_table.check_columns(columns or (), frame.columns)
     chosen = sort(run_table.where(frame, given.where), given.sort)
@@ -134,6 +135,23 @@ def _cell(name: str, value: Any) -> str:
     return str(value) if name in ("seed", "numerics") else f"{int(value):,}"
 
 
+def _read_side(text: str) -> list[records.RunRecord]:
+    """Reads all seeds of a variant.
+
+    Raises:
+      ValueError: a run cannot be read, or the runs differ in more than their seeds.
+    """
+    first, *others = side = [*map(records.read_run, archive.find_runs(text))]
+    for run in others:
+        lines = pretraining.science_diff(run.config, first.config)
+        if lines := [line for line in lines if not line.startswith(SEEDS)]:
+            raise ValueError(
+                f"{text}: runs of one side may differ in their seeds alone, but from {first.folder}"
+                f" to {run.folder} differ:\n  " + "\n  ".join(lines)
+            )
+    return side
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in its arguments or folders is one message and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -146,10 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif given.command == "compare":
             from scalelab.lab.show import pair
 
-            a, b = ([*map(records.read_run, find_folders(x))] for x in (given.a, given.b))
+            a, b = map(_read_side, (given.a, given.b))
             differing = pretraining.science_diff(b[0].config, a[0].config)
             if max(len(a), len(b)) > 1:
-                differing = [line for line in differing if not line.startswith("seed:")]
+                differing = [line for line in differing if not line.startswith(SEEDS)]
             text = pair.describe(a, b, differing, given.points)
         elif given.command == "pack":
             if given.to.exists():

@@ -12,6 +12,7 @@ from typing import Any
 
 from scalelab.config.pretraining import Shape, Tokenizer, with_moved_fields
 from scalelab.helpers.files import write_json
+from scalelab.helpers.names import suggest_folder
 from scalelab.runs import json_files
 from scalelab.runs.json_files import Unreadable
 
@@ -230,7 +231,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
         raise Unreadable(
             path,
             "is missing: no run folder; expected the --workdir of a training (to make one from a"
-            " model of the hub: python -m scalelab.interop.hf import NAME --workdir=DIR)",
+            " model of the hub: python -m scalelab.interop.hf import NAME --workdir=DIR)"
+            + suggest_folder(folder),
         )
     if "system" not in config and {"model_type", "architectures"} & config.keys():
         raise Unreadable(

@@ -15,6 +15,7 @@ from scalelab.helpers.files import write_json, write_text
 from scalelab.runs import environment, json_files, records
 
 LOOK_SECS = 0.2  # longer than the run table holds a lock
+VALIDATION = ("eval.every_steps", "eval.num_examples")
 
 
 def claim(
@@ -66,7 +67,9 @@ def _is_extension(
     """Whether a config is that of the folder's run with a larger budget, which it can reach.
 
     The run must be the same as one that had the larger budget from the start. So its learning rate
-    must not depend on the budget (schedule "constant"), and it must have one phase.
+    must not depend on the budget (schedule "constant"), and it must have one phase. How often and
+    on how many examples it validates may change, because `configs/pretrain.py` derives both from
+    the budget.
 
     Raises:
       ValueError: a larger budget that this run cannot reach; the message says why.
@@ -75,7 +78,8 @@ def _is_extension(
     names = {name for name in new.keys() | old.keys() if new.get(name) != old.get(name)}
     budget = next((name for name in names if name.startswith("optim.total_")), "")
     warmup = budget.replace("total", "warmup")
-    if not budget or names - {budget, warmup}:
+    kept = [name for name in (warmup, "optim.learning_rate") if name in names]
+    if not budget or names - {budget, *kept, *VALIDATION}:
         return False
     total, reached = new[budget], old.get(budget)
     if total is None or reached is None or total < reached:
@@ -92,10 +96,9 @@ def _is_extension(
             f"{wanted}: its first phase would have been longer, so it cannot be extended; a run of"
             " one phase can (--config.long.example_rate=0). Choose another --workdir"
         )
-    if warmup in names:
-        raise ValueError(
-            f"{wanted}: to extend it, keep its warm-up: --config.{warmup}={old.get(warmup)}"
-        )
+    if kept:
+        values = " ".join(f"--config.{name}={old.get(name)}" for name in kept)
+        raise ValueError(f"{wanted}: to extend it, keep {values}")
     return True
 
 

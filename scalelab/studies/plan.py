@@ -59,7 +59,26 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     ]
     (workdir / "plans").mkdir(exist_ok=True)
     write_json(workdir / "plans" / f"{spec.name}.json", {"workers": num_workers, "runs": rows})
-    return describe(rows, num_workers)
+    return "\n".join([describe(rows, num_workers), *describe_claims(spec, planned)])
+
+
+def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]:
+    """Returns a line for each claim about losses of different things, which stays undecided."""
+    from scalelab.lab.compare import claim_lines, comparability
+    from scalelab.lab.show.notes import LOSSES
+
+    rows = list({(run.system, run.shape, run.variant): run for run in planned}.values())
+    measured = (*spec.finetune.tasks, *spec.yardsticks)
+    found = []
+    for stated in spec.claims:
+        claim = claim_lines.parse(stated, {row.system for row in rows}, spec.variants, measured)
+        pairs = claim.pair(rows) if claim.score in ("loss", "bits_per_byte") else ()
+        configs = [[comparability.science(run.config) for run in pair] for pair in pairs]
+        fields = {x for a, b in configs for x in comparability.loss_apart(a, b, claim.score)}
+        if fields:
+            what = LOSSES.format(", ".join(sorted(fields)))
+            found.append(f"{claim.text} on {claim.score} will stay undecided. {what}")
+    return found
 
 
 class TaskSize(NamedTuple):
@@ -257,7 +276,7 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
         [
             e["name"] + " ~" * e["foreseen"],
             f"{e['n_model']:,}", f"{e['num_params']:,}", f"{e['steps']:,}",
-            f"{e['tokens'] / 1e6:.1f}M", f"{e['flops']:.2g}",
+            f"{e['tokens']:,.0f}", f"{e['flops']:.2g}",
             format_secs(e["secs"] + e["start_secs"]),
             format_secs(e["finetune_share"] * e["finetune_secs"])
             + " *" * (0 < e["finetune_share"] < 1),

@@ -138,6 +138,37 @@ def test_other_recipes_are_refused_unless_allowed(tmp_path, capsys) -> None:
     assert any(re.search("B: .* bert; .* small; .* runs/gpt", line) for line in lines)
 
 
+def test_a_layer_chosen_on_dev_is_no_recipe(tmp_path, capsys) -> None:
+    """The recipe of tree probes names the layer; their rank is a setting."""
+    a, b, c = (
+        task_folders.write_all(tmp_path / name, 12, ("rte",), 2, init_digest=name, recipe=recipe)
+        for name, recipe in (("a", "layer 0, rank 64"), ("b", "layer 1, rank 64"),
+                             ("c", "layer 1, rank 32"))
+    )  # fmt: skip
+    _, notes = claims_of(a, b)
+    assert not any("settings" in note for note in notes)
+    assert "rank 32" in fails(capsys, a, c)
+
+
+def test_notes_are_about_a_side_and_name_the_task(tmp_path) -> None:
+    """Two pre-trainings with one fine-tuning each are two seeds."""
+    sides = []
+    for letter in "ab":
+        folders = [tmp_path / f"{letter}{k}" for k in range(2)]
+        for folder in folders:
+            task_folders.write_all(
+                folder, 10, TASKS, 1, init_digest=folder.name, remarks=["5 items count as ties"]
+            )
+        sides.append(",".join(map(str, folders)))
+    _, notes = claims_of(*sides)
+    assert [n for n in notes if "ties" in n] == [
+        f"A and B: {task}: 5 items count as ties" for task in ("RTE", "WNLI")
+    ]
+    assert not [n for n in notes if "One seed" in n]
+    _, notes = claims_of(*(side.split(",")[0] for side in sides))
+    assert len([n for n in notes if "One seed" in n and "RTE, WNLI" in n]) == 1
+
+
 def test_other_settings_under_one_recipe_are_named(tmp_path) -> None:
     """One recipe's name, another number of epochs: the pair is not called equal."""
     same = {"init_digest": "0123abcd"}

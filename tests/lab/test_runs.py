@@ -209,6 +209,7 @@ def test_sorts(by: str, expected: str) -> None:
     (["--where=width>none"], "no order"),
     (["--where=system=bart"], "'bert'"),
     (["absent"], "absent"),
+    (["compar"], "'compare'"),
     ([], "DIR"),
 ])  # fmt: skip
 def test_mistakes_are_one_message(tmp_path, capsys, arguments: list[str], words: str) -> None:
@@ -274,6 +275,36 @@ def test_all_seeds_of_two_variants(tmp_path, capsys) -> None:
     ]  # fmt: skip
 
 
+def test_a_side_of_several_systems_is_refused(tmp_path, capsys) -> None:
+    for name in ("gpt", "gpt2"):
+        run_folders.write(tmp_path / name, config=run_folders.config_of(name))
+    line = fails(capsys, "compare", tmp_path / "gpt", tmp_path / "gpt*")
+    assert "system: 'gpt' -> 'gpt2'" in line
+
+
+@pytest.mark.parametrize(("fields", "compare"), [
+    ({"tokenizer__vocab_size": 500, "data__format": "full_sentences"}, True),
+    ({"tokenizer__vocab_size": 500, "mask_rate": 0.4}, False),
+    ({"tokenizer__vocab_size": 500, "data__corpus": "text:other"}, False),
+    ({}, False),
+])  # fmt: skip
+def test_bits_per_byte_stand_in_for_losses_of_one_objective(
+    tmp_path, fields: dict, compare: bool
+) -> None:
+    sides = []
+    for name, own in (("a", {}), ("b", fields)):
+        run = run_folders.write(tmp_path / name, config=run_folders.config_of("bert", **own))
+        path = run / "metrics.jsonl"
+        path.write_text(
+            path.read_text().replace('"eval/loss"', '"eval/bits_per_byte": 2, "eval/loss"')
+        )
+        sides.append([records.read_run(run)])
+    header, _ = run_pair.losses(*sides, "step", 1)
+    assert ("bits/byte 128 A" in header) == compare
+    assert ("B - A" in header) == (compare or not fields)
+    assert ("bits per byte if" in run_pair.describe(*sides, [])) == bool(fields)
+
+
 def test_what_must_agree_beside_the_config(tmp_path) -> None:
     a, b = pair(tmp_path, data_hash="cd" * 32)
     assert "  the same" in run_pair.describe([a], [a], [])
@@ -305,6 +336,8 @@ def test_the_program_compares(tmp_path, capsys) -> None:
     assert "Config, A -> B\n  the same" in "\n".join(output(capsys, "compare", a, a))
     assert "--points" in fails(capsys, "compare", a, b, "--points=0")
     assert f"{tmp_path}/config.json" in fails(capsys, "compare", tmp_path, b)
+    line = fails(capsys, "compare", tmp_path / "aa", b)
+    assert f"did you mean '{a}'" in line
 
 
 # --- A card ---------------------------------------------------------------------------------------
@@ -359,6 +392,7 @@ def test_a_packed_run_is_listed_like_the_whole(tmp_path, capsys) -> None:
         assert list(whole) == list(packed) and len(whole) == 4
         for name in whole:
             assert whole[name] | {"run": ""} == packed[name] | {"run": ""}
+    assert "  the same" in output(capsys, "compare", tmp_path / "kept/runs/*", run)
     (run / "tasks/rte/seed1/result.json").unlink()
     assert "seed1" in fails(capsys, "pack", run, f"--to={tmp_path / 'none'}")
     assert not (tmp_path / "none").exists()

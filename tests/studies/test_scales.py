@@ -9,7 +9,7 @@ import tiny
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import flatten
-from scalelab.studies import expand, finetunings, spec
+from scalelab.studies import expand, finetunings, plan, spec
 
 SCALES = ("full", "medium", "small", "tiny")
 PARTS = ("study", "pre-training", "fine-tuning")
@@ -83,7 +83,10 @@ def test_a_grid_makes_variants_named_by_what_they_change() -> None:
         systems=("bert",), shapes=("2x16x1",), variants=names, finetune="none"
     )
     config.claims = (("mask_rate_0p4 > baseline", "bits_per_byte"),)
-    runs = expand.expand_runs(spec.resolve(config.to_dict()), tiny.ROOT)
+    config.claims = (*config.claims, ("learning_rate_0p001 < baseline", "loss"))
+    runs = expand.expand_runs(made := spec.resolve(config.to_dict()), tiny.ROOT)
+    (line,) = plan.describe_claims(made, runs)
+    assert "mask_rate_0p4 > baseline" in line and "(mask_rate)" in line
     found = {r.variant: (r.config.mask_rate, r.config.optim.learning_rate) for r in runs}
     assert found == dict(
         zip(names, [(0.15, 4e-3), (0.15, 1e-3), (0.4, 4e-3), (0.4, 1e-3)], strict=True)

@@ -17,7 +17,8 @@ own. Fine-tunings of one pre-training must begin with the same weights. Fields a
 Fields in `allow` may differ too; every table then names them.
 
 Losses compare only where they are losses of the same thing: one objective and mask rate, the same
-texts, tokenizer, format and length. Bits per byte compare between tokenizers and formats too.
+texts, tokenizer, format and length. Bits per byte compare between tokenizers and formats too, but
+not between objectives, mask rates or texts.
 """
 
 import itertools
@@ -47,7 +48,7 @@ MATCHED = {name: clock.label for name, clock in CLOCKS.items()} | {"examples": "
 PHASES = ("short", "long")
 # The fields, and groups of fields, that decide what a loss is a loss of.
 LOSS_GROUPS = ("objective", "mask_rate", "objective_options", "data", "tokenizer", "format_options")
-BITS_GROUPS = ("objective", "mask_rate", "objective_options")
+BITS_GROUPS = ("objective", "mask_rate", "objective_options", "data")
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 
@@ -206,8 +207,15 @@ def loss_fields(config: Mapping[str, Any], score: str = "loss") -> dict[str, Any
     `score` is "loss", or "bits_per_byte", which compares between tokenizers and formats.
     """
     groups = LOSS_GROUPS if score == "loss" else BITS_GROUPS
+    free = ("data.order_seed", "" if score == "loss" else "data.format")
     fields = science(config).items()
-    return {k: v for k, v in fields if k.partition(".")[0] in groups and k != "data.order_seed"}
+    return {k: v for k, v in fields if k.partition(".")[0] in groups and k not in free}
+
+
+def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") -> list[str]:
+    """Returns the fields of two configs that make their losses losses of different things."""
+    x, y = loss_fields(a, score), loss_fields(b, score)
+    return [name for name in dict.fromkeys([*x, *y]) if x.get(name) != y.get(name)]
 
 
 def loss_kind(point: Point, score: str = "loss") -> dict[str, Any]:

@@ -227,7 +227,7 @@ class StudyScores(Scores):
         fields = ", ".join(comparability.differing_losses(rows, score))
         self._note(
             f"the {score}: losses of different {fields} do not compare; compare yardsticks, or bits"
-            " per byte if the objective is the same"
+            " per byte if objective and mask rate are the same"
         )
         return False
 

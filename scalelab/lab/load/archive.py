@@ -40,6 +40,18 @@ def find_run(workdir: pathlib.Path, name: str) -> pathlib.Path:
     return packed if packed.exists() else folder
 
 
+def find_runs(text: str) -> list[pathlib.Path]:
+    """Returns folders as `find_folders`; WORKDIR/runs/NAME may be packed, and a pattern too."""
+    parts = text.split(",")
+    for place, path in enumerate(map(pathlib.Path, parts)):
+        workdir = path.parent.parent
+        if path.parent.name != "runs" or any(path.parent.glob(path.name)):
+            continue
+        if (workdir / NAME).exists() and any(unpacked(workdir).glob(path.name)):
+            parts[place] = str(unpacked(workdir) / path.name)
+    return files.find_folders(",".join(parts))
+
+
 def unpacked(workdir: pathlib.Path) -> pathlib.Path:
     """Returns a temporary folder of all packed runs, which lasts as long as this process.
 

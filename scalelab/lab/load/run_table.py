@@ -25,7 +25,7 @@ import pandas as pd
 
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import nearest, suggest_folder
 from scalelab.lab.load import archive, task_runs
 from scalelab.runs import json_files, records
 from scalelab.runs.records import RunRecord, RunResult, TaskResult, Unreadable
@@ -66,11 +66,11 @@ class LoadedRun:
         return pathlib.Path(str(self.row["run"])).resolve()
 
 
-def load_runs(folders: Sequence[pathlib.Path]) -> list[LoadedRun]:
+def load_runs(folders: Sequence[pathlib.Path], words: Sequence[str] = ()) -> list[LoadedRun]:
     """Loads all runs in and below some folders, packed runs (archive.py) too.
 
-    Symbolic links are not followed, and hidden folders are left out. A
-    pre-training gets the mean main scores of the finished fine-tunings in its tasks/.
+    Symbolic links are not followed, and hidden folders are left out. A pre-training gets the mean
+    main scores of the finished fine-tunings in its tasks/. The error may suggest one of `words`.
 
     Raises:
       ValueError: one of them is not a folder.
@@ -78,7 +78,7 @@ def load_runs(folders: Sequence[pathlib.Path]) -> list[LoadedRun]:
     found: dict[pathlib.Path, LoadedRun] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise ValueError(f"no such folder: {folder}")
+            raise ValueError(f"no such folder: {folder}{suggest_folder(folder, words)}")
         for run in _walk(folder):
             found.setdefault(run.place, run)
     scores: dict[pathlib.Path, dict[str, list[float]]] = {}

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from typing import Any
 
+from scalelab.helpers.names import suggest_folder
 from scalelab.runs import predictions, records
 from scalelab.runs.records import Environment, TaskResult, Unreadable
 from scalelab.tasks import metrics
@@ -88,6 +89,7 @@ TASK_SCORES |= {name: (name, "dev", metric) for name, (_, metric) in YARDSTICKS.
 # Task -> its main score, the first in the list.
 MAIN = {task: name for name, (task, *_) in reversed(TASK_SCORES.items())}
 SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
+CHOSEN_LAYER = re.compile(r"(?<=^layer )\d+(?=,)")  # in the recipe of a probe
 FROM_SCRATCH = (None, "none")  # values of `init` for random weights
 
 Key = tuple[str, str]  # split, metric
@@ -180,7 +182,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
       ValueError: it is no folder, holds no fine-tuning, or holds one task twice.
     """
     if not workdir.is_dir():
-        raise ValueError(f"no such folder: {workdir}")
+        raise ValueError(f"no such folder: {workdir}{suggest_folder(workdir)}")
     folders = {path: _seeds(path) for path in (workdir, *sorted(workdir.iterdir()))}
     if folders[workdir]:
         folders = {workdir: folders[workdir]}
@@ -218,6 +220,8 @@ def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
     except Unreadable as error:
         return SeedRun(folder, seed, failed=f"{error.path.name} {error.reason}")
     result, config, environment = record.result, record.config, record.environment
+    if isinstance(result, TaskResult) and result.recipe:  # a layer chosen on dev is a run's own
+        result = dataclasses.replace(result, recipe=CHOSEN_LAYER.sub("best", result.recipe))
     if result is None:
         return SeedRun(folder, seed, unfinished=True, config=config, environment=environment)
     if not isinstance(result, TaskResult):

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 CAPTIONS = {
-    "score_by_task": "Scores by task with 95% intervals. Dashed line: the trivial score (the best"
-    " constant answer, or guessing). Gray circle: the same net from random weights, first seed.",
+    "score_by_task": "Scores by task with 95% intervals. The trivial score is that of the best"
+    " constant answer, or of guessing.",
     "score_by_value": "Scores x 100 and losses in nats, with 95% intervals, against each number"
     " that the variants set. Losses of different kinds are not drawn.",
 } | {
@@ -208,7 +208,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
     panels[0].set_ylim(len(points) - 0.5, -0.5)
     panels[0].plot([], [], **dashed, label="trivial score")
     if untrained and any(untrained.value(p, c.key) for p in points for c in tasks):
-        panels[0].plot([], [], **hollow, label="from random weights")
+        panels[0].plot([], [], **hollow, label="from random weights, first seed")
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
     return figure
@@ -240,23 +240,27 @@ def draw_values(study: Study, scores: Scores, published: Scores | None = None) -
             rows.append((name, lines, shown[start : start + MAX_ACROSS]))
     if not rows:
         return None
-    across = max(len(shown) for *_, shown in rows)
+    across, looks = max(len(shown) for *_, shown in rows), row_styles(study.points)
     figure = plots.canvas(3.4 + 3.2 * across, 0.4 + 3.0 * len(rows))
     panels = figure.subplots(len(rows), across + 1, squeeze=False)  # the last has the legend
     for axes, (name, lines, shown) in zip(panels, rows, strict=True):
         for axis in axes[len(shown) :]:
             axis.set_axis_off()
         for axis, column in zip(axes, shown, strict=False):
-            _draw_lines(axis, name, column, lines, scores)
+            _draw_lines(axis, name, column, lines, scores, looks)
         entries = axes[0].get_legend_handles_labels()
         axes[-1].legend(*entries, frameon=False, fontsize="small", loc="center left")
     return figure
 
 
 def _draw_lines(
-    axis: Any, field: str, column: Column, lines: Mapping[str, Sequence[Point]], scores: Scores
-) -> None:
-    """Draws means and 95% intervals of a score against a config field, lines a little apart."""
+    axis: Any, field: str, column: Column, lines: Mapping[str, Sequence[Point]], scores: Scores,
+    looks: Mapping[Point, dict[str, Any]],
+) -> None:  # fmt: skip
+    """Draws means and 95% intervals of a score against a config field, lines a little apart.
+
+    A line looks as its first point does elsewhere.
+    """
     scale = 1 if column is LOSS else 100
     every = [float(score_tables.field_value(p, field)) for own in lines.values() for p in own]  # pyright: ignore[reportArgumentType]
     low, high = min(every), max(every)
@@ -271,7 +275,8 @@ def _draw_lines(
         ends = [(scale * (v.value - v.low), scale * (v.high - v.value)) for _, v in known]
         bars = np.nan_to_num(np.array(ends).reshape(-1, 2)).clip(0).T
         means = [scale * v.value for _, v in known]
-        axis.errorbar(x, means, yerr=bars, label=label, **plots.style(k, ms=5, lw=1.2, capsize=3))
+        look = looks[points[0]] | {"ms": 5, "lw": 1.2, "capsize": 3}
+        axis.errorbar(x, means, yerr=bars, label=label, **look)
     if log:
         axis.set_xscale("log")
     ticks = sorted(set(every))

@@ -29,8 +29,8 @@ DETECTABLE = (
     " 5% finds with power 80%, the largest over all rows; none where all runs agree."
 )
 LOSSES = (
-    "Losses of different kinds do not compare ({}). Compare yardsticks, or bits per byte if the"
-    " objective is the same."
+    "Losses of different kinds do not compare ({}). Compare yardsticks, or bits per byte if"
+    " objective and mask rate are the same."
 )
 NUMBER = re.compile(r"\b\d+(?:,\d{3})*(?:\.\d+)?")
 STATES: dict[str, Callable[[SeedRun], object]] = {

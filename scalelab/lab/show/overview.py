@@ -60,19 +60,26 @@ def answer(
     ranked = rank(study, scores, score) if score else []
     if score and ranked:
         best, value = ranked[0]
-        is_loss = score in PRETRAINING_SCORES
-        what = (
-            f"has the lowest {title_of(score)}"
-            if is_loss
-            else f"scores highest on {title_of(score)}"
-        )
-        text = f"{best.label} {what}: {_describe(value, score)}"
+        shown = [_describe(own, score) for _, own in ranked]
+        tied = [p.label for (p, _), x in zip(ranked, shown, strict=True)
+                if x.split()[0] == shown[0].split()[0]]  # fmt: skip
+        if len(tied) > 1:
+            names = f"{len(tied)} rows" if len(tied) > 3 else " and ".join(tied)
+            what = f"{names} are equal on {title_of(score)}"
+        elif score in PRETRAINING_SCORES:
+            what = f"{best.label} has the lowest {title_of(score)}"
+        else:
+            what = f"{best.label} scores highest on {title_of(score)}"
+        text = f"{what}: {shown[0]}"
         if len(ranked) > 1:
-            second, other = ranked[1]
+            second = ranked[1][0]
             difference = scores.contrast({best: 1.0, second: -1.0}, score)
-            text += f", {second.label} {_describe(other, score)}"
+            text += f", {second.label} {shown[1]}"
             if difference is not None:
                 text += f", difference {_describe(difference, score)}"
+        floor = None if score in PRETRAINING_SCORES else scores.floor(score)
+        if floor is not None and value.value <= floor:
+            text += f"; the trivial score is {100 * floor:.1f}"
         sentences.append(f"{text}.")
     counts = Counter(finding.verdict for finding in findings)
     if findings:

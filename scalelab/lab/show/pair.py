@@ -13,6 +13,7 @@ from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import student
+from scalelab.lab.show.notes import LOSSES
 from scalelab.lab.show.plots import TRAINING
 from scalelab.runs.records import RunRecord
 
@@ -45,19 +46,13 @@ def describe(a: Side, b: Side, differing: Sequence[str], num_points: int = 10) -
         "".join(heads),
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
-    if apart := _apart(a[0], b[0]):
-        parts.append(f"Losses of different kinds do not compare: {', '.join(apart)} differ.\n")
+    if apart := comparability.loss_apart(a[0].config, b[0].config):
+        parts.append(LOSSES.format(", ".join(apart)) + "\n")
     for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
         if rows:
             parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
     return "\n".join(parts)
-
-
-def _apart(a: RunRecord, b: RunRecord) -> list[str]:
-    """Returns the fields that make the losses of two runs losses of different things."""
-    x, y = (comparability.loss_fields(run.config) for run in (a, b))
-    return [name for name in dict.fromkeys([*x, *y]) if x.get(name) != y.get(name)]
 
 
 def _facts(side: Side) -> dict[str, str]:
@@ -83,9 +78,9 @@ def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], li
       num_points: equal steps from where all have begun to log to where the first of them ends.
 
     Returns:
-      A table's header and rows: training and, at each length that all have, validation; where their
-      tokens differ, in bits per byte too; "-" where one of them was not validated yet, or no
-      longer. Losses of different kinds have no difference.
+      A table's header and rows: training and, at each length that all have, validation; "-" where
+      one of them was not validated yet, or no longer. Losses of different kinds have no difference;
+      they are in bits per byte too if these compare.
     """
     curves = [[loss_curves(run, clock) for run in side] for side in (a, b)]
     every = [*curves[0], *curves[1]]
@@ -95,14 +90,17 @@ def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], li
     high = min(curve[TRAINING][0][-1] for curve in every)
     if not low <= high:
         return [], []
-    same_tokenizer = a[0].config.get("tokenizer") == b[0].config.get("tokenizer")
     seeds = [[run.config.get("seed") for run in side] for side in (a, b)]
-    paired, apart = seeds[0] == seeds[1] and len(a) > 1, _apart(a[0], b[0])
+    paired = seeds[0] == seeds[1] and len(a) > 1
+    apart, bits_apart = (
+        comparability.loss_apart(a[0].config, b[0].config, score)
+        for score in ("loss", "bits_per_byte")
+    )
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
     rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
     for kind in every[0]:
         bits = kind.startswith(BITS)
-        if not all(kind in curve for curve in every) or (same_tokenizer and bits):
+        if not all(kind in curve for curve in every) or (bits and (bits_apart or not apart)):
             continue
         compare = bits or not apart
         header += [f"{kind} A", "B", *["B - A"] * compare]

@@ -27,7 +27,7 @@ from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.scores import SCORES, Comparison, Scores, load_comparison
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
-from scalelab.lab.load import study_runs
+from scalelab.lab.load import archive, study_runs
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import card, figures, notes, overview, score_tables
 from scalelab.lab.show.card import render
@@ -161,13 +161,18 @@ def _draw(
 
 
 def _write_page(folder: pathlib.Path, values: Mapping[str, Any]) -> pathlib.Path:
-    """Writes report.html with its pictures inlined; returns its path."""
+    """Writes report.html with its pictures inlined; returns its path.
+
+    The page of a packed study links only the files that `results/` keeps in git: SVG and CSV.
+    """
+    packed = (values["study"].workdir / archive.NAME).exists()
     encode = lambda path: base64.b64encode(path.read_bytes()).decode()  # noqa: E731
     names = [*values["first"], *values["figures"]]
     pictures = {name: encode(folder / "figures" / f"{name}.svg") for name in names}
     script = render("page.js")
     digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-    page = render("report.html", **values, pictures=pictures, script=script, digest=digest)
+    more = {"pictures": pictures, "script": script, "digest": digest, "packed": packed}
+    page = render("report.html", **values, **more)
     write_text(folder / "report.html", page)
     return folder / "report.html"
 

@@ -14,8 +14,8 @@ import reported_study
 
 from scalelab.config.durations import CLOCKS
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load import study_runs
-from scalelab.lab.show import figures, report
+from scalelab.lab.load import archive, study_runs
+from scalelab.lab.show import figures, overview, report
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & $_^ [a](b)'
 ONE_SHAPE = {"systems": ("bert",), "shapes": ((2, 16, 2),), "tasks": ("qnli",)}
@@ -86,6 +86,31 @@ def test_a_study_without_finished_runs_is_refused(tmp_path) -> None:
     with pytest.raises(ValueError, match="invented"):
         report.make(tmp_path, None, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_packed_study_without_a_question(tmp_path) -> None:
+    """Its page links SVG and CSV alone, and has no empty line for the question."""
+    reported_study.write(tmp_path / "w", **ONE_SHAPE, question="")
+    study = study_runs.read(tmp_path / "w")
+    archive.pack({run.name: run.folder for run in study.runs}, tmp_path / "kept")
+    (tmp_path / "w/studies").rename(tmp_path / "kept/studies")
+    page = report.make(tmp_path / "kept", None, tmp_path / "out").read_text()
+    links = re.findall(r'href="((?:tables|figures)/[^"]*)"', page)
+    assert {link.rpartition(".")[2] for link in links} == {"svg", "csv"}
+    assert '<p class="question">' not in page
+    assert "\n**\n" not in (tmp_path / "out/report.md").read_text()
+
+
+def test_equal_scores_have_no_winner(tmp_path, monkeypatch) -> None:
+    reported_study.write(tmp_path, **ONE_SHAPE | {"systems": ("roberta", "gpt2")})
+    study = study_runs.read(tmp_path)
+    equal, *_ = overview.answer(study, StudyScores(study), [], "qnli")
+    assert "roberta 2x16x2 and gpt2 2x16x2 are equal on QNLI" in equal
+    assert "highest" not in equal and "trivial" not in equal
+    monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.9)
+    assert "trivial score is 90.0" in overview.answer(study, StudyScores(study), [], "qnli")[0]
+    loss, *_ = overview.answer(study, StudyScores(study), [], "loss")
+    assert "roberta" in loss and "lowest" in loss
 
 
 def test_a_damaged_run_is_named_without_the_path_of_the_folder(tmp_path) -> None:

@@ -396,3 +396,26 @@ def test_fields_of_variants_have_columns_and_numbers_an_axis(tmp_path) -> None:
     (axis,) = [axis for axis in figure.axes if axis.axison]  # a loss at another rate is another
     assert axis.get_xlabel() == "learning_rate"
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0.001", "0.004"]
+
+
+def test_lines_over_values_have_the_colour_of_their_system(tmp_path) -> None:
+    lines = {"baseline": (), "quick": ("optim.learning_rate=0.004",)}
+    reported_study.write(
+        tmp_path, shapes=((2, 16, 2),), variants=tuple(lines), tasks=("qnli",), seeds=1
+    )
+
+    def set_fields(run: dict) -> None:
+        quick = run["variant"] == "quick"  # GPT-2 alone has the lowest rate, and is drawn first
+        low = 0.002 if run["system"] == "bert" else 0.001
+        run["config"]["optim"] = {"learning_rate": 0.004 if quick else low}
+
+    reported_study.edit_runs(tmp_path, set_fields)
+    study = with_facts(study_runs.read(tmp_path), variants=lines)
+    axis, *_ = figures.draw_values(study, StudyScores(study)).axes
+    handles, labels = axis.get_legend_handles_labels()
+    drawn = {
+        label.split()[0]: x.lines[0].get_color() for x, label in zip(handles, labels, strict=True)
+    }
+    looks = figures.row_styles(study.points)
+    assert drawn == {p.system: looks[p]["color"] for p in study.points if p.variant == "baseline"}
+    assert list(drawn) == ["gpt2", "bert"]
