@@ -90,7 +90,9 @@ def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
     for point in points:
         systems.setdefault(point.system, []).append(point)
     found: dict[Point, dict[str, Any]] = {}
-    for k, own in enumerate(systems.values()):
+    # A colour comes twice only if more systems have runs than there are colours.
+    by_runs = sorted(systems.values(), key=lambda own: not any(p.finished for p in own))
+    for k, own in enumerate(by_runs):
         red, green, blue = (
             int(plots.COLORS[k % len(plots.COLORS)][i : i + 2], 16) for i in (1, 3, 5)
         )
