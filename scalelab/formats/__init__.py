@@ -9,8 +9,9 @@ import numpy as np
 
 from scalelab.helpers import names
 
-# Bits of a token that continues the word, the phrase or the entity of the token before it.
-WORD, PHRASE, ENTITY = 1, 2, 4
+# Bits of a token that continues the word, the phrase or the entity of the token before it, and of
+# one whose word begins with a capital.
+WORD, PHRASE, ENTITY, CAPITAL = 1, 2, 4, 8
 
 
 @dataclasses.dataclass(frozen=True)
