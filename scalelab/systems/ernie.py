@@ -17,12 +17,8 @@ Departs from it:
 
 import dataclasses
 from functools import partial
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 from flax import linen as nn
-from flax.typing import ArrayPytree
 
 from scalelab.config.fields import Count
 from scalelab.nets.encoder import Encoder
@@ -30,7 +26,7 @@ from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import FeedForward, gelu_exact
-from scalelab.nn.heads import LabelHeads, TransformHead, tied_logits
+from scalelab.nn.heads import LabelHeads, TransformHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
@@ -65,56 +61,7 @@ class Options:
     num_tasks: Count | None = None
 
 
-class TaskSegments(nn.Module):
-    """Embeddings of segments plus those of tasks; an id is segment + num_segments * task."""
-
-    segments: Embed
-    tasks: Embed
-
-    def setup(self) -> None:  # noqa: D102
-        nn.share_scope(self, self.segments)
-
-    def __call__(self, ids: jax.Array) -> jax.Array:
-        """Looks up ids [B, T] -> [B, T, D]."""
-        task, segment = jnp.divmod(ids, self.segments.num_rows)
-        return self.segments(segment) + self.tasks(task)
-
-
-class TaskEncoder(nn.Module):
-    """An encoder, whose parameters are this net's, with ids of tasks and heads for labels."""
-
-    EMBEDDING, TOKEN_TABLE = Encoder.EMBEDDING, Encoder.TOKEN_TABLE
-
-    encoder: Encoder
-    label_heads: LabelHeads
-    options: Options
-
-    def setup(self) -> None:  # noqa: D102
-        nn.share_scope(self, self.encoder)
-
-    def __call__(self, batch: dict[str, jax.Array], **rest: Any) -> tuple[jax.Array, ArrayPytree]:
-        """Computes hidden states; see `nets.encoder`. The task is batch["task_ids"] [], or 0."""
-        if self.options.num_tasks is not None and "task_ids" in batch:
-            places = jnp.arange(batch["tokens"].shape[1])[None]
-            second = batch.get("second_starts", jnp.full(1, places.size))
-            ids = batch.get("segments", (places >= second[:, None]).astype(jnp.int32))
-            batch = batch | {"segments": ids + self.options.num_segments * batch["task_ids"]}
-        return self.encoder(batch, **rest)
-
-    def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """What scores tokens; see `nets.encoder`."""
-        return self.encoder.token_features(hidden)
-
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores of all tokens; see `nets.encoder`."""
-        return tied_logits(*self.token_features(hidden))
-
-    def label_logits(self, hidden: jax.Array, *task: Any) -> jax.Array:
-        """Scores of labels; see `nn.heads.LabelHeads`."""
-        return self.label_heads(hidden, *task)
-
-
-def build(sizes: Sizes, options: Options, vocab_size: int) -> TaskEncoder:
+def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
     """Builds the net; see `scalelab.systems`."""
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
@@ -123,15 +70,13 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> TaskEncoder:
         ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
         attention_norm=norm(), ffn_norm=norm(), dropout_rate=sizes.dropout_rate,
     )  # fmt: skip
-    rows = sizes.width, INIT, axes.SEGMENTS
-    segments: nn.Module = Embed(options.num_segments, *rows)
-    if options.num_tasks is not None:
-        segments = TaskSegments(segments, Embed(options.num_tasks, *rows))
-    encoder = Encoder(
+    tasks = options.num_tasks and Embed(options.num_tasks, sizes.width, INIT, axes.SEGMENTS)
+    return Encoder(
         embed=InputEmbed(
             tokens=Embed(vocab_size, sizes.width, INIT),
             positions=LearnedPositions(sizes.max_len, sizes.width, INIT),
-            segments=segments,
+            segments=Embed(options.num_segments, sizes.width, INIT, axes.SEGMENTS),
+            tasks=tasks,
             norm=norm(),
             dropout_rate=sizes.dropout_rate,
             dtype=sizes.dtype,
@@ -139,8 +84,8 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> TaskEncoder:
         stack=Stack(layer, sizes.num_layers, sizes.remat),
         token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, sizes.dtype),
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),
+        label_heads=LabelHeads(INIT, sizes.dtype),
     )
-    return TaskEncoder(encoder, LabelHeads(INIT, sizes.dtype), options)
 
 
 def parts(sizes: Sizes, options: Options) -> dict[str, Part]:
