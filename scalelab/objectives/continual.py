@@ -12,9 +12,9 @@ stage the tasks take turns in proportion. After the last stage its steps are rep
 | sequential | all steps of a task are in its own stage |
 | joint | all steps are in the last stage, which is the only one |
 
-The task of a step is a pure function of the step. `ledger` counts the steps. Every loss is computed
-at each step, those of other tasks with weight 0. A net with task ids reads `task_ids`, 0 for the
-first task. A validation scores all tasks, each under its own id.
+The task of a step is a pure function of the step; `format_ledger` shows the steps as a table. Every
+loss is computed at each step, those of other tasks with weight 0. A net with task ids reads
+`task_ids`, 0 for the first task. A validation scores all tasks, each under its own id.
 """
 
 import dataclasses
