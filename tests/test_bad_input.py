@@ -85,6 +85,7 @@ def refused(
     ("--wrkdir=x", "wrkdir.*workdir"),
     ("system=brt,steps=20", "'brt'.*'bert'"),
     ("system=bert,shape=3x8x1", "3 heads .* 8"),
+    ("--config.objective=mlm+capitls+continual", "'capitls'.*'capitals'"),
 ])  # fmt: skip
 def test_arguments(argument: str, message: str, refused: Train, tmp_path: pathlib.Path) -> None:
     assert re.search(message, refused(argument))

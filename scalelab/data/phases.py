@@ -148,7 +148,8 @@ def _annotate(
     if annotate is None or tokenizer is None:
         return documents
     made = annotate(documents, tokenizer.joins, tokenizer.capitals, options)
-    if not np.any(made["train"].units & formats.ENTITY):
+    has_units = any(array.name == "units" for array in form.ARRAYS)
+    if has_units and not np.any(made["train"].units & formats.ENTITY):
         logging.warning(
             "The training text has no entities, so that words are masked in their place: they are"
             " spans of the corpus or runs of capitals, which tokenizer.lowercase=True removes"

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from scalelab.data.corpora import UNITS, Corpus, assign_split
+from scalelab.data.corpora import TURNS, UNITS, Corpus, assign_split
 from scalelab.data.tokenizers import Tokenizer
+from scalelab.formats import SPEAKER
 
 VERSION = 1  # of the marks
 BATCH = 64  # documents that are encoded at a time
@@ -22,11 +23,11 @@ def collect(source: Corpus) -> dict[str, np.ndarray]:
       ValueError: as `Source.spans`.
     """
     found: dict[str, list[tuple[int, int, int]]] = {split: [] for split in source.splits}
-    passed = dict.fromkeys(found, 0)
+    passed, bits = dict.fromkeys(found, 0), UNITS | TURNS
     for document, spans in source.source.spans() if source.source.spans else ():
         split = assign_split(document, source.settings.valid_rate)
         before = passed[split] + _count_text(document)
-        found[split] += [(before[begin], before[end], UNITS[kind]) for begin, end, kind in spans]
+        found[split] += [(before[begin], before[end], bits[kind]) for begin, end, kind in spans]
         passed[split] = int(before[-1])
     return {split: np.array(rows, np.int64).reshape(-1, 3) for split, rows in found.items()}
 
@@ -34,7 +35,7 @@ def collect(source: Corpus) -> dict[str, np.ndarray]:
 def mark(
     tokens: np.ndarray, documents: Iterable[str], tokenizer: Tokenizer, spans: np.ndarray
 ) -> np.ndarray:
-    """Marks the tokens of a split that continue a span: units, uint8 [num_tokens].
+    """Marks the tokens that continue a span, and the speakers of all: units, uint8 [num_tokens].
 
     A token belongs to a span if it has a character of it. `documents` have a sentence a line;
     `spans` are those of `collect`.
@@ -51,7 +52,8 @@ def mark(
         begins, ends = before[begins + offsets], before[ends + offsets]
         for begin, end, bit in spans[slice(*np.searchsorted(spans[:, 0], (passed, before[-1])))]:
             first, stop = np.searchsorted(ends, begin, "right"), np.searchsorted(begins, end)
-            units[place + first + 1 : place + stop] |= np.uint8(bit)
+            units[place + first : place + stop] |= np.uint8(bit // SPEAKER * SPEAKER)
+            units[place + first + 1 : place + stop] |= np.uint8(bit % SPEAKER)
         place, passed = place + len(ids), int(before[-1])
     return units
 

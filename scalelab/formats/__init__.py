@@ -9,8 +9,11 @@ import numpy as np
 
 from scalelab.helpers import names
 
-# Bits of a token that continues the word, the phrase or the entity of the token before it.
-WORD, PHRASE, ENTITY = 1, 2, 4
+# Bits of a token that continues the word, the phrase or the entity of the token before it, and of
+# one whose word begins with a capital.
+WORD, PHRASE, ENTITY, CAPITAL = 1, 2, 4, 8
+TURN = 16  # a token that continues the turn of the token before it; plus SPEAKER * (0 to 3)
+SPEAKER = 32
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,16 +33,24 @@ def build(
     del seed, options
     room = assembly.room_for_text(specials, max_len, num_pieces=1, at_least=1)
     byte_offsets = assembly.count_bytes_before(documents)
-    for ids in assembly.split_into_chunks(documents, assembly.select(documents, document_ids)):
-        block = assembly.lay_out(documents, ids)
-        # Planned from every sentence, then only the sentences at which an example starts are kept.
-        ends = np.searchsorted(block.offsets, block.offsets[:-1] + room)
-        ends = np.minimum(ends, block.document_ends)
-        at = assembly.follow(ends)
-        available = block.offsets[ends[at]] - block.offsets[at]
+    for block, at, ends in string_together(documents, document_ids, room):
+        available = block.offsets[ends] - block.offsets[at]
         length = np.minimum(available, room)
         first = np.asarray(documents.sentence_starts)[block.sentences[at]]
         plan = assembly.Plan(np.ones(len(at), np.int64), first, length)
         yield from assembly.assemble(
             documents, plan, specials, byte_offsets, int((available - length).sum())
         )
+
+
+def string_together(
+    documents: Documents, document_ids: np.ndarray | None, room: int
+) -> Iterator[tuple[assembly.Block, np.ndarray, np.ndarray]]:
+    """Yields blocks with the sentences [at, ends) of each example, the last of them perhaps cut."""
+    for ids in assembly.split_into_chunks(documents, assembly.select(documents, document_ids)):
+        block = assembly.lay_out(documents, ids)
+        # Planned from every sentence, then only the sentences at which an example starts are kept.
+        ends = np.searchsorted(block.offsets, block.offsets[:-1] + room)
+        ends = np.minimum(ends, block.document_ends)
+        at = assembly.follow(ends)
+        yield block, at, ends[at]

@@ -19,6 +19,7 @@ class Encoder(nn.Module):
       stack: (carry, ctx, cache) -> (carry, cache).
       token_head: hidden -> (features [..., E], bias) for the table that scores tokens.
       pair_head: hidden [B, T, D] -> [B, C]; None: the family has none.
+      label_heads: see `nn.heads.LabelHeads`; None: the family has none.
       output_embed: the table that scores tokens; None: that of `embed` (tied).
     """
 
@@ -30,6 +31,7 @@ class Encoder(nn.Module):
     token_head: nn.Module
     pair_head: nn.Module | None = None
     output_embed: nn.Module | None = None
+    label_heads: nn.Module | None = None
 
     def __call__(
         self, batch: Batch, *, train: bool, cache: ArrayPytree = None, step: Step = None
@@ -77,3 +79,10 @@ class Encoder(nn.Module):
         if self.pair_head is None:
             raise ValueError("this net has no pair head; build a system whose HEADS name 'pair'")
         return self.pair_head(hidden)
+
+    def label_logits(
+        self, hidden: jax.Array, task: str, num_classes: int, of_text: bool
+    ) -> jax.Array:
+        """Scores of labels, where HEADS has "labels": [B, C] of texts, [B, T, C] of tokens."""
+        assert self.label_heads is not None
+        return self.label_heads(hidden, task, num_classes, of_text)

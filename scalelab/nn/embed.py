@@ -61,6 +61,7 @@ class InputEmbed(nn.Module):
       dropout_rate: after the norm.
       dtype: dtype of the result.
       projection: [B, T, E] -> [B, T, D], after the dropout (Lan et al. 2020, 3.1); None: E = D.
+      tasks: task id [] -> [E] (Sun et al. 2020, "ERNIE 2.0", 4.1.2); None: the net reads none.
     """
 
     tokens: nn.Module
@@ -70,6 +71,7 @@ class InputEmbed(nn.Module):
     norm: nn.Module | None = None
     dtype: DTypeLike = jnp.float32
     projection: nn.Module | None = None
+    tasks: nn.Module | None = None
 
     def setup(self) -> None:
         """Makes the dropout."""
@@ -79,7 +81,7 @@ class InputEmbed(nn.Module):
         """Embeds batch["tokens"]: [B, T, D].
 
         Segment ids are batch["segments"] [B, T] if an objective gives them; otherwise segment 1
-        begins at batch["second_starts"], if any.
+        begins at batch["second_starts"], if any. The task is batch["task_ids"] [], or 0.
         """
         with part("embedding"):
             x = self.tokens(batch["tokens"])
@@ -92,6 +94,8 @@ class InputEmbed(nn.Module):
                 elif "second_starts" in batch:
                     ids = (ctx.positions >= batch["second_starts"][:, None]).astype(jnp.int32)
                 x = x + self.segments(ids)
+            if self.tasks is not None:
+                x = x + self.tasks(batch.get("task_ids", jnp.zeros((), jnp.int32)))
             if self.norm is not None:
                 x = self.norm(x)
             x = self.dropout(x.astype(self.dtype), ctx)

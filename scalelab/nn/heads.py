@@ -98,6 +98,26 @@ class FirstTokenHead(nn.Module):
         return classifier(jnp.tanh(pooler(hidden[:, 0])))
 
 
+class LabelHeads(nn.Module):
+    """A head for each task that predicts labels; only those that are used come to exist.
+
+    Attributes:
+      kernel_init: initialiser of the kernels.
+      dtype: dtype of the computation.
+    """
+
+    kernel_init: nn.initializers.Initializer
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array, task: str, num_classes: int, of_text: bool) -> jax.Array:
+        """Maps hidden [B, T, D] to scores [B, C] of texts, or [B, T, C] of tokens."""
+        if of_text:
+            return FirstTokenHead(num_classes, self.kernel_init, self.dtype, name=task)(hidden)
+        classes = (axes.CLASSES,), (num_classes,)
+        return Linear((axes.WIDTH,), *classes, self.kernel_init, jnp.float32, name=task)(hidden)
+
+
 ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)}  # of TwoLayerHead
 
 

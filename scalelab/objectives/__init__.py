@@ -55,6 +55,13 @@ class Pass:
             return self._states("token_states", model, batch)
         return self.hidden(model, batch)
 
+    def extend(self, batch: Batch, **arrays: jax.Array) -> Batch:
+        """Returns a batch with more arrays: the same one each time, so that states are shared."""
+        key = "extend", id(batch)
+        if key not in self._computed:
+            self._computed[key] = batch | arrays, batch
+        return self._computed[key][0]
+
     def _states(self, method: str, model: nn.Module, batch: Batch) -> Any:
         key = method, id(batch)
         if key not in self._computed:
@@ -81,6 +88,7 @@ class Objective(Protocol):
       samples: whether it draws at random, so that an evaluation averages several draws.
       predicts: "next" or "masked" where the loss is a mean over tokens, else None.
       beside: names of other objectives that must be in the same sum; may be absent.
+      schedule: terms of the sum -> the terms, trained at some steps only; may be absent.
     """
 
     name: ClassVar[str]
@@ -211,6 +219,8 @@ def make(
                 )
         arrays = tuple(_declared(array, setting.format) for array in module.NEEDS)
         found.append(Term(objective, weight, arrays))
+    for term in tuple(found):
+        found = getattr(term.objective, "schedule", lambda terms: terms)(found)
     return tuple(found)
 
 

@@ -112,9 +112,17 @@ def summarise_eval(
       total: sums over the evaluation, from step.make_eval_step.
       loss_weights: the weight of each loss in their sum, by names such as "mlm_loss".
       token_losses: names of the losses of tokens, such as "mlm_loss".
+
+    Raises:
+      ValueError: no example has a loss of the sum.
     """
     text_tokens, num_bytes = float(total["num_text_tokens"][0]), float(total["num_bytes"][0])
     means = divide({k: v for k, v in total.items() if k not in ("num_text_tokens", "num_bytes")})
+    if missing := [name for name in loss_weights if name not in means]:
+        raise ValueError(
+            f"the validation has no example for {missing[0]}: use more text for it, or leave the"
+            " objective out"
+        )
     means["loss"] = sum(weight * means[name] for name, weight in loss_weights.items())
     for name in token_losses:
         if name in means:

@@ -105,6 +105,7 @@ class System(Protocol):
       net.token_features(hidden [..., D]) -> (features [..., E], table [V, E], bias [V] | None)
       net.token_logits(hidden [..., D]) -> [..., V] float32
       net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, where HEADS has "pair"
+      net.label_logits(hidden, task, num_classes, of_text), where HEADS has "labels"
       net.init_cache(batch_size, max_len) -> cache, where it predicts "next"; unbound, too
 
     Only parameters that are used come to exist: initialise through the same function that computes

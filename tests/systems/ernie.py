@@ -17,6 +17,7 @@ EXPECTED = Expected(
         encoder_settings,
         lowercase=True,
         objectives=("mlm",),
+        options=lambda num_layers: {"type_vocab_size": 2},
         shapes=(((7, 84, 5), 128),),
     ),
 )

@@ -18,16 +18,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from scalelab.formats import ENTITY, PHRASE
+from scalelab.formats import ENTITY, PHRASE, SPEAKER, TURN
 from scalelab.helpers.names import load_module, module_names, nearest
 
 MAX_CHARS = 1 << 22  # of a document; a longer one becomes several
 SPLIT_SEED = 0
 
 UNITS = {"phrase": PHRASE, "entity": ENTITY}  # kind of a span -> its bit
+TURNS = {f"turn{k}": TURN + k * SPEAKER for k in range(4)}  # by speaker; 3: any after the third
 
 Tick = Callable[[int], None]
-Span = tuple[int, int, str]  # first character, the one after the last, kind in UNITS
+Span = tuple[int, int, str]  # first character, the one after the last, kind in UNITS or TURNS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """`jsonl:GLOB`: a JSON object a line, the document in its field `text`.
 
 A field `spans` may mark phrases and entities: [[start, end, "phrase" or "entity"], ...], places of
-characters in the text; spans do not overlap.
+characters in the text; spans do not overlap. A dialogue has the field `turns` in place of these:
+[[speaker, text], ...], at least two.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from scalelab.data import corpora
 from scalelab.helpers.names import brief, nearest
 
 VERSION = "1"
-FIELD, SPANS = "text", "spans"
+FIELD, SPANS, TURNS = "text", "spans", "turns"
 
 
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:
@@ -41,11 +42,28 @@ def _parse(line: str, where: str) -> tuple[str, list[corpora.Span]]:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:  # also of numbers or nestings without end
         raise ValueError(f"{where}: not JSON ({error})") from error
+    if isinstance(found, dict) and TURNS in found:
+        return _join(found[TURNS], where)
     text = found.get(FIELD) if isinstance(found, dict) else None
     if not isinstance(text, str):
         message = f"expected an object with a string in the field {FIELD!r}, got {line[:40]}"
         raise ValueError(f"{where}: {message}")
     return text, _check(found.get(SPANS) or [], len(text), where)
+
+
+def _join(turns: object, where: str) -> tuple[str, list[corpora.Span]]:
+    """Returns the text of a dialogue, and its turns as spans; speakers by order of appearance."""
+    text, spans, speakers = "", [], []
+    for turn in turns if isinstance(turns, list) else [turns]:
+        if not isinstance(turn, list) or [*map(type, turn)] != [str, str] or not turn[1].strip():
+            raise ValueError(f"{where}: expected a turn [speaker, text], got {brief(turn)}")
+        speakers += [turn[0]] * (turn[0] not in speakers)
+        kind = [*corpora.TURNS][min(speakers.index(turn[0]), 3)]
+        spans.append((len(text), len(text) + len(turn[1]), kind))
+        text += turn[1] + "\n"
+    if len(spans) < 2:
+        raise ValueError(f"{where}: a dialogue needs at least two turns, got {len(spans)}")
+    return text, spans
 
 
 def _check(spans: object, num_chars: int, where: str) -> list[corpora.Span]:

@@ -2,13 +2,18 @@
 
 import dataclasses
 
-from scalelab.interop.mapping import Architecture, Fixed
+from scalelab.interop.mapping import Architecture, Field, Fixed
 from scalelab.interop.maps import bert
 
 BERT = bert.make("ernie", "Ernie")
 MAP = dataclasses.replace(
     BERT,
-    fixed=(*BERT.fixed, Fixed("use_task_id", (False,), False, "it has no task embedding")),
+    options=(Field("num_segments", "type_vocab_size", 2),),
+    required={"num_tasks": None},
+    fixed=(
+        *(fixed for fixed in BERT.fixed if fixed.key != "type_vocab_size"),
+        Fixed("use_task_id", (False,), False, "imports have no task ids"),
+    ),
     heads={"knowledge_mlm": BERT.heads["mlm"], "classify": BERT.heads["classify"]},
     architectures=(
         Architecture("ErnieForMaskedLM", ("knowledge_mlm",), "masked"),

@@ -1,0 +1,76 @@
+"""Capitalisation prediction: does the word of a hidden token begin with a capital?
+
+Sun et al. 2020, "ERNIE 2.0", 4.2.1. The paper's net reads text without case and predicts all words.
+Ours reads case, so that a visible token tells its label: the loss counts tokens that an objective
+of the same sum, such as `knowledge_mlm`, has replaced by the mask token.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.formats import CAPITAL, sentence_tasks
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
+
+NEEDS = ("word_labels",)
+HEADS = ("labels",)
+SEES = None
+
+
+def baseline(name: str) -> Baseline:
+    """Returns the loss of the best constant chance of the label 1."""
+
+    def constant(metrics: Mapping[str, float]) -> float | None:
+        rate = metrics.get(f"{name}_rate")
+        chances = [] if rate is None else [x for x in (rate, 1 - rate) if x > 0]
+        return -sum(x * math.log(x) for x in chances) if chances else None
+
+    return Baseline("loss", constant, 0.02)
+
+
+BASELINE = baseline("capitals")
+
+
+@dataclasses.dataclass(frozen=True)
+class Capitals:
+    """A label for each token; see the module, and `scalelab.objectives` for the methods.
+
+    Attributes:
+      mask_id: id of the tokens that count; None: all tokens that are not special.
+    """
+
+    mask_id: int | None
+    name: ClassVar[str] = "capitals"
+    bit: ClassVar[int] = CAPITAL  # of `word_labels`
+    samples: ClassVar[bool] = True
+    predicts: ClassVar[str | None] = None
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Returns the batch as it is: the format made the labels."""
+        del rng
+        return batch
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """Loss (and accuracy, and share of label 1) of the tokens that count."""
+        bits, tokens = batch["word_labels"], batch["tokens"]
+        counts = bits & sentence_tasks.TEXT > 0
+        if self.mask_id is not None:
+            counts &= tokens == self.mask_id
+        labels = (bits & self.bit > 0).astype(jnp.int32).reshape(-1)
+        logits = model.label_logits(ctx.hidden(model, batch), self.name, 2, False).reshape(-1, 2)
+        counts = counts.reshape(-1)
+        found = xent.class_cross_entropy(logits, labels, counts, accuracy=ctx.accuracy)
+        if ctx.accuracy:
+            found["rate"] = jnp.sum(labels * counts).astype(jnp.float32), found["loss"][1]
+        return found
+
+
+def make(setting: Setting, options: None = None) -> Capitals:
+    """Makes the objective."""
+    del options
+    return Capitals(setting.special_ids["mask"])

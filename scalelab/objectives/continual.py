@@ -1,0 +1,144 @@
+"""Continual multi-task learning: the other objectives of the sum are tasks that come one by one.
+
+Sun et al. 2020, "ERNIE 2.0", 3.2 and table 7. Stage t trains tasks 1 ... t of a sum such as
+knowledge_mlm+capitals+sentence_distance+continual, whose order is that of the stages. A step trains
+one task. Task i has N steps in all: N // (k + 1) in each stage behind its own, the rest in its own,
+as in the paper's table (k tasks; 50K steps of four: 20K, 10K, 10K, 10K for the first). Within a
+stage the tasks take turns in proportion. After the last stage its steps are repeated.
+
+| schedule | what differs |
+|---|---|
+| continual | nothing |
+| sequential | all steps of a task are in its own stage |
+| joint | all steps are in the last stage, which is the only one |
+
+The task of a step is a pure function of the step; `format_ledger` shows the steps as a table. Every
+loss is computed at each step, those of other tasks with weight 0. A net with task ids reads
+`task_ids`, 0 for the first task. A validation scores all tasks, each under its own id.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from scalelab.config.fields import Count, choice
+from scalelab.objectives import Baseline, Batch, Objective, Pairs, Pass, Setting, Term
+
+NEEDS: tuple[str, ...] = ()
+HEADS: tuple[str, ...] = ()
+SEES = None
+BASELINE = Baseline("loss", 0.0, 0.0)  # the schedule has no loss
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the objective."""
+
+    task_steps: tuple[Count, ...] = (1000,)  # steps of each task in all; one number: of all tasks
+    schedule: Annotated[str, choice("continual", "sequential", "joint")] = "continual"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheduled:
+    """An objective whose loss counts at the steps of its task."""
+
+    objective: Objective
+    task: int
+    steps: bytes  # the task of each step of the plan
+    last: int  # steps of the last stage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.objective, name)
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """As the objective; see `scalelab.objectives`."""
+        if ctx.step is None:
+            task = batch | {"task_ids": jnp.int32(self.task)}
+            return self.objective.losses(model, task, ctx)
+        before = len(self.steps) - self.last
+        again = before + (ctx.step - before) % self.last
+        step = jnp.where(ctx.step < before, ctx.step, again)
+        now = jnp.asarray(np.frombuffer(self.steps, np.uint8))[step].astype(jnp.int32)
+        shared, on = ctx.extend(batch, task_ids=now), (now == self.task).astype(jnp.float32)
+        found = self.objective.losses(model, shared, ctx)
+        return {name: (total * on, weight * on) for name, (total, weight) in found.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Continual:
+    """See the module, and `scalelab.objectives` for the methods."""
+
+    options: Options
+    name: ClassVar[str] = "continual"
+    samples: ClassVar[bool] = False
+    predicts: ClassVar[str | None] = None
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Returns the batch as it is."""
+        del rng
+        return batch
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """No loss."""
+        return {"loss": (jnp.zeros(()), jnp.ones(()))}
+
+    def schedule(self, terms: Sequence[Term]) -> list[Term]:
+        """Returns the terms, the tasks among them with their steps."""
+        tasks = [term for term in terms if term.name != self.name]
+        counts = ledger(len(tasks), self.options)
+        plan = order(counts), int(counts[-1].sum())
+        made = {t.name: Scheduled(t.objective, i, *plan) for i, t in enumerate(tasks)}
+        return [
+            dataclasses.replace(term, objective=made.get(term.name, term.objective))
+            for term in terms
+        ]
+
+
+def ledger(num_tasks: int, options: Options) -> np.ndarray:
+    """Returns the steps of each task [k] in each stage [k]: int64 [k, k].
+
+    Raises:
+      ValueError: no task, or numbers of steps that are not those of the tasks.
+    """
+    given = options.task_steps * (num_tasks if len(options.task_steps) == 1 else 1)
+    if not num_tasks or len(given) != num_tasks:
+        raise ValueError(
+            f"config.objective_options.task_steps has {len(given)} numbers, but the sum has"
+            f" {num_tasks} tasks beside continual: give one number, or one for each task"
+        )
+    found = np.zeros((num_tasks, num_tasks), np.int64)
+    for task, steps in enumerate(given):
+        later = steps // (num_tasks + 1) if options.schedule == "continual" else 0
+        found[task + 1 :, task] = later
+        own = task if options.schedule != "joint" else num_tasks - 1
+        found[own, task] = steps - found[:, task].sum()
+    return found
+
+
+def order(ledger: np.ndarray) -> bytes:
+    """Returns the task of each step: in each stage spread evenly, ties to the earlier task."""
+    made = []
+    for stage in ledger:
+        tasks = np.repeat(np.arange(len(stage)), stage)
+        places = np.concatenate([(np.arange(n) + 0.5) / n for n in stage if n] or [np.zeros(0)])
+        made.append(tasks[np.argsort(places, kind="stable")])
+    return np.concatenate(made).astype(np.uint8).tobytes()
+
+
+def format_ledger(names: Sequence[str], ledger: np.ndarray) -> str:
+    """Returns the ledger as a Markdown table: a row for each task, a column for each stage."""
+    head = ["task", *(f"stage {t}" for t in range(1, len(ledger) + 1)), "all"]
+    rows = [[n, *map(str, row), str(row.sum())] for n, row in zip(names, ledger.T, strict=True)]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def make(setting: Setting, options: Options) -> Continual:
+    """Makes the objective."""
+    del setting
+    return Continual(options)

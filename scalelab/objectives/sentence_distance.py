@@ -1,0 +1,37 @@
+"""Sentence distance: B follows A, stands elsewhere in the document, or in another document.
+
+Sun et al. 2020, "ERNIE 2.0", 4.2.2. Examples of other kinds have the label -1 and do not count.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from flax import linen as nn
+
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, nsp, xent
+
+NEEDS = ("distance",)
+HEADS, SEES = ("labels",), nsp.SEES
+BASELINE = Baseline("accuracy", 1 / 3, 0.05)
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceDistance(nsp.NSP):
+    """Three classes; see `scalelab.objectives` for the methods."""
+
+    name: ClassVar[str] = "sentence_distance"
+    label: ClassVar[str] = "distance"
+    num_classes: ClassVar[int] = 3
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """Loss (and accuracy) of the labels, [B], of examples that have one."""
+        labels = batch[self.label]
+        logits = model.label_logits(ctx.hidden(model, batch), self.name, self.num_classes, True)
+        counts = (batch["lengths"] > 0) & (labels >= 0)
+        return xent.class_cross_entropy(logits, labels, counts, accuracy=ctx.accuracy)
+
+
+def make(setting: Setting, options: None = None) -> SentenceDistance:
+    """Makes the objective."""
+    del setting, options
+    return SentenceDistance()

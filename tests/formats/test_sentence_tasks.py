@@ -1,0 +1,127 @@
+"""SENTENCE-TASKS: labels of texts and tokens against the structure of the documents."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from scalelab.formats import CAPITAL, Documents, Specials, sentence_tasks
+
+SPECIALS = Specials((1,), (2,), (3,))
+LENGTH = 32
+ROOM = LENGTH - 4
+FIRST = 100
+
+
+@pytest.fixture(scope="module")
+def documents(documents_of):
+    rng = np.random.default_rng(0)
+    return documents_of([rng.integers(1, 9, rng.integers(1, 30)).tolist() for _ in range(700)])
+
+
+def build(documents: Documents, **options: float) -> list[dict]:
+    """Examples: pieces as lists of tokens, labels, word labels."""
+    made = []
+    options = sentence_tasks.Options(**options)
+    for chunk in sentence_tasks.build(
+        documents, specials=SPECIALS, max_len=LENGTH, seed=3, options=options
+    ):
+        tokens, labels = chunk.ragged["tokens"], chunk.ragged["word_labels"]
+        for i in range(len(chunk)):
+            part = slice(*tokens.starts[i : i + 2])
+            row, pieces = tokens.values[part], [[]]
+            for token in row[1:-1].tolist():
+                pieces = [*pieces, []] if token == 2 else [*pieces[:-1], [*pieces[-1], token]]
+            own = labels.values[part]
+            assert ((own & sentence_tasks.TEXT > 0) == (row > 3)).all() and len(row) <= LENGTH
+            flat = {name: int(values[i]) for name, values in chunk.flat.items()}
+            made.append({"pieces": pieces, "labels": own[row > 3]} | flat)
+            if flat["distance"] >= 0:
+                assert row[flat["second_starts"] - 1] == 2 and len(pieces) == 2
+            else:
+                assert flat["second_starts"] == LENGTH
+    return made
+
+
+def distance_of(documents: Documents, pieces: list[list[int]]) -> int:
+    """The label by the places of A and B; every token of the text is another one."""
+    starts = documents.sentence_starts[documents.document_starts] + FIRST
+    home_a, home_b = np.searchsorted(starts, [pieces[0][0], pieces[1][0]], side="right")
+    return 2 if home_a != home_b else int(pieces[1][0] != pieces[0][-1] + 1)
+
+
+def test_labels_of_texts_are_those_of_the_documents(documents) -> None:
+    """And each class is as frequent as the others. Labels that are shifted by one are wrong."""
+    edges = {*(documents.sentence_starts + FIRST).tolist()}
+    made = build(documents)
+    seen = {"order": [], "distance": []}
+    for example in made:
+        pieces, order, distance = (example[n] for n in ("pieces", "order", "distance"))
+        for piece in pieces:
+            assert piece == [*range(piece[0], piece[0] + len(piece))] and piece[0] in edges
+        if order >= 0:
+            assert np.argsort(np.argsort([p[0] for p in pieces])).tolist() == [
+                *sentence_tasks.ORDERS[order]
+            ]
+            text = sorted(pieces)
+            assert all(a[-1] + 1 == b[0] for a, b in zip(text, text[1:], strict=False))
+        elif distance >= 0:
+            assert distance_of(documents, pieces) == distance
+            assert not {*pieces[0]} & {*pieces[1]}
+            assert pieces[1][-1] + 1 in edges or sum(map(len, pieces)) == ROOM
+        else:
+            assert len(pieces) == 1
+        for name in seen:
+            seen[name] += [example[name]] * (example[name] >= 0)
+    for name, classes in (("order", 6), ("distance", 3)):
+        counts = np.bincount(seen[name])
+        assert len(counts) == classes and counts.sum() > 0.1 * len(made)
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_no_token_is_lost_uncounted(documents) -> None:
+    chunks = sentence_tasks.build(documents, specials=SPECIALS, max_len=LENGTH, seed=3)
+    dropped = sum(chunk.dropped_tokens for chunk in chunks)
+    used = [e["pieces"][:1] if e["distance"] > 0 else e["pieces"] for e in build(documents)]
+    own = [token for pieces in used for piece in pieces for token in piece]
+    assert len(own) == len({*own}) == len(documents.tokens) - dropped
+
+
+def test_elsewhere_is_outside_the_example_in_the_document(documents) -> None:
+    """By loops over places; a token that occurs in its example alone has the label 0."""
+    words = np.random.default_rng(1).integers(FIRST, FIRST + 60, len(documents.tokens))
+    words = words.astype(np.uint32)
+    text = dataclasses.replace(documents, tokens=words, units=(words % 2 * CAPITAL).astype("u1"))
+    starts = documents.sentence_starts[documents.document_starts]
+    wrong = 0
+    for example, labelled in list(zip(build(documents), build(text), strict=True))[:400]:
+        places = [token - FIRST for piece in example["pieces"] for token in piece]
+        expected, also = [], []
+        for place in places:
+            home = np.searchsorted(starts, place, side="right")
+            own = range(starts[home - 1], starts[home])
+            expected.append(any(words[q] == words[place] and q not in places for q in own))
+            also.append(any(words[q] == words[place] and q != place for q in own))
+        labels = labelled["labels"]
+        assert (labels & sentence_tasks.ELSEWHERE > 0).tolist() == expected
+        assert ((labels & CAPITAL > 0) == words[places] % 2).all()
+        wrong += expected != also
+    assert wrong > 100  # if places in the example counted, too
+
+
+def test_rates_choose_the_kinds(documents) -> None:
+    assert {e["distance"] for e in build(documents, distance_rate=0.0)} == {-1}
+    only = build(documents, distance_rate=0.0, reorder_rate=1.0)
+    assert all(e["order"] >= 0 or len(e["pieces"]) == 1 for e in only)
+
+
+def test_capitals_are_those_of_whole_words() -> None:
+    """Paris Ha##gue the: the piece behind a capital has its word's label."""
+    documents = Documents(
+        np.array([0, 1, 2, 3], np.uint16), np.array([0, 4]), np.array([4]), np.array([0, 1])
+    )
+    made = sentence_tasks.annotate(
+        {"train": documents}, b"\0\0\1\0", b"\1\1\0\0", sentence_tasks.Options()
+    )
+    assert (made["train"].units & CAPITAL > 0).tolist() == [True, True, True, False]
