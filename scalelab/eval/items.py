@@ -225,7 +225,7 @@ def check_known(path: pathlib.Path, is_unknown: np.ndarray, answers: Sequence[st
     if 2 * is_unknown.sum() > len(is_unknown):
         raise ValueError(
             f"the tokenizer of {path} cannot write {is_unknown.sum():,} of the"
-            f" {len(is_unknown):,} answers, such as {answers[is_unknown.argmax()][-60:]!r}"
+            f" {len(is_unknown):,} answers, such as {answers[int(is_unknown.argmax())][-60:]!r}"
         )
 
 

@@ -204,7 +204,7 @@ class Prompts(NamedTuple):
 
     items: "list[list[Item]]"  # for each prompt [n]
     fits: "np.ndarray"  # [n], whether all are at most as long as the net's longest training input
-    texts: list[str]  # [n], the examples without demonstrations, up to the gap
+    texts: list[str]  # [n], the examples without demonstrations and label word
     notes: list[str]  # what does not fit
 
 
@@ -232,8 +232,7 @@ def choose(
         dev = [dev[k] for k in sorted(drawn)]
     drawn = demonstrate(name, [own for own in examples if own.is_train], options)
     sizes = [np.diff(encode(own or [""])[1]).cumsum().tolist() for own in drawn]
-    bare = [ask(own, "") for own in dev]
-    alone = np.diff(encode([item.texts[0] for item in bare])[1])
+    alone = np.diff(encode([ask(own, "").texts[0] for own in dev])[1])
     num = options["shots"]
     while num and np.median(alone) + max(own[num - 1] for own in sizes) > room:
         num -= 1
@@ -245,8 +244,7 @@ def choose(
     if not fits.all():
         count = f"{(~fits).sum():,} of {len(dev):,} prompts"
         notes.append(f"{name}: {count} are longer than {room} tokens and count as ties")
-    texts = [item.texts[0][: item.spans[0][0][0]] for item in bare]
-    return Prompts(prompts, fits, texts, notes)
+    return Prompts(prompts, fits, [render(own, "")[0] for own in dev], notes)
 
 
 def tabulate(
