@@ -20,8 +20,9 @@ and a scale of its own:
 
 At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
 without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus.
-Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. To add a system, add its name
-to SYSTEMS, and to OTHER_FLOPS where it belongs.
+Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. docs/yardsticks.md says which
+yardsticks stay out, and why. To add a system, add its name to SYSTEMS, and to OTHER_FLOPS where it
+belongs.
 """
 
 import ml_collections

@@ -109,12 +109,6 @@ def turn(values: Sequence[Any], by: int) -> list[Any]:
     return [*values[len(values) - by :], *values[: len(values) - by]]
 
 
-FORMULA = (
-    ast.Expression, ast.Compare, ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Lt, ast.Gt,
-    ast.Add, ast.Sub, ast.BitAnd, ast.BitOr,
-)  # fmt: skip
-
-
 def parse_formula(text: str) -> ast.Expression:
     """Parses comparisons of sums and differences of x0, x1, ..., joined by & and |.
 
@@ -125,9 +119,25 @@ def parse_formula(text: str) -> ast.Expression:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
         raise ValueError(f"formula {text!r}: cannot be read") from None
-    if wrong := [type(node).__name__ for node in ast.walk(tree) if not isinstance(node, FORMULA)]:
-        raise ValueError(f"formula {text!r}: {wrong[0]} is not allowed")
+    if not _is_condition(tree.body):
+        raise ValueError(f"formula {text!r}: expected x0 < x1 or the like, joined by & and |")
     return tree
+
+
+def _is_condition(node: ast.expr) -> bool:
+    match node:
+        case ast.Compare(left, [ast.Lt() | ast.Gt()], [right]):
+            return _is_sum(left) and _is_sum(right)
+        case ast.BinOp(left, ast.BitAnd() | ast.BitOr(), right):
+            return _is_condition(left) and _is_condition(right)
+    return False
+
+
+def _is_sum(node: ast.expr) -> bool:
+    match node:
+        case ast.BinOp(left, ast.Add() | ast.Sub(), right):
+            return _is_sum(left) and _is_sum(right)
+    return isinstance(node, ast.Name | ast.Constant)
 
 
 def holds(formula: str, values: np.ndarray) -> np.ndarray:
@@ -206,7 +216,7 @@ def hits(right: np.ndarray, labels: Sequence[str] = ("missed", "found")) -> dict
     }
 
 
-def check_known(path: pathlib.Path, is_unknown: np.ndarray) -> None:
+def check_known(path: pathlib.Path, is_unknown: np.ndarray, answers: Sequence[str]) -> None:
     """Refuses the run in `path` if most answers [n] are unknown to its tokenizer.
 
     Raises:
@@ -215,7 +225,7 @@ def check_known(path: pathlib.Path, is_unknown: np.ndarray) -> None:
     if 2 * is_unknown.sum() > len(is_unknown):
         raise ValueError(
             f"the tokenizer of {path} cannot write {is_unknown.sum():,} of the"
-            f" {len(is_unknown):,} answers"
+            f" {len(is_unknown):,} answers, such as {answers[int(is_unknown.argmax())][-60:]!r}"
         )
 
 

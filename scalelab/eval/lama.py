@@ -160,7 +160,7 @@ def choose(
 
     made = [encode(net, facts, answers) for net in nets]
     for net, own in zip(nets, made, strict=True):
-        items.check_known(net.path, own.flaws[:, 1])
+        items.check_known(net.path, own.flaws[:, 1], [fact.answer for fact in facts])
     flaws = np.any([own.flaws for own in made], axis=0)
     first = np.where(flaws.any(axis=1), flaws.argmax(axis=1), -1)  # the first reason counts
     counts = [(why, int((first == k).sum())) for k, why in enumerate(LEFT_OUT)]
@@ -291,8 +291,8 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     from scalelab.runs import pretrained
 
     others, answers, most = (asked.options[name] for name in OPTIONS)
-    if answers not in (None, "relation") or most < 0:
-        raise ValueError(f"--answers={answers} --per_relation={most}: expected relation, 0 or more")
+    if answers not in (None, "relation"):
+        raise ValueError(f"--answers={answers}: expected relation")
     nets = [opened, *map(pretrained.load, filter(None, (others or "").split(",")))]
     kept, notes = choose(nets, facts, answers)
     objects = collections.defaultdict(collections.Counter)  # relation -> its objects, in order
@@ -324,7 +324,9 @@ OPTIONS = {
     "answers": (None, "relation: rank the objects of the relation; default: words of one piece"),
     "per_relation": (0, "ask only N facts of each relation; default: all"),
 }
-YARDSTICK = Yardstick("lama", read, measure, "folder of LAMA's files", "lama", OPTIONS)
+YARDSTICK = Yardstick(
+    "lama", read, measure, "folder of LAMA's files", "lama", OPTIONS, needed="vocabulary"
+)
 main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":

@@ -49,10 +49,10 @@ def read(path: pathlib.Path) -> "list[Item]":
         raise ValueError(f"{path} holds no *.jsonl")
     found = []
     for own in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-        for line in files.read_lines(own, ("good", "bad")):
+        for number, line in files.numbered_lines(own, ("good", "bad")):
             texts = line["good"], line["bad"]
             if not all(isinstance(text, str) and text.strip() for text in texts):
-                raise ValueError(f"{own}: expected two texts, found {texts}")
+                raise ValueError(f"{own}, line {number}: expected two texts, found {texts}")
             found.append(Item((str(line.get("group", own.stem)),), texts, 0))
     return found
 
@@ -191,13 +191,7 @@ def measure(
         items = [item for item in items if next(nth[item.groups[0]]) < most]
     # An item that this net cannot hold stays, so that nets compare item by item.
     fits = fitting(opened, items, rule)
-    made = score(
-        opened, list(itertools.compress(items, fits)), rule, batch_tokens=asked.batch_tokens,
-        tensor_parallel=asked.tensor_parallel, partial=asked.partial,
-    )  # fmt: skip
-    sums, counts = np.full((2, len(items), max(len(item.texts) for item in items)), np.nan)
-    for whole, part in zip((sums, counts), made, strict=True):
-        whole[fits, : part.shape[1]] = part
+    sums, counts = score_fitting(opened, items, fits, rule, asked)
     notes = (items_lib.TIED.format(fits.count(False), len(fits)),) * (not all(fits))
     if by_mean:
         sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
@@ -221,20 +215,55 @@ def measure(
     )
 
 
+def score_fitting(
+    opened: "Pretrained", items: "Sequence[Item]", fits: Sequence[bool], rule: str, asked: Asked
+) -> "tuple[np.ndarray, np.ndarray]":
+    """Scores the items that fit, as `score`; the rows of the others are NaN."""
+    import numpy as np
+
+    made = score(
+        opened, list(itertools.compress(items, fits)), rule, batch_tokens=asked.batch_tokens,
+        tensor_parallel=asked.tensor_parallel, partial=asked.partial,
+    )  # fmt: skip
+    sums, counts = np.full((2, len(items), max(len(item.texts) for item in items)), np.nan)
+    for whole, part in zip((sums, counts), made, strict=True):
+        whole[fits, : part.shape[1]] = part
+    return sums, counts
+
+
+def count_tokens(opened: "Pretrained", items: "Sequence[Item]") -> list[list[int]]:
+    """Returns for each item the numbers of tokens of its texts.
+
+    Raises:
+      ValueError: in most items the right text has the tokens of another text.
+    """
+    import numpy as np
+
+    from scalelab.eval import items as items_lib
+
+    tokens, starts = opened.tokenizer.encode_flat([text for item in items for text in item.texts])
+    rows = iter([tokens[a:b].tobytes() for a, b in itertools.pairwise(starts)])
+    found = [[next(rows) for _ in item.texts] for item in items]
+    # The texts of a formula may be equal: it compares regions.
+    same = [item.formula is None and own.count(own[item.right]) > 1
+            for item, own in zip(items, found, strict=True)]  # fmt: skip
+    rights = [item.texts[item.right] for item in items]
+    items_lib.check_known(opened.path, np.array(same, bool), rights)
+    return [[len(row) // tokens.itemsize for row in own] for own in found]
+
+
 def fitting(opened: "Pretrained", items: "Sequence[Item]", rule: str) -> list[bool]:
     """Returns for each item whether a row of the net holds and scores its texts.
 
     Raises:
-      ValueError: none does.
+      ValueError: none does, or as in `count_tokens`.
     """
     from scalelab.eval import sentence_scores
 
     reading = sentence_scores.make_reading(opened, rule)
     least = 2 if rule == "log_likelihood" and not reading.begin else 1
-    _, starts = opened.tokenizer.encode_flat([text for item in items for text in item.texts])
-    lengths = iter((starts[1:] - starts[:-1]).tolist())
-    of_item = ([next(lengths) for _ in item.texts] for item in items)
-    fits = [least <= min(own) and max(own) <= reading.context for own in of_item]
+    lengths = count_tokens(opened, items)
+    fits = [least <= min(own) and max(own) <= reading.context for own in lengths]
     if not any(fits):
         raise ValueError(
             f"{opened.path} can score no item: texts must have {least} to {reading.context} tokens"

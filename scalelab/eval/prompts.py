@@ -12,7 +12,7 @@ scalelab/eval/sentence_scores.py.
 Demonstrations are drawn from the training set with balanced labels: --seeds draws, each in --orders
 orders. --random_labels gives them random labels, as a control. A prompt is never cut. A task gets
 fewer demonstrations if its median example does not fit beside the longest draw. An example that is
-too long for one prompt is left out of all prompts. Notes count both.
+too long for one prompt counts as a tie, so that nets compare example by example. Notes count both.
 
 `accuracy` is the accuracy of the mean probabilities over prompts, as in predictions.tsv, with a 95%
 interval. `mean`, `worst` and `best` are accuracies of single prompts. `majority` is the share of
@@ -199,18 +199,27 @@ def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any])
     return prompts
 
 
+class Prompts(NamedTuple):
+    """The prompts of n examples."""
+
+    items: "list[list[Item]]"  # for each prompt [n]
+    fits: "np.ndarray"  # [n], whether all are at most as long as the net's longest training input
+    texts: list[str]  # [n], the examples without demonstrations and label word
+    notes: list[str]  # what does not fit
+
+
 def choose(
     opened: "Pretrained", examples: Sequence[Example], options: Mapping[str, Any]
-) -> "tuple[list[list[Item]], list[str]]":
-    """Makes the prompts of one task, none longer than the longest input of the net's training.
+) -> Prompts:
+    """Makes the prompts of one task.
 
     Args:
       opened: the run.
       examples: all examples of the task, train and dev.
       options: the options of the program.
 
-    Returns:
-      Items for each prompt, of the same examples; and notes on what does not fit.
+    Raises:
+      ValueError: the tokenizer does not tell the label words apart.
     """
     import numpy as np
 
@@ -231,12 +240,11 @@ def choose(
     prompts = [[ask(own, "".join(f"{t} " for t in shots[:num])) for own in dev] for shots in drawn]
     fits = np.ones(len(dev), bool)
     for prompt in prompts:
-        lengths = np.diff(encode([text for item in prompt for text in item.texts])[1])
-        fits &= lengths.reshape(len(dev), -1).max(axis=1) <= room
+        fits &= [max(own) <= room for own in pairs.count_tokens(opened, prompt)]
     if not fits.all():
         count = f"{(~fits).sum():,} of {len(dev):,} prompts"
-        notes.append(f"{name}: {count} are longer than {room} tokens and are left out")
-    return [[i for i, fit in zip(p, fits, strict=True) if fit] for p in prompts], notes
+        notes.append(f"{name}: {count} are longer than {room} tokens and count as ties")
+    return Prompts(prompts, fits, [render(own, "")[0] for own in dev], notes)
 
 
 def tabulate(
@@ -277,8 +285,8 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     options = asked.options
     if options["random_labels"] and not options["shots"]:
         raise ValueError("--random_labels needs demonstrations: set --shots")
-    if options["shots"] < 0 or min(options["seeds"], options["orders"], options["examples"]) < 1:
-        raise ValueError("--seeds, --orders and --examples must be 1 or more, --shots 0 or more")
+    if min(options["seeds"], options["orders"], options["examples"]) < 1:
+        raise ValueError("--seeds, --orders and --examples must be 1 or more")
     rule = sentence_scores.choose_rule(opened, options["rule"])
     if options["rule"] is None and rule == "pll":
         rule = "pll_word"
@@ -286,33 +294,34 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     for own in examples:
         tasks.setdefault(own.task, []).append(own)
     made = [choose(opened, own, options) for own in tasks.values() if not own[-1].is_train]
-    notes = [note for _, found in made for note in found]
-    prompts = [[i for p in parts for i in p] for parts in zip(*(p for p, _ in made), strict=True)]
-    if not prompts[0]:
+    notes = [note for own in made for note in own.notes]
+    each = zip(*(own.items for own in made), strict=True)
+    prompts = [[item for part in parts for item in part] for parts in each]
+    fits = np.concatenate([own.fits for own in made])
+    if not fits.any():
         raise ValueError(f"{opened.path} can read no example: {'; '.join(notes)}")
-    sums, counts = pairs.score(
-        opened, [item for prompt in prompts for item in prompt], rule,
-        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
-        partial=asked.partial,
-    )  # fmt: skip
+    sums, counts = pairs.score_fitting(
+        opened, [i for prompt in prompts for i in prompt], [*fits] * len(prompts), rule, asked
+    )
     sums, counts = (x.reshape(len(prompts), len(prompts[0]), -1) for x in (sums, counts))
     single = [items.judge(prompts[0], *own).right for own in zip(sums, counts, strict=True)]
     mixed = special.logsumexp(special.log_softmax(sums, axis=-1), axis=0) - np.log(len(prompts))
     answers = items.judge(prompts[0], mixed, np.ones_like(mixed))
     table = tabulate(prompts[0], answers.right, single)
-    shown = f"rule {rule}, {options['shots']} shots, {len(prompts)} prompts"
-    shown += ", random labels" * options["random_labels"]
+    way = f"{rule}, {options['shots']} shots, {len(prompts)} prompts"
+    way += ", random labels" * options["random_labels"]
     width = answers.outputs.shape[1]
     return Measured(
-        texts=[[item.texts[0][: item.spans[0][0][0]] for item in prompts[0]]],
+        # The same for nets that read fewer demonstrations.
+        texts=[[text for own in made for text in own.texts]],
         gold=answers.gold,
         outputs=answers.outputs,
         labels=[str(k + 1) for k in range(width)],
-        recipe=rule,
+        recipe=way,
         scores={"accuracy": float(answers.right.mean())},
         table=table,
         printed=items.describe(table),
-        notes=(shown, *notes),
+        notes=(f"rule {way}", *notes),
     )
 
 

@@ -8,6 +8,7 @@
 | discriminator | log p that it is original (Clark et al. 2020, 2) | ELECTRA's discriminator |
 
 A sentence's score is their sum. A causal net without a start token does not score the first token.
+Encoder-decoders have no rule yet, because no system of the lab is one.
 """
 
 from collections.abc import Callable, Sequence

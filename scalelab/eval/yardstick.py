@@ -74,6 +74,7 @@ class Yardstick:
     data: str  # help text of --data
     folder: str  # folder of its data below a study's `yardstick_data`
     options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
+    needed: str | None = None  # option without which the scores of a study do not compare
     scratch: bool = False  # whether studies also measure random weights, as a baseline
 
 
@@ -129,7 +130,15 @@ def choose_options(yardstick: Yardstick, lines: Sequence[str]) -> dict[str, Any]
         if default is not None and type(value) is not type(default):
             raise ValueError(f"{line!r}: expected {type(default).__name__}, such as {default!r}")
         found[option] = value
+    check_options(yardstick, found)
     return found
+
+
+def check_options(yardstick: Yardstick, options: Mapping[str, Any]) -> None:
+    """Raises ValueError if a number among the options is negative."""
+    for name, value in options.items():
+        if isinstance(value, int) and value < 0:
+            raise ValueError(f"{yardstick.name}: {name}={value}: expected 0 or more")
 
 
 def program(yardstick: Yardstick, text: str | None) -> Callable[..., None]:
@@ -203,6 +212,7 @@ def evaluate(
 
     defaults = {name: default for name, (default, _) in yardstick.options.items()}
     options = defaults | dict(options or {})
+    check_options(yardstick, options)
     items = read(yardstick, data)
     opened = pretrained.load(run)
     opened.check_alone()

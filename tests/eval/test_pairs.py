@@ -98,7 +98,8 @@ def test_formulas() -> None:
     ):
         own = Item(("g",), ("a", "b", "c", "d"), 0, formula=formula)
         assert own.chance == pytest.approx(chance, abs=0.005)
-    for wrong in ("__import__('os')", "x0 <", "x0 ** x1"):
+    wrongs = "__import__('os')", "x0 <", "x0 ** x1 < x2", "x0", "x0 < x1 < x2", "(x0 < x1) & x2"
+    for wrong in wrongs:
         with pytest.raises(ValueError, match="formula"):
             items.parse_formula(wrong)
 
@@ -302,7 +303,11 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
     file = write(tmp_path / "own.jsonl", lines({"good": "a b", "bad": "b a"}, {"good": "a"}))
     texts = ("a b " * 99, "b b"), ("a b", "b"), ("a b", "b b")  # too long, nothing to score, fine
     long = write(tmp_path / "long.jsonl", lines(*({"good": a, "bad": b} for a, b in texts)))
-    empty = write(tmp_path / "empty.jsonl", lines({"good": "a b", "bad": " "}))
+    empty = write(
+        tmp_path / "empty.jsonl", lines({"good": "a b", "bad": "b"}, {"good": "a b", "bad": 3})
+    )
+    snow = [{"good": f"\u2603 {x}", "bad": f"\u2604 {x}"} for x in ("a", "b")]
+    unknown = write(tmp_path / "unknown.jsonl", lines({"good": "a b", "bad": "b a"}, *snow))
     other = {"premise": "a", "choice1": "b", "choice2": "c", "question": "why", "label": 0}
     write(tmp_path / "COPA/val.jsonl", lines(other))
     write(tmp_path / "binary/data/x.jsonl", "").write_bytes(b"\xff\xfe")
@@ -311,7 +316,13 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
         (blimp, [run, work, f"--data={tmp_path / 'binary'}"], "x.jsonl"),
         (pairs, [run, work, f"--data={file}"], "line 2"),
         (pairs, [run, work, f"--data={tmp_path / 'absent.jsonl'}"], "absent.jsonl"),
-        (pairs, [run, work, f"--data={empty}"], "two texts"),
+        (pairs, [run, work, f"--data={empty}"], "line 2: expected two texts"),
+        (pairs, [run, work, f"--data={long}", "--per_group=-3"], "0 or more"),
+        (
+            pairs,
+            [f"--run={pretrained_runs('bert')}", work, f"--data={unknown}"],
+            "2 of the 3 answers",
+        ),
         (blimp, [run, work, f"--data={tmp_path / 'none'}"], "paradigm"),
         (blimp, [run, work, f"--data={paradigms}", "--rule=pll"], "log_likelihood"),
         (cats, [run, work, f"--data={paradigms}"], "commonsense_ability_test"),

@@ -11,7 +11,7 @@ import law_folders
 import numpy as np
 import pytest
 
-from scalelab.eval import items, lm, pairs, prompts
+from scalelab.eval import compare, items, lm, pairs, prompts
 from scalelab.eval.prompts import Example
 from scalelab.runs import environment, predictions, pretrained, records
 
@@ -94,23 +94,21 @@ def test_nothing_is_cut(pretrained_runs: Runs, system: str) -> None:
     dev = [*DEV, Example("SST-2", False, ("dodo " * 99,), 0)]
     for shots, orders in ((0, 1), (8, 3)):
         options = OPTIONS | {"shots": shots, "orders": orders}
-        made, notes = prompts.choose(opened, [*TRAIN, *dev], options)
-        assert len(made) == orders and len({len(prompt) for prompt in made}) == 1
-        texts = [text for prompt in made for item in prompt for text in item.texts]
-        assert max(map(len, opened.tokenizer.encode_batch(texts))) <= room
-        kept = len(made[0])
-        assert (
-            0 < kept < 13
-            and f"SST-2: {13 - kept} of 13 prompts are longer than {room}" in notes[-1]
-        )
+        made, fits, bare, notes = prompts.choose(opened, [*TRAIN, *dev], options)
+        assert len(made) == orders and {len(prompt) for prompt in made} == {13}
+        texts = [[text for prompt in made for text in prompt[k].texts] for k in range(13)]
+        longest = [max(map(len, opened.tokenizer.encode_batch(own))) for own in texts]
+        assert fits.tolist() == [length <= room for length in longest]
+        assert 0 < fits.sum() < 13 and " It was" in bare[0] and bare[0].count(" It was") == 1
+        assert f"SST-2: {13 - fits.sum()} of 13 prompts are longer than {room}" in notes[-1]
         (dropped,) = notes[:-1] or [None]
         assert (dropped is None) == (shots == 0)
         if dropped:
             num = int(dropped.split()[1])
-            assert 0 <= num < 8 and all(text.count(" It was ") == num + 1 for text in texts)
+            assert 0 <= num < 8 and all(x.count(" It was ") == num + 1 for x in sum(texts, []))
     short = [own._replace(texts=(f"{k}",)) for k, own in enumerate([*TRAIN, *DEV])]
-    (few,), _ = prompts.choose(opened, short, OPTIONS | {"examples": 5})
-    (again,), _ = prompts.choose(opened, short, OPTIONS | {"examples": 5})
+    (few,), *_ = prompts.choose(opened, short, OPTIONS | {"examples": 5})
+    (again,), *_ = prompts.choose(opened, short, OPTIONS | {"examples": 5})
     assert len({item.texts for item in few}) == 5 and few == again
 
 
@@ -146,9 +144,11 @@ def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
 def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
     start = functools.partial(law_folders.start, capsys, prompts)
-    for name, examples in (("train", TRAIN), ("dev", DEV)):
+    longer = [Example("SST-2", False, ("7 " * k,), k % 2) for k in range(12)]
+    for name, examples in (("train", TRAIN), ("dev", [*DEV, *longer])):
         rows = "".join(f"{own.texts[0]}\t{int(own.label)}\n" for own in examples)
         write(tmp_path / f"data/SST-2/{name}.tsv", "sentence\tlabel\n" + rows)
+    tied = []
     for system, rule in (("gpt2", "log_likelihood"), ("bert", "pll_word")):
         work = tmp_path / system
         given = [f"--run={pretrained_runs(system)}", f"--data={tmp_path / 'data'}"]
@@ -163,6 +163,14 @@ def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys) -> No
         assert result.eval["dev"] == {"accuracy": (made.gold == made.predicted).mean()}
         code, _, errors = start(*given, f"--workdir={work}", "--shots=1", "--random_labels")
         assert code == 2 and "random_labels differs" in errors
+        tied.append([line.split()[2] for line in out.split("\n") if "as ties" in line])
+    assert tied[0] != tied[1]  # and the nets compare all the same
+    sides = (compare.open_system(str(tmp_path / system)) for system in ("gpt2", "bert"))
+    assert len(compare.compare(*sides, allow_recipe=True)[0]) == 1
+    words = {"0": "\u2603", "1": "\u2604"}
+    monkeypatch.setitem(prompts.TASKS, "SST-2", prompts.TASKS["SST-2"]._replace(words=words))
+    code, _, errors = start(*given, f"--workdir={tmp_path / 'unknown'}")
+    assert code == 2 and "cannot write 24 of the 24 answers" in errors
     for wrong, expected in (("--random_labels", "--shots"), ("--seeds=0", "1 or more")):
         code, _, errors = start(*given, f"--workdir={tmp_path / 'wrong'}", wrong)
         assert code == 2 and expected in errors
@@ -174,7 +182,7 @@ def test_transformers_scores_the_label_words_the_same(pretrained_runs: Runs, exp
     theirs, model = exported("gpt2")
     opened = opened_run(pretrained_runs("gpt2"))
     short = [own._replace(texts=("bada",)) for own in [*TRAIN, *DEV[:2]]]
-    (asked,), _ = prompts.choose(opened, short, OPTIONS | {"shots": 1})
+    (asked,), *_ = prompts.choose(opened, short, OPTIONS | {"shots": 1})
     sums, _ = pairs.score(opened, asked, "log_likelihood")
     for item, found in zip(asked, sums, strict=True):
         assert item.spans is not None
