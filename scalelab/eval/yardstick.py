@@ -204,7 +204,7 @@ def evaluate(
     defaults = {name: default for name, (default, _) in yardstick.options.items()}
     options = defaults | dict(options or {})
     items = read(yardstick, data)
-    opened = pretrained.load(run)
+    opened = pretrained.load(run, options.get("step") or None)
     opened.check_alone()
     if random:
         opened = placement.randomize(opened)
@@ -219,7 +219,7 @@ def evaluate(
         **options,
     }
     folder, shown = workdir / "seed0", f"{yardstick.name} of {opened.path}"
-    shown += ", random weights" * random
+    shown += f", step {opened.step}" * bool(options.get("step")) + ", random weights" * random
     if (folder / "config.json").exists():
         known = records.read_config(folder)
         known = defaults | known  # an older version had fewer options
