@@ -1,6 +1,7 @@
 """BabyLM: the zero-shot tasks of the BabyLM Challenge 2026, by its rules and by fairer ones.
 
-  python -m scalelab.eval.babylm --run=RUN --data=DIR --workdir=DIR [--rows=fast]
+  python -m scalelab.eval.babylm --run=RUN --data=DIR --workdir=DIR
+      [--rows=fast --step=N --revision=chck_1M]
 
 DIR is the challenge's folder `full_eval`. DIR or DIR/eval holds blimp_filtered/, entity_tracking/,
 wug_adj_nominalization/, reading/reading_data.csv and, optionally, supplement_filtered/ and
@@ -19,9 +20,10 @@ out, as in the pipeline of 2026. Wugs are scored by Spearman's correlation betwe
 of the net and of people. scalelab/eval/reading_times.py scores reading. Intervals are 95%.
 
 result.json and predictions.tsv hold the minimal pairs (BLiMP and its supplement). The predictions
-of each task that was scored whole are below WORKDIR/seed0/results, in the layout that
-`strict/evaluation_pipeline/collate_preds.py` of github.com/babylm-org/babylm-eval reads. EWoK,
-COMPS, Global PIQA and age of acquisition are not measured.
+of each task that was scored whole are in WORKDIR/seed0/results/RUN/REVISION, in the layout that
+`strict/evaluation_pipeline/collate_preds.py` of github.com/babylm-org/babylm-eval reads. It reads
+the fast evaluation of the revisions chck_1M, chck_2M, ... alone. EWoK, COMPS, Global PIQA and age
+of acquisition are not measured.
 """
 
 import collections
@@ -183,11 +185,6 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     if not scored["blimp"]:
         raise ValueError(f"{opened.path} can score no pair of BLiMP")
     left_out, most = all_asked - scored, asked.options["per_group"]
-    notes = [
-        f"{KINDS[k].title}: {items.LEFT_OUT.format(n, all_asked[k])}" for k, n in left_out.items()
-    ]
-    notes += [f"{kind.title}: nothing to score" for task, kind in KINDS.items() if not scored[task]]
-    notes += [f"only the first {most:,} items of each paradigm"] * bool(most)
     net = dataclasses.replace(opened.config.net, dtype="float32")
     exact = dataclasses.replace(opened, config=dataclasses.replace(opened.config, net=net))
     words = [row for row in asked_items if not isinstance(row, Question)]
@@ -209,7 +206,8 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     whole = () if most else tuple(scored.keys() - left_out.keys())
     made = _predict(questions, scores[0][0], whole, fast=asked.options["rows"] == "fast")
     made["reading"] = _predict_reading(readings[0])
-    folder = f"results/{opened.path.resolve().stem}/main/zero_shot/{BACKENDS[opened.predicts]}"
+    revision = f"results/{opened.path.resolve().stem}/{asked.options['revision']}"
+    folder = f"{revision}/zero_shot/{BACKENDS[opened.predicts]}"
     ours = [k for k, question in enumerate(questions) if question.task in PAIRS]
     own = [questions[k].item for k in ours]
     answers = items.judge(own, *(values[ours, :2] for values in scores[1]))
@@ -222,9 +220,34 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
         scores={"accuracy": float(answers.right.mean())},
         table=table,
         printed=_describe(table, rule, answers.right),
-        notes=tuple(notes),
+        notes=tuple(_note(chosen, questions, most, readings)),
         files={f"{folder}/{name}/predictions.json": content for name, content in made.items()},
     )
+
+
+def _note(
+    chosen: Sequence[Question],
+    scored: Sequence[Question],
+    most: int,
+    readings: Sequence[Mapping[str, np.ndarray]],
+) -> Iterator[str]:
+    """Yields sentences about what was left out of each task."""
+    for task, kind in KINDS.items():
+        uids, kept = (
+            [q.item.groups[0] for q in part if q.task == task] for part in (chosen, scored)
+        )
+        if num := len(uids) - len(kept):
+            left_out = items.LEFT_OUT.format(num, len(uids))
+            yield f"{kind.title}: {left_out}; so it has no predictions.json"
+        if empty := sorted({*uids} - {*kept}):
+            yield f"{kind.title}: the mean is without {', '.join(empty)}: no item fits"
+        if not kept:
+            yield f"{kind.title}: nothing to score"
+    missing = np.isnan([columns["surprisal"] for columns in readings]).any(axis=0)
+    if missing.any():
+        yield f"reading: {missing.sum():,} of {missing.size:,} words are left out: too long"
+    if most:
+        yield f"only the first {most:,} items of each paradigm; predictions.json for reading alone"
 
 
 def _choose(questions: Sequence[Question], options: Mapping[str, Any]) -> list[Question]:
@@ -342,6 +365,8 @@ def _describe(table: pd.DataFrame, rule: str, right: np.ndarray) -> str:
 OPTIONS = {
     "rows": ("full", "which items: full or fast; default: full"),
     "per_group": (0, "score only the first N items of each paradigm; default: all"),
+    "step": (0, "checkpoint of this training step; default: the newest"),
+    "revision": ("main", "name of the checkpoint in the challenge's layout; default: main"),
 }
 YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
 main = program(YARDSTICK, __doc__)

@@ -214,7 +214,7 @@ def evaluate(
     options = defaults | dict(options or {})
     check_options(yardstick, options)
     items = read(yardstick, data)
-    opened = pretrained.load(run)
+    opened = pretrained.load(run, options.get("step") or None)
     opened.check_alone()
     if random:
         opened = placement.randomize(opened)
@@ -229,7 +229,7 @@ def evaluate(
         **options,
     }
     folder, shown = workdir / "seed0", f"{yardstick.name} of {opened.path}"
-    shown += ", random weights" * random
+    shown += f", step {opened.step}" * bool(options.get("step")) + ", random weights" * random
     if (folder / "config.json").exists():
         known = records.read_config(folder)
         known = defaults | known  # an older version had fewer options

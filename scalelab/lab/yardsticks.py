@@ -8,6 +8,7 @@ budget:
   between systems  standard deviation of the systems' mean scores, x 100
   between seeds    standard deviation within a system, pooled over systems, x 100
   signal / noise   the ratio of the two; below 1, a single run of each system ranks them by luck
+  +-               standard error of the ratio (jackknife over systems); empty for two systems
   p                one-way analysis of variance; null hypothesis: all systems have one mean
   seeds agree      Kendall's tau between two seeds' rankings of systems, mean over pairs of seeds
   items            binomial standard error of a share of right answers, x 100
@@ -15,15 +16,17 @@ budget:
 Runs that differ only in their seed are one system, so variants count as systems. If no system has
 two seeds, the columns from `between seeds` to `seeds agree` are empty.
 
-A second table compares rankings of at least three systems by bits per byte (of a masked net a
-pseudo-likelihood, of ELECTRA the generator's) during training and at the end:
+A second table compares rankings of at least three systems during training and at the end, by the
+scores that training measures: bits per byte (of a masked net a pseudo-likelihood, of ELECTRA the
+generator's) and accuracy on minimal pairs (`eval.pairs`):
 
-  validations      those that all runs have at one share of their tokens, to 1%, and at one length
+  evaluations      those that all runs have at one share of their tokens, to 1%, and at one length
   25%, 50%, 75%    Kendall's tau between the ranking at the last of them up to this share of the
                    tokens and the ranking at the end; systems are ranked by means over seeds
   final from       smallest share of the tokens from which on the ranking is the final one
 
-Systems share a line if loss of tokens, mask rate, texts and final length are the same.
+Systems share a line of bits if loss of tokens, mask rate, texts and final length are the same, and
+a line of pairs if texts and pairs are.
 """
 
 import itertools
@@ -44,48 +47,55 @@ from scalelab.lab.load.run_table import LoadedRun
 from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES
 from scalelab.runs.records import Line
 
-HEADER = {
-    "score": "score", "shape": "shape", "budget": "budget", "systems": "systems", "runs": "runs",
-    "between": "between systems", "within": "between seeds", "ratio": "signal / noise", "p": "p",
-    "agreement": "seeds agree", "items": "items",
+COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
+    "between": ("between systems", 100, 1), "within": ("between seeds", 100, 1),
+    "ratio": ("signal / noise", 1, 1), "error": ("+-", 1, 1), "p": ("p", 1, 3),
+    "agreement": ("seeds agree", 1, 2), "items": ("items", 100, 1),
 }  # fmt: skip
 SHARES = ("accuracy", "hits")  # metrics that are means over items
 BITS = "eval/bits_per_byte"
+RANKED = {  # score of metrics.jsonl -> its name, and the fields that systems of a line share
+    BITS: ("bits per byte", ("data", "data.valid_rate", "eval.num_examples", "mask_rate")),
+    "eval/pairs_accuracy": ("pairs", ("data", "eval.pairs", "eval.pairs_per_group")),
+}
 PARTS = (0.25, 0.5, 0.75)  # of the tokens
 NEAR = 0.01  # difference of equal shares of the tokens
-TEXTS = ("data", "data.valid_rate", "eval.num_examples", "mask_rate")
 
 
 def measure(points: Sequence[RunPoint]) -> dict[str, float]:
     """Computes the signal and the noise of one score from runs of one shape and budget.
 
     Returns:
-      systems, runs, between, within, ratio, p and agreement, not times 100; NaN if unknown.
+      systems, runs, between, within, ratio, error, p and agreement, not times 100; NaN if unknown.
     """
     groups = [[p.value for p in own] for own in run_points.settings(points)]
-    means = [float(np.mean(own)) for own in groups]
-    freedom = sum(len(own) - 1 for own in groups)
-    squares = sum(len(own) * float(np.var(own)) for own in groups)
-    between = float(np.std(means, ddof=1)) if len(groups) > 1 else math.nan
-    within = math.sqrt(squares / freedom) if freedom else math.nan
-    known = within > 0 and len(groups) > 1
+    parts = np.array([(np.mean(own), len(own) * np.var(own), len(own) - 1) for own in groups])
+    between, within, ratio = _spreads(parts)
+    others = [_spreads(np.delete(parts, k, axis=0))[2] for k in range(len(groups))]
     return {
         "systems": len(groups), "runs": len(points), "between": between, "within": within,
-        "ratio": between / within if known else math.nan,
-        "p": float(stats.f_oneway(*groups).pvalue) if known else math.nan,
+        "ratio": ratio, "error": math.sqrt((len(groups) - 1) * np.var(others)),
+        "p": math.nan if math.isnan(ratio) else float(stats.f_oneway(*groups).pvalue),
         "agreement": _seed_agreement(points),
     }  # fmt: skip
+
+
+def _spreads(parts: np.ndarray) -> tuple[float, float, float]:
+    """Returns the spread between systems, within them, and the ratio.
+
+    `parts` has the mean, the sum of squares and the degrees of freedom of each system.
+    """
+    means, squares, freedom = parts.T
+    between = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
+    within = math.sqrt(squares.sum() / freedom.sum()) if freedom.any() else math.nan
+    return between, within, between / within if within > 0 else math.nan
 
 
 def _seed_agreement(points: Sequence[RunPoint]) -> float:
     """Returns the mean of Kendall's tau over pairs of seeds; NaN if no pair ranks 3 systems."""
     frame = pd.DataFrame([(p.setting, p.seed, p.value) for p in points], columns=list("abc"))
     wide = frame.pivot_table(index="a", columns="b", values="c")
-    taus = []
-    for a, b in itertools.combinations(wide, 2):
-        pair = wide[[a, b]].dropna().to_numpy()
-        tau, _ = np.asarray(stats.kendalltau(*pair.T)) if len(pair) > 2 else (math.nan, None)
-        taus.append(float(tau))
+    taus = wide.corr("kendall", min_periods=3).to_numpy()[np.triu_indices(wide.shape[1], 1)]
     return float(np.nanmean(taus)) if np.isfinite(taus).any() else math.nan
 
 
@@ -103,51 +113,56 @@ def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
     """Returns a line for each score, shape and budget, and the notes on what was left out."""
     rows, notes = [], list[str]()
     finished = [run.row for run in runs if run.row["task"] is None]
-    there = {task for row in finished for task in MAIN if row.get(task) is not None}
-    for task in (task for task in MAIN if task in there):
+    for task in (name for name in MAIN if any(row.get(name) is not None for row in finished)):
         points, own_notes = run_points.make(runs, task)
         notes += [f"{ALL_TITLES.get(task, task)}: {note}" for note in own_notes]
         for (shape, budget), own in _by_budget(points).items():
             row = {"score": ALL_TITLES.get(task, task), "shape": shape, "budget": budget}
             rows.append(row | measure(own) | {"items": _item_error(own, task)})
-    return pd.DataFrame(rows, columns=list(HEADER)), notes
+    return pd.DataFrame(rows), notes
 
 
 def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
-    """Returns a line for each group of three systems or more that predict the same tokens."""
+    """Returns a line for each score and each group of three systems or more that it compares."""
     points, curves = list[RunPoint](), dict[pathlib.Path | None, list[Line]]()
     for run in runs:
-        lines = run.record.validations if run.record else []
+        found = run.record.lines if run.record else []
+        lines = [line for line in found if any(name in line for name in RANKED)]
         if lines and run.row["status"] == "completed" and run.row["task"] is None:
             points += run_points.make([run], run_points.LOSS)[0]
             curves[points[-1].folder] = lines
     rows = []
-    for (shape, budget), own in _by_budget(points).items():
+    for ((shape, budget), own), name in itertools.product(_by_budget(points).items(), RANKED):
         kinds: dict[str, list[RunPoint]] = {}
         for p in own:
-            kinds.setdefault(_kind(p, curves[p.folder][-1]), []).append(p)
+            if lasts := [line for line in curves[p.folder] if name in line][-1:]:
+                kinds.setdefault(_kind(p, name, *lasts), []).append(p)
         for same in kinds.values():
-            found = _compare_ranks(same, [curves[p.folder] for p in same])
-            rows += [{"shape": shape, "budget": budget} | found] if found else []
+            ranks = _compare_ranks(same, [curves[p.folder] for p in same], name)
+            line = {"score": RANKED[name][0], "shape": shape, "budget": budget}
+            rows += [line | ranks] if ranks else []
     return pd.DataFrame(rows)
 
 
-def _kind(point: RunPoint, last: Line) -> str:
-    """Returns a key that is equal for bits of the same thing; `last` is the last validation."""
-    nats = math.log(last.get("eval/perplexity", math.nan))  # of the loss of tokens
-    tokens = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
-    same = [tokens or point.system, last["eval/max_len"]]
-    return repr([*same, *(point.fields.get(name) for name in TEXTS)])
+def _kind(point: RunPoint, name: str, last: Line) -> str:
+    """Returns a key that is equal for scores of the same thing; `last` is the last evaluation."""
+    same: list[object] = [point.fields.get(field) for field in RANKED[name][1]]
+    if name == BITS:
+        nats = math.log(last.get("eval/perplexity", math.nan))  # of the loss of tokens
+        tokens = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
+        same += [tokens or point.system, last.get("eval/max_len")]
+    return repr(same)
 
 
 def _compare_ranks(
-    points: Sequence[RunPoint], curves: Sequence[Sequence[Line]]
+    points: Sequence[RunPoint], curves: Sequence[Sequence[Line]], name: str
 ) -> dict[str, float]:
-    """Compares each ranking by bits per byte with the last; {} if there are too few."""
+    """Compares each ranking by a score with the last; {} if there are too few."""
     shared, at = pd.DataFrame(), ["share", "length"]
     for k, lines in enumerate(curves):
         total = lines[-1]["tokens"]
-        rows = [(x["tokens"] / total, x["eval/max_len"], x.get(BITS)) for x in lines]
+        found = [x for x in lines if name in x]  # an evaluation of pairs has no length
+        rows = [(x["tokens"] / total, x.get("eval/max_len", 0), x[name]) for x in found]
         own = pd.DataFrame(rows, columns=[*at, k], dtype=float).sort_values("share")
         shared = own if not k else pd.merge_asof(
             shared, own, on="share", by="length", direction="nearest",
@@ -163,7 +178,7 @@ def _compare_ranks(
     early = {part: sum(share <= part + NEAR for share in shares) for part in PARTS}
     others = [k for k, tau in enumerate(taus) if not tau > 1 - 1e-9]
     return {
-        "systems": by_system.shape[1], "validations": len(taus),
+        "systems": by_system.shape[1], "evaluations": len(taus),
         **{f"{part:.0%}": taus[num - 1] if num else math.nan for part, num in early.items()},
         "final from": shares[max(others, default=-1) + 1],
     }  # fmt: skip
@@ -181,28 +196,18 @@ def _by_budget(points: Sequence[RunPoint]) -> dict[tuple[str, str], list[RunPoin
 
 
 def describe(table: pd.DataFrame) -> str:
-    """Formats the table for a terminal, the best ratio first."""
-    rows = []
-    best_first = table.sort_values(["ratio", "between"], ascending=False)
-    for row in best_first.to_dict("records"):
-        cells = [str(row[name]) for name in ("score", "shape", "budget", "systems", "runs")]
-        cells += [_number(100 * row[name], 1) for name in ("between", "within")]
-        cells += [_number(row["ratio"], 1), _number(row["p"], 3), _number(row["agreement"], 2)]
-        rows.append([*cells, _number(100 * row["items"], 1)])
-    return tables.plain(list(HEADER.values()), rows)
+    """Formats a table for a terminal, the best ratio first."""
+    if "ratio" in table:
+        table = table.sort_values(["ratio", "between"], ascending=False)
+    rows = [[_format(str(name), x) for name, x in row.items()] for row in table.to_dict("records")]
+    return tables.plain([COLUMNS.get(name, (name,))[0] for name in table], rows)
 
 
-def describe_ranks(ranks: pd.DataFrame) -> str:
-    """Formats the table of `early_ranks` for a terminal."""
-    rows = [
-        [_number(x, 2) if isinstance(x, float) else str(x) for x in row]
-        for row in ranks.itertuples(index=False)
-    ]
-    return tables.plain(list(ranks), rows)
-
-
-def _number(value: float, digits: int) -> str:
-    return "" if math.isnan(value) else f"{value:.{digits}f}"
+def _format(name: str, value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    _, scale, digits = COLUMNS.get(name, (name, 1, 2))
+    return "" if math.isnan(value) else f"{scale * value:.{digits}f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -219,8 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise ValueError(f"no finished run in {', '.join(map(str, given.folders))} has scores")
         if given.csv:
             table.to_csv(given.csv, index=False)
-        shown = [(table, describe), (ranks, describe_ranks)]
-        texts = [show(found) for found, show in shown if not found.empty]
+        texts = [describe(found) for found in (table, ranks) if not found.empty]
         print(*texts, *(f"* {note}" for note in dict.fromkeys(notes)), sep="\n")
 
 

@@ -36,6 +36,8 @@ def test_planted_signal_and_noise() -> None:
     assert made["between"] == pytest.approx(np.std(means, ddof=1), rel=0.05)
     assert made["ratio"] == made["between"] / made["within"]
     assert made["p"] == pytest.approx(stats.f_oneway(*values).pvalue)
+    error = math.sqrt(0.8 / (4 * 200) + 1 / (2 * 400))  # delta method; uniform means, normal noise
+    assert made["error"] == pytest.approx(made["ratio"] * error, rel=0.2)
     shared = np.var(means) / (np.var(means) + noise**2)  # correlation of two seeds
     assert made["agreement"] == pytest.approx(2 / np.pi * np.arcsin(shared), abs=0.05)
 
@@ -50,7 +52,7 @@ def test_noise_alone() -> None:
 def test_what_one_seed_cannot_tell() -> None:
     made = yardsticks.measure(points(np.array([[0.1], [0.3]])))
     assert made["between"] == pytest.approx(np.std([0.1, 0.3], ddof=1))
-    assert all(math.isnan(made[name]) for name in ("within", "ratio", "p", "agreement"))
+    assert all(math.isnan(made[name]) for name in ("within", "ratio", "error", "p", "agreement"))
 
 
 def test_the_program_reads_packed_runs(capsys, tmp_path) -> None:
@@ -70,10 +72,14 @@ def test_the_program_reads_packed_runs(capsys, tmp_path) -> None:
 def write_curve(
     folder: pathlib.Path, losses, *, long_at=0, token_loss="mlm_loss", **config
 ) -> None:
-    """A finished run with a validation each 100 steps; from `long_at` on at length 128."""
+    """A finished run with a validation each 100 steps; from `long_at` on at length 128.
+
+    50 steps before each, it evaluates pairs; their accuracy is a tenth of the loss.
+    """
     run_folders.write(folder, config=run_folders.config_of(**config))
     text = ""
     for k, loss in enumerate(losses, 1):
+        text += run_folders.line_of(100 * k - 50, 9.0, **{"eval/pairs_accuracy": loss / 10})
         line = json.loads(run_folders.eval_line(100 * k, loss, 128 if k >= long_at else 32))
         line |= {f"eval/{token_loss}": loss, "eval/perplexity": math.exp(loss)}
         text += json.dumps(line | {"eval/bits_per_byte": loss / 3}) + "\n"
@@ -90,22 +96,27 @@ def test_ranks_by_hand(capsys, tmp_path) -> None:
         for seed, sign in ((0, 1), (1, -1)) if name == "a" else ((0, 0),):
             own = [loss + 2.5 * sign for loss in losses]  # by one seed alone b or a wins everywhere
             write_curve(tmp_path / f"{name}{seed}", own, seed=seed, optim__learning_rate=0.1 + k)
-    (found,) = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
-    assert {name: x for name, x in found.items() if name != "budget"} == {
-        "shape": "2x128x2", "systems": 3, "validations": 4, "25%": pytest.approx(-1),
-        "50%": pytest.approx(1 / 3), "75%": pytest.approx(1), "final from": 0.75,
-    }  # fmt: skip
+    found = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    for row, score, final in zip(found, ("bits per byte", "pairs"), (0.75, 0.625), strict=True):
+        assert {name: x for name, x in row.items() if name != "budget"} == {
+            "score": score, "shape": "2x128x2", "systems": 3, "evaluations": 4,
+            "25%": pytest.approx(-1), "50%": pytest.approx(1 / 3), "75%": pytest.approx(1),
+            "final from": final,
+        }  # fmt: skip
     assert "final from" in law_folders.output(capsys, yardsticks, tmp_path)
     two = law_folders.fails(capsys, yardsticks, tmp_path, "--where=optim.learning_rate<2")
     assert "has scores" in two
 
 
 def test_ranks_of_the_same_thing_alone(tmp_path) -> None:
-    """Systems by bits per byte of masked tokens; a validation at another length is left out."""
+    """Bits per byte of masked tokens, at one length; the same pairs, of all systems."""
     for name, system in zip(CURVES, ("bert", "roberta", "albert"), strict=True):
         write_curve(tmp_path / system, CURVES[name], system=system, long_at=2 if name == "c" else 0)
     write_curve(tmp_path / "gpt2", [1.0, 9.0, 1.0, 9.0], system="gpt2", token_loss="clm_loss")
-    (row,) = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
-    assert (row["systems"], row["validations"]) == (3, 3)
+    other = {"eval__pairs": "other", "eval__pairs_every_words": 9}
+    write_curve(tmp_path / "gpt", CURVES["a"], system="gpt", token_loss="clm_loss", **other)
+    row, pairs = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    assert (pairs["systems"], pairs["evaluations"]) == (4, 4)
+    assert (row["systems"], row["evaluations"]) == (3, 3)
     assert math.isnan(row["25%"]) and row["50%"] == pytest.approx(1 / 3)
     assert row["final from"] == 0.75
