@@ -30,7 +30,9 @@ LARGE_TASKS = tuple(TASK_SCORES[part][0] for part in LARGE)
 PRETRAINING_SCORES = ("loss", "bits_per_byte", "seconds")
 SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
 TITLES = {
-    "large": "GLUE-Large", "large_f1": "GLUE-Large (QQP F1)", "loss": "validation loss",
+    "large": "GLUE-Large", "large_f1": "GLUE-Large (QQP F1)", "mnli_m": "MNLI-m",
+    "mnli_mm": "MNLI-mm", "qqp_f1": "QQP (F1)", "mrpc_acc": "MRPC (accuracy)",
+    "loss": "validation loss",
     "bits_per_byte": "bits per byte",
     "seconds": "seconds of pre-training",
 }  # fmt: skip

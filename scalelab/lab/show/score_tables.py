@@ -30,8 +30,8 @@ def _task(key: str, title: str, *tasks: str) -> Column:
 LARGE = (
     _task("large", TITLES["large"], *LARGE_TASKS),
     _task("large_f1", TITLES["large_f1"], *LARGE_TASKS),
-    _task("mnli_m", "MNLI-m", "mnli"),
-    _task("mnli_mm", "MNLI-mm", "mnli"),
+    _task("mnli_m", TITLES["mnli_m"], "mnli"),
+    _task("mnli_mm", TITLES["mnli_mm"], "mnli"),
     _task("qqp", "QQP"),
     _task("qnli", "QNLI"),
     _task("sst2", "SST-2"),
