@@ -94,7 +94,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     pieces = add_up(wanted)
     known = (pieces > 0) & (pieces < np.minimum(lengths, reading.context))
     known &= add_up(wanted & (tokens == unknown)) == 0
-    items.check_known(opened.path, ~known)
+    items.check_known(opened.path, ~known, [own.text[own.begin :] for own in passages])
     # `kept` marks the last tokens of each passage, which the net sees.
     kept = np.repeat(starts[1:], lengths) - np.arange(len(tokens)) <= reading.context
     sees = np.concatenate([[0], np.cumsum(np.minimum(lengths, reading.context))])

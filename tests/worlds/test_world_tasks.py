@@ -50,8 +50,9 @@ def labels_of(folder: pathlib.Path, name: str, split: eval_task.Split) -> list[s
 
 def test_there_is_every_task() -> None:
     probes = {"same_document", "swapped_words"}
-    tasks = {eval_task.load_task(name) for name in eval_task.task_names()}
-    assert set(NAMES) == {task.name for task in tasks if task.kind == "classify"} - probes
+    glue = {name for name in eval_task.task_names() if not name.startswith("superglue_")}
+    tasks = [eval_task.load_task(name) for name in glue - probes]
+    assert set(NAMES) == {task.name for task in tasks if task.kind == "classify"}
 
 
 @pytest.mark.parametrize("name", NAMES)
