@@ -81,7 +81,7 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
 def ladder(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     """Returns `settings` with fewer scores, for ladder_*.py, objectives_8.py and mask_rate.py.
 
-    Nets from scratch stand in the family's table: those of one system are the same here.
+    The family's table has the nets from scratch; they would be the same here.
     """
     config, shape, flops = settings(arguments)
     config.finetune.scratch = False
@@ -90,6 +90,17 @@ def ladder(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         config.yardsticks = ("blimp", "probes.pos")
     config.tables = ("yardsticks", "tasks", "loss")
     return config, shape, flops
+
+
+def add_stages(
+    config: ml_collections.ConfigDict, shape: str, stages: dict[str, tuple[str, ...]]
+) -> None:
+    """Adds a stage for each system, with its variants, all fine-tuned."""
+    for system, variants in stages.items():
+        config.stages[system] = dict(
+            systems=(system,), shapes=(shape,), variants=variants, finetune="all"
+        )
+    config.stage_order = tuple(config.stages)
 
 
 def equal_flops(flops: float) -> tuple[str, ...]:

@@ -11,10 +11,10 @@
 | albert | as above | V x E, E x H | all parameters |
 | albert, wider | as above | V x E, E x H | all; layers have as many parameters as bert's |
 
-E is a quarter of H. Rungs at one shape have equal tokens, and equal FLOPs within 3%; the wider net
-has as many FLOPs as bert. All read BERT's word pieces (ALBERT's own tokenizer is a unigram model)
-with ALBERT's net (Lan et al. 2020, "ALBERT", 3.1). Scale, budget, recipe and arguments are those of
-configs/studies/family.py.
+E is a quarter of H. Rungs at one shape have equal tokens; the narrow token table saves a fifth of
+the FLOPs. The wider net has as many FLOPs in all as bert. All read BERT's word pieces (ALBERT's own
+tokenizer is a unigram model) with ALBERT's net (Lan et al. 2020, "ALBERT", 3.1). Scale, budget,
+recipe and arguments are those of configs/studies/family.py.
 """
 
 import ml_collections
@@ -38,16 +38,13 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.factorized = ("system_options.shared=none",)
     config.variants.wider = family.equal_flops(flops)
     wide = f"{heads}x{round(width * layers**0.5 / heads) * heads}x{layers}"  # N grows as L H^2
-    arms = {
-        "bert": ("bert", shape, ("baseline", "sop")),
-        "albert": ("albert", shape, ("factorized", "baseline")),
-        "wider": ("albert", wide, ("wider",)),
-    }
-    for name, (system, of_shape, variants) in arms.items():
-        config.stages[name] = dict(
-            systems=(system,), shapes=(of_shape,), variants=variants, finetune="all"
-        )
-    config.stage_order = tuple(arms)
+    family.add_stages(
+        config, shape, {"bert": ("baseline", "sop"), "albert": ("factorized", "baseline")}
+    )
+    config.stages.wider = dict(
+        systems=("albert",), shapes=(wide,), variants=("wider",), finetune="all"
+    )
+    config.stage_order += ("wider",)
     config.allow = ("matched",)
     config.figures = ("score_by_task", "loss_by_tokens")
     config.claims = family.claims(

@@ -11,9 +11,8 @@
 | electra, masked_only | a generator's tokens | replaced or not | hidden positions |
 | electra | a generator's tokens | replaced or not | all positions |
 
-These are the rungs of Clark et al. 2020, "ELECTRA", 3.4 and table 5, which ranks them MLM <
-ELECTRA 15% < Replace MLM < All-Tokens MLM < ELECTRA. Scale, budget, recipe and arguments are those
-of configs/studies/family.py.
+These are the rungs of Clark et al. 2020, "ELECTRA", 3.4, who call masked_only "ELECTRA 15%". Scale,
+budget, recipe and arguments are those of configs/studies/family.py.
 """
 
 import ml_collections
@@ -39,11 +38,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     arms = {
         "bert": ("mlm",), "electra": ("replace_mlm", "all_tokens", "masked_only", "baseline"),
     }  # fmt: skip
-    for system, variants in arms.items():
-        config.stages[system] = dict(
-            systems=(system,), shapes=(shape,), variants=variants, finetune="all"
-        )
-    config.stage_order = tuple(arms)
+    family.add_stages(config, shape, arms)
     config.figures = ("score_by_task", "loss_by_tokens")
     config.claims = family.claims(
         config,

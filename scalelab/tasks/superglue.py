@@ -66,6 +66,8 @@ def join_choices(row: Row) -> tuple[str, list[str]]:
     """Returns the beginning of COPA's sentence, and its two ends."""
     if "choice3" in row:
         raise ValueError("has more than two choices")
+    if row["question"] not in JOINED_BY:
+        raise ValueError(f"question {brief(row['question'])}: expected cause or effect")
     begun = f"{row['premise'].rstrip('.')} {JOINED_BY[row['question']]}"
     return begun, [_uncapitalize(row[name]) for name in ("choice1", "choice2")]
 
