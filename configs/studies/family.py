@@ -10,7 +10,7 @@ rate and no dropout. Two stages:
            within 5% of BERT's
 
 Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of configs/study.py,
-and a scale of its own:
+`tokens` for another budget, and a scale of its own:
 
 | scale | shape | vocabulary | tokens | seeds | for |
 |---|---|---|---|---|---|
@@ -49,11 +49,13 @@ CLAIMED = {"blimp": "blimp", "mnli": "mnli_m", "qnli": "qnli", "sst2": "sst2"}
 def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     """Returns a study without stages at the scale asked for, its shape and BERT's FLOPs."""
     study = files.load(files.FOLDER / "study.py")
-    given = files.arguments(arguments, study.ARGUMENTS, "scale=nano")
-    scale = given.pop("scale", "nano")
+    given = files.arguments(arguments, (*study.ARGUMENTS, "tokens"), "scale=nano")
+    scale, budget = given.pop("scale", "nano"), given.pop("tokens", None)
     if scale not in SCALES:
         raise ValueError(f"scale {scale!r}: expected one of {', '.join(SCALES)}")
     shape, tokens, flops = SCALES[scale]
+    if budget is not None:
+        tokens, flops = float(budget), flops * float(budget) / tokens
     rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
     base = "tiny" if scale == "micro" else "medium"
     config = study.get_config(",".join([f"scale={base}", *rest]))
