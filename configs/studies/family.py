@@ -55,6 +55,8 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         raise ValueError(f"scale {scale!r}: expected one of {', '.join(SCALES)}")
     shape, tokens, flops = SCALES[scale]
     if budget is not None:
+        if not budget.replace("e", "").isdigit():
+            raise ValueError(f"tokens {budget!r}: expected a number of tokens, such as 10e6")
         tokens, flops = float(budget), flops * float(budget) / tokens
     rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
     base = "tiny" if scale == "micro" else "medium"
