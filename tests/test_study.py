@@ -15,7 +15,9 @@ import parsed_commands
 import pytest
 import tiny
 
+from scalelab.lab import yardsticks
 from scalelab.lab.load import study_runs
+from scalelab.runs import pretrained
 
 SECS = 500.0
 
@@ -39,8 +41,10 @@ def config(tmp_path, wikitext, cache_dir) -> pathlib.Path:
         finetune__data=str(glue_folder.write(tmp_path / "glue")),
         finetune__fields=("batch_size=2", "max_len=16", "epochs=1"),
         finetune__seeds=2,
+        stages={"main": a_study.stage(systems=("bert", "gpt2", "roberta"))},
         yardsticks=("blimp",),
         yardstick_data=str(tmp_path / "yardsticks"),
+        yardstick_shares=(0.5,),
         tables=("data", "small", "yardsticks", "grid"),
         figures=("loss_by_tokens",),
     )
@@ -101,16 +105,16 @@ def test_help_of_a_command_has_its_own_flags(command: str, answers) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
     """Planned, interrupted, continued by two processes at once, reported, packed."""
     workdir = tmp_path / "w"
     asked = [f"--config={config}", f"--workdir={workdir}"]
     code, printed = study("plan", *asked)
     assert code == 0, printed
-    assert "2 runs" in printed
+    assert "3 runs" in printed
     assert not list((workdir / "runs").glob("*/checkpoints"))
     planned = json.loads((workdir / "plans/two.json").read_text())["runs"]
-    assert [run["steps"] for run in planned] == [6, 6]
+    assert [run["steps"] for run in planned] == [6, 6, 6]
 
     process = start("run", *asked, "--workers=1")
     until = time.monotonic() + SECS
@@ -131,13 +135,18 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
             assert log.count("finished ") == times, log  # nothing ran twice
     done = study_runs.read(workdir)
     assert all(run.finished and len(run.tasks["wnli"].finished) == 2 for run in done.runs)
-    assert all(len(run.tasks["blimp"].finished) == 1 for run in done.runs)
+    for run in done.runs:  # the checkpoint in the middle is another net
+        both = run.tasks["blimp"].finished + run.early[0.5]["blimp"].finished
+        assert len({seed.result.init_digest for seed in both}) == len(both) == 2
+        step = next(line["step"] for line in run.lines if "eval/share" in line)
+        digest = pretrained.tree_digest(pretrained.load(run.folder, int(step)).params)
+        assert (step, both[1].result.init_digest) == (3, digest)
     assert planned[0]["num_params"] == done.runs[0].result.params
     assert planned[0]["flops"] == pytest.approx(done.runs[0].result.flops)
 
     code, printed = study("status", f"--workdir={workdir}")
     assert code == 0, printed
-    assert "pre-training 2/2 | fine-tuning 2/2" in printed
+    assert "pre-training 3/3 | fine-tuning 3/3" in printed
     code, printed = study("report", f"--workdir={workdir}")
     assert code == 0, printed
     report = workdir / "reports/two"
@@ -148,6 +157,11 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
     packed = tmp_path / "packed"
     assert study("pack", f"--workdir={workdir}", f"--to={packed}")[0] == 0
     assert not list(packed.rglob("checkpoints"))
+    capsys.readouterr()
+    yardsticks.main([str(packed)])
+    ranks = capsys.readouterr().out.partition("final from")[2]
+    (row,) = [line.split() for line in ranks.splitlines() if line.startswith("BLiMP")]
+    assert row[1:6] == ["2x8x1", "6", "steps", "3", "2"]  # shape, budget, systems, evaluations
     code, printed = study("report", f"--workdir={packed}")
     assert code == 0, printed
     for table in ("small", "yardsticks"):

@@ -91,6 +91,26 @@ def test_pairs_by_words_seen(lab: Lab, tmp_path) -> None:
     assert there == {int(p.name) for p in (tmp_path / "cut/checkpoints").iterdir()}
 
 
+def test_checkpoints_at_shares_of_the_budget(lab: Lab, whole: Record, tmp_path) -> None:
+    """They stay, each has a line with its step, and the run is bit for bit the one without them."""
+    shares = (0.2, 0.5, 0.51)
+    config = lab.config(machine__kept_shares=shares, machine__num_checkpoints=1)
+    kept = [5, 12, 13]  # of 24 steps
+    stopped = lab.run(tmp_path / "cut", config, before=kill_at(13))
+    resumed = lab.run(tmp_path / "cut", config)
+    lines = [(x["step"], x["eval/share"]) for x in resumed.lines() if "eval/share" in x]
+    assert lines == [*zip(kept, shares, strict=True)]
+    there = {int(p.name) for p in (tmp_path / "cut/checkpoints").iterdir()}
+    assert {*kept} <= there and len(there) <= len(kept) + 2
+    for part in (stopped, resumed):
+        for k, ours in part.states.items():
+            jax.tree.map(np.testing.assert_array_equal, ours, whole.states[k])
+    opened = pretrained.load(tmp_path / "cut", 5)
+    jax.tree.map(np.testing.assert_array_equal, opened.params, whole.states[5].params)
+    with pytest.raises(ValueError, match="of step 6; it keeps those of steps .*5, 12, 13"):
+        pretrained.load(tmp_path / "cut", 6)
+
+
 # --- What a run leaves ----------------------------------------------------------------------------
 
 

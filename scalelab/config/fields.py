@@ -28,6 +28,7 @@ Rule = tuple[str, Callable[[Any], bool]]  # what is expected, and whether a valu
 # Types of fields: Annotated[type, Rule]. `fill` checks the rule.
 Count = Annotated[int, ("at least 1", lambda value: value >= 1)]
 Probability = Annotated[float, ("a number in [0, 1)", lambda value: 0 <= value < 1)]
+Part = Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)]
 Share = Annotated[float, ("a number in [0, 1]", lambda value: 0 <= value <= 1)]
 Positive = Annotated[float, ("a positive, finite number", lambda value: 0 < value < math.inf)]
 NotNegative = Annotated[float, ("0 or more", lambda value: 0 <= value < math.inf)]

@@ -41,7 +41,7 @@ def defaults(cls: type) -> ml_collections.ConfigDict:
             config[field.name] = defaults(type(field.default))
         elif field.default is None:
             kind = next(k for k in typing.get_args(hints[field.name]) if k is not type(None))
-            config[field.name] = config_dict.placeholder(kind)
+            config[field.name] = config_dict.placeholder(typing.get_origin(kind) or kind)
         else:
             config[field.name] = field.default
     return config

@@ -365,7 +365,6 @@ def _describe(table: pd.DataFrame, rule: str, right: np.ndarray) -> str:
 OPTIONS = {
     "rows": ("full", "which items: full or fast; default: full"),
     "per_group": (0, "score only the first N items of each paradigm; default: all"),
-    "step": (0, "checkpoint of this training step; default: the newest"),
     "revision": ("main", "name of the checkpoint in the challenge's layout; default: main"),
 }
 YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)

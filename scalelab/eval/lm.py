@@ -48,6 +48,7 @@ NUMBERS = (  # flag, default, help
     ("show", 3, "documents in the table: the N worst and the N best; default: 3"),
     ("batch_size", 16, "windows of the full context in a batch; default: 16"),
     ("tensor_parallel", 1, "devices that share the net; default: 1"),
+    ("step", None, "checkpoint of this training step; default: the newest"),
 )
 
 
@@ -244,7 +245,7 @@ def evaluate(given: argparse.Namespace) -> None:
     from scalelab.helpers.files import write_json
     from scalelab.runs import environment, pretrained, run_folder
 
-    opened = pretrained.load(given.run)
+    opened = pretrained.load(given.run, given.step)
     opened.check_alone()
     config = opened.config
     reading = make_reading(opened, given.context, given.stride)

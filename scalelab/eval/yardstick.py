@@ -152,7 +152,7 @@ def program(yardstick: Yardstick, text: str | None) -> Callable[..., None]:
             options = {name: getattr(given, name) for name in yardstick.options}
             more = given.batch_tokens, given.tensor_parallel
             folders = given.run, given.data, given.workdir
-            print(evaluate(yardstick, *folders, options, *more, random=given.random))
+            print(evaluate(yardstick, *folders, options, *more, given.step, random=given.random))
 
     return main
 
@@ -170,6 +170,8 @@ def parser(yardstick: Yardstick, text: str | None) -> cli.Parser:
             continue
         kind = str if default is None else type(default)
         add(f"--{name}", default=default, help=meaning, type=kind)
+    add("--step", type=cli.positive, metavar="N",
+        help="measure the checkpoint of this training step; default: the newest")  # fmt: skip
     add("--random", action="store_true", help="measure the same net with random weights")
     add("--batch_tokens", type=cli.positive, metavar="N",
         help="tokens in a batch, padding included; default: chosen for the device")  # fmt: skip
@@ -186,6 +188,7 @@ def evaluate(
     options: Mapping[str, Any] | None = None,
     batch_tokens: int | None = None,
     tensor_parallel: int = 1,
+    step: int | None = None,
     *,
     random: bool = False,
 ) -> str:
@@ -199,6 +202,7 @@ def evaluate(
       options: the yardstick's own flags, by name; None: the defaults.
       batch_tokens: tokens in a batch, padding included; None: chosen for the device.
       tensor_parallel: devices that share the net.
+      step: training step of the checkpoint; None: the newest.
       random: whether to replace the run's weights by random ones.
 
     Returns:
@@ -214,7 +218,7 @@ def evaluate(
     options = defaults | dict(options or {})
     check_options(yardstick, options)
     items = read(yardstick, data)
-    opened = pretrained.load(run, options.get("step") or None)
+    opened = pretrained.load(run, step)
     opened.check_alone()
     if random:
         opened = placement.randomize(opened)
@@ -229,7 +233,7 @@ def evaluate(
         **options,
     }
     folder, shown = workdir / "seed0", f"{yardstick.name} of {opened.path}"
-    shown += f", step {opened.step}" * bool(options.get("step")) + ", random weights" * random
+    shown += f", step {step}" * (step is not None) + ", random weights" * random
     if (folder / "config.json").exists():
         known = records.read_config(folder)
         known = defaults | known  # an older version had fewer options

@@ -16,23 +16,24 @@ budget:
 Runs that differ only in their seed are one system, so variants count as systems. If no system has
 two seeds, the columns from `between seeds` to `seeds agree` are empty.
 
-A second table compares rankings of at least three systems during training and at the end, by the
-scores that training measures: bits per byte (of a masked net a pseudo-likelihood, of ELECTRA the
-generator's) and accuracy on minimal pairs (`eval.pairs`):
+A second table compares rankings of at least three systems during training and at the end. Its
+scores are bits per byte (of a masked net a pseudo-likelihood, of ELECTRA the generator's), minimal
+pairs (`eval.pairs`), and the yardsticks that a study measures at shares of the budget
+(`config.yardstick_shares`):
 
-  evaluations      those that all runs have at one share of their tokens, to 1%, and at one length
-  25%, 50%, 75%    Kendall's tau between the ranking at the last of them up to this share of the
-                   tokens and the ranking at the end; systems are ranked by means over seeds
-  final from       smallest share of the tokens from which on the ranking is the final one
+  evaluations      those that all runs have at one share of the training, to 1%, and at one length;
+                   a share is of the tokens for scores of training, of the budget for yardsticks
+  25%, 50%, 75%    Kendall's tau between the ranking at the last of them up to this share and the
+                   ranking at the end; systems are ranked by means over seeds
+  final from       smallest share from which on the ranking is the final one
 
-Systems share a line of bits if loss of tokens, mask rate, texts and final length are the same, and
-a line of pairs if texts and pairs are.
+Systems share a line of bits if loss of tokens, mask rate, texts and final length are the same, a
+line of pairs if texts and pairs are, and a line of a yardstick if its items are.
 """
 
-import itertools
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -41,10 +42,12 @@ from scipy import stats
 from scalelab.config import cli
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
+from scalelab.lab.compare.comparability import PREFIX
 from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.run_table import LoadedRun
-from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES
+from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, YARDSTICKS, TaskRuns
+from scalelab.lab.scores import predictions
 from scalelab.runs.records import Line
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
@@ -58,8 +61,9 @@ RANKED = {  # score of metrics.jsonl -> its name, and the fields that systems of
     BITS: ("bits per byte", ("data", "data.valid_rate", "eval.num_examples", "mask_rate")),
     "eval/pairs_accuracy": ("pairs", ("data", "eval.pairs", "eval.pairs_per_group")),
 }
-PARTS = (0.25, 0.5, 0.75)  # of the tokens
-NEAR = 0.01  # difference of equal shares of the tokens
+PARTS = (0.25, 0.5, 0.75)  # of the training
+NEAR = 0.01  # difference of equal shares
+Curve = list[tuple[float, float, float]]  # share of the training, length, score
 
 
 def measure(points: Sequence[RunPoint]) -> dict[str, float]:
@@ -124,24 +128,48 @@ def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
 
 def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     """Returns a line for each score and each group of three systems or more that it compares."""
-    points, curves = list[RunPoint](), dict[pathlib.Path | None, list[Line]]()
-    for run in runs:
-        found = run.record.lines if run.record else []
-        lines = [line for line in found if any(name in line for name in RANKED)]
-        if lines and run.row["status"] == "completed" and run.row["task"] is None:
-            points += run_points.make([run], run_points.LOSS)[0]
-            curves[points[-1].folder] = lines
+    groups: dict[tuple[str, ...], list[tuple[RunPoint, Curve]]] = {}
+    for score, kind, point, curve in (*_logged(runs), *_measured(runs)):
+        groups.setdefault((score, *_budget(point), kind), []).append((point, curve))
     rows = []
-    for ((shape, budget), own), name in itertools.product(_by_budget(points).items(), RANKED):
-        kinds: dict[str, list[RunPoint]] = {}
-        for p in own:
-            if lasts := [line for line in curves[p.folder] if name in line][-1:]:
-                kinds.setdefault(_kind(p, name, *lasts), []).append(p)
-        for same in kinds.values():
-            ranks = _compare_ranks(same, [curves[p.folder] for p in same], name)
-            line = {"score": RANKED[name][0], "shape": shape, "budget": budget}
-            rows += [line | ranks] if ranks else []
+    for (score, shape, budget, _), own in groups.items():
+        ranks = _compare_ranks([point for point, _ in own], [curve for _, curve in own])
+        rows += [{"score": score, "shape": shape, "budget": budget} | ranks] if ranks else []
     return pd.DataFrame(rows)
+
+
+def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
+    """Yields the scores of metrics.jsonl: title, kind, run and curve; a kind is one thing."""
+    for run in runs:
+        lines = run.record.lines if run.record else ()
+        lines = [line for line in lines if any(name in line for name in RANKED)]
+        if not lines or run.row["status"] != "completed" or run.row["task"] is not None:
+            continue
+        (point,), _ = run_points.make([run], run_points.LOSS)
+        for name, (title, _) in RANKED.items():
+            if found := [line for line in lines if name in line]:
+                total = lines[-1]["tokens"]  # an evaluation of pairs has no length
+                curve = [(x["tokens"] / total, x.get("eval/max_len", 0), x[name]) for x in found]
+                yield title, _kind(point, name, found[-1]), point, curve
+
+
+def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
+    """Yields the scores of yardsticks at shares of the budget and at the end, as `_logged`."""
+    early: dict[pathlib.Path | None, dict[float, dict[str, TaskRuns]]] = {
+        run.record.folder: task_runs.read_early(run.record.folder) for run in runs if run.record
+    }
+    for task in YARDSTICKS:
+        is_early = any(task in tuned for own in early.values() for tuned in own.values())
+        is_final = any(run.row["task"] is None and run.row.get(task) is not None for run in runs)
+        for point in run_points.make(runs, task)[0] if is_early and is_final else ():
+            items, curve = point.fields.get(f"{PREFIX}texts"), Curve()
+            for share, tuned in early[point.folder].items():
+                seeds = tuned[task].finished if task in tuned else []
+                if any(seed.config.get("texts") == items for seed in seeds):
+                    value = predictions.score_run(tuned, [TASK_SCORES[MAIN[task]]])
+                    curve += [(share, 0, value)] if value is not None else []
+            if curve:
+                yield ALL_TITLES[task], str(items), point, [*curve, (1.0, 0, point.value)]
 
 
 def _kind(point: RunPoint, name: str, last: Line) -> str:
@@ -154,16 +182,11 @@ def _kind(point: RunPoint, name: str, last: Line) -> str:
     return repr(same)
 
 
-def _compare_ranks(
-    points: Sequence[RunPoint], curves: Sequence[Sequence[Line]], name: str
-) -> dict[str, float]:
+def _compare_ranks(points: Sequence[RunPoint], curves: Sequence[Curve]) -> dict[str, float]:
     """Compares each ranking by a score with the last; {} if there are too few."""
     shared, at = pd.DataFrame(), ["share", "length"]
-    for k, lines in enumerate(curves):
-        total = lines[-1]["tokens"]
-        found = [x for x in lines if name in x]  # an evaluation of pairs has no length
-        rows = [(x["tokens"] / total, x.get("eval/max_len", 0), x[name]) for x in found]
-        own = pd.DataFrame(rows, columns=[*at, k], dtype=float).sort_values("share")
+    for k, curve in enumerate(curves):
+        own = pd.DataFrame(curve, columns=[*at, k], dtype=float).sort_values("share")
         shared = own if not k else pd.merge_asof(
             shared, own, on="share", by="length", direction="nearest",
             tolerance=NEAR,  # pyright: ignore[reportArgumentType]
@@ -188,11 +211,14 @@ def _by_budget(points: Sequence[RunPoint]) -> dict[tuple[str, str], list[RunPoin
     """Groups points by shape and by the budget in their config."""
     found: dict[tuple[str, str], list[RunPoint]] = {}
     for p in points:
-        totals = {name.removeprefix("optim.total_"): p.fields.get(name) for name in
-                  run_points.TOTALS}  # fmt: skip
-        budget = ", ".join(f"{x:g} {name}" for name, x in totals.items() if x is not None)
-        found.setdefault((p.shape, budget), []).append(p)
+        found.setdefault(_budget(p), []).append(p)
     return found
+
+
+def _budget(p: RunPoint) -> tuple[str, str]:
+    """Returns the shape of a run and the budget in its config."""
+    totals = {name.removeprefix("optim.total_"): p.fields.get(name) for name in run_points.TOTALS}
+    return p.shape, ", ".join(f"{x:g} {name}" for name, x in totals.items() if x is not None)
 
 
 def describe(table: pd.DataFrame) -> str:

@@ -138,10 +138,9 @@ class Checkpoints:
         steps, damaged = self.steps(), []
         if step is not None:
             if step not in steps:
-                near = sorted(sorted(steps, key=lambda kept: abs(kept - step))[:2])
                 raise ValueError(
-                    f"{self._directory} keeps no checkpoint of step {step}; the nearest:"
-                    f" {' and '.join(map(str, near)) or 'none'}"
+                    f"{self._directory} keeps no checkpoint of step {step}; it keeps those of steps"
+                    f" {', '.join(map(str, steps)) or '(none)'}"
                 )
             steps = [step]
         for k, step in reversed(list(enumerate(steps))):

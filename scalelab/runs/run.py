@@ -71,7 +71,7 @@ class Recorder:
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
         self._settled = run.clocks.tokens, run.clocks.steps  # at the last `settle`
-        self._tokens_before = run.clocks.tokens  # the last step
+        self._before = run.clocks.tokens, self.now  # the last step
         self.judge: Callable[[ArrayPytree], float] | None = None
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
@@ -136,25 +136,32 @@ class Recorder:
         """Whether a line, a validation or a checkpoint is due."""
         machine, evaluation = self.config.machine, self.config.eval
         every = machine.log_every_steps, evaluation.every_steps, machine.checkpoint_every_steps
-        return any(map(self.is_due, every)) or bool(self._words_reached)
+        return any(map(self.is_due, every)) or bool(self._words_reached or self._shares_reached)
 
     @property
     def _words_reached(self) -> range:
         """The multiples of eval.pairs_every_words that the last step reached, as 1, 2, ..."""
         if (every := self.config.eval.pairs_every_words) is None:
             return range(0)
-        tokens = self._tokens_before, self.run.clocks.tokens
+        tokens = self._before[0], self.run.clocks.tokens
         before, now = (int(num * self.data.words_per_token) // every for num in tokens)
         return range(before + 1, now + 1)
+
+    @property
+    def _shares_reached(self) -> list[float]:
+        """The shares of machine.kept_shares that the last step reached."""
+        shares, before = self.config.machine.kept_shares or (), self._before[1]
+        return [share for share in shares if before < share * self.plan.total <= self.now]
 
     @property
     def _is_kept(self) -> bool:
         """Whether this step's checkpoint is never deleted.
 
-        These are N, 2 N, ... 10 N, 20 N, ... 100 N, ... words for N = eval.pairs_every_words, as
-        the BabyLM Challenge asks for.
+        These are the shares of machine.kept_shares, and N, 2 N, ... 10 N, 20 N, ... 100 N, ...
+        words for N = eval.pairs_every_words, as the BabyLM Challenge asks for.
         """
-        return any(len(str(count).rstrip("0")) == 1 for count in self._words_reached)
+        by_words = any(len(str(count).rstrip("0")) == 1 for count in self._words_reached)
+        return by_words or bool(self._shares_reached)
 
     # --- A step, and what may follow it ----------------
 
@@ -166,7 +173,7 @@ class Recorder:
           secs_in_flight: seconds that the clock does not have yet.
         """
         clocks = self.run.clocks
-        self._tokens_before = clocks.tokens
+        self._before = clocks.tokens, self.now
         clocks.tokens += num_tokens
         clocks.flops += self._costs[self.run.phase].train
         clocks.steps += 1
@@ -223,6 +230,8 @@ class Recorder:
                 self._write(values | {"train/tokens_per_sec": self.tokens_per_sec})
         if self._words_reached and self.judge is not None:
             say(self._judge_pairs(self.judge))
+        for share in self._shares_reached:  # the line tells which step is kept
+            self._write({"eval/share": share})
         if self.is_due(self.config.eval.every_steps):
             say(self._validate(evaluate, model))
         if self.is_due(machine.checkpoint_every_steps) or self._is_kept:

@@ -159,6 +159,8 @@ def _config(
         other_config = _config(spec, system, shape, other, 0, workdir)
         ratio = round(pass_tokens(config, workdir) / pass_tokens(other_config, workdir), 4)
         _set(values, field, f"x{ratio}")
+    if spec.yardstick_shares:
+        _set(values, "machine.kept_shares", spec.yardstick_shares)
     return config_lib.resolve(values)
 
 

@@ -38,13 +38,18 @@ class Job:
     kind: str  # PRETRAIN or FINETUNE
     run: str
     state: str  # WAITING for another job, READY to start or to continue, or DONE
-    tasks: tuple[str, ...] = ()  # still to be done: "sst2", "scratch/sst2", "blimp"
+    tasks: tuple[str, ...] = ()  # still to be done: "sst2", "scratch/sst2", "early/0.5/blimp"
     damaged: str | None = None  # the fault of its folder
 
     @property
     def name(self) -> str:
         """The name in tables, logs and locks."""
         return f"{self.run}.{self.kind}"
+
+    @property
+    def num_left(self) -> int:
+        """The number of scores still to be done, without those from random weights."""
+        return sum(not task.startswith("scratch/") for task in self.tasks)
 
 
 def read(workdir: pathlib.Path, name: str | None) -> tuple[Study, list[Job]]:
@@ -75,17 +80,18 @@ def list_jobs(study: Study) -> list[Job]:
 
 
 def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
-    """Lists the tasks and yardsticks that a run still lacks: "sst2", "scratch/sst2", "blimp"."""
-    left = []
-    for prefix, found in (("", run.tasks), ("scratch/", run.scratch)):
-        if prefix and not (study.facts.finetune.scratch and run.seed == 0):
-            continue
-        for name in study.facts.measured:
-            is_task = name in study.facts.tasks
-            if prefix and not is_task and not yardstick.load(name).scratch:
-                continue
+    """Lists the tasks and yardsticks a run lacks: "sst2", "scratch/sst2", "early/0.5/blimp"."""
+    left, facts = [], study.facts
+    parts = [("", run.tasks, facts.measured)]
+    if facts.finetune.scratch and run.seed == 0:
+        yardsticks = [name for name in facts.yardsticks if yardstick.load(name).scratch]
+        parts.append(("scratch/", run.scratch, (*facts.tasks, *yardsticks)))
+    for share in facts.yardstick_shares:
+        parts.append((f"early/{share}/", run.early.get(share, {}), facts.yardsticks))
+    for prefix, found, names in parts:
+        for name in names:
             done = {r.seed for r in found[name].runs if not r.unfinished} if name in found else ()
-            if any(k not in done for k in range(study.facts.finetune_seeds if is_task else 1)):
+            if any(k not in done for k in range(facts.finetune_seeds * (name in facts.tasks) or 1)):
                 left.append(prefix + name)
     return left
 
@@ -182,7 +188,9 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
             found, folder = yardstick.load(task), run.folder / (prefix or "tasks") / task
             chosen = yardstick.choose_options(found, study.facts.yardstick_fields)
             data = pathlib.Path(str(study.facts.yardstick_data)) / found.folder
-            yardstick.evaluate(found, run.folder, data, folder, chosen, random=bool(prefix))
+            _, early, share = prefix.partition("early/")
+            step, random = kept_step(run, float(share)) if early else None, prefix == "scratch"
+            yardstick.evaluate(found, run.folder, data, folder, chosen, step=step, random=random)
             continue
         overrides = finetunings.task_fields(asked.fields, task)
         init = ("none", str(run.folder)) if prefix else (str(run.folder),)
@@ -192,6 +200,22 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
         if not asked.keep:
             for kept in folder.glob("seed*/checkpoints"):
                 shutil.rmtree(kept)
+
+
+def kept_step(run: PretrainRun, share: float) -> int:
+    """Returns the step of the checkpoint that a run keeps at a share of its budget.
+
+    Raises:
+      ValueError: it keeps none, because it was trained without this share.
+    """
+    steps = {line["eval/share"]: int(line["step"]) for line in run.lines if "eval/share" in line}
+    if share not in steps:
+        raise ValueError(
+            f"{run.folder} kept no checkpoint at {share} of its budget, only at"
+            f" {', '.join(map(str, steps)) or 'none'}: leave this share out of"
+            " config.yardstick_shares, or train the run again in another --workdir"
+        )
+    return steps[share]
 
 
 def main(argv: list[str]) -> None:

@@ -98,7 +98,7 @@ def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
             done = share_done(run) or 0.0
             total += known.secs * (1 - done) + known.start_secs
         else:
-            share = sum("/" not in task for task in job.tasks) / max(1, len(study.facts.measured))
+            share = job.num_left / max(1, study.facts.num_scores)
             decided = jobs.is_finetuned(study, run) is not None
             share *= 1.0 if decided else known.finetune_share
             total += share * known.finetune_secs
@@ -118,7 +118,7 @@ def describe_runs(
 
     `working` has the names of jobs that are being done, `failed` the reasons by job.
     """
-    by_name, num_tasks = {job.name: job for job in found}, len(study.facts.measured)
+    by_name, num_tasks = {job.name: job for job in found}, study.facts.num_scores
     rows = []
     for run in study.runs:
         states = {PRETRAIN: "to do", FINETUNE: "-"}
@@ -129,7 +129,7 @@ def describe_runs(
             share = share_done(run)
             done = "" if share is None else f"{share:.0%}"
             if kind == FINETUNE:
-                done = f"{num_tasks - sum('/' not in task for task in job.tasks)}/{num_tasks}"
+                done = f"{num_tasks - job.num_left}/{num_tasks}"
             if job.name in failed:
                 states[kind] = "failed"
             elif job.state == DONE:
@@ -180,12 +180,11 @@ def summary(
 
 def describe_working(study: Study, found: Sequence[Job], working: Sequence[str]) -> list[list[str]]:
     """Returns a row for each running job: name, share done, loss, tokens/s, time left."""
-    runs, count, rows = {run.name: run for run in study.runs}, len(study.facts.measured), []
+    runs, count, rows = {run.name: run for run in study.runs}, study.facts.num_scores, []
     for job in [job for job in found if job.name in working]:
         name = escape(job.name)
         if job.kind == FINETUNE:
-            left = sum("/" not in task for task in job.tasks)
-            rows.append([name, f"{count - left}/{count} tasks", "", "", ""])
+            rows.append([name, f"{count - job.num_left}/{count} tasks", "", "", ""])
             continue
         last = jobs.last_metrics(runs[job.run].folder)
         share = jobs.progress(last, runs[job.run].config)

@@ -79,6 +79,8 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
         raise ValueError(
             "config.yardstick_data: expected the folder that holds the data of config.yardsticks"
         )
+    if spec.yardstick_shares and not spec.yardsticks:
+        raise ValueError("config.yardstick_shares: expected config.yardsticks to measure there")
     _check_report(spec)
     return spec
 

@@ -3,12 +3,14 @@
 import json
 import math
 import pathlib
+import shutil
 
 import law_folders
 import numpy as np
 import pandas as pd
 import pytest
 import run_folders
+import task_folders
 import tiny
 from scipy import stats
 
@@ -106,6 +108,35 @@ def test_ranks_by_hand(capsys, tmp_path) -> None:
     assert "final from" in law_folders.output(capsys, yardsticks, tmp_path)
     two = law_folders.fails(capsys, yardsticks, tmp_path, "--where=optim.learning_rate<2")
     assert "has scores" in two
+
+
+def test_ranks_of_yardsticks(capsys, monkeypatch, tmp_path) -> None:
+    """CURVES as wrong answers at shares of the budget; scores of other items do not count."""
+    monkeypatch.setitem(task_folders.METRICS, "blimp", ("accuracy",))
+
+    def add(folder: pathlib.Path, num_wrong: float, texts: str = "t") -> None:
+        task_folders.write_run(folder / "blimp", "blimp", 0, int(num_wrong))
+        config = {"task": "blimp", "seed": 0, "system": "bert", "texts": texts}
+        config["net"] = run_folders.config_of()["net"]
+        (folder / "blimp/seed0/config.json").write_text(json.dumps(config))
+
+    for k, (name, wrong) in enumerate(CURVES.items()):
+        for seed, sign in ((0, 1), (1, -1)) if name == "a" else ((0, 0),):
+            run = tmp_path / f"{name}{seed}"
+            config = run_folders.config_of(seed=seed, optim__learning_rate=0.1 + k)
+            run_folders.write(run, config=config)
+            parts = ("early/0.25", "early/0.5", "early/0.75", "tasks")
+            for part, num in zip(parts, wrong, strict=True):
+                add(run / part, 2 * num + 5 * sign)
+            add(run / "early/0.9", 9 * k, texts="other")
+    (row,) = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    assert (row["score"], row["systems"], row["evaluations"]) == ("BLiMP", 3, 4)
+    assert [row[part] for part in ("25%", "50%", "75%")] == pytest.approx([-1, 1 / 3, 1])
+    assert row["final from"] == 0.75
+    shutil.rmtree(tmp_path / "b0/early/0.75")  # where one system has no score, none is compared
+    (row,) = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    assert (row["evaluations"], row["75%"], row["final from"]) == (3, pytest.approx(1 / 3), 1.0)
+    assert "BLiMP" in law_folders.output(capsys, yardsticks, tmp_path).partition("final from")[2]
 
 
 def test_ranks_of_the_same_thing_alone(tmp_path) -> None:

@@ -266,20 +266,33 @@ def test_an_unfinished_run_is_not_fine_tuned(tmp_path) -> None:
 def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
     """Once for each pre-training; with random weights only where that says something."""
     chosen = {"yardsticks": ("blimp", "copa"), "yardstick_data": str(tmp_path / "sets"),
-              "yardstick_fields": ("blimp.per_group=2",)}  # fmt: skip
+              "yardstick_fields": ("blimp.per_group=2",), "yardstick_shares": (0.5,)}  # fmt: skip
     planned(tmp_path, finetune__seeds=2, finetune__scratch=True, **chosen)
     finish(tmp_path, name := "bert-2x8x1-seed0")
     study, found = jobs.read(tmp_path, None)
     job = next(job for job in found if job.name == f"{name}.finetune")
-    assert (job.state, job.tasks) == (READY, ("blimp", "copa"))
+    assert (job.state, job.tasks) == (READY, ("blimp", "copa", "early/0.5/blimp", "early/0.5/copa"))
     asked = []
     monkeypatch.setattr(finetunings, "prepare", lambda *_: None)
-    monkeypatch.setattr(yardstick, "evaluate", lambda *given, random: asked.append(given[2:]))
+    monkeypatch.setattr(
+        yardstick, "evaluate", lambda *given, step, random: asked.append((*given[2:], step))
+    )
+    run = next(run for run in study.runs if run.name == name)
+    assert run.config["machine"]["kept_shares"] == [0.5]
+    with pytest.raises(ValueError, match="no checkpoint at 0.5 of its budget, only at none"):
+        jobs.finetune(study, run, job.tasks)
+    line = {"step": 3, "tokens": 500, "flops": 5e8, "seconds": 1.0, "eval/share": 0.5}
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    asked.clear()
+    study = jobs.read(tmp_path, None)[0]
     jobs.finetune(study, next(run for run in study.runs if run.name == name), job.tasks)
-    folder = tmp_path / "runs" / name / "tasks"
+    blimp, copa = tmp_path / "sets/blimp", tmp_path / "sets/superglue"
     assert asked == [
-        (tmp_path / "sets/blimp", folder / "blimp", {"per_group": 2}),
-        (tmp_path / "sets/superglue", folder / "copa", {}),
+        (blimp, run.folder / "tasks/blimp", {"per_group": 2}, None),
+        (copa, run.folder / "tasks/copa", {}, None),
+        (blimp, run.folder / "early/0.5/blimp", {"per_group": 2}, 3),
+        (copa, run.folder / "early/0.5/copa", {}, 3),
     ]
 
 

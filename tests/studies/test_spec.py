@@ -98,6 +98,8 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"finetune__tasks": ("sst",)}, "unknown task 'sst': .*'sst2'"),
         ({"yardsticks": ("blmp",)}, "unknown yardstick 'blmp': .*'blimp'"),
         ({"yardsticks": ("blimp",)}, "yardstick_data"),
+        ({"yardstick_shares": (0.5,)}, "yardstick_shares: expected config.yardsticks"),
+        ({"yardstick_shares": (1,)}, "number in .0, 1."),
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blmp.rule=pll",)}, "'blmp'.*'blimp'"),
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.rul=pll",)}, "'rule'"),
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.per_group=-3",)}, "0 or more"),

@@ -2,7 +2,7 @@
 
 A packed pre-training keeps config.json, environment.json, result.json, and metrics.jsonl with all
 validations and at most MAX_LINES lines of training: every k-th, counted back from the last. Its
-fine-tunings, in tasks/<task>/seed<k> and scratch/<task>/seed<k>, keep the same files, and
+fine-tunings, in tasks/, scratch/ and early/<share>/ as <task>/seed<k>, keep the same files, and
 predictions.npz for predictions.tsv, without texts and probabilities. Dropped are checkpoints,
 tokenizer, TensorBoard, pictures, and runs of a recipe's grid. Equal runs give equal bytes.
 """
@@ -118,7 +118,8 @@ def copy_run(source: pathlib.Path, to: pathlib.Path) -> None:
     record = _copy_files(source, to, MAX_LINES["pre-training"])
     if not isinstance(record.result, RunResult):
         raise ValueError(f"{source}: expected a finished pre-training")
-    seeds = (path for part in ("tasks", "scratch") for path in source.glob(f"{part}/*/seed*/"))
+    parts = "tasks", "scratch", "early/*"
+    seeds = (path for part in parts for path in source.glob(f"{part}/*/seed*/"))
     for seed in sorted(seeds):
         copy = to / seed.relative_to(source)
         _copy_files(seed, copy, MAX_LINES["fine-tuning"])

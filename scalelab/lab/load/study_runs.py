@@ -1,9 +1,9 @@
 """Loads a study: its file WORKDIR/studies/<name>.json, and the runs that it planned.
 
 `scalelab.study` writes the file before anything starts, see `StudyFile`. A run is
-WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, and the fine-tunings of
-the same net from random weights in scratch/<task>/seed<k>. WORKDIR may be packed in one file
-(archive.py).
+WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, the fine-tunings of the
+same net from random weights in scratch/<task>/seed<k>, and the scores of yardsticks at a share of
+the budget in early/<share>/<yardstick>/seed0. WORKDIR may be packed in one file (archive.py).
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from scalelab.config.fields import Count, science_diff
+from scalelab.config.fields import Count, Part, science_diff
 from scalelab.config.pretraining import Shape, with_moved_fields
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import archive, task_runs
@@ -95,6 +95,9 @@ class StudyFields:
     yardsticks: tuple[str, ...] = ()
     yardstick_data: str | None = None
     yardstick_fields: tuple[str, ...] = ()
+    # Shares of the budget at which the yardsticks measure each net too: (0.25, 0.5, 0.75). Each
+    # keeps a checkpoint.
+    yardstick_shares: tuple[Part, ...] = ()
     free: tuple[str, ...] = FACTORS  # in which runs may differ
     allow: tuple[str, ...] = ()  # further fields, which every table then names
     # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with the
@@ -126,6 +129,11 @@ class StudyFile(StudyFields):
         """The names of all scores of a pre-training: tasks, then yardsticks."""
         return self.tasks + self.yardsticks
 
+    @property
+    def num_scores(self) -> int:
+        """The number of scores of a pre-training, with those of its earlier checkpoints."""
+        return len(self.measured) + len(self.yardsticks) * len(self.yardstick_shares)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PretrainRun:
@@ -143,6 +151,8 @@ class PretrainRun:
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # of metrics.jsonl
     planned_n_model: int | None = None
+    # Share of the budget -> yardsticks.
+    early: Mapping[float, Mapping[str, TaskRuns]] = dataclasses.field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
@@ -270,6 +280,7 @@ def read_run(
     return PretrainRun(
         planned.name, planned.stage, planned.seed, folder, planned.config, result,
         damaged, tasks, scratch, record.environment, record.lines, planned.n_model,
+        task_runs.read_early(folder),
     )  # fmt: skip
 
 

@@ -211,6 +211,12 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
     return {name: found[name] for name in order if name in found}
 
 
+def read_early(run: pathlib.Path) -> dict[float, dict[str, TaskRuns]]:
+    """Reads the scores of a run at shares of its budget, in early/<share>, the smallest first."""
+    folders = {path.parent.parent for path in run.glob("early/[01]*/*/seed0")}
+    return {share: read(path) for share, path in sorted((float(p.name), p) for p in folders)}
+
+
 def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
     """Reads one fine-tuning; an unreadable one counts as failed, with the reason."""
     if not (folder / "result.json").exists() and not (folder / "config.json").exists():
