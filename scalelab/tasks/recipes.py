@@ -89,6 +89,11 @@ RECIPES = {
             "max_len": 512,
             "head.pretrained": False,
         },
+        tasks={
+            "superglue_boolq": {"batch_size": 16},
+            "superglue_multirc": {"batch_size": 16},
+            "superglue_wsc": {"epochs": 30.0},
+        },
     ),
     "features": Recipe(
         "Devlin et al. 2019, 5.3: frozen encoder, its top four layers concatenated",

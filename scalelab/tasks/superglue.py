@@ -5,6 +5,11 @@ of the paper's table 1. Inputs are those of its BERT baseline (section 4.1), wit
 that baseline also reads the states of the words in question, here the text marks them, `* word *`,
 and WSC's pronoun `# it #`, as in T5 (Raffel et al. 2020, JMLR 21). Every head then fits.
 COPA joins premise and choice by "because" or "so" in place of a question.
+
+--data may hold boolq, multirc or wsc as <task>.train.jsonl and <task>.valid.jsonl of the BabyLM
+Challenge instead. Inputs are then the challenge's (evaluation_pipeline/finetune/dataset.py of
+babylm/evaluation-pipeline-2025), but that MultiRC's paragraph comes first. Each answer of MultiRC
+is a record of its own, so that `question_match` is the accuracy that the challenge reports.
 """
 
 import functools
@@ -20,7 +25,7 @@ from scalelab.helpers.files import numbered_lines
 from scalelab.helpers.names import brief
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records
-from scalelab.tasks.task import Split, Task
+from scalelab.tasks.task import JSON_LINES, Split, Task
 
 JOINED_BY = {"cause": "because", "effect": "so"}
 Row = Mapping[str, Any]
@@ -28,16 +33,19 @@ Made = tuple[tuple[str, ...], list[Any]]  # texts and labels of a record
 
 
 def read(
-    path: Path, split: str, labels: Sequence[str], *, convert: Callable[[Row], Iterable[Made]]
-) -> Records:
+    path: Path, split: str, labels: Sequence[str], *, convert: Callable[[Row], Iterable[Made]],
+    several: bool = False,
+) -> Records:  # fmt: skip
     """Reads a file whose rows `convert` turns into records.
 
-    Records of several labels have them as one text, joined by blanks.
+    If records have several labels, these are one text, joined by blanks.
 
     Raises:
       ValueError: the file cannot be read, or a row lacks a key or has a wrong value.
     """
     del split
+    if path.match(JSON_LINES):
+        convert = BABYLM.get(path.name.partition(".")[0], convert)
     rows: list[tuple[str, ...]] = []
     places: list[str] = []
     spelt: list[list[str]] = []
@@ -56,7 +64,7 @@ def read(
             raise ValueError(f"{where}: not a row of {path.parent.name} ({error})") from None
     classes = Labels(tuple(labels))
     found = classes.array((where, x) for where, own in zip(places, spelt, strict=True) for x in own)
-    if any(len(own) > 1 for own in spelt):
+    if several:
         found = np.array([" ".join(own) for own in spelt])
     columns = tuple(map(list, zip(*rows, strict=True)))
     return Records(columns, found, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
@@ -124,6 +132,30 @@ def _wsc(row: Row) -> Iterator[Made]:
     yield (" ".join(words),), [row["label"]]
 
 
+def _babylm_boolq(row: Row) -> Iterator[Made]:
+    yield (row["question"], row["passage"]), [_truth(row)]
+
+
+def _babylm_multirc(row: Row) -> Iterator[Made]:
+    question, answer = (" ".join(row[name].split()) for name in ("question", "answer"))
+    yield (row["paragraph"], f"Question: {question} Answer:\n{answer}"), [row["label"]]
+
+
+def _babylm_wsc(row: Row) -> Iterator[Made]:
+    pronoun, phrase = row["span2_text"], row["span1_text"]
+    yield (f'Does "{pronoun}" refer to "{phrase}" in this passage?', row["text"]), [_truth(row)]
+
+
+def _truth(row: Row) -> str:
+    if row["label"] not in (0, 1):
+        raise ValueError(f"label {brief(row['label'])}: expected 0 or 1")
+    return _BOOL[row["label"]]
+
+
+BABYLM = {"boolq": _babylm_boolq, "multirc": _babylm_multirc, "wsc": _babylm_wsc}
+_BOOL, _NLI = ("false", "true"), ("premise", "hypothesis")
+
+
 # --- The table -----------------------------------------------------------------------------------
 
 
@@ -148,11 +180,10 @@ def _task(
         train=Split("train", (f"{folder}/train.jsonl",), counts[0]),
         dev_splits=(Split("dev", (f"{folder}/val.jsonl",), counts[1]),),
         kind=kind,
-        read=functools.partial(read, convert=convert),
+        read=functools.partial(read, convert=convert, several=kind == "answers"),
     )
 
 
-_BOOL, _NLI = ("false", "true"), ("premise", "hypothesis")
 _MADE = (
     _task("BoolQ", (9427, 3270), _BOOL, ("passage", "question"), _pair),
     _task("CB", (250, 56), ("entailment", "contradiction", "neutral"), _NLI, _pair,

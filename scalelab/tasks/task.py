@@ -176,9 +176,10 @@ def _read(
 
 def _paths(task: Task, split: Split, root: Path) -> list[Path]:
     """Returns the files that may hold a split, in GLUE's layout or in the BabyLM Challenge's."""
-    if (root / task.folder).is_dir() or split.tfds is None:
+    if (root / task.folder).is_dir():
         return [root / file for file in split.files]
-    name, _, part = split.tfds.partition("/")
+    name = split.tfds or f"{task.folder.lower()}/{split.name.replace('dev', 'validation')}"
+    name, _, part = name.partition("/")
     part, _, genres = part.replace("validation", "valid").partition("_")
     return [root / f"{name}{'-mm' * (genres == 'mismatched')}.{part}.jsonl"]
 

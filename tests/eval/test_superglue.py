@@ -62,6 +62,41 @@ def test_rows_become_records(tmp_path: pathlib.Path, name: str) -> None:
         assert records.labels.tolist() == ["1 0", "0 1", "1"] * 4
 
 
+BABYLM = {  # rows of the BabyLM Challenge, and the records of them
+    "BoolQ": (ROWS["BoolQ"] | {"label": 1}, ("is it", "It is ."), 1),
+    "MultiRC": ({"paragraph": "A dog .", "question": "Who?", "answer": "a  dog", "label": 0},
+                ("A dog .", "Question: Who? Answer:\na dog"), "0"),
+    "WSC": ({"text": "She saw it .", "span1_text": "She", "span2_text": "it", "label": 0},
+            ('Does "it" refer to "She" in this passage?', "She saw it ."), 0),
+}  # fmt: skip
+
+
+def write_babylm(folder: pathlib.Path, name: str, *rows: dict[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    for split in ("train", "valid"):
+        path = folder / f"{name.lower()}.{split}.jsonl"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+@pytest.mark.parametrize("name", BABYLM)
+def test_rows_of_the_babylm_challenge(tmp_path: pathlib.Path, name: str) -> None:
+    row, texts, label = BABYLM[name]
+    task = load_task(f"superglue_{name.lower()}")
+    write_babylm(tmp_path, name, row, row)
+    records = load(task, tmp_path).dev["dev"]
+    assert records is not None and records.labels is not None
+    assert [*zip(*records.texts, strict=True)] == [texts] * 2
+    assert records.labels.tolist() == [label] * 2
+    for change, message in (({"label": 2}, "2"), ({"question": 1, "text": 1}, "1|split")):
+        write_babylm(tmp_path, name, row, row | change)
+        with pytest.raises(ValueError, match=f"train.jsonl, line 2: .*({message})"):
+            load(task, tmp_path)
+    write_babylm(tmp_path, name, row)
+    (tmp_path / f"{name.lower()}.train.jsonl").unlink()
+    with pytest.raises(ValueError, match=f"expected the file .*{name.lower()}.train.jsonl"):
+        load(task, tmp_path)
+
+
 @pytest.mark.parametrize(("name", "change", "message"), [
     ("BoolQ", {"label": "yes"}, "'yes'.*'false', 'true'"),
     ("CB", {"premise": None}, "texts.*None"),
@@ -166,3 +201,17 @@ def test_every_program_runs(start: Start, pretrained_runs, tmp_path, name: str) 
     table = (tmp_path / "work/seed0/predictions.tsv").read_text().splitlines()
     assert len(table) == 1 + 4 * (3 if name == "MultiRC" else 1)
     assert not (name == "MultiRC" and "probability" in table[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["MultiRC", "WSC"])  # BoolQ is read as WSC
+def test_the_babylm_recipe(start: Start, pretrained_runs, tmp_path, name: str) -> None:
+    task = f"superglue_{name.lower()}"
+    write_babylm(tmp_path / "filtered", name, *[BABYLM[name][0]] * 4)
+    given = f"--init={pretrained_runs('bert')}", f"--data={tmp_path}/filtered", "--recipe=babylm"
+    code, _, errors = start(task, *given)
+    assert code == 0, errors
+    result = json.loads((tmp_path / "work/seed0/result.json").read_text())
+    assert (result["recipe"], *result["eval"]["dev"]) == ("babylm", *load_task(task).metrics)
+    lines = (tmp_path / "work/seed0/predictions.tsv").read_text().splitlines()
+    assert len(lines) == 1 + 4 and "passage" in lines[1] or "Question:" in lines[1]

@@ -233,29 +233,59 @@ def test_the_files_of_the_babylm_challenge(tmp_path):
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize("name", ["rte", "mrpc", "mnli"])
+@pytest.mark.parametrize("name", ["rte", "mrpc", "mnli", "mnli-mm"])
 def test_rows_of_the_babylm_challenge_are_official(tmp_path, name):
-    """Texts and labels are plain JSON's; those of dev stand in this order in GLUE's own file."""
+    """Texts and labels are plain JSON's; those of dev stand in this order in GLUE's own file.
+
+    Of MNLI-mm only the same half of GLUE's file is at hand, with the index of each row.
+    """
     folder = DATA / "babylm/eval/glue_filtered"
     if not folder.is_dir():
         pytest.skip(f"no {folder}")
     part = "train" if name == "mnli" else "valid"
     source = folder / f"{name}.{part}.jsonl"
-    for split in ("train", "valid"):
-        (tmp_path / f"{name}.{split}.jsonl").symlink_to(source)
-    task = load_task(name)
+    task = load_task(name.removesuffix("-mm"))
+    (tmp_path / f"{task.name}.train.jsonl").symlink_to(source)
+    (tmp_path / f"{name}.valid.jsonl").symlink_to(source)
+    if name == "mnli":
+        (tmp_path / "mnli-mm.valid.jsonl").symlink_to(source)
     ours = load(task, tmp_path).train
     found = [*zip(*ours.texts, ours.labels.tolist(), strict=True)]
     with source.open() as file:
         plain = sorted(map(json.loads, file), key=lambda row: row["idx"])
-    keys = ("premise", "hypothesis") if name == "mnli" else ("sentence1", "sentence2")
+    keys = ("premise", "hypothesis") if task.name == "mnli" else ("sentence1", "sentence2")
     assert found == [tuple(row[key] for key in (*keys, "label")) for row in plain]
-    if name != "mnli":
+    if name == "mnli-mm":
+        dev = load(task, DATA / "glue-10k").dev["mismatched"]
+        lines = (DATA / "glue-10k/MNLI/dev_mismatched.tsv").read_text().splitlines()[1:]
+        index = [int(line.partition("\t")[0]) for line in lines]
+        official = dict(zip(index, zip(*dev.texts, dev.labels.tolist(), strict=True), strict=True))
+        assert [official.pop(row["idx"]) for row in plain] == found and not official
+    elif name != "mnli":
         dev = load(task, DATA / "glue").dev["dev"]
         official = [*zip(*dev.texts, dev.labels.tolist(), strict=True)]
         places = [official.index(row) for row in found]
         assert places == sorted(set(places)) and len(found) == (len(official) + 1) // 2
         assert name == "mrpc" or places == [row["idx"] for row in plain]
+
+
+@pytest.mark.realdata
+def test_wsc_of_the_babylm_challenge_is_official(tmp_path):
+    """Row idx has the label, the text and both spans of that row in SuperGLUE's dev set."""
+    source = DATA / "babylm/eval/glue_filtered/wsc.valid.jsonl"
+    if not source.exists():
+        pytest.skip(f"no {source}")
+    for split in ("train", "valid"):
+        (tmp_path / f"wsc.{split}.jsonl").symlink_to(source)
+    ours = load(load_task("superglue_wsc"), tmp_path).train
+    lines = (DATA / "superglue/WSC/val.jsonl").read_text().splitlines()
+    official = {row["idx"]: row for row in map(json.loads, lines)}
+    assert (len(ours), len(official)) == (52, 104)
+    places = [json.loads(line)["idx"] for line in source.read_text().splitlines()]
+    for k, asked, text, label in zip(places, *ours.texts, ours.labels, strict=True):
+        spans = [official[k]["target"][f"span{i}_text"] for i in (2, 1)]
+        assert re.findall('"([^"]*)"', asked) == spans
+        assert (text, label) == (official[k]["text"], official.pop(k)["label"])
 
 
 @pytest.mark.realdata
