@@ -17,6 +17,7 @@ from scalelab.config.pretraining import Config
 from scalelab.data.phases import PhaseData, make_phases
 
 if TYPE_CHECKING:
+    from scalelab.data.prepare import Prepared
     from scalelab.data.tokenizers import Tokenizer
     from scalelab.systems import System
 
@@ -79,24 +80,8 @@ def load_data(
     Raises:
       ValueError: the corpus is missing, unreadable or too small, or does not suit the format.
     """
-    from scalelab.data import prepare  # slow to import, and not needed for batches
-    from scalelab.data.tokenizers import TokenizerSpec
-
     formats.load(config.data.format)  # a misspelt name is refused before the long work
-    if tokenizer_dir is None and config.machine.init is not None:
-        tokenizer_dir = Path(config.machine.init) / "tokenizer"
-    own = dataclasses.asdict(config.tokenizer) | {"special_tokens": system.SPECIAL_TOKENS}
-    own |= dict(zip(("begin", "between", "end"), system.FRAME, strict=True))
-    prepared = prepare.prepare_documents(
-        config.data.corpus,
-        tokenizer_dir or TokenizerSpec(**own),
-        config.machine.cache_dir,
-        keep_headings=config.data.keep_headings,
-        errors=config.data.errors,
-        valid_rate=config.data.valid_rate,
-        progress=progress,
-        num_workers=config.machine.num_workers,
-    )
+    prepared = _prepare(config, system, tokenizer_dir, progress=progress)
     started = time.perf_counter()
     specials = prepared.tokenizer.specials(system.FRAME)
     given = config, prepared.documents, specials, prepared.key, system.ORDER, progress
@@ -122,6 +107,33 @@ def load_data(
         num_tokens=len(train.tokens),
         phases=phases,
         facts=facts,
+    )
+
+
+def load_tokenizer(config: Config, system: "System") -> "Tokenizer":
+    """Returns the tokenizer of `load_data`."""
+    return _prepare(config, system, None, progress=False).tokenizer
+
+
+def _prepare(
+    config: Config, system: "System", tokenizer_dir: Path | None, *, progress: bool
+) -> "Prepared":
+    from scalelab.data import prepare  # slow to import, and not needed for batches
+    from scalelab.data.tokenizers import TokenizerSpec
+
+    if tokenizer_dir is None and config.machine.init is not None:
+        tokenizer_dir = Path(config.machine.init) / "tokenizer"
+    own = dataclasses.asdict(config.tokenizer) | {"special_tokens": system.SPECIAL_TOKENS}
+    own |= dict(zip(("begin", "between", "end"), system.FRAME, strict=True))
+    return prepare.prepare_documents(
+        config.data.corpus,
+        tokenizer_dir or TokenizerSpec(**own),
+        config.machine.cache_dir,
+        keep_headings=config.data.keep_headings,
+        errors=config.data.errors,
+        valid_rate=config.data.valid_rate,
+        progress=progress,
+        num_workers=config.machine.num_workers,
     )
 
 

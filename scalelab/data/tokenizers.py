@@ -98,6 +98,11 @@ class Tokenizer:
             raise ValueError(f"{path} has no piece {absent[0]!r}, which {names.name} names")
         return cls(backend, roles)
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what decides how it reads text: 64 digits."""
+        return hashlib.sha256(f"{self.special_ids}{self._backend.to_str()}".encode()).hexdigest()
+
     def encode(self, text: str) -> np.ndarray:
         """Encodes one text without special tokens: ids [n] int32."""
         return np.asarray(self._backend.encode(text, add_special_tokens=False).ids, np.int32)

@@ -7,7 +7,8 @@ Squad/test.jsonl, or some of them. The object of a fact is masked. A causal net 
 before the object; facts with a word after the object are left out.
 
 Possible answers are the words that are one piece of the net's vocabulary. --vocabulary keeps only
-the words and facts that this net and the named nets share, so that scores compare; words are
+the words and facts that this net and the named nets share, so that scores compare, and a study
+those that all its nets share; words are
 compared without case. Other right objects of the same question do not compete (filtered ranks,
 Bordes et al. 2013).
 
@@ -293,7 +294,8 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     others, answers, most = (asked.options[name] for name in OPTIONS)
     if answers not in (None, "relation"):
         raise ValueError(f"--answers={answers}: expected relation")
-    nets = [opened, *map(pretrained.load, filter(None, (others or "").split(",")))]
+    named = map(pretrained.load, filter(None, (others or "").split(",")))
+    nets = [opened, *asked.peers, *named]
     kept, notes = choose(nets, facts, answers)
     objects = collections.defaultdict(collections.Counter)  # relation -> its objects, in order
     for own in kept:
@@ -325,7 +327,7 @@ OPTIONS = {
     "per_relation": (0, "ask only N facts of each relation; default: all"),
 }
 YARDSTICK = Yardstick(
-    "lama", read, measure, "folder of LAMA's files", "lama", OPTIONS, needed="vocabulary"
+    "lama", read, measure, "folder of LAMA's files", "lama", OPTIONS, compares=True
 )
 main = program(YARDSTICK, __doc__)
 

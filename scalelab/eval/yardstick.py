@@ -61,6 +61,7 @@ class Asked:
     options: Mapping[str, Any]  # the yardstick's own flags, by name
     batch_tokens: int | None = None  # in a batch, padding included; None: chosen for the device
     tensor_parallel: int = 1  # devices that share the net
+    peers: "Sequence[Pretrained]" = ()  # other nets of a study; some have no parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Yardstick:
     data: str  # help text of --data
     folder: str  # folder of its data below a study's `yardstick_data`
     options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
-    needed: str | None = None  # option without which the scores of a study do not compare
+    compares: bool = False  # whether `measure` reads `Asked.peers`
     scratch: bool = False  # whether studies also measure random weights, as a baseline
 
 
@@ -191,6 +192,7 @@ def evaluate(
     step: int | None = None,
     *,
     random: bool = False,
+    peers: "Sequence[Pretrained]" = (),
 ) -> str:
     """Measures a run and writes its files. A finished evaluation is read, not repeated.
 
@@ -204,6 +206,7 @@ def evaluate(
       tensor_parallel: devices that share the net.
       step: training step of the checkpoint; None: the newest.
       random: whether to replace the run's weights by random ones.
+      peers: all nets of a study, if the yardstick compares them.
 
     Returns:
       The table, for a terminal.
@@ -232,6 +235,8 @@ def evaluate(
         "texts": hashlib.sha256(json.dumps(items).encode()).hexdigest(),
         **options,
     }
+    nets = {_reading_digest(net): net for net in (*peers, opened)}
+    config |= {"peers": sorted(nets)} if peers else {}
     folder, shown = workdir / "seed0", f"{yardstick.name} of {opened.path}"
     shown += f", step {step}" * (step is not None) + ", random weights" * random
     if (folder / "config.json").exists():
@@ -247,12 +252,19 @@ def evaluate(
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
     partial = folder / f"partial-{digest}.npz"
-    asked = Asked(partial, data, options, batch_tokens, tensor_parallel)
+    others = [net for net in nets.values() if net is not opened]
+    asked = Asked(partial, data, options, batch_tokens, tensor_parallel, others)
     print(f"{shown}: compiling, then measuring", file=sys.stderr, flush=True)
     made = yardstick.measure(opened, items, asked)
     _write(folder, yardstick.name, opened, config, made, random=random)
     partial.unlink(missing_ok=True)
     return f"{shown}\n{made.shown}wrote {folder}"
+
+
+def _reading_digest(net: "Pretrained") -> str:
+    """Returns a digest of what a net can be asked: its tokenizer, prediction and length."""
+    reads = [net.tokenizer.digest, net.predicts, max(phase.max_len for phase in net.config.phases)]
+    return hashlib.sha256(json.dumps(reads).encode()).hexdigest()[:12]
 
 
 def _write(

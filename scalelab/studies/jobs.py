@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
@@ -23,6 +23,9 @@ from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.runs import compatibility, environment
 from scalelab.runs.json_files import parse_numbers
+
+if TYPE_CHECKING:
+    from scalelab.runs.pretrained import Pretrained
 
 PRETRAIN, FINETUNE = "pretrain", "finetune"
 WAITING, READY, DONE = "waiting", "ready", "done"
@@ -190,7 +193,10 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
             data = pathlib.Path(str(study.facts.yardstick_data)) / found.folder
             _, early, share = prefix.partition("early/")
             step, random = kept_step(run, float(share)) if early else None, prefix == "scratch"
-            yardstick.evaluate(found, run.folder, data, folder, chosen, step=step, random=random)
+            nets = peers(study) if found.compares else []
+            yardstick.evaluate(
+                found, run.folder, data, folder, chosen, step=step, random=random, peers=nets
+            )
             continue
         overrides = finetunings.task_fields(asked.fields, task)
         init = ("none", str(run.folder)) if prefix else (str(run.folder),)
@@ -200,6 +206,19 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
         if not asked.keep:
             for kept in folder.glob("seed*/checkpoints"):
                 shutil.rmtree(kept)
+
+
+def peers(study: Study) -> "list[Pretrained]":
+    """Returns the nets of a study without parameters, one for each way to read text."""
+    from scalelab.runs import pretrained
+
+    configs = {}
+    for run in study.runs:
+        config = config_lib.resolve(run.config)
+        lengths = [phase.max_len for phase in config.phases]
+        key = config.system, config.objective, config.tokenizer, config.data, lengths
+        configs.setdefault(repr(key), (run.folder, config))
+    return [pretrained.untrained(*found) for found in configs.values()]
 
 
 def kept_step(run: PretrainRun, share: float) -> int:

@@ -216,6 +216,16 @@ def test_the_program_compares_over_a_common_vocabulary(
         texts[system, other] = made.texts
         sizes[system, other] = int(out[: out.index(" possible answers")].split("* ")[-1])
     assert texts["gpt2", "bert"] == texts["bert", "gpt2"]
+    # A study gives the nets that need not be trained yet: of each, the same answers and facts.
+    peers = [pretrained.untrained(tmp_path, opened_run(run).config) for run in runs.values()]
+    known = set()
+    for system, run in runs.items():
+        work = tmp_path / f"{system}-study"
+        out = yardstick.evaluate(lama.YARDSTICK, run, data, work, peers=peers)
+        assert f"{sizes['gpt2', 'bert']} possible answers, shared by 2 nets" in out
+        assert predictions.read(work / "seed0/predictions.tsv").texts == texts["gpt2", "bert"]
+        known.add(json.dumps(records.read_config(work / "seed0")["peers"]))
+    assert len(known) == 1
     assert sizes["gpt2", "bert"] == sizes["bert", "gpt2"] < sizes["bert", None]
     row = {"sub_label": "Bada", "obj_label": "\u4e00"}
     (data / "TREx/P1.jsonl").write_text((json.dumps(row) + "\n") * 99)

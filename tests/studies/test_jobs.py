@@ -22,7 +22,7 @@ from scalelab.eval import yardstick
 from scalelab.finetuning import warm_start
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import study_runs
-from scalelab.runs import environment
+from scalelab.runs import environment, pretrained
 from scalelab.studies import expand, finetunings, jobs, pool
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
@@ -275,7 +275,7 @@ def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(finetunings, "prepare", lambda *_: None)
     monkeypatch.setattr(
-        yardstick, "evaluate", lambda *given, step, random: asked.append((*given[2:], step))
+        yardstick, "evaluate", lambda *given, step, random, peers: asked.append((*given[2:], step))
     )
     run = next(run for run in study.runs if run.name == name)
     assert run.config["machine"]["kept_shares"] == [0.5]
@@ -294,6 +294,19 @@ def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
         (blimp, run.folder / "early/0.5/blimp", {"per_group": 2}, 3),
         (copa, run.folder / "early/0.5/copa", {}, 3),
     ]
+
+
+def test_a_net_for_each_way_to_read(tmp_path, monkeypatch) -> None:
+    """Seeds, shapes and rates read alike; systems and tokenizers do not. No run exists yet."""
+    planned(
+        tmp_path, seeds=2, stages={"main": a_study.stage(
+            shapes=("2x8x1", "2x16x1"), variants=("baseline", "fast", "small"))},
+        variants={"baseline": (), "fast": ("optim.learning_rate=x2",),
+                  "small": ("tokenizer.vocab_size=290",)},
+    )  # fmt: skip
+    monkeypatch.setattr(pretrained, "untrained", lambda folder, config: config)
+    found = [(c.system, c.tokenizer.vocab_size) for c in jobs.peers(jobs.read(tmp_path, None)[0])]
+    assert sorted(found) == [("bert", 290), ("bert", 300), ("gpt2", 290), ("gpt2", 300)]
 
 
 @pytest.mark.parametrize(("accelerator", "small", "together"), [

@@ -103,7 +103,6 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blmp.rule=pll",)}, "'blmp'.*'blimp'"),
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.rul=pll",)}, "'rule'"),
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.per_group=-3",)}, "0 or more"),
-        ({"yardsticks": ("lama",)}, "lama.vocabulary"),
         ({"free": ("sistem",)}, "unknown 'sistem': .*'system'"),
         ({"variants": {"half": ()}}, "must have 'baseline'"),
         ({"name": "a/b"}, "expected a word"),
