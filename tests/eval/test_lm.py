@@ -103,7 +103,7 @@ def test_a_net_that_knows_nothing_has_a_perplexity_of_v(
     opened = opened_run(pretrained_runs("gpt2"))
     empty = jax.tree.map(lambda x: x * 0, opened.params)
     blank = dataclasses.replace(opened, params=empty)
-    monkeypatch.setattr(pretrained, "load", lambda _: blank)
+    monkeypatch.setattr(pretrained, "load", lambda *_: blank)
     given = [f"--run={opened.path}", f"--corpus=wikitext:{wikitext}", "--max_docs=4"]
     code, out, errors = start(*given, f"--workdir={tmp_path / 'work'}")
     assert code == 0, errors
@@ -118,7 +118,7 @@ def test_parameters_that_are_not_finite(pretrained_runs: Runs, wikitext, start, 
     opened = opened_run(pretrained_runs("gpt2"))
     lost = jax.tree.map(lambda x: x * np.nan, opened.params)
     blank = dataclasses.replace(opened, params=lost)
-    monkeypatch.setattr(pretrained, "load", lambda _: blank)
+    monkeypatch.setattr(pretrained, "load", lambda *_: blank)
     code, _, errors = start(f"--run={opened.path}", f"--corpus=wikitext:{wikitext}", "--max_docs=1")
     assert code == 2 and "not finite" in errors
 
