@@ -209,7 +209,10 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
 
 
 def peers(study: Study) -> "list[Pretrained]":
-    """Returns the nets of a study without parameters, one for each way to read text."""
+    """Returns the nets of a study, one for each way to read text.
+
+    They have no parameters, so the runs need not exist: tokenizers depend on the config alone.
+    """
     from scalelab.runs import pretrained
 
     configs = {}
