@@ -261,7 +261,7 @@ def fitting(opened: "Pretrained", items: "Sequence[Item]", rule: str) -> list[bo
     from scalelab.eval import sentence_scores
 
     reading = sentence_scores.make_reading(opened, rule)
-    least = 2 if rule == "log_likelihood" and not reading.begin else 1
+    least = 2 if reading.looks_back and not reading.begin else 1
     lengths = count_tokens(opened, items)
     fits = [least <= min(own) and max(own) <= reading.context for own in lengths]
     if not any(fits):

@@ -5,9 +5,11 @@
 | log_likelihood | log p given the tokens before it | those that predict the next token |
 | pll | log p where it alone is masked (Salazar et al. 2020, eq. 1) | masked nets |
 | pll_word | the same, with the rest of its word masked (Kauf and Ivanova 2023) | masked nets |
+| pll, pll_word | the same, by the state before it, which sees the row | next and masked: GPT-BERT |
 | discriminator | log p that it is original (Clark et al. 2020, 2) | ELECTRA's discriminator |
 
-A sentence's score is their sum. A causal net without a start token does not score the first token.
+A sentence's score is their sum. Where the state before a token predicts it, a net without a start
+token does not score the first token.
 Encoder-decoders have no rule yet, because no system of the lab is one.
 """
 
@@ -66,7 +68,8 @@ def _inside(starts: np.ndarray, stops: np.ndarray, spans: Sequence[Spans | None]
 def rules(opened: Pretrained) -> list[str]:
     """Returns the rules that can score with the net of a run, the default first."""
     found = ["discriminator"] if _is_discriminator(opened) else []
-    return [*found, *BY_PREDICTION[opened.predicts]]
+    found += BY_PREDICTION[opened.predicts]
+    return found + [*BY_PREDICTION["masked"]] * opened.shifts_masks
 
 
 def choose_rule(opened: Pretrained, rule: str | None) -> str:
@@ -108,7 +111,8 @@ def make_reading(opened: Pretrained, rule: str) -> Reading:
     end = () if causal else frame.end
     room = opened.config.net.max_len - len(frame.begin) - len(end)
     mask_id = opened.tokenizer.special_ids["mask"] if rule.startswith("pll") else None
-    return Reading(frame.begin, end, mask_id, room, room, in_place=rule == "discriminator")
+    shifted = mask_id is not None and opened.shifts_masks
+    return Reading(frame.begin, end, mask_id, room, room, rule == "discriminator", shifted)
 
 
 def choose_batch_size(reading: Reading, batch_tokens: int | None) -> int:

@@ -75,6 +75,11 @@ class Pretrained:
         """The tokens that it was trained to predict: "next" or "masked"; None: none."""
         return next((t.objective.predicts for t in self.terms if t.objective.predicts), None)
 
+    @property
+    def shifts_masks(self) -> bool:
+        """Whether it was also trained to predict a masked token from the state before it."""
+        return any(getattr(t.objective, "shifts_masks", False) for t in self.terms)
+
     def check_alone(self) -> None:
         """Refuses a net that reads more than a text; raises ValueError."""
         if more := systems.more_inputs(self.system):
