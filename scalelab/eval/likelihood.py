@@ -81,6 +81,7 @@ class Reading(NamedTuple):
     in_place: bool = False  # nothing is masked, and each token is judged where it stands
     # The state before a masked token predicts it, in a causal net where all tokens see each other.
     shifted: bool = False
+    source: tuple[int, ...] | None = None  # ids that the encoder reads; None: there is no encoder
 
     @property
     def num_special(self) -> int:
@@ -228,6 +229,10 @@ def fill(
     made = {"tokens": ids, "lengths": lengths, "examples": examples}
     if reading.shifted:
         made["visible"] = np.broadcast_to(np.int32([0, batch.length]), (*ids.shape, 2))
+    if reading.source is not None:
+        source = np.array(reading.source, np.int32)
+        made["source"] = np.broadcast_to(source, (batch.size, len(source)))
+        made["source_lengths"] = np.full(batch.size, len(source), np.int32)
     return made, places, targets
 
 
