@@ -76,6 +76,7 @@ class Yardstick:
     options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
     needed: str | None = None  # option without which the scores of a study do not compare
     scratch: bool = False  # whether studies also measure random weights, as a baseline
+    source: bool = False  # whether it also measures nets that read a source beside a text
 
 
 def load(name: str) -> Yardstick:
@@ -215,7 +216,7 @@ def evaluate(
     check_options(yardstick, options)
     items = read(yardstick, data)
     opened = pretrained.load(run, options.get("step") or None)
-    opened.check_alone()
+    opened.check_alone(source=yardstick.source)
     if random:
         opened = placement.randomize(opened)
     config = {
