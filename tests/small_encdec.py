@@ -83,3 +83,57 @@ def encode(net: EncoderDecoder, params: Any, batch: Any, max_len: int) -> Any:
     """Returns the cache of an empty target."""
     read = {name: batch[name] for name in ("source", "source_lengths", "examples")}
     return net.apply({"params": params}, read, max_len, method="encode")
+
+
+def torch_hidden(layer: type[PreNorm | PostNorm], params: Any, batch: Any) -> np.ndarray:
+    """Returns hidden states [B, T, D] by PyTorch's Transformer; heads are as wide as D / N."""
+    import torch
+
+    p = jax.tree.map(lambda x: torch.tensor(np.asarray(x, np.float64)), params)
+
+    def load(module: Any, weight: Any, bias: Any) -> None:
+        module.weight.copy_(weight)
+        module.bias.copy_(bias)
+
+    def load_attention(module: Any, part: Any, i: int) -> None:
+        for place, name in enumerate(("query", "key", "value")):
+            rows = slice(place * WIDTH, (place + 1) * WIDTH)
+            module.in_proj_weight[rows] = part[name]["kernel"][i].reshape(WIDTH, -1).T
+            module.in_proj_bias[rows] = part[name]["bias"][i].reshape(-1)
+        out = part["out"]
+        load(module.out_proj, out["kernel"][i].reshape(-1, WIDTH).T, out["bias"][i])
+
+    def load_layers(modules: Any, part: Any, norms: tuple[str, ...]) -> None:
+        for i, module in enumerate(modules):
+            load_attention(module.self_attn, part["attention"], i)
+            if "cross_attention" in part:
+                load_attention(module.multihead_attn, part["cross_attention"], i)
+            for place, name in enumerate(norms, 1):
+                norm = part[name]
+                load(getattr(module, f"norm{place}"), norm["scale"][i], norm["bias"][i])
+            for ours, theirs in (("inner", module.linear1), ("outer", module.linear2)):
+                kernel = part["ffn"][ours]
+                load(theirs, kernel["kernel"][i].T, kernel["bias"][i])
+
+    sizes = WIDTH, HEADS, ENCODER_LAYERS, DECODER_LAYERS, FFN
+    order = {"norm_first": layer is PreNorm, "batch_first": True, "dtype": torch.float64}
+    peer = torch.nn.Transformer(*sizes, 0.0, "gelu", **order)
+    source, tokens = np.asarray(batch["source"]), np.asarray(batch["tokens"])
+    (_, S), (_, T) = source.shape, tokens.shape  # noqa: N806
+    with torch.no_grad():
+        encoder, decoder = p["encoder"]["layer"], p["decoder"]
+        load_layers(peer.encoder.layers, encoder, ("attention_norm", "ffn_norm"))
+        names = "attention_norm", "cross_norm", "ffn_norm"
+        load_layers(peer.decoder.layers, decoder["stack"]["layer"], names)
+        for theirs, ours in ((peer.encoder, p["source_norm"]), (peer.decoder, decoder["norm"])):
+            load(theirs.norm, ours["scale"], ours["bias"])
+        table = decoder["embed"]["tokens"]["table"]
+        places = decoder["embed"]["positions"]["table"]
+        padding = torch.tensor(np.arange(S) >= np.asarray(batch["source_lengths"])[:, None])
+        return peer(
+            table[source] + places[:S],
+            table[tokens] + places[:T],
+            tgt_mask=torch.ones(T, T, dtype=torch.bool).triu(1),
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        ).numpy()

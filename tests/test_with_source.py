@@ -14,18 +14,20 @@ import pytest
 import scratch
 import small_encdec
 from absl.testing import flagsaver
+from scipy import special
 from train_lab import Lab, kill_at
 
 from scalelab import fill_mask, formats, sample, systems
 from scalelab.config import cli
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
-from scalelab.eval import blimp, lm, word_order, yardstick
+from scalelab.eval import lambada, lm, pairs, placement, sentence_scores, word_order, yardstick
 from scalelab.finetuning import warm_start
 from scalelab.formats import doc_sentences
 from scalelab.helpers import names
 from scalelab.interop import exporting
 from scalelab.lab.show import card
+from scalelab.nn.layer import PreNorm
 from scalelab.objectives import clm
 from scalelab.runs import environment, pretrained
 from scalelab.studies import spec
@@ -57,8 +59,10 @@ def translator() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         scratch.add(patch, "systems", "translator", **vars(gpt2) | {
             "DEPARTURES": departures, "SEES": "source + left", "HAS_SOURCE": True, "START": "eos",
+            "FRAME": ((), (END,), (END,)),
             "build": lambda sizes, options, vocab_size: small_encdec.build(
-                vocab_size=vocab_size, max_len=sizes.max_len
+                head_size=small_encdec.WIDTH // small_encdec.HEADS, vocab_size=vocab_size,
+                max_len=sizes.max_len,
             ),
         })  # fmt: skip
         scratch.add(patch, "objectives", "translate", **vars(clm) | {
@@ -102,7 +106,8 @@ def start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-EMPTY = dataclasses.replace(blimp.YARDSTICK, read=lambda folder: [])
+END = "<|endoftext|>"
+EMPTY = dataclasses.replace(lambada.YARDSTICK, read=lambda folder: [])
 SOURCES = ("bada gedu", "dodo. a", "a")
 
 
@@ -162,6 +167,41 @@ def test_programs_that_give_one_text_refuse_the_net(
     message = capsys.readouterr().err
     assert ended.value.code == 2 and "translator, whose net reads a source beside a text" in message
     assert "Traceback" not in message
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+def test_a_sentence_alone_is_scored_behind_an_empty_source(
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By PyTorch, one sentence at a time; another source gives other scores."""
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    opened = pretrained.load(run)
+    assert sentence_scores.rules(opened) == ["conditional"]
+    end = opened.tokenizer.special_ids["eos"]
+
+    def by_pytorch(source: list[int]) -> list[float]:
+        totals = []
+        for ids in (opened.tokenizer.encode(text).tolist() for text in SOURCES):
+            row = small_encdec.batch([source], [len(source)], [[end, *ids]], [len(ids) + 1])
+            states = small_encdec.torch_hidden(PreNorm, opened.params, row)[0]
+            scores = states @ np.asarray(opened.params["decoder"]["embed"]["tokens"]["table"]).T
+            totals.append(sum(special.log_softmax(s)[i] for s, i in zip(scores, ids, strict=False)))
+        return totals
+
+    score = sentence_scores.scorer(opened, placement.place(opened), "conditional", 64)
+    found, counts = score(SOURCES).add_up([None] * len(SOURCES))
+    np.testing.assert_allclose(found, by_pytorch([end]), atol=1e-4)
+    assert counts.tolist() == [len(opened.tokenizer.encode(text)) for text in SOURCES]
+    assert np.abs(found - by_pytorch([end + 1, end + 2])).min() > 0.01
+
+    (tmp_path / "own.jsonl").write_text(json.dumps({"good": SOURCES[0], "bad": SOURCES[1]}))
+    data, work = tmp_path / "own.jsonl", tmp_path / "work"
+    assert "rule conditional" in yardstick.evaluate(pairs.YARDSTICK, run, data, work)
+    assert json.loads((work / "seed0/result.json").read_text())["recipe"] == "conditional"
+    monkeypatch.setattr(type(opened.tokenizer), "frame", lambda self: formats.Frame((), (), ()))
+    with pytest.raises(ValueError, match="nothing is the source of a sentence alone"):
+        yardstick.evaluate(pairs.YARDSTICK, run, data, tmp_path / "other")
 
 
 def test_a_study_refuses_to_score_the_net(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,9 @@ YARDSTICKS = (
     "blimp", "agreement", "syntaxgym", "cats", "copa", "wsc", "crows_pairs", "winogender",
     "lambada", "probes.pos", "probes.dep", "probes.spans", "probes.distance", "probes.depth",
 )  # fmt: skip
-CLAIMED = {"blimp": "blimp", "mnli": "mnli_m", "qnli": "qnli", "sst2": "sst2"}
+CLAIMED = {
+    "blimp": "blimp", "probes.pos": "probes.pos", "mnli": "mnli_m", "qnli": "qnli", "sst2": "sst2",
+}  # fmt: skip
 
 
 def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
@@ -138,4 +140,13 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = ("tokens", "flops")
     config.allow = ("matched",)  # the second stage has another clock
     config.figures = ("score_by_task", "loss_by_tokens", "loss_by_flops")
+    # What the papers of RoBERTa, BERT, ALBERT (at one shape) and ELECTRA say, each of its own nets.
+    config.claims = claims(
+        config,
+        "roberta baseline > bert baseline",
+        "bert baseline > gpt baseline",
+        "bert baseline > gpt equal_flops",
+        "bert baseline > albert baseline",
+        "electra equal_flops > bert baseline",
+    )
     return config

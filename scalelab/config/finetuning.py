@@ -23,6 +23,8 @@ class Head:
     kind: Annotated[str, choice("double", "single")] | None = None
     dropout_rate: Probability = 0.1  # before each layer of the head
     pretrained: bool = True  # the first layer starts from the pooler that NSP has trained
+    # Of each direction of a new BiLSTM between net and head (Devlin et al. 2019, 5.1); None: none.
+    lstm_width: Count | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +97,10 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         raise ValueError("config.lm_weight trains the net, which config.feature_layers freezes")
     if config.feature_mix and not config.feature_layers:
         raise ValueError("config.feature_mix needs config.feature_layers, the number of layers")
+    if config.feature_mix and config.head.lstm_width:
+        raise ValueError(
+            "config.feature_mix does not go with config.head.lstm_width: set one of them to None"
+        )
     if (config.sharing in ("l1", "l2")) != (config.sharing_weight is not None):
         raise ValueError(
             "config.sharing_weight goes with config.sharing=l1 or l2, and they with it"

@@ -79,11 +79,19 @@ class Reading(NamedTuple):
     context: int  # tokens of text that a window holds
     stride: int  # tokens of text by which it moves on
     in_place: bool = False  # nothing is masked, and each token is judged where it stands
+    # The state before a masked token predicts it, in a causal net where all tokens see each other.
+    shifted: bool = False
+    source: tuple[int, ...] | None = None  # ids that the encoder reads; None: there is no encoder
 
     @property
     def num_special(self) -> int:
         """Special tokens of a row."""
         return len(self.begin) + len(self.end)
+
+    @property
+    def looks_back(self) -> int:
+        """1 if the state before a token predicts it, else 0."""
+        return int(self.shifted or (self.mask_id is None and not self.in_place))
 
 
 class Windows(NamedTuple):
@@ -132,7 +140,7 @@ def lay_rows(starts: np.ndarray, reading: Reading, word_stops: np.ndarray | None
     for start, stop in itertools.pairwise(starts.tolist()):
         if stop > start:
             made = slide(stop - start, reading.context, reading.stride, ahead)
-            if whole_rows and not reading.begin and not reading.in_place:
+            if reading.looks_back and not reading.begin:
                 made.firsts[0] = 1
             parts.append(np.stack(made) + start)
     table = np.concatenate(parts, axis=1)
@@ -214,11 +222,18 @@ def fill(
     places, targets = np.zeros((2, batch.size, batch.num_places), np.int32)
     scored = firsts + np.arange(batch.num_places)
     used = scored < lasts
-    near = scored - starts + len(begin) - (reading.mask_id is None and not reading.in_place)
+    near = scored - starts + len(begin) - reading.looks_back
     np.copyto(places[: len(text)], near, where=used, casting="unsafe")
     np.copyto(targets[: len(text)], tokens[np.minimum(scored, len(tokens) - 1)], where=used)
     examples = np.arange(batch.size, dtype=np.int32)
-    return {"tokens": ids, "lengths": lengths, "examples": examples}, places, targets
+    made = {"tokens": ids, "lengths": lengths, "examples": examples}
+    if reading.shifted:
+        made["visible"] = np.broadcast_to(np.int32([0, batch.length]), (*ids.shape, 2))
+    if reading.source is not None:
+        source = np.array(reading.source, np.int32)
+        made["source"] = np.broadcast_to(source, (batch.size, len(source)))
+        made["source_lengths"] = np.full(batch.size, len(source), np.int32)
+    return made, places, targets
 
 
 def token_nats(

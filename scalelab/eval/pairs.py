@@ -70,7 +70,7 @@ def watch(recorder: "Recorder") -> None:
     if jax.process_count() > 1:
         raise ValueError("config.eval.pairs needs one process")
     asked, opened = recorder.config.eval, recorder.open_net()
-    opened.check_alone()
+    opened.check_alone(source=True)
     path, rule = pathlib.Path(asked.pairs or ""), sentence_scores.choose_rule(opened, None)
     try:
         items = read(path)
@@ -168,7 +168,7 @@ def yardstick(
       published: reads the scores of other models, which the table shows beside the net's.
     """
     measured = functools.partial(measure, by_mean=by_mean, published=published)
-    return Yardstick(name, reader, measured, data, folder or name, OPTIONS)
+    return Yardstick(name, reader, measured, data, folder or name, OPTIONS, source=True)
 
 
 def measure(
@@ -261,7 +261,7 @@ def fitting(opened: "Pretrained", items: "Sequence[Item]", rule: str) -> list[bo
     from scalelab.eval import sentence_scores
 
     reading = sentence_scores.make_reading(opened, rule)
-    least = 2 if rule == "log_likelihood" and not reading.begin else 1
+    least = 2 if reading.looks_back and not reading.begin else 1
     lengths = count_tokens(opened, items)
     fits = [least <= min(own) and max(own) <= reading.context for own in lengths]
     if not any(fits):

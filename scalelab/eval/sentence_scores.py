@@ -5,10 +5,12 @@
 | log_likelihood | log p given the tokens before it | those that predict the next token |
 | pll | log p where it alone is masked (Salazar et al. 2020, eq. 1) | masked nets |
 | pll_word | the same, with the rest of its word masked (Kauf and Ivanova 2023) | masked nets |
+| pll, pll_word | the same, by the state before it, which sees the row | next and masked: GPT-BERT |
+| conditional | log p given the tokens before it; the source is the frame alone | with a source |
 | discriminator | log p that it is original (Clark et al. 2020, 2) | ELECTRA's discriminator |
 
-A sentence's score is their sum. A causal net without a start token does not score the first token.
-Encoder-decoders have no rule yet, because no system of the lab is one.
+A sentence's score is their sum. Where the state before a token predicts it, a net without a start
+token does not score the first token.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,8 +67,11 @@ def _inside(starts: np.ndarray, stops: np.ndarray, spans: Sequence[Spans | None]
 
 def rules(opened: Pretrained) -> list[str]:
     """Returns the rules that can score with the net of a run, the default first."""
+    if opened.system.HAS_SOURCE:
+        return ["conditional"] if opened.predicts == "next" else []
     found = ["discriminator"] if _is_discriminator(opened) else []
-    return [*found, *BY_PREDICTION[opened.predicts]]
+    found += BY_PREDICTION[opened.predicts]
+    return found + [*BY_PREDICTION["masked"]] * opened.shifts_masks
 
 
 def choose_rule(opened: Pretrained, rule: str | None) -> str:
@@ -103,12 +108,31 @@ def _is_discriminator(opened: Pretrained) -> bool:
 
 
 def make_reading(opened: Pretrained, rule: str) -> Reading:
-    """Returns the way a rule reads: each sentence is one row, in the frame of training."""
+    """Returns the way a rule reads: each sentence is one row, in the frame of training.
+
+    Raises:
+      ValueError: the net reads a source, and its frame has no token.
+    """
     frame, causal = opened.tokenizer.frame(), rule == "log_likelihood"
+    if rule == "conditional":
+        return _read_source(opened)
     end = () if causal else frame.end
     room = opened.config.net.max_len - len(frame.begin) - len(end)
     mask_id = opened.tokenizer.special_ids["mask"] if rule.startswith("pll") else None
-    return Reading(frame.begin, end, mask_id, room, room, in_place=rule == "discriminator")
+    shifted = mask_id is not None and opened.shifts_masks
+    return Reading(frame.begin, end, mask_id, room, room, rule == "discriminator", shifted)
+
+
+def _read_source(opened: Pretrained) -> Reading:
+    """Returns the way an encoder-decoder reads a sentence without a source; see `make_reading`."""
+    frame, roles = opened.tokenizer.frame(), opened.tokenizer.special_ids
+    source, room = (*frame.begin, *frame.end), opened.config.net.max_len - 1
+    if not source:
+        raise ValueError(
+            f"the net in {opened.path} reads a source without special tokens around it, so nothing"
+            " is the source of a sentence alone; expected a system whose FRAME has some"
+        )
+    return Reading((roles[vars(opened.system)["START"]],), (), None, room, room, source=source)
 
 
 def choose_batch_size(reading: Reading, batch_tokens: int | None) -> int:

@@ -77,6 +77,7 @@ class Yardstick:
     options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
     compares: bool = False  # whether `measure` reads `Asked.peers`
     scratch: bool = False  # whether studies also measure random weights, as a baseline
+    source: bool = False  # whether it also measures nets that read a source beside a text
 
 
 def load(name: str) -> Yardstick:
@@ -222,7 +223,7 @@ def evaluate(
     check_options(yardstick, options)
     items = read(yardstick, data)
     opened = pretrained.load(run, step)
-    opened.check_alone()
+    opened.check_alone(source=yardstick.source)
     if random:
         opened = placement.randomize(opened)
     config = {

@@ -90,9 +90,10 @@ class ImportedClassifier:
 
 @dataclasses.dataclass(frozen=True)
 class HeadKind:
-    """The field of config.head that a classifier's shapes depend on."""
+    """The fields of config.head that a classifier's shapes depend on."""
 
     kind: Annotated[str, choice("double", "single")]
+    lstm_width: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,8 +199,11 @@ def check_shapes(
     module = systems.load(config.system)
     body = systems.make_net(module, config.net, config.system_options, vocab_size=vocab_size)
     adaptation = module.ADAPTATION
-    head = make_head(config.head.kind, count, config.net.width, 0.0, adaptation.activation)
-    whole = Classifier(body, head, adaptation.reads)
+    lstm_width = config.head.lstm_width
+    head = make_head(
+        config.head.kind, count, config.net.width, 0.0, adaptation.activation, 0, lstm_width
+    )
+    whole = Classifier(body, head, "ends" if lstm_width else adaptation.reads)
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))

@@ -118,8 +118,9 @@ class TaskRun:
                     rate,
                     adaptation.activation,
                     (config.feature_layers or 0) if config.feature_mix else 0,
+                    head.lstm_width,
                 ),  # fmt: skip
-                adaptation.reads,
+                "ends" if head.lstm_width else adaptation.reads,
                 num_rows,
                 self.kind.vectors,
             ),
@@ -137,7 +138,7 @@ class TaskRun:
             config.feature_layers,
             optim.layer_decay,
             sizes.num_layers,
-            pretrained_head=head.pretrained,
+            pretrained_head=head.pretrained and not head.lstm_width,
             keep_best=config.patience is not None,
         )
 
@@ -150,7 +151,8 @@ class TaskRun:
             head, matching = classifier.head_for(self.task)
         except ValueError as error:
             return None, f"{title} gets a new head: {error}"
-        if self.config.feature_layers or self.config.head.kind != classifier.kind:
+        own, changed = self.config.head, self.config.feature_layers
+        if changed or (own.kind, own.lstm_width) != (classifier.kind, None):
             return None, f"{title} gets a new head: the config changes that of {classifier.path}"
         return head, f"{title} has the head of {classifier.path}: {matching}"
 

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from scalelab import sharding
 from scalelab.nets.classifier import Classifier
 from scalelab.nn import axes
-from scalelab.nn.heads import OneLayerHead, TwoLayerHead, WeightedLayers
+from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
 from scalelab.objectives import Pass, Term, apply_objectives, example_batch, named_key
 from scalelab.optim import adamw
@@ -238,16 +238,19 @@ def _on(mesh: Mesh, function: Callable[..., ArrayPytree]) -> Callable[..., Array
 
 def make_head(
     kind: str, num_outputs: int, width: int, dropout_rate: float, activation: str,
-    mixed_layers: int = 0,
+    mixed_layers: int = 0, lstm_width: int | None = None,
 ) -> nn.Module:  # fmt: skip
     """Makes a classifier's head: "double", with a layer of this width between, or "single".
 
-    It reads a vector, or with `mixed_layers` the learned mixture of so many, side by side.
+    It reads a vector, or with `mixed_layers` the learned mixture of so many, side by side, or with
+    `lstm_width` a BiLSTM's states.
     """
     if kind == "double":
         head = TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)
     else:
         head = OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
+    if lstm_width:
+        return BiLSTMHead(lstm_width, head)
     return WeightedLayers(mixed_layers, head) if mixed_layers else head
 
 

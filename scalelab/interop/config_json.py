@@ -51,6 +51,8 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
     sizes: dict[str, int] = {}
     rates: dict[str, float] = {}
     for field in (*family.fields, *family.options):
+        if field.switch and not config.get(field.switch):
+            continue
         value = config.get(field.key)
         value = field.default if value is None else value
         if field.name == "dropout_rate":
@@ -122,7 +124,7 @@ def list_wrong_options(family: Map, options: Mapping[str, Any]) -> list[str]:
     return wrong + [
         f"its system_options.{field.name} is None, and the class needs a number"
         for field in family.options
-        if options[field.name] is None and field.none is None
+        if options[field.name] is field.none is field.switch is None
     ]
 
 
@@ -162,6 +164,10 @@ def make_config(
     wrong += list_wrong_options(family, fields)
     for field in (*family.fields, *family.options):
         value = fields[field.name]
+        if field.switch:
+            made[field.switch] = value is not None
+            if value is None:
+                continue
         if value is None and field.none is not None:
             value = fields[field.none]
         made[field.key] = None if value is None else value + field.offset

@@ -167,6 +167,7 @@ def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> Expo
         and config.relation == "similarity"
         and not _reads_as_imported(config),
         "its head reads several layers, the class only the last": config.feature_layers,
+        "its head has a BiLSTM, the class has none": config.head.lstm_width,
     }
     if any(reasons.values()):
         raise ValueError(

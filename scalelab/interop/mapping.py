@@ -63,6 +63,8 @@ class Field:
       default: the default of `transformers`; None for ffn_width means 4 * width.
       offset: the value in config.json minus the value in our config.
       none: the field that an option None equals; None: exports refuse that option None.
+      switch: the field of config.json that is True where an option has a value, and False where it
+        is None; None: there is no such field.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Field:
     default: int | float | None
     offset: int = 0
     none: str | None = None
+    switch: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,11 @@ class States(Protocol):
 
 def one_vector(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.Array:
     """Returns a vector [B, F] of each example: of one token of its rows, summed over the rows."""
-    if reads == "first":
+    if reads == "ends":
+        forward, backward = jnp.split(hidden, 2, axis=-1)
+        ends = one_vector(forward, batch, "last", 1), one_vector(backward, batch, "first", 1)
+        vectors = jnp.concatenate(ends, axis=-1)
+    elif reads == "first":
         vectors = hidden[:, 0]
     else:
         last = jnp.maximum(batch["lengths"] - 1, 0)
@@ -34,7 +38,8 @@ class Classifier(nn.Module):
     Attributes:
       body: a system's net.
       head: (vectors [B, ..., F], ctx) -> scores [B, ..., C] float32.
-      reads: "first": a row is its first token's vector; "last": its last token's.
+      reads: "first": a row is its first token's vector; "last": its last token's; "ends": the two
+        last states of the head's own BiLSTM, `nn.heads.BiLSTMHead`.
       num_rows: R, rows of an example, one after another.
       vectors: (hidden [B R, T, F], batch, reads, R) -> the vectors [B, ..., F] that are scored.
     """
@@ -57,6 +62,8 @@ class Classifier(nn.Module):
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:
         """Scores [B, ..., C] of hidden states [B R, T, F]."""
+        if self.reads == "ends":
+            hidden = self.head.read(hidden, batch["lengths"])
         vectors = self.vectors(hidden, batch, self.reads, self.num_rows)
         examples = batch["examples"][:: self.num_rows]
         nowhere = jnp.zeros((len(examples), 1), jnp.int32)

@@ -171,6 +171,45 @@ class OneLayerHead(nn.Module):
         return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)
 
 
+class BiLSTMHead(nn.Module):
+    """A head on a bidirectional LSTM over the states of a row (Devlin et al. 2019, 5.1).
+
+    The LSTM's parameters stand beside the head's; its initialisers are Flax's.
+
+    Attributes:
+      width: W, of each direction.
+      head: (vectors [B, ..., 2 W], ctx) -> scores [B, ..., C].
+    """
+
+    width: int
+    head: nn.Module
+
+    def setup(self) -> None:  # noqa: D102
+        nn.share_scope(self, self.head)
+        named, one = nn.with_logical_partitioning, nn.initializers
+        kernel = axes.WIDTH, axes.TRANSFORM
+
+        def direction() -> nn.RNN:
+            cell = nn.OptimizedLSTMCell(
+                self.width,
+                kernel_init=named(one.lecun_normal(), kernel),
+                recurrent_kernel_init=named(one.orthogonal(), kernel),
+                bias_init=named(one.zeros_init(), kernel[1:]),
+            )
+            return nn.RNN(cell)
+
+        self.lstm = nn.Bidirectional(direction(), direction())
+
+    def read(self, hidden: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Maps hidden [B, T, F], of lengths [B], to [B, T, 2 W] float32: forward, then backward."""
+        states = self.lstm(hidden.astype(jnp.float32), seq_lengths=lengths)
+        return states  # pyright: ignore[reportReturnType]: without the carry
+
+    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
+        """Maps vectors of `read`, [B, ..., 2 W], to scores [B, ..., C] float32."""
+        return self.head(vectors, ctx)
+
+
 class WeightedLayers(nn.Module):
     """A head on a learned sum of layers: scale * sum_j softmax(weights)_j h_j.
 

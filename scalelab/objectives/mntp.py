@@ -63,6 +63,11 @@ class MNTP:
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = "next"
 
+    @property
+    def shifts_masks(self) -> bool:
+        """Whether there are masked examples."""
+        return self.masked_rate > 0
+
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Masks the masked examples, and says who sees whom.
 

@@ -76,9 +76,15 @@ class Pretrained:
         """The tokens that it was trained to predict: "next" or "masked"; None: none."""
         return next((t.objective.predicts for t in self.terms if t.objective.predicts), None)
 
-    def check_alone(self) -> None:
-        """Refuses a net that reads more than a text; raises ValueError."""
-        if more := systems.more_inputs(self.system):
+    @property
+    def shifts_masks(self) -> bool:
+        """Whether it was also trained to predict a masked token from the state before it."""
+        return any(getattr(t.objective, "shifts_masks", False) for t in self.terms)
+
+    def check_alone(self, *, source: bool = False) -> None:
+        """Refuses a net that reads more than a text, and perhaps a source; raises ValueError."""
+        more = systems.more_inputs(self.system)
+        if more and (frozen_names(self.system) or not source):
             raise ValueError(
                 f"{self.path} is a run of {self.config.system}, whose net reads {more} beside a"
                 " text; expected a net that reads a text alone"

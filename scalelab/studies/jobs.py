@@ -209,7 +209,7 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
 
 
 def peers(study: Study) -> "list[Pretrained]":
-    """Returns the nets of a study, one for each way to read text.
+    """Returns the nets of a study that are measured, one for each way to read text.
 
     They have no parameters, so the runs need not exist: tokenizers depend on the config alone.
     """
@@ -217,6 +217,8 @@ def peers(study: Study) -> "list[Pretrained]":
 
     configs = {}
     for run in study.runs:
+        if study.facts.stages[run.stage].finetune == "none":
+            continue
         config = config_lib.resolve(run.config)
         lengths = [phase.max_len for phase in config.phases]
         key = config.system, config.objective, config.tokenizer, config.data, lengths

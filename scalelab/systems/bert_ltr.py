@@ -1,8 +1,8 @@
 """BERT from left to right: Devlin et al. 2019, 5.1, "LTR & No NSP".
 
 An ablation: BERT's data and net, but each token sees its left alone, in fine-tuning too, and all
-tokens but the first are predicted. "No NSP" is BERT with `objective=mlm`, in BERT's format. The arm
-with a BiLSTM on top is not built.
+tokens but the first are predicted. "No NSP" is BERT with `objective=mlm`, in BERT's format.
+"+ BiLSTM" is a fine-tuning with `--config.head.lstm_width=W`.
 
 Reference code: none is published for it; that of BERT is google-research/bert.
 

@@ -36,6 +36,14 @@ def token_logits(model: Any, batch: Any, ctx: Pass) -> jax.Array:
     return model.token_logits(ctx.token_hidden(model, batch))
 
 
+def token_logits_of_all(model: Any, batch: Any, ctx: Pass) -> jax.Array:
+    """With every token seen by every state."""
+    num_rows, length = batch["tokens"].shape
+    stops = jax.numpy.array([0, length], jax.numpy.int32)
+    visible = jax.numpy.broadcast_to(stops, (num_rows, length, 2))
+    return token_logits(model, batch | {"visible": visible}, ctx)
+
+
 def replaced_logits(model: Any, batch: Any, ctx: Pass) -> jax.Array:
     return model.replaced_logits(ctx.hidden(model, batch))
 
@@ -44,7 +52,9 @@ def log_softmax(scores: np.ndarray) -> np.ndarray:
     return scores - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
 
 
-def naive(opened: Any, text: str, rule: str) -> list[float]:
+def naive(
+    opened: Any, text: str, rule: str, shift: int = 0, method: Callable[..., Any] = token_logits
+) -> list[float]:
     """One row for each token, as the definition says; None of the program's own code."""
     backend = opened.tokenizer._backend
     encoded = backend.encode(text, add_special_tokens=False)
@@ -63,14 +73,16 @@ def naive(opened: Any, text: str, rule: str) -> list[float]:
             for other in range(t, len(masked)):
                 if other == t or (rule == "pll_word" and encoded.word_ids[other] == word):
                     masked[other] = opened.tokenizer.special_ids["mask"]
-            scores = logits(opened, begin + masked + end, token_logits)[len(begin) + t]
-            found.append(log_softmax(scores)[token])
+            place = len(begin) + t - shift
+            if place >= 0:
+                scores = logits(opened, begin + masked + end, method)[place]
+                found.append(log_softmax(scores)[token])
     return found
 
 
 CASES = [
     ("gpt2", "log_likelihood"), ("bert", "pll"), ("bert", "pll_word"), ("roberta", "pll_word"),
-    ("electra", "discriminator"), ("electra", "pll"),
+    ("electra", "discriminator"), ("electra", "pll"), ("gpt_bert", "pll"), ("gpt_bert", "pll_word"),
 ]  # fmt: skip
 SHOWN = (CASES[0], CASES[2], CASES[4])  # one of each way to read
 
@@ -82,10 +94,15 @@ def test_each_rule_is_its_definition(pretrained_runs: Runs, system: str, rule: s
     score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
     made = score(TEXTS)
     sums, counts = made.add_up([None] * len(TEXTS))
+    shift = int(system == "gpt_bert")
     for text, found, count in zip(TEXTS, sums, counts, strict=True):
-        expected = naive(opened, text, rule)
+        expected = naive(opened, text, rule, shift, token_logits_of_all if shift else token_logits)
         assert count == len(expected)
         assert found == pytest.approx(sum(expected), rel=1e-5)
+    if shift:  # predicted at the mask itself, and without the tokens behind it
+        wrong = [sum(naive(opened, text, rule, 0, token_logits_of_all)[1:]) for text in TEXTS]
+        left = [sum(naive(opened, text, rule, 1)) for text in TEXTS]
+        assert min(np.abs(sums - wrong).max(), np.abs(sums - left).max()) > 0.05
 
 
 def test_a_net_is_scored_by_what_it_predicts(pretrained_runs: Runs) -> None:

@@ -34,7 +34,8 @@ def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
     others = {"ffn_width": 4 * shape[1], "max_len": max_len, "dropout_rate": 0.1}
     module = systems.load(system)
     family, fields = maps.load(system), peers.options(system, shape[2])
-    given = dict(family.required) | {field.name: fields[field.key] for field in family.options}
+    read = [f for f in family.options if f.switch is None or fields.get(f.switch)]
+    given = dict(family.required) | {field.name: fields[field.key] for field in read}
     options = make_options(module, given)
     return module.build(systems.Sizes(*shape, **others | more), options, vocab_size)
 

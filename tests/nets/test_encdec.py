@@ -33,56 +33,11 @@ def differs(found: Any, expected: Any) -> bool:
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("layer", [PreNorm, PostNorm])
 def test_it_is_pytorchs_transformer(layer: Any) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
     net = small.build(layer, head_size=small.WIDTH // small.HEADS)
     params = small.parameters(net)
     found, _ = small.hidden(net, params, BATCH)
-    p = jax.tree.map(lambda x: torch.tensor(np.asarray(x, np.float64)), params)
-
-    def load(module: Any, weight: Any, bias: Any) -> None:
-        module.weight.copy_(weight)
-        module.bias.copy_(bias)
-
-    def load_attention(module: Any, part: Any, i: int) -> None:
-        for place, name in enumerate(("query", "key", "value")):
-            rows = slice(place * small.WIDTH, (place + 1) * small.WIDTH)
-            module.in_proj_weight[rows] = part[name]["kernel"][i].reshape(small.WIDTH, -1).T
-            module.in_proj_bias[rows] = part[name]["bias"][i].reshape(-1)
-        out = part["out"]
-        load(module.out_proj, out["kernel"][i].reshape(-1, small.WIDTH).T, out["bias"][i])
-
-    def load_layers(modules: Any, part: Any, norms: tuple[str, ...]) -> None:
-        for i, module in enumerate(modules):
-            load_attention(module.self_attn, part["attention"], i)
-            if "cross_attention" in part:
-                load_attention(module.multihead_attn, part["cross_attention"], i)
-            for place, name in enumerate(norms, 1):
-                norm = part[name]
-                load(getattr(module, f"norm{place}"), norm["scale"][i], norm["bias"][i])
-            for ours, theirs in (("inner", module.linear1), ("outer", module.linear2)):
-                kernel = part["ffn"][ours]
-                load(theirs, kernel["kernel"][i].T, kernel["bias"][i])
-
-    sizes = small.WIDTH, small.HEADS, small.ENCODER_LAYERS, small.DECODER_LAYERS, small.FFN
-    order = {"norm_first": layer is PreNorm, "batch_first": True, "dtype": torch.float64}
-    peer = torch.nn.Transformer(*sizes, 0.0, "gelu", **order)
-    with torch.no_grad():
-        encoder, decoder = p["encoder"]["layer"], p["decoder"]
-        load_layers(peer.encoder.layers, encoder, ("attention_norm", "ffn_norm"))
-        names = "attention_norm", "cross_norm", "ffn_norm"
-        load_layers(peer.decoder.layers, decoder["stack"]["layer"], names)
-        for theirs, ours in ((peer.encoder, p["source_norm"]), (peer.decoder, decoder["norm"])):
-            load(theirs.norm, ours["scale"], ours["bias"])
-        table = decoder["embed"]["tokens"]["table"]
-        places = decoder["embed"]["positions"]["table"]
-        padding = torch.tensor(np.arange(S) >= SOURCE_LENGTHS[:, None])
-        expected = peer(
-            table[SOURCE] + places[:S],
-            table[TOKENS] + places[:T],
-            tgt_mask=torch.ones(T, T, dtype=torch.bool).triu(1),
-            src_key_padding_mask=padding,
-            memory_key_padding_mask=padding,
-        ).numpy()
+    expected = small.torch_hidden(layer, params, BATCH)
     np.testing.assert_allclose(found[REAL], expected[REAL], **CLOSE)
     for batch in WRONG.values():
         assert differs(small.hidden(net, params, batch)[0], expected)

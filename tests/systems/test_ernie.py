@@ -1,7 +1,9 @@
 """ERNIE 2.0: labels, the schedule of tasks and its ledger, task ids; transformers."""
 
+import pathlib
 from typing import Any
 
+import fine_tuned
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,9 @@ import tiny
 from scalelab import objectives, state, step, systems
 from scalelab.config.fields import make_options
 from scalelab.formats import CAPITAL, sentence_tasks
+from scalelab.interop import exporting, importing
 from scalelab.objectives import continual
+from scalelab.runs import pretrained
 from scalelab.systems import ernie
 
 TASKS = ("knowledge_mlm", "capitals", "token_document", "sentence_reorder", "sentence_distance")
@@ -178,9 +182,6 @@ def test_transformers_computes_the_same_with_task_ids(task: int) -> None:
         out = theirs(**{name: torch.tensor(np.asarray(x, np.int64)) for name, x in ids.items()})
     with tiny.in_double():
         params = peers.weights(same)
-        params["embed"]["tasks"] = {
-            "table": tensors["ernie.embeddings.task_type_embeddings.weight"]
-        }
         params["label_heads"] = {
             "next": {
                 ours: {"kernel": tensors[f"{name}.weight"].T, "bias": tensors[f"{name}.bias"]}
@@ -200,3 +201,47 @@ def test_transformers_computes_the_same_with_task_ids(task: int) -> None:
     np.testing.assert_allclose(tokens[real], out.prediction_logits.numpy()[real], atol=1e-5)
     np.testing.assert_allclose(texts, out.seq_relationship_logits.numpy(), atol=1e-5)
     assert np.abs(other - hidden).max() > 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parity
+def test_a_run_with_task_ids_goes_out_and_back(
+    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Its classes score as the run does for every task id; the run's heads for labels stay here."""
+    torch, transformers = map(pytest.importorskip, ("torch", "transformers"))
+    fields = {
+        "data__format": "sentence_tasks", "objective": "knowledge_mlm+token_document+continual",
+        "objective_options__task_steps": (2,), "system_options__num_tasks": 3,
+    }  # fmt: skip
+    run = tiny.write_run(tmp_path / "run", "ernie", wikitext, cache_dir, **fields)
+    exporting.run(run, tmp_path / "out")
+    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    tokens = np.random.default_rng(0).integers(5, 300, (3, 16))
+    batch = {"tokens": tokens, "lengths": np.full(3, 16), "examples": np.arange(3)}
+
+    def ours(folder: pathlib.Path, task: int) -> np.ndarray:
+        opened = pretrained.load(folder)
+        given, params = batch | {"task_ids": jnp.int32(task)}, {"params": opened.params}
+        hidden, _ = opened.net.apply(params, given, train=False)
+        return np.asarray(opened.net.apply(params, hidden, method="token_logits"))
+
+    for kind in (transformers.AutoModelForMaskedLM, transformers.ErnieForPreTraining):
+        model, info = kind.from_pretrained(tmp_path / "out", output_loading_info=True)
+        assert model.config.use_task_id and model.config.task_type_vocab_size == 3
+        assert {name for name in info["missing_keys"] if "cls.predictions" in name} == set()
+        assert not info["unexpected_keys"]
+        found = []
+        for task in range(3):
+            ids = torch.full(tokens.shape, task)
+            with torch.no_grad():
+                out = model.eval()(torch.tensor(tokens), task_type_ids=ids)
+            found.append(out[0].numpy())
+            for folder in (run, tmp_path / "back"):
+                np.testing.assert_allclose(ours(folder, task), found[task], atol=1e-5)
+        assert min(np.abs(found[a] - found[b]).max() for a, b in ((0, 1), (1, 2))) > 1e-3
+    fine_tuned.make(run, tmp_path / "tuned", "double")
+    exporting.run(tmp_path / "tuned", tmp_path / "tuned-out")
+    kind = transformers.ErnieForSequenceClassification
+    _, info = kind.from_pretrained(tmp_path / "tuned-out", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]

@@ -47,6 +47,7 @@ def run(name: str, batch: Any) -> Any:
 
 
 def test_without_masked_examples_it_is_clm() -> None:
+    assert [terms(masked_rate=r)[0].objective.shifts_masks for r in (0.0, 0.1)] == [False, True]
     expected, found = jax.device_get(
         (run("clm", tiny.batch(gpt_bert, 0)), run("mntp", prepared(0.0)))
     )

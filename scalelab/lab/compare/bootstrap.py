@@ -12,7 +12,8 @@ is (k - 1) / k of the true one, with short tails: a 95% interval covers the true
 cases with five seeds, and two seeds have three different resamples. So resamples keep their order
 but take Student's distribution over seeds plus the distribution over examples, centred on the value
 (estimates.student_resamples). The error is never below the resamples' own. `widen=False` gives the
-paper's method.
+paper's method. In a study all rows say together how much seeds vary (estimates.pooled_variances),
+because two seeds of one row leave Student's distribution with one degree of freedom.
 
 If seeds disagree on examples by chance alone, joint resampling counts that noise more than once
 (Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests conservative.
@@ -64,6 +65,7 @@ def mean_score(
     num_resamples: int = 1000,
     seed: int = 0,
     widen: bool = True,
+    table: np.ndarray | None = None,
 ) -> Estimate:
     """Estimates the mean over dev sets of a weighted sum of scores.
 
@@ -77,6 +79,8 @@ def mean_score(
       seed: of the resampling. With the same seed, metrics of the same arrays share all draws, and
         dev sets of the same runs share the draws of seeds.
       widen: whether to correct for few seeds, see above.
+      table: [R, P] scores of all rows of a study with these P pre-training seeds (`by_seed`), which
+        say how much seeds vary; the error is at least that of the rows at hand. None: they alone.
 
     Raises:
       ValueError: an unknown metric, or shapes that do not fit.
@@ -116,6 +120,12 @@ def mean_score(
             variances.append((variance, len(numbers) - 1.0))
     error = float(np.std(resamples))
     unbiased, degrees = estimates.satterthwaite(variances)
+    if table is not None and table.shape[1] > 1 and len(variances) > 1:
+        own = unbiased
+        weights = [weight for weight, _ in sets[0][1]]
+        variances = [variances[0], *estimates.pooled_variances(table, weights)]
+        unbiased, degrees = estimates.satterthwaite(variances)
+        error = max(error, own)
     if not widen:
         ends = np.clip(np.quantile(resamples, [1 - UPPER, UPPER]), low, high)
         return Estimate(value, float(ends[0]), float(ends[1]), error, degrees, resamples,
@@ -123,6 +133,17 @@ def mean_score(
     scale = max(1.0, error / unbiased) if unbiased > 0 else 1.0
     terms = [(scale * math.sqrt(v), d) for v, d in variances]
     return estimates.student_resamples(resamples, value, terms, (low, high))
+
+
+def by_seed(sets: Sequence[DevSet]) -> np.ndarray:
+    """Returns the weighted sum of scores of each pre-training seed [P], as `mean_score` has it."""
+    found = np.zeros(1)
+    for gold, rows, metric in sets:
+        for weight, predicted in rows:
+            runs = predicted.reshape(-1, len(gold))
+            scores = metrics.METRICS[metric](gold, runs, np.ones(len(gold), int))
+            found = found + weight * scores.reshape(predicted.shape[:2]).mean(axis=1) / len(sets)
+    return found
 
 
 def mean(found: Sequence[Estimate], *, same_runs: bool = False) -> Estimate:

@@ -4,6 +4,9 @@ A contrast is a weighted sum of rows, such as the mean over shapes of one system
 pre-training seed is one split, order and masking of the corpus, the same for every row that has it.
 So a contrast is taken within each seed first, and varies over seeds: the effect of a seed on all
 rows stays in the interval, and its effect on both sides of a difference cancels.
+
+Two seeds of one row say little of how much seeds vary, so all rows of a study say it together
+(`pooled_variances`).
 """
 
 import dataclasses
@@ -123,28 +126,76 @@ def student_resamples(
     )
     total = np.sort(np.concatenate([total, -total]))
     order = np.argsort(np.argsort(resamples, kind="stable"), kind="stable")
-    moved = value + np.quantile(total, (np.arange(num) + 0.5) / num)[order]
-    reach = float(np.quantile(total, UPPER))
+    levels = np.append((np.arange(num) + 0.5) / num, UPPER)
+    if len(terms) == 1:  # exact
+        quantiles = terms[0][0] * scipy.special.stdtrit(min(terms[0][1], 1e9), levels)
+    else:
+        quantiles = np.quantile(total, levels)
+    moved, reach = value + quantiles[:-1][order], float(quantiles[-1])
     low, high = np.clip((value - reach, value + reach), *limits)
     error, degrees = satterthwaite([(error**2, degrees) for error, degrees in terms])
     return Estimate(value, float(low), float(high), error, degrees, moved, limits)
 
 
+def pooled_variances(table: np.ndarray, weights: Sequence[float]) -> list[tuple[float, float]]:
+    """Returns the variance that seeds give a weighted sum of row means, from all rows of a study.
+
+    The analysis of variance of rows x seeds without interaction (Fisher 1935, "The Design of
+    Experiments", randomized blocks): number = row + seed + rest, where the rest has one variance
+    for all rows. The effect of a seed cancels in a difference.
+
+    Args:
+      table: [R, S] numbers of R rows and S >= 2 pre-training seeds, those of the sum among them.
+      weights: of the rows in the sum.
+
+    Returns:
+      Independent terms (variance, degrees of freedom): one of the seeds' effects, one of the rest.
+    """
+    num_rows, num_seeds = table.shape
+    total, squares = sum(weights), sum(w * w for w in weights)
+    by_seed = num_rows * table.mean(axis=0).var(ddof=1)  # mean squares
+    rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+    degrees = (num_rows - 1) * (num_seeds - 1)
+    by_chance = float((rest**2).sum()) / max(degrees, 1)
+    terms = [
+        (total**2 / num_rows * by_seed / num_seeds, num_seeds - 1.0),
+        (max(squares - total**2 / num_rows, 0.0) * by_chance / num_seeds, float(degrees)),
+    ]
+    return [(float(variance), freedom) for variance, freedom in terms if freedom]
+
+
 def contrast_numbers(
-    parts: Sequence[tuple[float, Mapping[int, float]]], *, seed: int = 0
+    parts: Sequence[tuple[float, Mapping[int, float]]],
+    *,
+    others: Sequence[Mapping[int, float]] = (),
+    seed: int = 0,
 ) -> Estimate | None:
     """Estimates a weighted sum of rows, each with one number a pre-training seed, such as a loss.
 
     Args:
       parts: for each row its weight, and seed -> number. Seeds that some rows lack are left out.
+      others: the same of further rows, which say how much seeds vary (`pooled_variances`).
       seed: of the order of the resamples.
 
     Returns:
-      Student's interval over the sums of the seeds; None if the rows share no seed.
+      Student's interval, at least as wide as the sums of the seeds vary; None if the rows share no
+      seed.
     """
     common = sorted(set.intersection(*(set(numbers) for _, numbers in parts)))
     sums = [sum(weight * numbers[s] for weight, numbers in parts) for s in common]
-    return student(sums, seed=seed) if sums else None
+    if not sums:
+        return None
+    own = student(sums, seed=seed)
+    rows = [numbers for _, numbers in parts]
+    rows += [numbers for numbers in others if set(common) <= set(numbers)]
+    if len(common) < 2 or len(rows) == len(parts):
+        return own
+    table = np.array([[numbers[s] for s in common] for numbers in rows])
+    variances = pooled_variances(table, [weight for weight, _ in parts])
+    error, _ = satterthwaite(variances)
+    scale = max(1.0, own.standard_error / error) if error > 0 else 1.0
+    terms = [(scale * math.sqrt(v), freedom) for v, freedom in variances]
+    return student_resamples(own.resamples, own.value, terms)
 
 
 def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -3,7 +3,8 @@
 Scores of tasks are fractions on dev sets. Their intervals are the Multi-Bootstrap's (bootstrap.py)
 over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds" are numbers of the
 pre-trainings themselves: mean and Student's interval over seeds. Seeds that rows share are drawn
-jointly, and a contrast uses the seeds that all of its rows have finished.
+jointly, and a contrast uses the seeds that all of its rows have finished. How much seeds vary is
+estimated from all rows that have finished these seeds, for "seconds" from the rows at hand.
 
 A study whose nets have learnt nothing beyond a trivial baseline cannot test what pre-training does.
 `check_treatment` asks three things of the rows that a claim compares:
@@ -74,6 +75,7 @@ class StudyScores(Scores):
         self.notes: list[str] = []
         self._stack = functools.cache(StudyPredictions(study, part, self._note).stack)
         self._estimate = functools.cache(self._make_estimate)
+        self._table = functools.cache(self._make_table)
 
     @property
     def rows(self) -> tuple[Point, ...]:
@@ -202,7 +204,9 @@ class StudyScores(Scores):
             for row, weight in parts:
                 known = {run.seed: getattr(run.result, score) for run in _point(row).finished}
                 numbers.append((weight, {s: x for s, x in known.items() if x is not None}))
-            found = estimates.contrast_numbers(numbers, seed=seed)
+            found = estimates.contrast_numbers(
+                numbers, others=self._others(parts, score), seed=seed
+            )
             if found is None or len(parts) > 1:
                 return found
             return dataclasses.replace(found, low=max(found.low, 0.0))  # no loss is below 0
@@ -213,7 +217,32 @@ class StudyScores(Scores):
         whole = [found for found in sets if found is not None]
         if len(whole) < len(sets):
             return None
-        return bootstrap.mean_score(whole, num_resamples=NUM_RESAMPLES, seed=seed)
+        table = self._table(score, seeds)
+        return bootstrap.mean_score(whole, num_resamples=NUM_RESAMPLES, seed=seed, table=table)
+
+    def _make_table(self, score: str, seeds: Seeds) -> np.ndarray:
+        """Returns the score of each row that has finished these seeds: [R, P]."""
+        found = []
+        for row in self.rows:
+            there = self._seeds([row], score)
+            if all(set(own) <= set(all_own) for own, all_own in zip(seeds, there, strict=True)):
+                parts = [self._dev_set(((row, 1.0),), name, seeds) for name in score_parts(score)]
+                whole = [part for part in parts if part is not None]
+                found += [bootstrap.by_seed(whole)] if len(whole) == len(parts) else []
+        return np.array(found)
+
+    def _others(self, parts: Parts, score: str) -> list[dict[int, float]]:
+        """Returns seed -> loss of the rows beside `parts` whose losses are of the same thing."""
+        if score == "seconds":
+            return []
+        kinds = {str(comparability.loss_kind(_point(row), score)) for row, _ in parts}
+        given = [row for row, _ in parts]
+        others = [
+            row for row in self.rows
+            if row not in given and str(comparability.loss_kind(row, score)) in kinds
+        ]  # fmt: skip
+        found = [{r.seed: getattr(r.result, score) for r in row.finished} for row in others]
+        return [{s: x for s, x in own.items() if x is not None} for own in found]
 
     def _losses_compare(self, parts: Parts, score: str) -> bool:
         """Whether a sum of losses is a loss, or a difference between losses of the same thing."""

@@ -62,3 +62,50 @@ def test_holm() -> None:
     p = np.random.default_rng(0).random((2000, 9))  # nine claims, all wrong
     assert (p.min(axis=1) < 0.05).mean() > 0.3
     assert 0.03 < np.mean([min(estimates.holm(row)) < 0.05 for row in p]) < 0.065
+
+
+# --- Seeds of all rows ----------------------------------------------------------------------------
+
+
+def test_the_pooled_variance_is_that_of_a_least_squares_fit() -> None:
+    """A linear model with a column for each row and seed, whose residuals are the rest."""
+    num_rows, num_seeds, weights = 5, 3, [1.0, -0.5, -0.5]
+    table = np.random.default_rng(0).normal(size=(num_rows, num_seeds))
+    cells = [(r, s) for r in range(num_rows) for s in range(num_seeds)]
+    design = [[r == x for x in range(num_rows)] + [s == y for y in range(num_seeds)]
+              for r, s in cells]  # fmt: skip
+    design = np.array(design, float)
+    solution, _, rank, _ = np.linalg.lstsq(design, table.ravel())
+    degrees = len(cells) - rank
+    mean_square = ((table.ravel() - design @ solution) ** 2).sum() / degrees
+    (of_seeds, _), (of_rest, found) = estimates.pooled_variances(table, weights)
+    assert of_seeds == pytest.approx(0) and found == degrees
+    assert of_rest == pytest.approx(mean_square * 1.5 / num_seeds)
+
+
+def test_pooling_two_rows_is_a_paired_t_test_and_one_row_its_own_variance() -> None:
+    table = np.random.default_rng(1).normal(size=(2, 6))
+    (_, _), (variance, degrees) = estimates.pooled_variances(table, [1.0, -1.0])
+    theirs = scipy.stats.ttest_rel(*table)
+    assert np.subtract(*table.mean(axis=1)) / variance**0.5 == pytest.approx(theirs.statistic)
+    assert degrees == theirs.df
+    assert estimates.pooled_variances(table[:1], [1.0]) == [
+        (pytest.approx(table[0].var(ddof=1) / 6), 5)
+    ]
+
+
+@pytest.mark.parametrize(("spread", "least"), [(1, 0.94), (5, 0.8)])
+def test_two_seeds_of_five_rows_hold_the_truth(spread: float, least: float) -> None:
+    """Five rows, of which one may vary more than the model says: docs/statistics.md has both."""
+    rng, covered, widths = np.random.default_rng(2), [], []
+    for _ in range(600):
+        table = rng.normal(size=(5, 2)) * [[spread], [1], [1], [1], [1]] + rng.normal(size=2)
+        a, b, *others = [dict(enumerate(row)) for row in table]
+        parts = [(1.0, a), (-1.0, b)]
+        found = estimates.contrast_numbers(parts, others=others)
+        covered.append(found.low <= 0 <= found.high)
+        widths.append((found.high - found.low) / np.ptp(np.subtract(*table[:2])))
+    assert least <= np.mean(covered) <= 0.99
+    # The rows alone: Student's t with one degree, 12.7, instead of four, 2.8.
+    alone = estimates.contrast_numbers(parts)
+    assert np.median(widths) < (alone.high - alone.low) / np.ptp(np.subtract(*table[:2]))
