@@ -26,9 +26,8 @@ from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.data import batches, load_data
 from scalelab.eval import pairs, yardstick
-from scalelab.lab.show import plots
 from scalelab.optim import adamw
-from scalelab.runs import metrics, pretrained, run_folder
+from scalelab.runs import metrics, plots, pretrained, run_folder
 from scalelab.runs.metrics import Run
 
 

@@ -39,7 +39,7 @@ from scalelab.lab.compare import law_fits, law_forms, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
 from scalelab.lab.compare.law_forms import FORMS
 from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
-from scalelab.lab.show import plots
+from scalelab.runs import plots
 
 INTERVAL = "95% interval"
 SHOWN = 5  # reasons of a failure
