@@ -65,8 +65,7 @@ def train(
       cli.Stopped: interrupted, or some ended early because loss or gradient were not finite.
     """
     from scalelab.helpers.progress import Eta, Progress
-    from scalelab.lab.show import plots
-    from scalelab.runs import metrics, pretrained, run_folder
+    from scalelab.runs import metrics, plots, pretrained, run_folder
     from scalelab.runs.opening import open_run, set_up
 
     # --- Setup ----------------

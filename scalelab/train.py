@@ -59,9 +59,8 @@ def train(
     from scalelab import step as step_lib
     from scalelab.data import batches as batches_lib
     from scalelab.helpers.progress import Eta, Progress
-    from scalelab.lab.show import plots
     from scalelab.resources import flops
-    from scalelab.runs import metrics, pretrained, run_folder
+    from scalelab.runs import metrics, plots, pretrained, run_folder
     from scalelab.runs.opening import open_run, set_up
 
     # --- Setup: folder, devices ----------------

@@ -95,15 +95,6 @@ def test_a_memory_of_each_row_is_trained_and_continued(
         jax.tree.map(np.testing.assert_array_equal, resumed.batches[k - 1], whole.batches[k - 1])
 
 
-def test_each_row_reads_on_where_it_stopped(config: Any, whole: Record) -> None:
-    made = config()
-    store = load_data(made, systems.load("memory"), progress=False).phases[0].train
-    starts = np.arange(B) * len(store) // B
-    for step, batch in whole.batches.items():
-        wanted = store.gather(starts + step)
-        np.testing.assert_array_equal(batch["tokens"], wanted["tokens"])
-
-
 def test_a_memory_is_split_like_a_batch(config: Any) -> None:
     model = state.make_model(config())
     boxed = blueprint.draw(config()).boxed

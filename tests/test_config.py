@@ -45,11 +45,6 @@ def test_help_lists_every_field_with_its_default_and_comment() -> None:
     assert re.search(r"--config.long.epoch_rate=None +Its epochs .* alone,\n?.*", text)
 
 
-def test_json_keeps_every_field() -> None:
-    config = resolved("system=bert,shape=3x12x5")
-    assert config_lib.resolve(json.loads(config_lib.to_json(config))) == config
-
-
 def test_a_misspelt_field_is_named_with_the_nearest() -> None:
     values = tiny.values()
     values["net"]["widht"] = 64

@@ -79,13 +79,6 @@ def test_steps_meet_no_new_pages(call: str, least: int, most: int, ready: bool) 
     assert at_once == str(ready)  # the thread that asked took it
 
 
-def test_freed_memory_goes_back() -> None:
-    size = 20_000_000  # which malloc would keep, left alone
-    first, second, resident = twice("return_freed", 10 * size)
-    assert second > first / 2
-    assert resident < 5 * size
-
-
 RELEASE = """
 import numpy as np
 from scalelab.resources import malloc

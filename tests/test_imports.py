@@ -32,14 +32,14 @@ resources: config formats helpers nn objectives optim runs sharding state step s
 runs: config data helpers objectives optim resources sharding state systems
 data: config formats helpers systems
 tasks: config data formats helpers runs
-finetuning: config data formats helpers lab nets nn optim resources runs sharding objectives
+finetuning: config data formats helpers nets nn optim resources runs sharding objectives
   systems tasks
 finetune: config finetuning helpers optim resources runs tasks
 multitask: config finetune finetuning helpers optim resources runs tasks
 eval: config data finetune finetuning helpers lab multitask nn objectives resources runs sharding
   step tasks
 lab: config helpers runs tasks
-thesis: config helpers lab
+thesis: config helpers lab runs
 studies: config data eval finetune finetuning helpers lab nets nn population resources runs sharding
   systems tasks train
 study: config eval helpers lab objectives resources runs studies
@@ -185,7 +185,7 @@ def test_nothing_needs_it(room: str) -> None:
 
 # Code, and what it must not import: naming a task, reading runs or a system is light.
 TABLES = "import scalelab.lab.laws, scalelab.lab.compound"
-RUNS = "import scalelab.lab.runs, scalelab.lab.load.archive, scalelab.lab.show.card"
+RUNS = "import scalelab.lab.runs, scalelab.runs.archive, scalelab.lab.show.card"
 NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
 
 
@@ -194,7 +194,7 @@ NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
      {"tensorflow", "tensorflow_datasets", "torch", "transformers", "tokenizers"}),
     ("import scalelab.eval.cola, scalelab.eval.tsv, scalelab.tasks.submission",
      NO_JAX | {"tensorflow_datasets", "torch"}),
-    ("import scalelab.eval.compare, scalelab.lab.show.plots", NO_JAX | {"sklearn"}),
+    ("import scalelab.eval.compare, scalelab.runs.plots", NO_JAX | {"sklearn"}),
     ("import scalelab.data.parallel", NO_JAX | {"transformers"}),  # a worker's
     (TABLES, NO_JAX | {"sklearn", "matplotlib"}),
     (f"import scalelab.shapes; {RUNS}", NO_JAX | {"scipy", "matplotlib"}),

@@ -149,15 +149,6 @@ def test_loss_and_gradient_are_those_worked_out(num_microbatches: int) -> None:
     assert int(after.step) == 1
 
 
-def test_each_step_draws_anew_and_the_draw_belongs_to_the_step() -> None:
-    run, begun = compiled(SGD)
-    _, first = run(copy(begun), batch_of(1), jnp.float32(0))
-    after, again = run(copy(begun), batch_of(1), jnp.float32(0))
-    _, second = run(after, batch_of(1), jnp.float32(0))
-    assert first["loss"] == again["loss"]
-    assert first["loss"][0] != second["loss"][0]
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
 def test_a_step_that_is_not_finite_changes_nothing_and_says_so(bad: float) -> None:
     """At 1e30 the loss overflows to infinity though every number before it is finite."""
@@ -195,17 +186,6 @@ def test_evaluation_gives_sums_weights_and_no_dropout() -> None:
         assert f"{name}_accuracy" in found
     assert found["num_bytes"][0] == 50 and found["num_text_tokens"][0] == 20
     assert jax.tree.map(float, run(begun)) == [jax.tree.map(float, found)]
-
-
-def test_the_seed_decides_parameters_and_draws_apart() -> None:
-    mesh = tiny.one_device()
-    made = [
-        state.create(TABLE, TERMS, SGD, max_len=T, seed=seed, mesh=mesh)[0] for seed in (0, 0, 1)
-    ]
-    assert (made[0].params["table"] == made[1].params["table"]).all()
-    assert (made[0].rng == made[1].rng).all()
-    assert (made[0].params["table"] != made[2].params["table"]).all()
-    assert (made[0].rng != made[2].rng).any()
 
 
 @pytest.mark.parametrize(("samples", "num_draws"), [((False, True), 4), ((False, False), 1)])

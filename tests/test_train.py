@@ -26,9 +26,8 @@ from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.data import batches, load_data
 from scalelab.eval import pairs, yardstick
-from scalelab.lab.show import plots
 from scalelab.optim import adamw
-from scalelab.runs import metrics, pretrained, run_folder
+from scalelab.runs import metrics, plots, pretrained, run_folder
 from scalelab.runs.metrics import Run
 
 
@@ -465,35 +464,6 @@ def test_the_best_checkpoint_outlives_the_last_ones(
 
 
 # --- Science and machine --------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_machine_fields_leave_the_run_as_it_is(
-    lab: Lab, whole: Record, tmp_path: pathlib.Path
-) -> None:
-    config = lab.config(
-        machine__loader="tf", machine__prefetch=1, machine__num_microbatches=2,
-        machine__remat="full", machine__checkpoint_every_steps=7, machine__log_every_steps=5,
-    )  # fmt: skip
-    record = lab.run(tmp_path / "run", config)
-    for k, batch in whole.batches.items():
-        jax.tree.map(np.testing.assert_array_equal, record.batches[k], batch)
-    for length, values in whole.result["eval"].items():
-        assert record.result["eval"][length] == pytest.approx(values, rel=1e-4)
-
-
-@pytest.mark.parametrize(("system", "changes"), [
-    ("bert", dict(objective="mlm")),  # MLM on SEGMENT-PAIR without NSP
-    ("gpt2", dict(data__format="full_sentences")),
-    ("roberta", dict(data__format="segment_pair")),
-    ("bert", dict(objective="mlm", data__format="full_sentences")),
-])  # fmt: skip
-@pytest.mark.slow
-def test_format_and_objective_are_independent(
-    system: str, changes: dict[str, Any], lab: Lab, tmp_path: pathlib.Path
-) -> None:
-    record = lab.run(tmp_path / "run", lab.config(f"system={system},steps=6", **changes))
-    assert record.result["status"] == "completed"
 
 
 # --- What goes wrong ------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ import tiny
 
 from scalelab import population, state, step, train
 from scalelab.config import pretraining as config_lib
-from scalelab.lab.show import plots
 from scalelab.resources import flops
-from scalelab.runs import checkpoint, metrics
+from scalelab.runs import checkpoint, metrics, plots
 from scalelab.runs.metrics import Run
 
 # 0.9 / 8 to 0.1 / 4 of 24 steps: 20 of batch 8 at length 32, then 4 of batch 4 at length 64.

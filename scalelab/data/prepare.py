@@ -7,21 +7,24 @@ So two tokenizers share the sentences, and all formats and seeds share the token
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import tokenizers as hf_tokenizers
 
-from scalelab.data import cache, parallel, sentences, spans, tokenizers
-from scalelab.data.corpora import Corpus, open_corpus, pieces
+from scalelab.data import cache, parallel, sentences, tokenizers
+from scalelab.data.corpora import TURNS, UNITS, Corpus, assign_split, open_corpus, pieces
 from scalelab.data.store import ArrayWriter, load_array
-from scalelab.formats import Documents
+from scalelab.formats import SPEAKER, Documents
 from scalelab.helpers.progress import show_bar
 
 VERSION = "2"  # of what the stages write
+UNITS_VERSION = 1
+UNITS_BATCH = 64  # documents that are encoded at a time to mark their units
 TRAINING_CHARS = 1 << 16  # of a text for the tokenizer's training, which takes many times that
 _BLOCK_BYTES = 1 << 22
 _ARRAYS = {
@@ -110,16 +113,70 @@ def _add_units(
     """Marks the units of documents that have spans; without any, returns them as they are."""
 
     def mark(into: Path) -> None:
-        found = spans.collect(source)
+        found = _collect_spans(source)
         for split, text in documents.items() if any(map(len, found.values())) else ():
             lines = read_sentences(text_dir() / f"{split}.txt", lambda num_bytes: None)
-            np.save(into / split, spans.mark(text.tokens, lines, tokenizer, found[split]))
+            np.save(into / split, _mark_units(text.tokens, lines, tokenizer, found[split]))
 
-    folder = cache.entry(cache_dir, "units", key | {"units": spans.VERSION}, mark)
+    folder = cache.entry(cache_dir, "units", key | {"units": UNITS_VERSION}, mark)
     return documents | {
         path.stem: dataclasses.replace(documents[path.stem], units=load_array(path))
         for path in folder.glob("*.npy")
     }
+
+
+def _collect_spans(source: Corpus) -> dict[str, np.ndarray]:
+    """Returns the spans of each split in its order: begin, end and bit, int64 [n, 3].
+
+    Raises:
+      ValueError: as `Source.spans`.
+    """
+    found: dict[str, list[tuple[int, int, int]]] = {split: [] for split in source.splits}
+    passed, bits = dict.fromkeys(found, 0), UNITS | TURNS
+    for document, spans in source.source.spans() if source.source.spans else ():
+        split = assign_split(document, source.settings.valid_rate)
+        if not spans:  # most corpora have none, and counting at each place takes long
+            passed[split] += len("".join(document.split()))
+            continue
+        before = passed[split] + _count_text(document)
+        found[split] += [(before[begin], before[end], bits[kind]) for begin, end, kind in spans]
+        passed[split] = int(before[-1])
+    return {split: np.array(rows, np.int64).reshape(-1, 3) for split, rows in found.items()}
+
+
+def _mark_units(
+    tokens: np.ndarray, documents: Iterable[str], tokenizer: tokenizers.Tokenizer, spans: np.ndarray
+) -> np.ndarray:
+    """Marks the tokens that continue a span, and the speakers of all: units, uint8 [num_tokens].
+
+    A token belongs to a span if it has a character of it. `documents` have a sentence a line;
+    `spans` are those of `_collect_spans`.
+    """
+    units = np.zeros(len(tokens), np.uint8)
+    place = passed = 0
+    documents = iter(documents)
+    while batch := [*itertools.islice(documents, UNITS_BATCH)]:
+        texts = [" " * (k > 0) + x for d in batch for k, x in enumerate(d.split("\n"))]
+        starts, ids, (begins, ends, _) = tokenizer.encode_aligned(texts)
+        assert np.array_equal(ids, tokens[place : place + len(ids)])
+        before = passed + _count_text("".join(texts))
+        offsets = np.repeat(np.cumsum([0, *map(len, texts[:-1])]), np.diff(starts))
+        begins, ends = before[begins + offsets], before[ends + offsets]
+        for begin, end, bit in spans[slice(*np.searchsorted(spans[:, 0], (passed, before[-1])))]:
+            first, stop = np.searchsorted(ends, begin, "right"), np.searchsorted(begins, end)
+            units[place + first : place + stop] |= np.uint8(bit // SPEAKER * SPEAKER)
+            units[place + first + 1 : place + stop] |= np.uint8(bit % SPEAKER)
+        place, passed = place + len(ids), int(before[-1])
+    return units
+
+
+def _count_text(text: str) -> np.ndarray:
+    """Counts the characters that are not white space before each place: int64 [len(text) + 1].
+
+    Spans are placed by this count: sentences keep these characters and no others.
+    """
+    is_space = np.fromiter(map(str.isspace, text), bool, len(text))
+    return np.append(0, np.cumsum(~is_space))
 
 
 def _load(folder: Path, split: str) -> Documents:

@@ -26,9 +26,10 @@ from scalelab.config import cli
 from scalelab.eval import glue_table
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.lab.load import archive, task_runs
+from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import ALL_TITLES, SHORT, SeedRun, TaskRuns
 from scalelab.lab.scores.predictions import stack_runs
+from scalelab.runs import archive
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
 HEADER = ("task", "metric", "A", "B", "B - A", "95% interval", "p", "p (Holm)", "B is")

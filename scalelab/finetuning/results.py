@@ -15,9 +15,8 @@ from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
-from scalelab.lab.show import plots
 from scalelab.resources import flops
-from scalelab.runs import environment, predictions, pretrained, records, run_folder
+from scalelab.runs import environment, plots, predictions, pretrained, records, run_folder
 from scalelab.runs.records import COMPLETED, FAILED, TaskResult
 from scalelab.tasks import metrics, recipes, submission
 from scalelab.tasks import task as task_lib

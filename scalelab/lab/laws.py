@@ -11,7 +11,6 @@ unless --allow=FIELD,FIELD pools them. Runs that differ only in their seed are o
   power   E + A x^-a             a loss that falls to a floor (default for a loss)
   plain   A x^-a                 without a floor; needs fewer points
   rising  C - A x^-a             a score that rises to a ceiling (default for a score)
-  joint   E + A N^-a + B D^-b    a loss against size and tokens; takes no --x
 
 Fits are robust, from many starts. Intervals are 95% by a parametric bootstrap: the law is fitted
 again to its own values plus drawn noise of points and seeds.
@@ -40,9 +39,8 @@ from scalelab.lab.compare import law_fits, law_forms, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
 from scalelab.lab.compare.law_forms import FORMS
 from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
-from scalelab.lab.show import plots
+from scalelab.runs import plots
 
-JOINT = ("n_model", "tokens")
 INTERVAL = "95% interval"
 SHOWN = 5  # reasons of a failure
 
@@ -57,7 +55,7 @@ class Fit(NamedTuple):
 
 
 def group_runs(
-    points: Sequence[RunPoint], clocks: Sequence[str], allow: str
+    points: Sequence[RunPoint], clock: str, allow: str
 ) -> tuple[run_points.Pools, list[str]]:
     """Returns the points of each law by its name, and notes on what differs among them.
 
@@ -69,32 +67,29 @@ def group_runs(
     notes, free = [], set[str]()
     for own in run_points.by_system(points).values():
         several = len({p.shape for p in own}) > 1
-        along_size = "n_model" in clocks or (clocks != ("tokens",) and several)
+        along_size = clock == "n_model" or (clock != "tokens" and several)
         may_differ = run_points.SHAPE if along_size else run_points.BUDGET
-        if clocks == JOINT:
-            may_differ = run_points.SHAPE | run_points.BUDGET
         groups, remarks = run_points.pool(own, may_differ, allowed)
         found |= groups
         free |= may_differ
         notes += remarks
-    other = "tokens" if clocks == ("n_model",) else "n_model"
+    other = "tokens" if clock == "n_model" else "n_model"
     notes += [
         f"{name}: runs differ in {other} too, and the law mixes both" for name, own in found.items()
-        if other not in clocks and run_points.clock_differs(own, other)
+        if run_points.clock_differs(own, other)
     ]  # fmt: skip
     return found, notes + run_points.describe_undeclared(found, free, allowed)
 
 
 def fit_runs(
-    points: Sequence[RunPoint], clocks: Sequence[str], form: str, wanted: Sequence[float],
-    limit: float,
-) -> Fit:  # fmt: skip
+    points: Sequence[RunPoint], clock: str, form: str, wanted: Sequence[float], limit: float
+) -> Fit:
     """Fits the law of comparable runs, and predicts one run at each wanted x within `limit`.
 
     Raises:
       ValueError: the points are too few.
     """
-    x = [[p.clocks[clock] for clock in clocks] for p in points]
+    x = [p.clocks[clock] for p in points]
     settings = [p.setting for p in points]
     law = law_fits.fit(law_forms.gather(x, [p.value for p in points], settings), form)
     held_out, no_check, predictions = [], "", dict[float, Interval | str]()
@@ -106,19 +101,19 @@ def fit_runs(
     for at in wanted:
         try:
             law.check_determined()
-            predictions[at] = law.predict([at], limit=limit)
+            predictions[at] = law.predict(at, limit=limit)
         except ValueError as error:
             predictions[at] = str(error)
     return Fit(law, held_out, no_check, predictions)
 
 
-def describe(name: str, fit: Fit, clocks: Sequence[str], measure: str) -> str:
+def describe(name: str, fit: Fit, clock: str, measure: str) -> str:
     """Formats one law, its check and its predictions for a terminal."""
     law, held_out, no_check, predictions = fit
     num_runs = sum(len(run) for run in law.points.runs)
     scale = "logs" if law.form.logarithmic else "scores"
     text = (
-        f"{name}: {measure} = {law.form.text}, x = {' and '.join(clocks)};"
+        f"{name}: {measure} = {law.form.text}, x = {clock};"
         f" {len(law.points.x)} points, {num_runs} runs; R^2 of {scale} {law.r_squared:.4f},"
         f" largest residual {np.abs(law.residuals).max():.2%}\n"
     )
@@ -126,7 +121,7 @@ def describe(name: str, fit: Fit, clocks: Sequence[str], measure: str) -> str:
     text += tables.plain(("parameter", "value", INTERVAL), rows)
     if held_out:
         rows = [
-            [", ".join(f"{x:.4g}" for x in h.x), f"{h.observed:.4g}", *_cells(h.predicted),
+            [f"{h.x:.4g}", f"{h.observed:.4g}", *_cells(h.predicted),
              f"{h.relative_error:+.1%}", "yes" if h.inside else "NO"]
             for h in held_out
         ]  # fmt: skip
@@ -153,35 +148,30 @@ def _cells(found: Interval) -> list[str]:
     return [value, "not determined" if low == high == "-" else f"[{low}, {high}]"]
 
 
-def draw(fits: Mapping[str, Fit], clocks: Sequence[str], measure: str, path: pathlib.Path) -> None:
-    """Draws runs and laws against x, or for a joint law measured against predicted."""
+def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) -> None:
+    """Draws runs and laws against x."""
     figure = plots.canvas(6.4, 4.4)
     axis = figure.subplots()
     for i, (name, (law, held_out, _, predictions)) in enumerate(fits.items()):
         points, counts = law.points, [len(run) for run in law.points.runs]
         y = np.concatenate(points.runs)
         marks = plots.style(i, linestyle="none", ms=4.5, label=name)
-        if len(clocks) > 1:
-            axis.plot(np.repeat(law.at(points.x), counts), y, **marks)
-            axis.axline((float(y.min()),) * 2, slope=1, color="black", lw=0.8, zorder=0)
-            continue
-        axis.plot(np.repeat(points.x[:, 0], counts), y, **marks)
+        axis.plot(np.repeat(points.x, counts), y, **marks)
         x = np.geomspace(points.x.min(), max([float(points.x.max()), *predictions]), 60)
-        axis.plot(x, law.at(x[:, None]), **plots.style(i, marker=None, lw=1.2))
+        axis.plot(x, law.at(x), **plots.style(i, marker=None, lw=1.2))
         if law.at_limits:
             continue
-        band = [law.predict([value], None, math.inf) for value in x]
+        band = [law.predict(float(value), None, math.inf) for value in x]
         axis.fill_between(x, [b.low for b in band], [b.high for b in band], color=marks["color"],
                           alpha=0.15, lw=0)  # fmt: skip
         for point in held_out:
             predicted = point.predicted
             reach = [[predicted.value - predicted.low], [predicted.high - predicted.value]]
-            axis.errorbar([point.x[0] * 1.04], [predicted.value], reach, fmt="_", capsize=3,
+            axis.errorbar([point.x * 1.04], [predicted.value], reach, fmt="_", capsize=3,
                           color="black", ms=8, lw=1)  # fmt: skip
-    if len(clocks) == 1:
-        axis.set_xscale("log")
-        axis.set_title("black: the largest size, predicted from the others", fontsize=9)
-    axis.set_xlabel("predicted by the law" if len(clocks) > 1 else AXES[clocks[0]])
+    axis.set_xscale("log")
+    axis.set_title("black: the largest size, predicted from the others", fontsize=9)
+    axis.set_xlabel(AXES[clock])
     axis.set_ylabel("loss (nats)" if measure == LOSS else f"{measure} (dev)")
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
@@ -194,19 +184,16 @@ def run(given: argparse.Namespace) -> None:
     Raises:
       ValueError: wrong arguments, runs without any law, or no prediction possible.
     """
-    form = given.form or ("power" if given.y == LOSS else "rising")
-    if form == "joint" and (given.x or given.predict):
-        raise ValueError("--form=joint takes N and tokens as inputs: leave out --x and --predict")
-    clocks = JOINT if form == "joint" else (given.x or "n_model",)
+    form, clock = given.form or ("power" if given.y == LOSS else "rising"), given.x
     wanted = [quantities.parse(part) for part in given.predict.split(",") if part]
     points, notes = run_points.read(given.folders, given.y, given.where)
-    groups, more = group_runs(points, clocks, given.allow)
+    groups, more = group_runs(points, clock, given.allow)
     notes += more
     fits, pieces, failed = {}, [], []
     for name, own in groups.items():
         try:
-            fits[name] = fit_runs(own, clocks, form, wanted, given.limit)
-            pieces.append(describe(name, fits[name], clocks, given.y))
+            fits[name] = fit_runs(own, clock, form, wanted, given.limit)
+            pieces.append(describe(name, fits[name], clock, given.y))
         except ValueError as error:
             failed.append(f"{name}: {error}")
             pieces.append(f"{name}: no law fits its {len(own)} runs: {error}\n")
@@ -219,10 +206,10 @@ def run(given: argparse.Namespace) -> None:
                 for name, fit in fits.items() for p in fit.predictions.values()]  # fmt: skip
     if outcomes and all(outcomes):
         raise ValueError("; ".join(dict.fromkeys(filter(None, outcomes))))
-    draw(fits, clocks, given.y, given.figure)
+    draw(fits, clock, given.y, given.figure)
     if given.csv:
         rows = [
-            (name, given.y, " ".join(clocks), form, parameter, *dataclasses.astuple(found))
+            (name, given.y, clock, form, parameter, *dataclasses.astuple(found))
             for name, fit in fits.items() for parameter, found in fit.law.parameters.items()
         ]  # fmt: skip
         columns = ["system", "y", "x", "form", "parameter", "value", "low", "high"]
@@ -235,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = cli.Parser("python -m scalelab.lab.laws", __doc__)
     add = parser.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
-    add("--x", choices=tuple(AXES), help="default: n_model")
+    add("--x", choices=tuple(AXES), default="n_model", help="default: n_model")
     add("--y", default=LOSS, help="default: loss")
     add("--form", choices=tuple(FORMS))
     add("--predict", default="", metavar="X,X", help="such as 10M,20M")

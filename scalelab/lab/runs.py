@@ -24,8 +24,8 @@ import pandas as pd
 from scalelab.config import cli, pretraining
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
-from scalelab.lab.load import archive, run_table
-from scalelab.runs import records
+from scalelab.lab.load import run_table
+from scalelab.runs import archive, records
 
 COMMANDS = ("list", "compare", "card", "pack")
 SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",

@@ -24,9 +24,9 @@ from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.comparability import PREFIX
-from scalelab.lab.load import archive, study_runs
+from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import BASELINE, PretrainRun, StudyFile, StudyRun
-from scalelab.runs import json_files, records
+from scalelab.runs import archive, json_files, records
 from scalelab.studies import finetunings
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields
 

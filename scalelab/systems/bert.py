@@ -32,13 +32,8 @@ DEPARTURES = (
     Departure("objective", "mlm+nsp", "Devlin et al. 2019, 3.1"),
     Departure("optim.total_epochs", 6.0, "protocol: thesis 7.2"),
 )
-SPECIAL_TOKENS = (
-    ("pad", "[PAD]"),
-    ("unk", "[UNK]"),
-    ("cls", "[CLS]"),
-    ("sep", "[SEP]"),
-    ("mask", "[MASK]"),
-)
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+SPECIAL_TOKENS = tuple((role, f"[{role.upper()}]") for role in ROLES)
 FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
 ADAPTATION = Adaptation(*FRAME)  # Devlin et al. 2019, figure 4: as in pre-training
 HEADS = ("token", "pair")
@@ -57,15 +52,9 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
     """Builds the net; see `scalelab.systems`."""
     del options
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PostNorm(
-        attention=SelfAttention(
-            sizes.num_heads,
-            head_size(sizes.width, sizes.num_heads),
-            sizes.dropout_rate,
-            INIT,
-            INIT,
-            sizes.dtype,
-        ),
+        attention=SelfAttention(*heads, sizes.dropout_rate, INIT, INIT, sizes.dtype),
         ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),

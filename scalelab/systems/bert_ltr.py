@@ -33,13 +33,8 @@ DEPARTURES = (
     Departure("objective", "clm", "Devlin et al. 2019, 5.1"),
     Departure("optim.total_epochs", 6.0, "protocol: thesis 7.2, as BERT"),
 )
-SPECIAL_TOKENS = (
-    ("pad", "[PAD]"),
-    ("unk", "[UNK]"),
-    ("cls", "[CLS]"),
-    ("sep", "[SEP]"),
-    ("mask", "[MASK]"),
-)
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+SPECIAL_TOKENS = tuple((role, f"[{role.upper()}]") for role in ROLES)
 FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
 ADAPTATION = Adaptation(*FRAME, reads="last")
 HEADS = ("token",)

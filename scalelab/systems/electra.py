@@ -39,13 +39,8 @@ DEPARTURES = (
     Departure("tokenizer.kind", "wordpiece", "Clark et al. 2020, 3.1: as BERT"),
     Departure("objective", "mlm+50*rtd", "Clark et al. 2020, 2 and table 6"),
 )
-SPECIAL_TOKENS = (
-    ("pad", "[PAD]"),
-    ("unk", "[UNK]"),
-    ("cls", "[CLS]"),
-    ("sep", "[SEP]"),
-    ("mask", "[MASK]"),
-)
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+SPECIAL_TOKENS = tuple((role, f"[{role.upper()}]") for role in ROLES)
 FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
 ADAPTATION = Adaptation(*FRAME, activation="gelu")  # `transformers`' ElectraClassificationHead
 HEADS = ("token", "replaced", "restored")

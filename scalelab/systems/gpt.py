@@ -38,13 +38,9 @@ DEPARTURES = (
 SPECIAL_TOKENS = (("unk", "<unk>"), ("eos", "<|endoftext|>"))
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
 # Radford et al. 2018, 3.3: start, delimiter and end tokens are new, the end is classified.
+ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
 ADAPTATION = Adaptation(
-    ("<|start|>",),
-    ("<|delimiter|>",),
-    ("<|end|>",),
-    added_tokens=("<|start|>", "<|delimiter|>", "<|end|>"),
-    reads="last",
-    both_orders=True,
+    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
 )
 HEADS = ("token",)
 PREDICTS = "next"
@@ -60,15 +56,9 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
     """Builds the net; see `scalelab.systems`."""
     del options
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PostNorm(
-        attention=SelfAttention(
-            sizes.num_heads,
-            head_size(sizes.width, sizes.num_heads),
-            sizes.dropout_rate,
-            INIT,
-            INIT,
-            sizes.dtype,
-        ),
+        attention=SelfAttention(*heads, sizes.dropout_rate, INIT, INIT, sizes.dtype),
         ffn=FeedForward(sizes.ffn_width, gelu_tanh, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),

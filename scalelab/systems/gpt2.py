@@ -35,13 +35,9 @@ DEPARTURES = (
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
 # The GPT-2 paper does not fine-tune: as Radford et al. 2018, 3.3 (protocol, "Fine-tuning").
+ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
 ADAPTATION = Adaptation(
-    ("<|start|>",),
-    ("<|delimiter|>",),
-    ("<|end|>",),
-    added_tokens=("<|start|>", "<|delimiter|>", "<|end|>"),
-    reads="last",
-    both_orders=True,
+    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
 )
 HEADS = ("token",)
 PREDICTS = "next"
@@ -60,15 +56,9 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
     del options
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
     residual_init = nn.initializers.normal(stddev=STDDEV / (2 * sizes.num_layers) ** 0.5)
+    heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PreNorm(
-        attention=SelfAttention(
-            sizes.num_heads,
-            head_size(sizes.width, sizes.num_heads),
-            sizes.dropout_rate,
-            INIT,
-            residual_init,
-            sizes.dtype,
-        ),
+        attention=SelfAttention(*heads, sizes.dropout_rate, INIT, residual_init, sizes.dtype),
         ffn=FeedForward(sizes.ffn_width, gelu_tanh, INIT, residual_init, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),

@@ -60,15 +60,9 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
     """Builds the net; see `scalelab.systems`."""
     del options
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PostNorm(
-        attention=SelfAttention(
-            sizes.num_heads,
-            head_size(sizes.width, sizes.num_heads),
-            sizes.dropout_rate,
-            INIT,
-            INIT,
-            sizes.dtype,
-        ),
+        attention=SelfAttention(*heads, sizes.dropout_rate, INIT, INIT, sizes.dtype),
         ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),

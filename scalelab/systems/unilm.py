@@ -36,13 +36,8 @@ DEPARTURES = (
     Departure("tokenizer.kind", "wordpiece", "Dong et al. 2019, 2.1: as BERT"),
     Departure("objective", "unilm", "Dong et al. 2019, 2.3"),
 )
-SPECIAL_TOKENS = (
-    ("pad", "[PAD]"),
-    ("unk", "[UNK]"),
-    ("cls", "[CLS]"),
-    ("sep", "[SEP]"),
-    ("mask", "[MASK]"),
-)
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+SPECIAL_TOKENS = tuple((role, f"[{role.upper()}]") for role in ROLES)
 FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
 ADAPTATION = Adaptation(*FRAME)  # Dong et al. 2019, 2.5: as BERT, bidirectional
 HEADS = ("token",)

@@ -9,12 +9,15 @@ Answers that are texts, such as the tags of a sentence, are scored by ratios of 
 Where a definition divides by zero the score is 0: that of a prediction that says nothing.
 """
 
-from collections.abc import Callable
+import functools
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
-from scalelab.tasks import questions, tagging
 
 FLAT = 0.01  # predicted scores that spread less than this share of gold's spread are constant
 
@@ -123,6 +126,72 @@ def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
     return metric
 
 
+@functools.lru_cache(maxsize=1 << 17)
+def count_words(gold: str, predicted: str) -> tuple[int, int]:
+    """Returns the words of a sentence with the right tag, and all its words."""
+    pairs = list(zip(gold.split(), predicted.split(), strict=True))
+    return sum(a == b for a, b in pairs), len(pairs)
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def count_entities(gold: str, predicted: str) -> tuple[int, int]:
+    """Returns twice the entities found, and all entities, gold and predicted ones: F1 as a ratio.
+
+    An entity is found if its words and its type are right, as in CoNLL's conlleval.
+    """
+    ours, theirs = entities(predicted.split()), entities(gold.split())
+    return 2 * len(ours & theirs), len(ours) + len(theirs)
+
+
+def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Returns type, first word and the word after the last of each entity of IOB2 tags.
+
+    A tag I-X that follows no tag of type X begins an entity, as in conlleval.
+    """
+    found, kind, start = set(), None, 0
+    for place, tag in enumerate([*tags, "O"]):
+        head, _, own = tag.partition("-")
+        if kind is not None and (head != "I" or own != kind):
+            found.add((kind, start, place))
+            kind = None
+        if head != "O" and kind is None:
+            kind, start = own, place
+    return found
+
+
+def normalize(text: str) -> str:
+    """Drops case, punctuation, articles and extra blanks, as evaluate-v1.1.py of SQuAD does.
+
+    Rajpurkar et al. 2016, arXiv:1606.05250, section 6.1.
+    """
+    kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+
+
+def overlap(gold: str, predicted: str) -> float:
+    """Returns the F1 of the words of a predicted answer."""
+    ours, theirs = normalize(predicted).split(), normalize(gold).split()
+    common = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * common / (len(ours) + len(theirs)) if common else 0.0
+
+
+def accepted(gold: str) -> Sequence[str]:
+    """Returns the accepted answers of a label."""
+    return [text for text, _ in json.loads(gold)]
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def count_exact(gold: str, predicted: str) -> tuple[float, float]:
+    """Returns 1 if an accepted answer is the predicted one after `normalize`, and 1."""
+    return float(normalize(predicted) in map(normalize, accepted(gold))), 1.0
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def count_overlap(gold: str, predicted: str) -> tuple[float, float]:
+    """Returns the best F1 over the accepted answers, and 1."""
+    return max(overlap(answer, predicted) for answer in accepted(gold)), 1.0
+
+
 def _count_right(gold: str, predicted: str) -> tuple[int, int]:
     """Returns twice the answers marked 1 in both, and those marked 1 in each: F1 as a ratio."""
     pairs = [*zip(gold.split(), predicted.split(), strict=True)]
@@ -137,10 +206,10 @@ METRICS: dict[str, Metric] = {
     "macro_f1": macro_f1,
     "pearson": pearson,
     "spearman": spearman,
-    "word_accuracy": ratio_of_counts(tagging.count_words),
-    "entity_f1": ratio_of_counts(tagging.count_entities),
-    "exact_match": ratio_of_counts(questions.count_exact),
-    "answer_f1": ratio_of_counts(questions.count_overlap),
+    "word_accuracy": ratio_of_counts(count_words),
+    "entity_f1": ratio_of_counts(count_entities),
+    "exact_match": ratio_of_counts(count_exact),
+    "answer_f1": ratio_of_counts(count_overlap),
     # Of the answers to questions (Khashabi et al. 2018, F1a), and questions without an error.
     "f1a": ratio_of_counts(_count_right),
     "question_match": ratio_of_counts(lambda gold, predicted: (float(gold == predicted), 1.0)),

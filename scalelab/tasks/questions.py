@@ -1,16 +1,12 @@
-"""Questions whose answer is a span of a text: files in SQuAD's layout, exact match and F1.
+"""Questions whose answer is a span of a text: files in SQuAD's layout.
 
 A record's texts are question and context. Its label is a JSON list of the accepted answers, each
 [text, first character]; the character is -1 where the context does not have the text there.
 """
 
-import functools
 import hashlib
 import json
-import re
-import string
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,36 +75,3 @@ def _questions(data: Any) -> Iterator[tuple[str, str, str, str, list[tuple[str, 
                 answers = [(str(a["text"]), int(a["answer_start"])) for a in asked["answers"]]
                 title = article.get("title") or context
                 yield title, str(asked["id"]), str(asked["question"]), str(context), answers
-
-
-# --- Scores: evaluate-v1.1.py of SQuAD (Rajpurkar et al. 2016, arXiv:1606.05250, 6.1) -------------
-
-
-def normalize(text: str) -> str:
-    """Drops case, punctuation, articles and extra blanks."""
-    kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
-
-
-def overlap(gold: str, predicted: str) -> float:
-    """Returns the F1 of the words of a predicted answer."""
-    ours, theirs = normalize(predicted).split(), normalize(gold).split()
-    common = sum((Counter(ours) & Counter(theirs)).values())
-    return 2 * common / (len(ours) + len(theirs)) if common else 0.0
-
-
-def accepted(gold: str) -> Sequence[str]:
-    """Returns the accepted answers of a label."""
-    return [text for text, _ in json.loads(gold)]
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_exact(gold: str, predicted: str) -> tuple[float, float]:
-    """Returns 1 if an accepted answer is the predicted one after `normalize`, and 1."""
-    return float(normalize(predicted) in map(normalize, accepted(gold))), 1.0
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_overlap(gold: str, predicted: str) -> tuple[float, float]:
-    """Returns the best F1 over the accepted answers, and 1."""
-    return max(overlap(answer, predicted) for answer in accepted(gold)), 1.0

@@ -1,9 +1,8 @@
-"""Sentences with a tag for each word: files, records, and counts of right words and entities.
+"""Sentences with a tag for each word: files and records.
 
 A record's text is the words of a sentence, and its label their tags, both joined by blanks.
 """
 
-import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -59,39 +58,3 @@ def make_records(path: Path, sentences: Iterable[Sentence], labels: Sequence[str
         raise ValueError(f"{path}: there are no sentences")
     digest = hashlib.sha256("\n".join([*texts, *tags]).encode()).hexdigest()
     return Records((texts,), np.array(tags), str(path), digest)
-
-
-# --- Counts, of which scores are ratios -----------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_words(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns the words of a sentence with the right tag, and all its words."""
-    pairs = list(zip(gold.split(), predicted.split(), strict=True))
-    return sum(a == b for a, b in pairs), len(pairs)
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_entities(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns twice the entities found, and all entities, gold and predicted ones: F1 as a ratio.
-
-    An entity is found if its words and its type are right, as in CoNLL's conlleval.
-    """
-    ours, theirs = entities(predicted.split()), entities(gold.split())
-    return 2 * len(ours & theirs), len(ours) + len(theirs)
-
-
-def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Returns type, first word and the word after the last of each entity of IOB2 tags.
-
-    A tag I-X that follows no tag of type X begins an entity, as in conlleval.
-    """
-    found, kind, start = set(), None, 0
-    for place, tag in enumerate([*tags, "O"]):
-        head, _, own = tag.partition("-")
-        if kind is not None and (head != "I" or own != kind):
-            found.add((kind, start, place))
-            kind = None
-        if head != "O" and kind is None:
-            kind, start = own, place
-    return found

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import Scores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
-from scalelab.lab.show import plots, score_tables
+from scalelab.lab.show import score_tables
+from scalelab.runs import plots
 from scalelab.thesis import select
 
 if TYPE_CHECKING:

@@ -164,9 +164,3 @@ def test_a_failed_build_leaves_nothing(tmp_path, error, message):
     with pytest.raises(type(error), match=message):
         cache.entry(tmp_path, "tokens", KEY, fail)
     assert visible(tmp_path) == []
-
-
-def test_a_folder_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match="cache_dir=DIR"):
-        cache.entry(tmp_path / "file" / "cache", "tokens", KEY, Builder())

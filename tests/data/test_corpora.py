@@ -4,7 +4,6 @@ import gzip
 import json
 import lzma
 import os
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -293,12 +292,3 @@ def test_a_document_of_one_long_line_is_cut_at_spaces(tmp_path, monkeypatch):
     assert " ".join(text.strip() for _, text in found[:-3]).split() == words
     assert [len(text) for _, text in found[-3:]] == [100, 100, 50]
     assert len({split for split, _ in found[:-3]}) == 1  # all of a document are in one split
-
-
-def test_a_long_line_is_held_once(tmp_path):
-    (tmp_path / "x.txt").write_text("\U0001f600" + " words" * 300_000 + "\n")  # 4 bytes a character
-    tracemalloc.start()
-    (size,) = map(len, corpora.lines(tmp_path / "x.txt", "strict", lambda num_bytes: None))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 7 * size

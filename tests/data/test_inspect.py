@@ -88,26 +88,6 @@ def test_table_by_hand():
     assert lines[2] == ["128, valid", "3", "12", "4.00", "0.0%", "25.00%", "2.50", "1.00", "64"]
 
 
-def test_histogram_by_hand():
-    lines = inspect.histogram([0, 1, 3], 16).split("\n")
-    assert [line.split("%")[0].split() for line in lines] == [
-        ["1", "to", "16", "0.0"],
-        ["17", "to", "32", "25.0"],
-        ["33", "to", "48", "75.0"],
-    ]
-    assert [line.count("#") for line in lines] == [0, 17, 50]
-    assert len(inspect.histogram([1] * 33, 16).split("\n")) == 11
-
-
-def test_example_by_hand():
-    tokenizer = types.SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
-    batch = {"tokens": [[1, 7, 8, 2, 9, 3, 0]], "lengths": [6], "num_bytes": [11]}
-    batch = {name: np.array(values) for name, values in batch.items()}
-    assert inspect.example(batch, 0, tokenizer) == "- 6 tokens, 11 bytes of text\n    1 7 8 2 9 3"
-    batch["label"] = np.array([1])
-    assert "text, label 1\n" in inspect.example(batch, 0, tokenizer)
-
-
 def test_program(wikitext, cache_dir, monkeypatch, capsys):
     config = configured("bert", wikitext, cache_dir)
     monkeypatch.setattr(inspect.cli, "read_config", lambda: config)

@@ -6,12 +6,9 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from scalelab.data import parallel, sentences
-from scalelab.data.parallel import DocumentEncoder
-from scalelab.data.store import ArrayWriter, load_array
 
 
 def paragraph(i):
@@ -57,33 +54,3 @@ if __name__ == "__main__":
             return
         time.sleep(0.1)
     raise AssertionError("a worker is still there")
-
-
-@pytest.mark.parametrize("pieces", [[], [0], [5, 0, 7], [1] * 50])
-@pytest.mark.parametrize("dtype", [np.uint16, np.int64])
-def test_array_writer(tmp_path, pieces, dtype):
-    values = [np.arange(n) * 7 % 65_000 for n in pieces]
-    with ArrayWriter(tmp_path / "x.npy", dtype) as writer:
-        for piece in values:
-            writer.append(piece)
-    for array in (load_array(tmp_path / "x.npy"), np.load(tmp_path / "x.npy")):
-        assert array.dtype == dtype
-        assert array.tolist() == [v for piece in values for v in piece]
-
-
-def test_memory_of_words_is_bounded():
-    seen = []
-
-    def encode(texts):
-        seen.extend(texts)
-        ids = np.array([ord(c) for text in texts for c in text], np.int32)
-        return ids, np.cumsum([0, *map(len, texts)])
-
-    encoder = DocumentEncoder(encode, max_words=20)
-    for i in range(10):
-        document = [f"w{i} w{i}x{j}" for j in range(8)]
-        ids, lengths = encoder([document])
-        assert "".join(map(chr, ids)) == " ".join(document)
-        assert lengths.tolist() == [len(s) + (k > 0) for k, s in enumerate(document)]
-    encoder([["w0"]])
-    assert seen.count("w0") == 2

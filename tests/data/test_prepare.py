@@ -1,16 +1,13 @@
 """Preparation against a plain loop: read the file, split, encode with AutoTokenizer."""
 
-import errno
 import itertools
 import json
-import os
 
 import numpy as np
 import pytest
 import transformers
 
 from scalelab.data import prepare, sentences, tokenizers
-from scalelab.data.store import ArrayWriter
 
 BERT = tuple((role, f"[{role.upper()}]") for role in ("pad", "unk", "cls", "sep", "mask"))
 GPT2 = (("eos", "<|endoftext|>"),)
@@ -183,20 +180,3 @@ def test_bad_corpora_leave_nothing(tmp_path, files, options, message):
     with pytest.raises(ValueError, match=message):
         run(folder, tmp_path / "cache", **options)
     assert stages(tmp_path / "cache") == []
-
-
-def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch):
-    real = ArrayWriter.append
-
-    def full(self, values):
-        if self.length > 100:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(self, values)
-
-    monkeypatch.setattr(prepare, "_BLOCK_BYTES", 500)
-    with monkeypatch.context() as patch:
-        patch.setattr(ArrayWriter, "append", full)
-        with pytest.raises(OSError, match="No space left.*cache_dir=DIR"):
-            run(corpus, tmp_path / "cache")
-    assert stages(tmp_path / "cache") == ["sentences", "tokenizer"]
-    assert as_lists(run(corpus, tmp_path / "cache").documents["valid"])

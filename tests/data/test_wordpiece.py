@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
-from scalelab.data import _wordpiece, tokenizers
+from scalelab.data import _vocabulary, tokenizers
 
 BERT = tuple((role, f"[{role.upper()}]") for role in ("pad", "unk", "cls", "sep", "mask"))
 RNG = random.Random(1)
@@ -46,12 +46,12 @@ def candidates(rows: Rows) -> dict[tuple[str, str], int]:
         pair: sum((len(rows[w]) - len(row)) * WORDS[w] for w, row in merged(rows, pair).items())
         for pair in found
     }
-    return {pair: count for pair, count in lost.items() if count >= _wordpiece.MIN_FREQUENCY}
+    return {pair: count for pair, count in lost.items() if count >= _vocabulary.MIN_FREQUENCY}
 
 
 def test_each_merge_raises_the_likelihood_most() -> None:
     rows = {w: tuple("##" * (k > 0) + c for k, c in enumerate(w)) for w in WORDS}
-    ours, others = _wordpiece.Pieces(WORDS), collections.Counter[str]()
+    ours, others = _vocabulary.Pieces(WORDS), collections.Counter[str]()
     while len((found := ours.gains())[1]):
         before, counts = log_likelihood(rows), candidates(rows)
         gains = {pair: log_likelihood(merged(rows, pair)) - before for pair in counts}

@@ -1,7 +1,5 @@
 """Beam search on chains whose best texts can be counted out; tests/interop has the other oracle."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import small
@@ -9,7 +7,6 @@ import small
 from scalelab.decode import beam, stepper
 
 SIZES = {"max_new_tokens": 4, "max_len": 99, "end_token": None}
-END = 13  # of texts, in one test: the net likes it
 
 
 def random_chain(vocab_size: int, seed: int) -> np.ndarray:
@@ -79,20 +76,6 @@ def test_scores_are_those_of_the_net_without_a_cache(system: str) -> None:
         for text in texts:
             expected = scores_of(system, prompt, text.tokens) / 8
             assert text.score == pytest.approx(expected, rel=1e-4, abs=1e-4)
-
-
-def test_neighbours_do_not_matter() -> None:
-    """With a token that ends texts, so that they end at different times."""
-    made = stepper.prepare(*small.net("gpt2"))
-    sizes: dict[str, Any] = {"max_new_tokens": 8, "max_len": small.MAX_LEN, "end_token": END}
-    together = beam.search(made, small.PROMPTS, num_beams=3, **sizes)
-    endings = {(text.ended_by, len(text.tokens)) for texts in together for text in texts}
-    assert len(endings) > 3
-    for place in (0, 2, 3):  # which are padded to another length, alone
-        (single,) = beam.search(made, [small.PROMPTS[place]], num_beams=3, **sizes)
-        for ours, theirs in zip(together[place], single, strict=True):
-            np.testing.assert_array_equal(ours.tokens, theirs.tokens)
-            assert ours.score == pytest.approx(theirs.score, rel=1e-4)
 
 
 @pytest.mark.parametrize("num_beams", [0, 4])

@@ -114,15 +114,6 @@ def test_frequencies(temperature: float, top_k: int | None, top_p: float | None)
         assert p_value(counts, wrong) < 1e-6
 
 
-def test_texts_draw_apart() -> None:
-    """Equal keys draw equal tokens, other keys others, wherever they stand."""
-    keys = jax.random.split(jax.random.key(0), 64)
-    logits, rules = jnp.zeros((64, 97)), Rules(temperature=1.0)
-    found = choose(logits, rules, None, keys)
-    np.testing.assert_array_equal(choose(logits, rules, None, keys[::-1]), found[::-1])
-    assert len(set(np.asarray(found).tolist())) > 30
-
-
 # --- Going round in circles ----------------------------------------------------------------------
 
 

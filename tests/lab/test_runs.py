@@ -13,10 +13,10 @@ import pytest
 import run_folders
 
 from scalelab.lab import runs
-from scalelab.lab.load import archive, run_table
+from scalelab.lab.load import run_table
 from scalelab.lab.show import card
 from scalelab.lab.show import pair as run_pair
-from scalelab.runs import records, run_folder
+from scalelab.runs import archive, records, run_folder
 from scalelab.runs.records import RunRecord
 
 

@@ -181,27 +181,6 @@ def test_dropout_of_a_source_belongs_to_the_example() -> None:
 # --- Special cases -------------------------------------------------------------------------------
 
 
-def test_one_visible_key_gives_its_value() -> None:
-    """Whatever the scores, the softmax over one key is 1."""
-    x = normal(B, T, D)
-    ctx = context(B, T, window=0)
-    variables = init(MODULE, x, ctx, None)
-    p = variables["params"]
-    value = np.einsum("btd,dnk->btnk", x, p["value"]["kernel"]) + p["value"]["bias"]
-    expected = np.einsum("btnk,nkd->btd", value, p["out"]["kernel"]) + p["out"]["bias"]
-    out, _ = MODULE.apply(variables, x, ctx, None)
-    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_without_positions_attention_follows_a_permutation() -> None:
-    x, order = normal(1, T, D), np.array([3, 0, 4, 1, 2])
-    ctx = context(1, T)
-    variables = init(MODULE, x, ctx, None)
-    out, _ = MODULE.apply(variables, x, ctx, None)
-    permuted, _ = MODULE.apply(variables, x[:, order], ctx, None)
-    np.testing.assert_allclose(permuted, out[:, order], rtol=1e-4, atol=1e-5)
-
-
 def test_nothing_to_see_is_no_nan() -> None:
     x = normal(B, T, D)
     ctx = context(B, T, lengths=jnp.array([0, 5]))
@@ -233,22 +212,3 @@ def test_cache_writes_at_positions_and_drops_what_lies_outside() -> None:
     cache = cache.write(keys, -keys, jnp.array([[1, 2], [3, 4]]))
     np.testing.assert_array_equal(cache.keys[:, 0, :, 0], [[0, 1, 2, 0], [0, 0, 0, 3]])
     np.testing.assert_array_equal(cache.values, -cache.keys)
-
-
-def test_one_token_at_a_time_equals_all_at_once() -> None:
-    x = normal(B, T, D)
-    ctx = context(B, T, causal=True)
-    variables = init(MODULE, x, ctx, None)
-    whole, _ = MODULE.apply(variables, x, ctx, None)
-    found = one_by_one(MODULE, variables, x, ctx)
-    np.testing.assert_allclose(found, whole, rtol=1e-4, atol=1e-5)
-
-
-def test_bfloat16_keeps_scores_in_float32() -> None:
-    x = normal(B, T, D)
-    ctx = context(B, T)
-    variables = init(MODULE, x, ctx, None)
-    exact, _ = MODULE.apply(variables, x, ctx, None)
-    rounded, _ = MODULE.clone(dtype=jnp.bfloat16).apply(variables, x, ctx, None)
-    assert rounded.dtype == jnp.bfloat16
-    np.testing.assert_allclose(rounded.astype(jnp.float32), exact, atol=0.15)

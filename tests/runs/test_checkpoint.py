@@ -55,12 +55,6 @@ def restored(folder: pathlib.Path) -> tuple[TrainState, dict] | None:
 # --- What comes back ------------------------------------------------------------------------------
 
 
-def test_the_newest_comes_back_bit_for_bit_with_its_meta(tmp_path: pathlib.Path) -> None:
-    state, meta = restored(saved(tmp_path, 3, 7))
-    assert_same(state, state_of(7))
-    assert meta["clocks"] == 7
-
-
 def test_what_was_saved_is_safe_from_later_donating_steps(tmp_path: pathlib.Path) -> None:
     """The save goes on in the background while steps overwrite the arrays that it was given."""
     checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
@@ -104,15 +98,6 @@ def steps_in(folder: pathlib.Path) -> list[int]:
     found = checkpoints.steps()
     checkpoints.close()
     return found
-
-
-def test_a_run_killed_while_saving_leaves_nothing_that_counts(tmp_path: pathlib.Path) -> None:
-    saved(tmp_path, 3)
-    whole, partial = (tmp_path / "checkpoints" / n for n in ("3", "5.orbax-checkpoint-tmp-7"))
-    shutil.copytree(whole, partial)
-    (partial / "_CHECKPOINT_METADATA").unlink(missing_ok=True)
-    state, _ = restored(tmp_path)
-    assert_same(state, state_of(3))
 
 
 # --- Damage ---------------------------------------------------------------------------------------

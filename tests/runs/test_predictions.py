@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from scalelab.lab.show import plots
-from scalelab.runs import predictions
+from scalelab.runs import plots, predictions
 from scalelab.runs.records import Unreadable
 
 ODD = [

@@ -129,19 +129,6 @@ def test_bad_studies(changes: dict, message: str) -> None:
         a_study.make(**changes)
 
 
-def test_what_may_be_allowed_and_asked_for() -> None:
-    allow = ("optim.learning_rate", "data", "numerics", "matched", "finetune.epochs")
-    allow += ("finetune.data", "finetune.init", "finetune.optim.learning_rate")
-    made = a_study.make(
-        allow=allow,
-        comparison="scalelab.thesis.comparison",
-        hypotheses=("1a", "4b"),
-        tables=("data",),
-        figures=(),
-    )
-    assert made.allow == allow
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -167,11 +154,6 @@ def test_bad_fields_of_fine_tunings(fields, message, tmp_path) -> None:
 def test_bad_arguments(arguments: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny.config_module("study").get_config(arguments)
-
-
-def test_a_path_may_have_commas() -> None:
-    given = tiny.config_module("study").parse("corpus=text:/a,b/*.txt,data=/x,scale=tiny")
-    assert given == {"corpus": "text:/a,b/*.txt", "data": "/x", "scale": "tiny"}
 
 
 def test_the_study_in_the_docs_resolves(tmp_path) -> None:

@@ -305,22 +305,6 @@ def test_variants_are_those_of_loops(options: Options) -> None:
     assert {n for n in params if n in ("replaced_head", "restored_head")} == parts
 
 
-def test_splitting_a_batch_moves_no_loss() -> None:
-    chosen = terms("mlm+rtd")
-    net = electra.build(SIZES, electra.Options(), V)
-    params, batch = draw(net, chosen), make_batch()
-    whole = losses(net, params, batch, chosen)
-    halves = [
-        losses(net, params, {name: x[i : i + 2] for name, x in batch.items()}, chosen)
-        for i in (0, 2)
-    ]
-    for name, pair in whole.items():
-        for place, expected in enumerate(pair):
-            np.testing.assert_allclose(
-                sum(half[name][place] for half in halves), expected, rtol=1e-5
-            )
-
-
 def test_the_samples_get_no_gradient_and_cost_once() -> None:
     """The generator's head on P positions, once more, has no backward pass."""
     parts = tiny.parts("electra")

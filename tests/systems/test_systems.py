@@ -226,24 +226,6 @@ def test_roberta_is_bert_without_segments() -> None:
     assert np.abs(with_segments - theirs).max() > 0.01
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", declared.marked(SYSTEMS))
-def test_bfloat16_follows_float32(name: str) -> None:
-    batch = make_batch(2, 12)
-    batch["tokens"] = jax.random.randint(jax.random.key(5), (2, 12), 0, 50)
-    exact = make(name, (2, 16, 2), vocab_size=50)
-    params = init(exact, make_terms(name))
-    hidden = hidden_states(exact, params, batch)
-    half = make(name, (2, 16, 2), vocab_size=50, dtype=jnp.bfloat16)
-    rounded = hidden_states(half, params, batch)
-    assert rounded.dtype == jnp.bfloat16
-    assert np.abs(rounded.astype(jnp.float32) - hidden).max() < 0.05 * np.abs(hidden).max()
-    if hasattr(half, "token_states"):
-        rounded = half.apply({"params": params}, batch, train=False, method="token_states")
-    logits = half.apply({"params": params}, rounded, method="token_logits")
-    assert logits.dtype == jnp.float32
-
-
 # --- Files ---------------------------------------------------------------------------------------
 
 

@@ -4,8 +4,6 @@ The scores are invented and without noise, so what stays undecided is so by the 
 shape that is not there, or a single number of which nobody knows how much another would differ.
 """
 
-import dataclasses
-
 import pytest
 import tiny
 from planted import PLANTED, Invented
@@ -98,11 +96,3 @@ def test_what_is_left_out_could_not_be_decided(study, arguments, name, tmp_path)
     made = load(study, arguments)
     assert name not in made.hypotheses
     assert verdicts(made, name, tmp_path) == ("undecided", "undecided")
-
-
-def test_a_grid_that_fine_tunes_three_cannot_rank_them(tmp_path) -> None:
-    made = load("thesis_7_5_5", "scale=small")
-    grid = dataclasses.replace(made.stages["grid"], finetune="best:3")
-    fewer = dataclasses.replace(made, stages=made.stages | {"grid": grid})
-    assert verdicts(made, "5", tmp_path) == ("confirmed", "refuted")
-    assert verdicts(fewer, "5", tmp_path) == ("undecided", "undecided")

@@ -1,7 +1,5 @@
 """GLUE-Large against N: panels, lines and error bars."""
 
-import json
-
 import pytest
 import reported_study
 
@@ -42,26 +40,3 @@ def test_single_and_several_dimensions_are_lines_of_their_own() -> None:
         "other shapes": [["2x204x7", "2x256x9"], ["8x544x2"]],
     }
     assert size_figure.group_panels(points[2:3]) == [("all shapes", [points[2:3]])]
-
-
-def test_a_grid_of_a_variant_has_a_panel_and_its_shapes_stand_apart(tmp_path) -> None:
-    shapes = ((2, 32, 2), (2, 26, 3), (2, 16, 8))  # N within 1%
-    reported_study.write(
-        tmp_path, systems=("bert",), shapes=shapes, variants=("baseline", "short_only"), seeds=1,
-        tasks=("mnli", "qqp", "qnli"),
-    )  # fmt: skip
-    facts = json.loads((tmp_path / "studies/invented.json").read_text())
-    facts["runs"] = [r for r in facts["runs"] if r["variant"] != "baseline" or r["shape"]["H"] > 30]
-    (tmp_path / "studies/invented.json").write_text(json.dumps(facts))
-    study = study_runs.read(tmp_path)
-    figure = size_figure.draw(study, StudyScores(study))
-    panels = {axis.get_title(): axis for axis in figure.axes}
-    assert list(panels) == ["all shapes", "short_only"]
-    drawn = panels["short_only"]
-    assert [text.get_text() for text in drawn.texts] == ["2x32x2", "2x26x3", "2x16x8"]
-    sizes = [container.lines[0].get_xdata()[0] for container in drawn.containers]
-    assert sizes[1] == 12 * 3 * 26**2 and sizes[0] < 0.95 * sizes[1] < 0.89 * sizes[2]
-    left, right = drawn.get_xlim()
-    assert right / left == pytest.approx(4)
-    (bars,) = panels["all shapes"].containers
-    assert list(bars.lines[0].get_xdata()) == [12 * 2 * 32**2]

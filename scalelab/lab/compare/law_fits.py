@@ -17,7 +17,6 @@ drawn over points and over seeds (`law_forms.Noise`), fitted again.
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import scipy.optimize
@@ -55,7 +54,7 @@ class Interval:
 class HeldOut:
     """A point of the largest size, and its prediction by a fit to the others."""
 
-    x: tuple[float, ...]  # its inputs
+    x: float
     observed: float  # the mean of its runs
     predicted: Interval  # with the interval for a mean of equally many runs
 
@@ -84,12 +83,12 @@ class Law:
     @property
     def parameters(self) -> dict[str, Interval]:
         """Parameters in natural units by name; NaN if the points do not determine them."""
-        center = np.log(self.points.x).mean(axis=0)
+        center = float(np.log(self.points.x).mean())
         values = self.form.natural(self.theta, center, self.unit)
         ends = np.percentile(self.form.natural(self.samples, center, self.unit), ENDS, axis=0)
         for end, theta in zip(ends, np.percentile(self.samples, ENDS, axis=0), strict=True):
-            at, d = self._at_bounds(theta), self.form.num_inputs
-            at[:d] |= at[d : 2 * d]  # no end for the size of a term without one for its exponent
+            at = self._at_bounds(theta)
+            at[0] |= at[1]  # no end for the size of the term without one for its exponent
             end[at] = math.nan
         undetermined = [name in self.undetermined for name in self.form.parameters]
         columns = [np.where(undetermined, math.nan, column) for column in (values, *ends)]
@@ -108,15 +107,11 @@ class Law:
 
         A term whose size or exponent is at a bound is absent, or a constant beside the offset.
         """
-        d, names = self.form.num_inputs, self.form.parameters
-        found = set(self.at_limits)
-        for k in range(d):
-            term = {names[k], names[d + k]}
-            if term & found:
-                found |= term
-            if names[d + k] in found and self.form.offset and self.theta[d + k] < LIMIT:
-                found.add(names[-1])
-        return [name for name in names if name in found]
+        names, at = self.form.parameters, self._at_bounds(self.theta)
+        if at[:2].any():
+            at[:2] = True
+            at[2:] |= self.theta[1] < LIMIT
+        return [name for name, here in zip(names, at, strict=True) if here]
 
     @property
     def residuals(self) -> np.ndarray:
@@ -132,7 +127,7 @@ class Law:
         return float(1 - np.square(self.residuals).sum() / total) if total else math.nan
 
     def at(self, x: np.ndarray) -> np.ndarray:
-        """Returns the law at x [m, num_inputs], in the units of y: [m]."""
+        """Returns the law at x [m], in the units of y: [m]."""
         return self._natural(self.form.value(self.theta, _center(x, self.points.x)))
 
     def check_determined(self) -> None:
@@ -145,26 +140,24 @@ class Law:
             )
 
     def predict(
-        self, x: Sequence[float], num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
+        self, x: float, num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
     ) -> Interval:
         """Predicts y at x.
 
         Args:
-          x: the inputs: one number, or N and D.
+          x: the input.
           num_runs: the interval is for the mean of this many new runs; None: for the law itself.
           limit: largest factor beyond the measured x, up or down; math.inf for no limit.
 
         Raises:
           ValueError: x is farther away than `limit` allows.
         """
-        at = np.asarray(x, np.float64).reshape(1, -1)
-        low, high = self.points.x.min(axis=0), self.points.x.max(axis=0)
-        for value, lowest, highest in zip(at[0], low, high, strict=True):
-            if not lowest / limit <= value <= highest * limit:
-                raise ValueError(
-                    f"x = {value:.4g} is more than a factor {limit:g} outside the measured range"
-                    f" {lowest:.4g} to {highest:.4g}: measure closer, or ask for a wider limit"
-                )
+        at, low, high = np.array([x]), self.points.x.min(), self.points.x.max()
+        if not low / limit <= x <= high * limit:
+            raise ValueError(
+                f"x = {x:.4g} is more than a factor {limit:g} outside the measured range"
+                f" {low:.4g} to {high:.4g}: measure closer, or ask for a wider limit"
+            )
         drawn = self.form.value(self.samples, _center(at, self.points.x))[:, 0]
         if num_runs is not None:
             rng = np.random.default_rng(0)
@@ -197,7 +190,7 @@ def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed
 
 
 def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
-    """Fits again without the largest size (the first input), and predicts its points.
+    """Fits again without the largest size, and predicts its points.
 
     The intervals assume that the form is right: if there are seeds, only seeds scatter. A form with
     the wrong curvature therefore fails the check; its own misfit does not widen the intervals.
@@ -205,12 +198,12 @@ def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
     Raises:
       ValueError: too few points remain: a fit needs one point more than parameters.
     """
-    largest = law.points.x[:, 0] == law.points.x[:, 0].max()
+    largest = law.points.x == law.points.x.max()
     rest, last = law.points.subset(~largest), law.points.subset(largest)
     law_forms.check(rest, law.form, MORE_POINTS - 1, 1.0)
     again = _fit(rest, law.form, len(law.samples), seed, only_seeds=True)
     return [
-        HeldOut(tuple(x.tolist()), float(runs.mean()), again.predict(x, len(runs), math.inf))
+        HeldOut(float(x), float(runs.mean()), again.predict(float(x), len(runs), math.inf))
         for x, runs in zip(last.x, last.runs, strict=True)
     ]
 
@@ -233,7 +226,7 @@ def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: b
     values = np.concatenate(points.runs)
     unit = 1.0 if form.logarithmic else float(np.abs(values).mean()) or 1.0
     counts = [len(run) for run in points.runs]
-    u = np.repeat(_center(points.x, points.x), counts, axis=0)
+    u = np.repeat(_center(points.x, points.x), counts)
     z = form.scale(values, unit)
     bounds = form.bounds(values / unit, unit)
     starts = form.starts(u, values / unit)
@@ -256,5 +249,5 @@ def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: b
 
 
 def _center(x: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns u of x [m, num_inputs] for a law of the points [n, num_inputs]."""
-    return np.log(x) - np.log(points).mean(axis=0)
+    """Returns u of x [m] for a law of the points [n]."""
+    return np.log(x) - np.log(points).mean()

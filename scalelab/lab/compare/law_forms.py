@@ -4,20 +4,18 @@
 |---|---|---|
 | power | E + A x^-a | a loss that falls to E (Henighan et al. 2020, arXiv:2010.14701) |
 | plain | A x^-a, a of either sign | costs, and losses far above their floor (Kaplan et al. 2020) |
-| joint | E + A N^-a + B D^-b | a loss against size and data (Hoffmann et al. 2022, equation 2) |
 | rising | C - A x^-a | a score that rises to its ceiling C |
 
-The first three are compared with data on the log scale, as the log of a sum of exponentials that
-are linear in theta (Hoffmann et al., appendix D.3). Scores may be 0 or below, so `rising` is
-compared on the scale of the scores, in units of their mean.
+The first two are compared with data on the log scale, as the log of a sum of exponentials that
+are linear in theta (Hoffmann et al. 2022, arXiv:2203.15556, appendix D.3). Scores may be 0 or
+below, so `rising` is compared on the scale of the scores, in units of their mean.
 
-Theta holds log A (and log B), the exponents, and log E or C, with x replaced by exp(u),
-u = log(x / x0) and x0 the geometric mean of the data. A term is then exp(log A - a u), and its size
-and exponent are nearly independent.
+Theta holds log A, a, and log E or C, with x replaced by exp(u), u = log(x / x0) and x0 the
+geometric mean of the data. The term is then exp(log A - a u), and its size and exponent are nearly
+independent.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -25,13 +23,11 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
-from scalelab.lab.compare.estimates import UPPER
+from scalelab.lab.compare.estimates import UPPER, satterthwaite
 
 MAX_EXPONENT = 5.0
-EXPONENTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)  # grid of starts, one input
-JOINT_EXPONENTS = (0.1, 0.25, 0.5, 1.0, 1.5)  # grid of starts for each of two inputs
+EXPONENTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)  # grid of starts
 ABSENT = 1e-4  # a term smaller than this share of the smallest loss counts as absent
-MIN_VALUES = 3  # different values of each input of a joint law
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,29 +37,26 @@ class Form:
     name: str  # its name in the table above
     text: str  # the law, for tables
     parameters: tuple[str, ...]  # their names in natural units, in the order of theta
-    num_inputs: int = 1  # 1, or 2 for the joint form
     logarithmic: bool = True  # whether data and law are compared on the log scale
     offset: bool = True  # whether the law has a constant term
 
     def evaluate(self, theta: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the law at u [n, d] on the scale of comparison, [..., n], and its derivatives.
+        """Returns the law at u [n] on the scale of comparison, [..., n], and its derivatives.
 
         Derivatives by theta [..., p] are [..., n, p]; for the log of a sum, they are its shares.
         """
-        d = self.num_inputs
-        terms = theta[..., None, :d] - theta[..., None, d : 2 * d] * u
-        last = np.broadcast_to(theta[..., None, 2 * d :], (*terms.shape[:-1], int(self.offset)))
+        term = theta[..., :1] - theta[..., 1:2] * u
+        last = theta[..., 2:] if self.offset else -np.inf
         if not self.logarithmic:
-            term = np.exp(terms)
-            return (last - term)[..., 0], np.concatenate([-term, term * u, 0 * term + 1], axis=-1)
-        terms = np.concatenate([terms, last], axis=-1)
-        total = np.logaddexp.reduce(terms, axis=-1)
-        shares = np.exp(terms - total[..., None])
-        slopes = [shares[..., :d], -shares[..., :d] * u, shares[..., d:]]
-        return total, np.concatenate(slopes, axis=-1)
+            term = np.exp(term)
+            return last - term, np.stack([-term, term * u, np.ones_like(term)], axis=-1)
+        total = np.logaddexp(term, last)
+        share = np.exp(term - total)
+        slopes = np.stack([share, -share * u, np.exp(last - total)], axis=-1)
+        return total, slopes[..., : len(self.parameters)]
 
     def value(self, theta: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Returns the law on the scale of comparison: [..., n] for theta [..., p], u [n, d]."""
+        """Returns the law on the scale of comparison: [..., n] for theta [..., p], u [n]."""
         return self.evaluate(theta, u)[0]
 
     def scale(self, y: np.ndarray, unit: float) -> np.ndarray:
@@ -73,27 +66,21 @@ class Form:
     def starts(self, u: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Returns starting points [starts, p]: exponents on a grid, the rest by least squares.
 
-        y [n] is in the units of comparison, without the log; u is [n, num_inputs].
+        y [n] is in the units of comparison, without the log; u is [n].
         """
-        grid = JOINT_EXPONENTS if self.num_inputs > 1 else EXPONENTS
-        if not self.offset:
-            grid = (*(-a for a in grid), *grid)
         found = []
-        for exponents in map(np.array, itertools.product(grid, repeat=self.num_inputs)):
-            columns = np.exp(-exponents * u) * (1 if self.logarithmic else -1)
-            if self.offset:
-                columns = np.column_stack([columns, np.ones(len(u))])
+        for exponent in EXPONENTS if self.offset else (*(-a for a in EXPONENTS), *EXPONENTS):
+            term = np.exp(-exponent * u) * (1 if self.logarithmic else -1)
+            columns = np.column_stack([term, np.ones(len(u))][: 1 + self.offset])
             weights = 1 / y if self.logarithmic else np.ones(len(y))
             sizes, _ = scipy.optimize.nnls(columns * weights[:, None], y * weights)
             logs = np.log(np.maximum(sizes, ABSENT * float(np.abs(y).max())))
-            last = (logs if self.logarithmic else sizes)[self.num_inputs :]
-            found.append(np.concatenate([logs[: self.num_inputs], exponents, last]))
+            found.append([logs[0], exponent, *(logs if self.logarithmic else sizes)[1:]])
         return np.array(found)
 
     def bounds(self, y: np.ndarray, unit: float) -> np.ndarray:
         """Returns the bounds [2, p] of theta for y [n]; a score's ceiling is at most 1 or 100."""
-        ends = [(-50.0, 50.0)] * self.num_inputs
-        ends += [(0.0 if self.offset else -MAX_EXPONENT, MAX_EXPONENT)] * self.num_inputs
+        ends = [(-50.0, 50.0), (0.0 if self.offset else -MAX_EXPONENT, MAX_EXPONENT)]
         if not self.logarithmic:
             best = float(np.abs(y).max()) * unit
             perfect = 1.0 if best <= 1 else 100.0 if best <= 100 else np.inf
@@ -102,12 +89,11 @@ class Form:
             ends.append((float(np.log(ABSENT * y.min())), float(np.log(y.max()))))
         return np.array(ends).T
 
-    def natural(self, theta: np.ndarray, u0: np.ndarray, unit: float) -> np.ndarray:
+    def natural(self, theta: np.ndarray, u0: float, unit: float) -> np.ndarray:
         """Returns parameters [..., p] as the law is written, of theta [..., p]; u0 is log x0."""
-        d = self.num_inputs
-        log_a, exponents, last = theta[..., :d], theta[..., d : 2 * d], theta[..., 2 * d :]
+        log_a, exponent, last = theta[..., :1], theta[..., 1:2], theta[..., 2:]
         last = np.exp(last) if self.logarithmic else last
-        parts = [unit * np.exp(log_a + exponents * u0), exponents, unit * last]
+        parts = [unit * np.exp(log_a + exponent * u0), exponent, unit * last]
         return np.concatenate(parts, axis=-1)
 
 
@@ -116,7 +102,6 @@ FORMS: dict[str, Form] = {
     for form in (
         Form("power", "E + A x^-a", ("A", "a", "E")),
         Form("plain", "A x^-a", ("A", "a"), offset=False),
-        Form("joint", "E + A N^-a + B D^-b", ("A", "B", "a", "b", "E"), num_inputs=2),
         Form("rising", "C - A x^-a", ("A", "a", "C"), logarithmic=False),
     )
 }
@@ -126,7 +111,7 @@ FORMS: dict[str, Form] = {
 class Points:
     """Measurements."""
 
-    x: np.ndarray  # inputs of each point, [n, num_inputs]
+    x: np.ndarray  # input of each point, [n]
     runs: tuple[np.ndarray, ...]  # results of the runs of each point, n arrays [k]
 
     def subset(self, keep: np.ndarray) -> "Points":
@@ -134,15 +119,11 @@ class Points:
         return Points(self.x[keep], tuple(r for r, k in zip(self.runs, keep, strict=True) if k))
 
 
-def gather(
-    x: Sequence[float] | Sequence[Sequence[float]],
-    y: Sequence[float],
-    settings: Sequence[str] | None = None,
-) -> Points:
+def gather(x: Sequence[float], y: Sequence[float], settings: Sequence[str] | None = None) -> Points:
     """Groups runs into points.
 
     Args:
-      x: one input a run, or several: [runs] or [runs, num_inputs].
+      x: the inputs, [runs].
       y: the results, [runs].
       settings: one a run; runs of one setting are one point at their mean x. None: group by x.
 
@@ -150,15 +131,14 @@ def gather(
       ValueError: there is none, a number is not finite, or an x is not above 0.
     """
     inputs, values = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    inputs = inputs[:, None] if inputs.ndim == 1 else inputs
     if not len(values) or not (
         np.isfinite(inputs).all() and np.isfinite(values).all() and (inputs > 0).all()
     ):
         raise ValueError("every x must be above 0, and every x and y finite: drop the others")
     key = inputs if settings is None else np.asarray(settings)
-    group = np.unique(key, axis=0, return_inverse=True)[1].reshape(-1)
-    means = np.array([inputs[group == i].mean(axis=0) for i in range(group.max() + 1)])
-    order = np.lexsort(means.T[::-1])
+    group = np.unique(key, return_inverse=True)[1]
+    means = np.array([inputs[group == i].mean() for i in range(group.max() + 1)])
+    order = np.argsort(means, kind="stable")
     return Points(means[order], tuple(values[group == i] for i in order))
 
 
@@ -168,20 +148,18 @@ def check(points: Points, form: Form, more: int, span: float) -> None:
     Raises:
       ValueError: too few different x, too small a range of x, or a y that the form cannot have.
     """
-    n, needed = len(np.unique(points.x, axis=0)), len(form.parameters) + more
+    n, needed = len(np.unique(points.x)), len(form.parameters) + more
     if n < needed:
         raise ValueError(
             f"{form.text} has {len(form.parameters)} parameters and needs {needed} different x,"
             f" got {n}: add sizes, or choose a form with fewer parameters"
         )
-    for column in points.x.T:
-        if column.max() < span * column.min():
-            raise ValueError(
-                f"x spans a factor of {column.max() / column.min():.3g}, from {column.min():.4g} to"
-                f" {column.max():.4g}; a law needs {span:g} or more: add smaller or larger ones"
-            )
-        if len(np.unique(column)) < min(needed, MIN_VALUES):
-            raise ValueError(f"{form.text} needs {MIN_VALUES} different values of each input")
+    low, high = points.x.min(), points.x.max()
+    if high < span * low:
+        raise ValueError(
+            f"x spans a factor of {high / low:.3g}, from {low:.4g} to {high:.4g}; a law needs"
+            f" {span:g} or more: add smaller or larger ones"
+        )
     if form.logarithmic and min(run.min() for run in points.runs) <= 0:
         raise ValueError(f"{form.text} needs values above 0, such as losses or costs")
 
@@ -239,6 +217,6 @@ def estimate_noise(
     spread = float(np.square(centered).mean())
     if total == 0 or spread == 0:
         return Noise(np.zeros(1), within, 1.0)
-    parts = unexplained**2 / spare + (means_variance**2 / degrees if degrees else 0.0)
-    widening = scipy.stats.t.ppf(UPPER, total**2 / parts) / scipy.stats.norm.ppf(UPPER)
+    _, spare = satterthwaite([(unexplained, spare), (float(means_variance), degrees)])
+    widening = scipy.stats.t.ppf(UPPER, spare) / scipy.stats.norm.ppf(UPPER)
     return Noise(centered * math.sqrt(unexplained / spread), within, float(widening))

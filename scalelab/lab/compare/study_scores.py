@@ -40,10 +40,11 @@ from scalelab.lab.compare.scores import (
     check,
     score_parts,
 )
-from scalelab.lab.load import archive, task_runs
+from scalelab.lab.load import task_runs
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.load.task_runs import TRIVIAL, YARDSTICKS
 from scalelab.lab.scores.predictions import StudyPredictions, shared_seeds
+from scalelab.runs import archive
 from scalelab.runs.metrics import UNIGRAM, Baseline, check_baselines
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001

@@ -26,8 +26,8 @@ import pandas as pd
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
 from scalelab.helpers.names import nearest, suggest_folder
-from scalelab.lab.load import archive, task_runs
-from scalelab.runs import json_files, records
+from scalelab.lab.load import task_runs
+from scalelab.runs import archive, json_files, records
 from scalelab.runs.records import RunRecord, RunResult, TaskResult, Unreadable
 
 Row = dict[str, str | int | float | None]

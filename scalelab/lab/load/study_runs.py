@@ -3,7 +3,8 @@
 `scalelab.study` writes the file before anything starts, see `StudyFile`. A run is
 WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, the fine-tunings of the
 same net from random weights in scratch/<task>/seed<k>, and the scores of yardsticks at a share of
-the budget in early/<share>/<yardstick>/seed0. WORKDIR may be packed in one file (archive.py).
+the budget in early/<share>/<yardstick>/seed0. WORKDIR may be packed in one file
+(runs/archive.py).
 """
 
 import dataclasses
@@ -15,10 +16,10 @@ from typing import Annotated, Any
 from scalelab.config.fields import Count, Part, science_diff
 from scalelab.config.pretraining import Shape, with_moved_fields
 from scalelab.helpers.names import nearest
-from scalelab.lab.load import archive, task_runs
+from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.lab.tables import Rows
-from scalelab.runs import json_files, records
+from scalelab.runs import archive, json_files, records
 from scalelab.runs.records import Environment, Line, RunRecord, RunResult, Unreadable
 
 BASELINE = "baseline"  # the variant that changes nothing

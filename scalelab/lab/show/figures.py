@@ -24,9 +24,10 @@ from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import TASK_SCORES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.show import plots, score_tables
+from scalelab.lab.show import score_tables
 from scalelab.lab.show.score_tables import LOSS, TASKS
 from scalelab.lab.tables import Column
+from scalelab.runs import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scalelab.lab.compare import comparability
-from scalelab.lab.load import archive
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.load.task_runs import ALL_TITLES, BIAS, YARDSTICKS, SeedRun, TaskRuns
 from scalelab.lab.tables import Cell, Column, Value
+from scalelab.runs import archive
 
 METRICS = "Tasks: scores x 100 on the dev sets after the last step: accuracy"
 OTHER_METRICS = {"cola": "Matthews' correlation (CoLA)", "stsb": "Pearson's correlation (STS-B)",

@@ -14,8 +14,9 @@ from scalelab.lab.compare.hypotheses import compared_scores
 from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.show import figures, plots
+from scalelab.lab.show import figures
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
+from scalelab.runs import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

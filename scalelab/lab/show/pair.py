@@ -14,7 +14,7 @@ from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import student
 from scalelab.lab.show.notes import LOSSES
-from scalelab.lab.show.plots import TRAINING
+from scalelab.runs.plots import TRAINING
 from scalelab.runs.records import RunRecord
 
 BITS = "bits/byte"

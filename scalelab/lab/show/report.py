@@ -27,12 +27,13 @@ from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.scores import SCORES, Comparison, Scores, load_comparison
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
-from scalelab.lab.load import archive, study_runs
+from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import card, figures, notes, overview, score_tables
 from scalelab.lab.show.card import render
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
+from scalelab.runs import archive
 from scalelab.runs.records import Environment
 
 CLAIM_COLUMNS = (

@@ -114,31 +114,14 @@ def test_along_a_cost_one_thing_may_differ(tmp_path, capsys) -> None:
     runs = budgets(tmp_path / "runs", (16, 32))
     points, _ = run_points.read([runs], "loss")
 
-    def names(*clocks: str, given=points) -> list[str]:
-        return list(laws.group_runs(given, clocks, "")[0])
+    def names(clock: str, given=points) -> list[str]:
+        return list(laws.group_runs(given, clock, "")[0])
 
     by_budget = ["bert, optim.total_steps=400", "bert, optim.total_steps=800"]
     assert names("n_model") == names("flops") == names("seconds") == by_budget
     by_shape = ["bert, net.width=16", "bert, net.width=32"]
     assert names("tokens") == by_shape
-    assert names("n_model", "tokens") == ["bert"]
     assert names("flops", given=[p for p in points if p.shape == "2x16x2"]) == ["bert"]
-
-
-def test_a_joint_law_of_runs(tmp_path, capsys) -> None:
-    for tokens in (1e6, 4e6, 2e7):
-        for width in (16, 32, 64, 128):
-            value = 1.7 + 30 * (24 * width**2) ** -0.3 + 400 * tokens**-0.4
-            name = f"{width}-{tokens:g}"
-            config = run_folders.config_of(shape=f"2x{width}x2", optim__total_steps=tokens // 100)
-            run_folders.write(tmp_path / name, config=config, steps=10, tokens=tokens,
-                              eval={"128": {"loss": value, "step": 10}})  # fmt: skip
-    text = output(capsys, laws, tmp_path, "--form=joint", f"--figure={tmp_path / 'law.png'}")
-    assert "E + A N^-a + B D^-b" in text and "tokens; 12 points" in text
-    values = dict(line.split()[:2] for line in text.splitlines()[3:8])
-    assert values == {"A": "30", "B": "400", "a": "0.3", "b": "0.4", "E": "1.7"}
-    assert text.count(" yes") + text.count(" NO") == 3  # every D of the largest N
-    assert "leave out --x" in fails(capsys, laws, tmp_path, "--form=joint", "--x=tokens")
 
 
 def test_a_system_without_a_law_does_not_hide_the_others(tmp_path, capsys) -> None:

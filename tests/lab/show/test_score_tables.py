@@ -6,12 +6,10 @@ import io
 import json
 import math
 import shutil
-import statistics
 
 import numpy as np
 import pytest
 import reported_study
-import scipy.stats
 import study_folders
 import task_folders
 
@@ -79,28 +77,11 @@ def test_every_cell_is_the_estimate_of_its_row(study, built) -> None:
     assert column(built["large"], "system") == ["bert", "bert", "gpt2", "gpt2"]
     assert column(built["large"], "n_model") == [6144, 24576] * 2
     assert column(built["large"], "seeds") == [2, 2, 2, 1]
-
-
-def test_large_is_the_mean_of_what_the_runs_predicted(built) -> None:
-    # bert 2x16x2: 28 - 2 * 5 + 2 * seed + k of 60 are wrong, in all three tasks.
-    wrong = statistics.mean(18 + 2 * seed + k for seed in (0, 1) for k in (0, 1))
-    assert column(built["large"], "large")[0].value == pytest.approx(1 - wrong / 60)
-
-
-def test_loss_and_time_have_students_interval(study, built) -> None:
-    """Seeds move both rows almost alike, so the rows together say what the first says alone."""
-    losses = [run.loss for run in study.points[0].runs]
-    cell = column(built["grid"], "loss")[0]
-    own = StudyScores(study).value(study.points[0], "loss")
-    assert cell[:3] == (own.value, own.low, own.high)
-    low, high = scipy.stats.t.interval(
-        0.95, 1, np.mean(losses), np.std(losses, ddof=1) / math.sqrt(2)
-    )
-    assert cell[:3] == pytest.approx((np.mean(losses), low, high), rel=1e-4)
-    single = column(built["cost"], "seconds")[3]  # one of two runs is finished
-    assert single.low is None and "[-]" in Column(
-        "seconds", "", "seconds", (), tables.INTERVAL
-    ).text(single)
+    for point, cell in zip(study.points, column(built["grid"], "loss"), strict=True):
+        expected = scores.value(point, "loss")
+        low, high = (None if math.isnan(x) else x for x in (expected.low, expected.high))
+        assert cell == Value(expected.value, low, high, None)
+    assert "[-]" in tables.with_notes(built["cost"])  # of one of two runs that is finished
 
 
 def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
@@ -196,16 +177,12 @@ def test_missing_tasks_and_capped_training_sets_are_named(study, tmp_path) -> No
     assert table.notes.count(f"{capped}.") == 1
 
 
-def test_notes_that_differ_in_numbers_are_one() -> None:
+def test_notes_that_differ_in_numbers_or_systems_are_one() -> None:
     texts = ["cut: 7 of 10,000, all", "cut: 12 of 10,000, all", "other", "cut: 9 of 10,000, all"]
     assert notes.merge_numbers(texts) == ["cut: 7 to 12 of 10,000, all", "other"]
-
-
-def test_cut_texts_are_one_note_with_their_systems() -> None:
     cut = "RTE: texts cut to 8 tokens: {} (train)."
     texts = [cut.format(x) for x in ("bert 3 of 9", "gpt2 4 of 9", "bert 3 of 9")] + ["other."]
     assert notes.merge_cuts(texts) == [cut.format("bert 3 of 9 (train); gpt2 4 of 9"), "other."]
-    assert notes.merge_numbers(["gpt2 3 of 9", "gpt2 5 of 9"]) == ["gpt2 3 to 5 of 9"]
 
 
 def test_measured_tasks_of_no_table_are_named(study, tmp_path) -> None:
@@ -399,26 +376,3 @@ def test_fields_of_variants_have_columns_and_numbers_an_axis(tmp_path) -> None:
     (axis,) = [axis for axis in figure.axes if axis.axison]  # a loss at another rate is another
     assert axis.get_xlabel() == "learning_rate"
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0.001", "0.004"]
-
-
-def test_lines_over_values_have_the_colour_of_their_system(tmp_path) -> None:
-    lines = {"baseline": (), "quick": ("optim.learning_rate=0.004",)}
-    reported_study.write(
-        tmp_path, shapes=((2, 16, 2),), variants=tuple(lines), tasks=("qnli",), seeds=1
-    )
-
-    def set_fields(run: dict) -> None:
-        quick = run["variant"] == "quick"  # GPT-2 alone has the lowest rate, and is drawn first
-        low = 0.002 if run["system"] == "bert" else 0.001
-        run["config"]["optim"] = {"learning_rate": 0.004 if quick else low}
-
-    reported_study.edit_runs(tmp_path, set_fields)
-    study = with_facts(study_runs.read(tmp_path), variants=lines)
-    axis, *_ = figures.draw_values(study, StudyScores(study)).axes
-    handles, labels = axis.get_legend_handles_labels()
-    drawn = {
-        label.split()[0]: x.lines[0].get_color() for x, label in zip(handles, labels, strict=True)
-    }
-    looks = figures.row_styles(study.points)
-    assert drawn == {p.system: looks[p]["color"] for p in study.points if p.variant == "baseline"}
-    assert list(drawn) == ["gpt2", "bert"]

@@ -8,8 +8,8 @@ import tarfile
 import pytest
 import run_folders
 
-from scalelab.lab.load import archive, task_runs
-from scalelab.runs import records
+from scalelab.lab.load import task_runs
+from scalelab.runs import archive, records
 
 
 @pytest.fixture

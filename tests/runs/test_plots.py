@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scalelab.lab.show import plots
+from scalelab.runs import plots
 
 
 def test_styles_differ_and_are_the_palettes() -> None:
