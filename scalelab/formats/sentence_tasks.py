@@ -15,21 +15,21 @@ its kind:
 
 A text of fewer than three whole sentences is not reordered. It makes no distance if it has one
 sentence, or if there is no other place or document, and no relevance without a title
-(data.keep_headings). A text with a marker between two sentences becomes discourse with the
-probability discourse_rate, before the other kinds are drawn. A sentence that the maximum length
-would cut is left out of all kinds but plain: it would tell where the text ends. B has the same rule
-for each label. Behind a marker it has as much room as behind the longest one, whose lengths would
-tell the label otherwise. Another title is that of another text, so that no title is more frequent
-as another one than as the own one.
+(`data.keep_headings`). A text with a marker between two sentences becomes discourse with the
+probability discourse_rate; then the other kinds are drawn.
 
-The paper's relevance has three classes: a search engine's users chose the title, saw it, or did
-not see it. No public corpus has the second. Its sentences with markers are those of Sileo et al.,
-see `marks`; ours are the corpus', and A and B are texts of several sentences, as in distance.
+No label shows in the lengths. Only plain texts end with a sentence that the maximum length cuts.
+B has the same rule for each label; behind a marker it has the room that the longest marker leaves.
+The title of another document is that of another text, so a title is as often own as other.
 
 `word_labels` [T] has the bits TEXT (the token is not special), CAPITAL (of a word that begins with
 a capital) and ELSEWHERE (the token occurs in its document outside the example; 4.2.1).
-Titles stand in no other example. `dropped_tokens` counts what is cut off texts, titles, markers,
-and an own B that another one replaces.
+Titles are in examples of relevance only. `dropped_tokens` counts what is cut off texts, titles,
+markers, and an own B that another one replaces.
+
+Departs from the paper (4.2.3): its relevance has three classes (users of a search engine chose the
+title, saw it, or did not see it), and no public corpus tells the first two apart. Its discourse
+pairs are single sentences of Sileo et al. 2019; ours are texts of the corpus.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class Options(doc_units.Options):
     reorder_rate: Share = 1 / 4
     distance_rate: Share = 1 / 4
     relevance_rate: Share = 1 / 4
-    discourse_rate: Share = 1 / 2  # of the texts with a marker
+    discourse_rate: Share = 1.0  # of the texts with a marker, which are few
 
 
 def annotate(

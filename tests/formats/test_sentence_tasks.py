@@ -194,7 +194,7 @@ def test_titles_and_markers_are_those_of_the_documents(marked) -> None:
             inner = [token for token in own if token >= FIRST]
             titles[inner[0]] = number, inner
     seen = {"relevance": [], "discourse": []}
-    for example in build(marked, discourse_rate=0.8):
+    for example in build(marked, discourse_rate=0.9):
         pieces = example["pieces"]
         last = place.get(pieces[-1][-1], -1) + 1
         if (label := example["relevance"]) >= 0:
