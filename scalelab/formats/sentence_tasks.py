@@ -9,8 +9,8 @@ its kind:
 | reorder | three parts of a text, in one of 3! orders | `order`: place in `ORDERS` |
 | distance | A, and a B of whole sentences that fit | `distance`: 0: B follows A |
 | | | 1: B stands elsewhere in the document; 2: in another one |
-| relevance | a title, and a text | `relevance`: 0: the text's own title; 1: another document's |
-| discourse | A, and what follows behind a marker | `discourse`: place in `marks.MARKERS` |
+| relevance | a title, and a text | `title`: 0: the text's own title; 1: another document's |
+| discourse | A, and what follows behind a marker | `marker`: place in `marks.MARKERS` |
 | plain | a text | |
 
 A text of fewer than three whole sentences is not reordered. It makes no distance if it has one
@@ -61,8 +61,8 @@ ARRAYS = (
     Array("second_starts"),  # index in the example where B begins; max_len: there is none
     Array("order", dtype="int8"),
     Array("distance", dtype="int8"),
-    Array("relevance", dtype="int8"),
-    Array("discourse", dtype="int8"),
+    Array("title", dtype="int8"),
+    Array("marker", dtype="int8"),
 )
 ORDERS = np.array([*itertools.permutations(range(3))])
 ELSEWHERE, TEXT = 1, 128  # bits of `word_labels`, beside CAPITAL
@@ -119,10 +119,8 @@ def build(
         at = at + (marked[at, 0] == marks.TITLE)
         texts = _Texts(block, at[at < ends], ends[at < ends], marked, room, seed)
         labels, (sentences, skips, lengths) = _choose(texts, options or Options())
-        foreign = (
-            lengths[labels["distance"] > 0, 1].sum() + lengths[labels["relevance"] >= 0, 0].sum()
-        )
-        foreign = lengths[labels["distance"] > 0, 1], lengths[labels["relevance"] >= 0, 0]
+        foreign = lengths[labels["distance"] > 0, 1].sum() + lengths[labels["title"] >= 0, 0].sum()
+        foreign = lengths[labels["distance"] > 0, 1], lengths[labels["title"] >= 0, 0]
         dropped = int(block.offsets[-1] - lengths.sum() + sum(x.sum() for x in foreign))
         used = lengths > 0
         starts = np.asarray(documents.sentence_starts)[block.sentences[sentences]] + skips
@@ -200,10 +198,10 @@ def _choose(texts: _Texts, options: Options) -> tuple[dict[str, np.ndarray], np.
     drawn = np.searchsorted(rates, texts.uniform(0), "right")
     is_marked = texts.uniform(5) < options.discourse_rate
     kinds = {
-        "discourse": (is_marked, _make_discourse(texts)),
+        "marker": (is_marked, _make_discourse(texts)),
         "order": (drawn == 0, _make_order(texts)),
         "distance": (drawn == 1, _make_distance(texts)),
-        "relevance": (drawn == 2, _make_relevance(texts)),
+        "title": (drawn == 2, _make_relevance(texts)),
     }
     offsets, free = texts.block.offsets, np.ones(len(texts.at), bool)
     size = np.minimum(offsets[texts.ends] - offsets[texts.at], texts.room)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from scalelab.formats.marks import MARKERS
 from scalelab.objectives import Baseline, Setting, sentence_distance
 
-NEEDS = ("discourse",)
+NEEDS = ("marker",)
 HEADS, SEES = sentence_distance.HEADS, sentence_distance.SEES
 BASELINE = Baseline("accuracy", 1 / len(MARKERS), 0.05)
 
@@ -19,7 +19,7 @@ class Discourse(sentence_distance.SentenceDistance):
     """One class for each of MARKERS."""
 
     name: ClassVar[str] = "discourse"
-    label: ClassVar[str] = "discourse"
+    label: ClassVar[str] = "marker"
     num_classes: ClassVar[int] = len(MARKERS)
 
 

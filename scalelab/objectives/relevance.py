@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from scalelab.objectives import Baseline, Setting, sentence_distance
 
-NEEDS = ("relevance",)
+NEEDS = ("title",)
 HEADS, SEES = sentence_distance.HEADS, sentence_distance.SEES
 BASELINE = Baseline("accuracy", 1 / 2, 0.05)
 
@@ -19,7 +19,7 @@ class Relevance(sentence_distance.SentenceDistance):
     """Two classes, 1 = the title of another document."""
 
     name: ClassVar[str] = "relevance"
-    label: ClassVar[str] = "relevance"
+    label: ClassVar[str] = "title"
     num_classes: ClassVar[int] = 2
 
 
