@@ -6,8 +6,8 @@ A title is the heading that a WikiText corpus keeps as the first sentence of its
 Discourse markers are found as by Sileo et al. 2019, "Mining Discourse Markers for Unsupervised
 Sentence Representation Learning", 2: the first words of a sentence, with a comma behind them. The
 paper takes 174 markers that it finds in the text, each equally often; ours are six frequent ones of
-different relations. Of a marker that is more frequent than the rarest one in the training text,
-the sentences that count are drawn, so that all markers are about equally frequent.
+different relations. Of each marker as many sentences are drawn as the rarest one has in the
+training text; the others are plain text.
 """
 
 import dataclasses
@@ -61,10 +61,10 @@ def _find(documents: Documents, tokenizer: Pieces) -> np.ndarray:
     for k, marker in enumerate(MARKERS):
         for text in (f" {marker},", f" {marker} ,"):  # the second in WikiText's layout
             ids = _encode(tokenizer, text)
-            (at,) = np.nonzero(ends - begins > len(ids))
+            (at,) = np.nonzero((ends - begins > len(ids)) & (len(ids) > 0))
             for place, piece in enumerate(ids):
                 at = at[tokens[begins[at] + place] == piece]
-            made[at[: len(at) * (len(ids) > 0)]] = k, len(ids), 0
+            made[at] = k, len(ids), 0
 
     signs, homes = _encode(tokenizer, "= ="), np.asarray(documents.document_starts)
     first = homes[:-1][np.diff(homes) > 1]  # a title alone is a text
