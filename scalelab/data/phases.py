@@ -147,7 +147,7 @@ def _annotate(
     annotate = getattr(form, "annotate", None)
     if annotate is None or tokenizer is None:
         return documents
-    made = annotate(documents, tokenizer.joins, tokenizer.capitals, options)
+    made = annotate(documents, tokenizer, options)
     has_units = any(array.name == "units" for array in form.ARRAYS)
     if has_units and not np.any(made["train"].units & formats.ENTITY):
         logging.warning(

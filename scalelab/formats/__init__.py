@@ -115,12 +115,32 @@ class Examples:
         return len(self.ragged["tokens"].starts) - 1
 
 
+class Pieces(Protocol):
+    """What `annotate` reads of a tokenizer; see `data.tokenizers.Tokenizer`."""
+
+    special_ids: Mapping[str, int]
+
+    @property
+    def joins(self) -> bytes:
+        """Marks the pieces inside words, one byte an id."""
+        ...
+
+    @property
+    def capitals(self) -> bytes:
+        """Marks the pieces whose first letter is a capital, one byte an id."""
+        ...
+
+    def encode(self, text: str) -> np.ndarray:
+        """Encodes one text without special tokens: ids [n]."""
+        ...
+
+
 class Format(Protocol):
     """A module of this room.
 
     It may export `Options`, a frozen dataclass with defaults (config.format_options), and
-    `annotate(documents, joins, capitals, options)`, which returns the documents of all splits with
-    `units`, learnt from the split "train"; the marks are those of `data.tokenizers`. Documents of a
+    `annotate(documents, tokenizer, options)`, which returns the documents of all splits with
+    `units`, learnt from the split "train"; `tokenizer` has the type `Pieces`. Documents of a
     corpus with spans come with the units of these. Where rows change at random in each epoch, it
     exports `corrupt(batch, *, seed, epochs, examples, specials, options, max_len)`, a pure function
     of seed, epochs [B] and examples [B] (index in the store, -1 for padding) that returns a batch

@@ -25,6 +25,7 @@ from scalelab.formats import (
     Array,
     Documents,
     Examples,
+    Pieces,
     Ragged,
     Specials,
     assembly,
@@ -36,14 +37,14 @@ NUM_TURNS = 3
 
 
 def annotate(
-    documents: Mapping[str, Documents], joins: bytes, capitals: bytes, options: None
+    documents: Mapping[str, Documents], tokenizer: Pieces, options: None
 ) -> Mapping[str, Documents]:
     """Returns documents with turns as they are.
 
     Raises:
       ValueError: the corpus has no turns.
     """
-    del joins, capitals, options
+    del tokenizer, options
     units = documents["train"].units
     if units is None or not np.any(units & TURN):
         raise ValueError(

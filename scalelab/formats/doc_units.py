@@ -33,6 +33,7 @@ from scalelab.formats import (
     Array,
     Documents,
     Examples,
+    Pieces,
     doc_sentences,
     draws,
 )
@@ -79,10 +80,11 @@ class Learnt:
 
 
 def annotate(
-    documents: Mapping[str, Documents], joins: bytes, capitals: bytes, options: Options
+    documents: Mapping[str, Documents], tokenizer: Pieces, options: Options
 ) -> dict[str, Documents]:
     """Marks the units of all splits; see `formats.Format`."""
-    inside, is_capital = np.frombuffer(joins, np.uint8), np.frombuffer(capitals, np.uint8) > 0
+    inside = np.frombuffer(tokenizer.joins, np.uint8)
+    is_capital = np.frombuffer(tokenizer.capitals, np.uint8) > 0
     given = documents["train"].units is not None
     learnt = None if given else learn(documents["train"], inside, options)
     made = {}

@@ -9,15 +9,27 @@ its kind:
 | reorder | three parts of a text, in one of 3! orders | `order`: place in `ORDERS` |
 | distance | A, and a B of whole sentences that fit | `distance`: 0: B follows A |
 | | | 1: B stands elsewhere in the document; 2: in another one |
+| relevance | a title, and a text | `title`: 0: the text's own title; 1: another document's |
+| discourse | A, and what follows behind a marker | `marker`: place in `marks.MARKERS` |
 | plain | a text | |
 
 A text of fewer than three whole sentences is not reordered. It makes no distance if it has one
-sentence, or if there is no other place or document. A sentence that the maximum length would cut is
-left out of both kinds: it would tell where the text ends. B has the same rule for each label.
+sentence, or if there is no other place or document, and no relevance without a title
+(`data.keep_headings`). A text with a marker between two sentences becomes discourse with the
+probability discourse_rate; then the other kinds are drawn.
+
+No label shows in the lengths. Only plain texts end with a sentence that the maximum length cuts.
+B has the same rule for each label; behind a marker it has the room that the longest marker leaves.
+The title of another document is that of another text, so a title is as often own as other.
 
 `word_labels` [T] has the bits TEXT (the token is not special), CAPITAL (of a word that begins with
 a capital) and ELSEWHERE (the token occurs in its document outside the example; 4.2.1).
-`dropped_tokens` counts what is cut off texts, and an own B that another one replaces.
+Titles are in examples of relevance only. `dropped_tokens` counts what is cut off texts, titles,
+markers, and an own B that another one replaces.
+
+Departs from the paper (4.2.3): its relevance has three classes (users of a search engine chose the
+title, saw it, or did not see it), and no public corpus tells the first two apart. Its discourse
+pairs are single sentences of Sileo et al. 2019; ours are texts of the corpus.
 """
 
 import dataclasses
@@ -32,21 +44,25 @@ from scalelab.formats import (
     Array,
     Documents,
     Examples,
+    Pieces,
     Ragged,
     Specials,
     assembly,
     doc_sentences,
     doc_units,
     draws,
+    marks,
 )
 
-VERSION = 1
+VERSION = 2
 ARRAYS = (
     *doc_units.ARRAYS,
     Array("word_labels", "ragged", "uint8"),
     Array("second_starts"),  # index in the example where B begins; max_len: there is none
     Array("order", dtype="int8"),
     Array("distance", dtype="int8"),
+    Array("title", dtype="int8"),
+    Array("marker", dtype="int8"),
 )
 ORDERS = np.array([*itertools.permutations(range(3))])
 ELSEWHERE, TEXT = 1, 128  # bits of `word_labels`, beside CAPITAL
@@ -57,24 +73,26 @@ UNIT_BITS = CAPITAL - 1
 class Options(doc_units.Options):
     """Those of `doc_units`, and the shares of the examples by kind; the rest is plain."""
 
-    reorder_rate: Share = 1 / 3
-    distance_rate: Share = 1 / 3
+    reorder_rate: Share = 1 / 4
+    distance_rate: Share = 1 / 4
+    relevance_rate: Share = 1 / 4
+    discourse_rate: Share = 1.0  # of the texts with a marker, which are few
 
 
 def annotate(
-    documents: Mapping[str, Documents], joins: bytes, capitals: bytes, options: Options
+    documents: Mapping[str, Documents], tokenizer: Pieces, options: Options
 ) -> dict[str, Documents]:
-    """Marks units as `doc_units` does, and the words that begin with a capital."""
-    made = doc_units.annotate(documents, joins, capitals, options)
-    is_capital = np.frombuffer(capitals, np.uint8) > 0
+    """Marks units as `doc_units` does, words that begin with a capital, titles and markers."""
+    made = doc_units.annotate(documents, tokenizer, options)
+    is_capital = np.frombuffer(tokenizer.capitals, np.uint8) > 0
     for text in made.values():
         assert text.units is not None
-        for words in doc_units.split_words(text, np.frombuffer(joins, np.uint8)):
+        for words in doc_units.split_words(text, np.frombuffer(tokenizer.joins, np.uint8)):
             sizes = np.diff(np.append(words.first, len(words.joined)))
             text.units[words.tokens] |= CAPITAL * np.repeat(is_capital[words.pieces], sizes).astype(
                 np.uint8
             )
-    return made
+    return marks.mark(made, tokenizer)
 
 
 def build(
@@ -97,73 +115,166 @@ def build(
     byte_offsets = assembly.count_bytes_before(documents)
     before_b = len(specials.begin) + len(specials.between)
     for block, at, ends in doc_sentences.string_together(documents, document_ids, room):
-        made = _choose(block, at, ends, room, seed, options or Options())
-        own = made.lengths.sum(axis=1) - np.where(made.distance > 0, made.lengths[:, 1], 0)
-        dropped = int((block.offsets[ends] - block.offsets[at] - own).sum())
-        used = made.lengths > 0
-        first, length = made.sentences[used], made.lengths[used]
-        starts = np.asarray(documents.sentence_starts)[block.sentences[first]]
-        plan = assembly.Plan(used.sum(axis=1), starts, length)
-        second = np.where(made.distance >= 0, before_b + made.lengths[:, 0], max_len)
-        flat = {"order": made.order, "distance": made.distance, "second_starts": second}
-        elsewhere = _find_elsewhere(documents, block, block.offsets[first], plan)
+        marked = marks.read(documents, block.sentences)
+        at = at + (marked[at, 0] == marks.TITLE)
+        texts = _Texts(block, at[at < ends], ends[at < ends], marked, room, seed)
+        labels, (sentences, skips, lengths) = _choose(texts, options or Options())
+        foreign = lengths[labels["distance"] > 0, 1].sum() + lengths[labels["title"] >= 0, 0].sum()
+        foreign = lengths[labels["distance"] > 0, 1], lengths[labels["title"] >= 0, 0]
+        dropped = int(block.offsets[-1] - lengths.sum() + sum(x.sum() for x in foreign))
+        used = lengths > 0
+        starts = np.asarray(documents.sentence_starts)[block.sentences[sentences]] + skips
+        plan = assembly.Plan(used.sum(axis=1), starts[used], lengths[used])
+        second = np.where(plan.num_pieces == 2, before_b + lengths[:, 0], max_len)
+        flat = labels | {"second_starts": second}
+        places = (block.offsets[sentences] + skips)[used]
+        elsewhere = _find_elsewhere(documents, block, places, plan)
         for chunk in assembly.assemble(documents, plan, specials, byte_offsets, dropped, flat):
             elsewhere = _add_labels(chunk, elsewhere)
             yield chunk
 
 
 @dataclasses.dataclass(frozen=True)
-class _Choice:
-    """Up to three pieces of each example: first sentence in the block, tokens (0: none), [n, 3]."""
+class _Texts:
+    """The n texts of a block, without titles.
 
-    sentences: np.ndarray
-    lengths: np.ndarray
-    order: np.ndarray
-    distance: np.ndarray
+    Attributes:
+      at, ends: the sentences of each text, [n].
+      marked: of the block's sentences, as `marks.Marked.marks`.
+      room: tokens of an example.
+      seed: of all draws.
+    """
+
+    block: assembly.Block
+    at: np.ndarray
+    ends: np.ndarray
+    marked: np.ndarray
+    room: int
+    seed: int
+
+    @property
+    def is_title(self) -> np.ndarray:
+        """Which sentences of the block are titles."""
+        return self.marked[:, 0] == marks.TITLE
+
+    @property
+    def home(self) -> np.ndarray:
+        """The first sentence of each text's document, its title if it has one."""
+        return self.block.document_begins[self.at]
+
+    @property
+    def count(self) -> np.ndarray:
+        """Whole sentences of each text that fit into the room."""
+        return np.minimum(self.fit(self.at, self.room), self.ends) - self.at
+
+    def uniform(self, stream: int) -> np.ndarray:
+        """Draws a number in [0, 1) for each text."""
+        return draws.uniform(draws.key(self.seed, stream), self.block.sentences[self.at])
+
+    def below(self, stream: int, limit: np.ndarray | int) -> np.ndarray:
+        """Draws an integer in [0, limit) for each text; 0 where there is none."""
+        return (self.uniform(stream) * np.maximum(limit, 1)).astype(np.int64)
+
+    def fit(self, first: np.ndarray, room: np.ndarray | int) -> np.ndarray:
+        """Returns where the whole sentences from `first` end that have at most `room` tokens."""
+        offsets = self.block.offsets
+        return np.searchsorted(offsets, offsets[first] + room, "right") - 1
+
+    def lay(self, *pieces: tuple[np.ndarray, np.ndarray | int, np.ndarray]) -> np.ndarray:
+        """Returns first sentence, skipped tokens and tokens of up to three pieces: [3, n, 3]."""
+        made = np.zeros((3, len(self.at), 3), np.int64)
+        for place, piece in enumerate(pieces):
+            made[:, :, place] = np.broadcast_arrays(*piece)
+        return made
 
 
-def _choose(
-    block: assembly.Block, at: np.ndarray, ends: np.ndarray, room: int, seed: int, options: Options
-) -> _Choice:
-    """Draws kind, label and pieces of the examples of sentences [at, ends)."""
+# Whether each text can be an example of a kind, its label, and its pieces as by `_Texts.lay`.
+_Kind = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-    def below(stream: int, limit: np.ndarray | int) -> np.ndarray:
-        return draws.below(draws.key(seed, stream), block.sentences[at], limit)
 
-    offsets, begin, end = block.offsets, block.document_begins[at], block.document_ends[at]
-    kind = draws.uniform(draws.key(seed, 0), block.sentences[at])
-    count = np.minimum(np.searchsorted(offsets, offsets[at] + room, "right") - 1, ends) - at
-    middle = at + np.maximum(count // 2, 1)
-    own = middle + 1 - at  # sentences of A, and the one behind it
-    places, others = end - begin - own, len(block) - (end - begin)
-    to_order = (kind < options.reorder_rate) & (count >= 3)
-    to_pair = (kind >= options.reorder_rate) & (count >= 2) & (places > 0) & (others > 0)
-    to_pair &= kind < options.reorder_rate + options.distance_rate
-    order, distance = below(1, len(ORDERS)), below(2, 3)
+def _choose(texts: _Texts, options: Options) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Draws the kind of each text: the labels, each [n], and the pieces as by `_Texts.lay`."""
+    rates = np.cumsum([options.reorder_rate, options.distance_rate, options.relevance_rate])
+    drawn = np.searchsorted(rates, texts.uniform(0), "right")
+    is_marked = texts.uniform(5) < options.discourse_rate
+    kinds = {
+        "marker": (is_marked, _make_discourse(texts)),
+        "order": (drawn == 0, _make_order(texts)),
+        "distance": (drawn == 1, _make_distance(texts)),
+        "title": (drawn == 2, _make_relevance(texts)),
+    }
+    offsets, free = texts.block.offsets, np.ones(len(texts.at), bool)
+    size = np.minimum(offsets[texts.ends] - offsets[texts.at], texts.room)
+    pieces, labels = texts.lay((texts.at, 0, size)), {}
+    for name, (is_drawn, (able, label, own)) in kinds.items():
+        taken = free & is_drawn & able
+        labels[name] = np.where(taken, label, -1)
+        pieces = np.where(taken[:, None], own, pieces)
+        free &= ~taken
+    return labels, pieces
 
-    edges = at[:, None] + count[:, None] * np.arange(4) // 3
+
+def _make_order(texts: _Texts) -> _Kind:
+    """Cuts each text into three parts in one of ORDERS."""
+    offsets, order = texts.block.offsets, texts.below(1, len(ORDERS))
+    edges = texts.at[:, None] + texts.count[:, None] * np.arange(4) // 3
     parts = np.take_along_axis(edges, ORDERS[order], axis=1)
     part_ends = np.take_along_axis(edges, ORDERS[order] + 1, axis=1)
+    sizes = offsets[part_ends] - offsets[parts]
+    return texts.count >= 3, order, texts.lay(*((parts[:, k], 0, sizes[:, k]) for k in range(3)))
 
-    same, other = begin + below(3, np.maximum(places, 1)), below(4, np.maximum(others, 1))
+
+def _make_distance(texts: _Texts) -> _Kind:
+    """Cuts each text into A and B, or takes another B."""
+    block, offsets, at, home = texts.block, texts.block.offsets, texts.at, texts.home
+    begin, end = home + texts.is_title[home], block.document_ends[at]
+    middle = at + np.maximum(texts.count // 2, 1)
+    own = middle + 1 - at  # sentences of A, and the one behind it
+    places, others = end - begin - own, len(block) - (end - home)
+    distance = texts.below(2, 3)
+    same, other = begin + texts.below(3, places), texts.below(4, others)
     same += own * (same >= at)
-    other += (end - begin) * (other >= begin)
+    other += (end - home) * (other >= home)
     second = np.choose(distance, [middle, same, other]).clip(max=len(block) - 1)
+    second += texts.is_title[second]
     stop = np.where((distance == 1) & (second < at), at, block.document_ends[second])
-    left = room - (offsets[middle] - offsets[at])
-    stop = np.minimum(stop, np.searchsorted(offsets, offsets[second] + left, "right") - 1)
+    left = texts.room - (offsets[middle] - offsets[at])
+    stop = np.minimum(stop, texts.fit(second, left))
     length = np.minimum(offsets[np.maximum(stop, second + 1)] - offsets[second], left)
+    able = (texts.count >= 2) & (places > 0) & (others > 0)
+    return able, distance, texts.lay((at, 0, texts.room - left), (second, 0, length))
 
-    none = np.zeros_like(at)
-    pair = np.stack([at, second, none], 1), np.stack([room - left, length, none], 1)
-    text = np.stack([np.minimum(offsets[ends] - offsets[at], room), none, none], 1)
-    choose = to_order[:, None], to_pair[:, None]
-    return _Choice(
-        np.select(choose, [parts, pair[0]], np.stack([at, none, none], 1)),
-        np.select(choose, [offsets[part_ends] - offsets[parts], pair[1]], text),
-        np.where(to_order, order, -1),
-        np.where(to_pair, distance, -1),
-    )
+
+def _make_relevance(texts: _Texts) -> _Kind:
+    """Puts a title before each text: its own, or that of a text of another document."""
+    offsets, home = texts.block.offsets, texts.home
+    relevance = texts.below(6, 2)
+    titles = home[texts.is_title[home]]  # ascending, one for each text that has one
+    first, last = (np.searchsorted(titles, home, side) for side in ("left", "right"))
+    others = len(titles) - (last - first)
+    other = texts.below(7, others)
+    other += (last - first) * (other >= first)
+    able = texts.is_title[home] & (others > 0)
+    title = np.where(able & (relevance == 1), np.append(titles, 0)[other * able], home)
+    _, before, after = texts.marked[title].T
+    size = offsets[title + 1] - offsets[title] - before - after
+    stop = np.minimum(texts.fit(texts.at, texts.room - size), texts.ends)
+    length = offsets[stop] - offsets[texts.at]
+    return able & (length > 0), relevance, texts.lay((title, before, size), (texts.at, 0, length))
+
+
+def _make_discourse(texts: _Texts) -> _Kind:
+    """Cuts each text before its first marker, which is left out."""
+    offsets, at, (kinds, before, _) = texts.block.offsets, texts.at, texts.marked.T
+    (found,) = np.nonzero((kinds != marks.NONE) & ~texts.is_title)
+    second = np.append(found, len(kinds))[np.searchsorted(found, at, "right")]
+    able = second < texts.ends
+    second = np.where(able, second, at)
+    size, longest = before[second], before[found].max(initial=0)
+    stop = np.minimum(texts.fit(at, texts.room - longest + size), texts.ends)
+    length = offsets[stop] - offsets[second] - size
+    pieces = texts.lay((at, 0, offsets[second] - offsets[at]), (second, size, length))
+    return able & (stop > second), kinds[second], pieces
 
 
 def _find_elsewhere(

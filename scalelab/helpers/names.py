@@ -54,7 +54,7 @@ def brief(value: object) -> str:
 
 
 # Modules of a room that its choices share; none of them is a choice.
-SHARED = {"formats": ("assembly", "draws", "pairs"), "objectives": ("xent",)}
+SHARED = {"formats": ("assembly", "draws", "marks", "pairs"), "objectives": ("xent",)}
 
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]

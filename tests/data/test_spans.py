@@ -81,8 +81,7 @@ def test_no_span_is_partly_masked(prepared) -> None:
     """The wrong variant, masks of single tokens, hides parts of spans."""
     rows, made = prepared
     own = [row for row in rows if assign_split(row["text"], 0.2) == "train"]
-    joins, capitals = made.tokenizer.joins, made.tokenizer.capitals
-    documents = doc_units.annotate(made.documents, joins, capitals, doc_units.Options())["train"]
+    documents = doc_units.annotate(made.documents, made.tokenizer, doc_units.Options())["train"]
     assert documents.units is not None and (documents.units & WORD).any()
     pieces = [made.tokenizer.token(i) for i in documents.tokens]
     owners = expected(own, pieces)[1]

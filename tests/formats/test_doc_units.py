@@ -20,6 +20,7 @@ PIECES = [
 ID = {piece: number for number, piece in enumerate(PIECES)}
 JOINS = bytes(piece.startswith("##") for piece in PIECES)
 CAPITALS = bytes(piece[0].isupper() for piece in PIECES)
+TOKENIZER: Any = types.SimpleNamespace(joins=JOINS, capitals=CAPITALS)
 TEXTS = {  # by word, as pieces
     "Lovelace": "Love ##x", "Hague": "Ha ##y", "York": "York", "seeing": "see ##x ##y",
 }  # fmt: skip
@@ -97,7 +98,7 @@ def expected(text: list, train: list, options: doc_units.Options) -> list[int]:
 def test_units_are_those_of_plain_counts(options, block, monkeypatch) -> None:
     monkeypatch.setattr(doc_units, "BLOCK_TOKENS", block)
     texts = {"train": write(0, 150), "valid": write(1, 30)}
-    made = doc_units.annotate({s: encode(t) for s, t in texts.items()}, JOINS, CAPITALS, options)
+    made = doc_units.annotate({s: encode(t) for s, t in texts.items()}, TOKENIZER, options)
     for split, text in texts.items():
         assert made[split].units.tolist() == expected(text, texts["train"], options)
         assert (made[split].units & PHRASE).any() and (made[split].units & ENTITY).any()
@@ -107,7 +108,7 @@ def test_units_are_those_of_plain_counts(options, block, monkeypatch) -> None:
 
 def test_units_travel_with_their_tokens() -> None:
     documents = {"train": encode(write(0, 150))}
-    documents = doc_units.annotate(documents, JOINS, CAPITALS, doc_units.Options(5, 1.0))["train"]
+    documents = doc_units.annotate(documents, TOKENIZER, doc_units.Options(5, 1.0))["train"]
     # Each token's unit, told by tokens that are all different.
     documents = Documents(
         np.arange(100, 100 + len(documents.tokens), dtype=np.uint32),

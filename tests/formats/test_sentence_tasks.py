@@ -1,12 +1,14 @@
 """SENTENCE-TASKS: labels of texts and tokens against the structure of the documents."""
 
 import dataclasses
+import types
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from scalelab.formats import CAPITAL, Documents, Specials, sentence_tasks
+from scalelab.formats import CAPITAL, Documents, Specials, marks, sentence_tasks
 
 SPECIALS = Specials((1,), (2,), (3,))
 LENGTH = 32
@@ -37,7 +39,7 @@ def build(documents: Documents, **options: float) -> list[dict]:
             assert ((own & sentence_tasks.TEXT > 0) == (row > 3)).all() and len(row) <= LENGTH
             flat = {name: int(values[i]) for name, values in chunk.flat.items()}
             made.append({"pieces": pieces, "labels": own[row > 3]} | flat)
-            if flat["distance"] >= 0:
+            if max(flat[name] for name in ("distance", "title", "marker")) >= 0:
                 assert row[flat["second_starts"] - 1] == 2 and len(pieces) == 2
             else:
                 assert flat["second_starts"] == LENGTH
@@ -121,7 +123,110 @@ def test_capitals_are_those_of_whole_words() -> None:
     documents = Documents(
         np.array([0, 1, 2, 3], np.uint16), np.array([0, 4]), np.array([4]), np.array([0, 1])
     )
-    made = sentence_tasks.annotate(
-        {"train": documents}, b"\0\0\1\0", b"\1\1\0\0", sentence_tasks.Options()
+    pieces: Any = types.SimpleNamespace(
+        joins=b"\0\0\1\0",
+        capitals=b"\1\1\0\0",
+        special_ids={"unk": 9},
+        encode=lambda text: np.array([9]),
     )
+    made = sentence_tasks.annotate({"train": documents}, pieces, sentence_tasks.Options())
     assert (made["train"].units & CAPITAL > 0).tolist() == [True, True, True, False]
+
+
+# Pieces of markers and titles; each other token of `marked` is another one.
+IDS = {word: 10 + k for k, word in enumerate(sorted({*" ".join(marks.MARKERS).split(), ",", "="}))}
+
+
+def encode(text: str) -> np.ndarray:
+    return np.array([IDS[word] for word in text.replace(",", " ,").split()])
+
+
+@pytest.fixture(scope="module")
+def marked() -> Documents:
+    """Documents with and without titles; markers of three lengths, the first one most frequent."""
+    rng, rows, token = np.random.default_rng(2), [], FIRST
+    for number in range(6000):
+        rows.append([])
+        for size in [
+            *rng.integers(1, 5, int(number % 5 > 0)),
+            *rng.integers(2, 9, rng.integers(2, 9)),
+        ]:
+            text = [*range(token, token := token + int(size))]
+            is_title = not rows[-1] and number % 5
+            if is_title:
+                signs = [IDS["="]] * int(rng.integers(1, 4))
+                text = [*signs, *text, *signs]
+            elif rng.random() < 0.3:
+                chances = np.array([7, 1, 1, 1, 1, 1]) / 12
+                text = [*encode(rng.choice(marks.MARKERS, p=chances) + ","), *text]
+            rows[-1].append(text)
+    sizes = [len(text) for row in rows for text in row]
+    documents = Documents(
+        np.array([t for row in rows for text in row for t in text], np.uint32),
+        np.cumsum([0, *sizes]),
+        np.array(sizes, np.int32),
+        np.cumsum([0, *map(len, rows)]),
+        np.zeros(sum(sizes), np.uint8),
+    )
+    none = bytes(int(documents.tokens.max()) + 1)
+    pieces: Any = types.SimpleNamespace(joins=none, capitals=none, special_ids={}, encode=encode)
+    return sentence_tasks.annotate({"train": documents}, pieces, sentence_tasks.Options())["train"]
+
+
+def leak(sizes: list[int], labels: list[int]) -> float:
+    """The p-value of lengths that do not depend on the label; rare ones are pooled."""
+    rare = np.sort(sizes)[[len(sizes) // 20, -len(sizes) // 20]]
+    table = [
+        np.bincount(np.clip(sizes, *rare)[np.array(labels) == k], minlength=99) for k in {*labels}
+    ]
+    return stats.chi2_contingency(np.array(table)[:, np.sum(table, 0) > 0])[1]
+
+
+def test_titles_and_markers_are_those_of_the_documents(marked) -> None:
+    """Found again in the tokens by loops; labels are balanced and lengths do not tell them."""
+    tokens, starts = marked.tokens.tolist(), marked.sentence_starts.tolist()
+    place = {token: k for k, token in enumerate(tokens) if token >= FIRST}
+    edges, homes = {*starts}, np.array(starts)[marked.document_starts]
+    titles = {}  # first token -> document and tokens
+    for number, home in enumerate(marked.document_starts[:-1]):
+        own = tokens[starts[home] : starts[home + 1]]
+        if own[0] == IDS["="]:
+            inner = [token for token in own if token >= FIRST]
+            titles[inner[0]] = number, inner
+    seen = {"title": [], "marker": []}
+    for example in build(marked, discourse_rate=0.9):
+        pieces = example["pieces"]
+        last = place.get(pieces[-1][-1], -1) + 1
+        if (label := example["title"]) >= 0:
+            number, inner = titles[pieces[0][0]]
+            home = np.searchsorted(homes, place[pieces[1][-1]], "right") - 1
+            assert pieces[0] == inner and label == (number != home) and last in edges
+            seen["title"].append((label, len(inner), len(pieces[1])))
+            continue
+        assert not any(token in titles or token == IDS["="] for piece in pieces for token in piece)
+        if (label := example["marker"]) >= 0:
+            marker = encode(marks.MARKERS[label] + ",").tolist()
+            at = place[pieces[1][0]]
+            assert tokens[at - len(marker) : at] == marker and at - len(marker) in edges
+            assert place[pieces[0][-1]] == at - len(marker) - 1 and last in edges
+            assert pieces[1] == tokens[at:last]
+            seen["marker"].append((label, len(marker), len(pieces[0]) + len(pieces[1])))
+    for name, classes in (("title", 2), ("marker", 6)):
+        labels, first, sizes = map(list, zip(*seen[name], strict=True))
+        counts = np.bincount(labels)
+        assert len(counts) == classes and counts.min() > 200
+        assert stats.chisquare(counts).pvalue > 1e-3 and leak(sizes, labels) > 1e-3
+        if name == "title":
+            assert leak(first, labels) > 1e-3
+    # If a text had the same room with its marker.
+    assert leak([*map(sum, zip(first, sizes, strict=True))], labels) < 1e-6
+
+
+def test_marked_tokens_are_counted(marked) -> None:
+    dropped = sum(c.dropped_tokens for c in sentence_tasks.build(
+        marked, specials=SPECIALS, max_len=LENGTH, seed=3))  # fmt: skip
+    used = 0
+    for e in build(marked):
+        sizes = [*map(len, e["pieces"])]
+        used += sizes[0] if e["distance"] > 0 else sizes[1] if e["title"] >= 0 else sum(sizes)
+    assert used == len(marked.tokens) - dropped

@@ -32,6 +32,8 @@ def batch() -> dict[str, np.ndarray]:
         "word_labels": np.where(is_text, bits | sentence_tasks.TEXT, 0).astype(np.int32),
         "order": np.where(rows % 2, rng.integers(0, 6, tiny.BATCH), -1).astype(np.int32),
         "distance": np.where(rows % 2, -1, rng.integers(0, 3, tiny.BATCH)).astype(np.int32),
+        "title": np.where(rows % 2, -1, rng.integers(0, 2, tiny.BATCH)).astype(np.int32),
+        "marker": np.where(rows % 2, rng.integers(0, 6, tiny.BATCH), -1).astype(np.int32),
         "second_starts": np.full(tiny.BATCH, tiny.LENGTH, np.int32),
     }
 
@@ -59,6 +61,8 @@ def test_losses_are_those_of_loops() -> None:
         "token_document": (bits & sentence_tasks.ELSEWHERE > 0, text, 2),
         "sentence_reorder": (given["order"], given["order"] >= 0, 6),
         "sentence_distance": (given["distance"], given["distance"] >= 0, 3),
+        "relevance": (given["title"], given["title"] >= 0, 2),
+        "discourse": (given["marker"], given["marker"] >= 0, 6),
     }
     setting = objectives.Setting(tiny.VOCAB, tiny.special_ids(ernie), 0.15)
     for term in objectives.make(dict.fromkeys(expected, 1.0), setting):
