@@ -20,7 +20,6 @@ from scalelab import objectives as objectives_lib
 from scalelab import systems
 from scalelab.config.fields import frozen_names
 from scalelab.config.pretraining import Config, resolve
-from scalelab.data import load_tokenizer
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.objectives import Term
 from scalelab.optim.adamw import parameter_name
@@ -140,14 +139,6 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     system, step = systems.load(config.system), int(saved["step"])
     finished = run.result is not None
     return Pretrained(path, config, system, tokenizer, saved["params"], step, finished, frozen)
-
-
-def untrained(path: pathlib.Path, config: Config) -> Pretrained:
-    """Returns the run of a config, which need not exist, with its tokenizer and no parameters."""
-    system = systems.load(config.system)
-    frozen = load_frozen(config.machine.frozen)
-    tokenizer = load_tokenizer(config, system)
-    return Pretrained(path, config, system, tokenizer, {}, 1, finished=False, frozen=frozen)
 
 
 def load_trained(folder: pathlib.Path) -> ArrayPytree:

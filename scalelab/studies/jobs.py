@@ -213,8 +213,6 @@ def peers(study: Study) -> "list[Pretrained]":
 
     They have no parameters, so the runs need not exist: tokenizers depend on the config alone.
     """
-    from scalelab.runs import pretrained
-
     configs = {}
     for run in study.runs:
         if study.facts.stages[run.stage].finetune == "none":
@@ -223,7 +221,20 @@ def peers(study: Study) -> "list[Pretrained]":
         lengths = [phase.max_len for phase in config.phases]
         key = config.system, config.objective, config.tokenizer, config.data, lengths
         configs.setdefault(repr(key), (run.folder, config))
-    return [pretrained.untrained(*found) for found in configs.values()]
+    return [untrained(*found) for found in configs.values()]
+
+
+def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
+    """Returns the run of a config, which need not exist, with its tokenizer and no parameters."""
+    from scalelab import systems
+    from scalelab.data import load_tokenizer
+    from scalelab.runs import pretrained
+
+    system, frozen = systems.load(config.system), pretrained.load_frozen(config.machine.frozen)
+    tokenizer = load_tokenizer(config, system)
+    return pretrained.Pretrained(
+        folder, config, system, tokenizer, {}, 1, finished=False, frozen=frozen
+    )
 
 
 def kept_step(run: PretrainRun, share: float) -> int:

@@ -15,6 +15,7 @@ import pytest
 from scalelab.eval import lama, token_scores, yardstick
 from scalelab.eval.lama import Fact
 from scalelab.runs import environment, predictions, pretrained, records
+from scalelab.studies import jobs
 
 Runs = Callable[[str], pathlib.Path]
 opened_run = functools.cache(pretrained.load)
@@ -217,7 +218,7 @@ def test_the_program_compares_over_a_common_vocabulary(
         sizes[system, other] = int(out[: out.index(" possible answers")].split("* ")[-1])
     assert texts["gpt2", "bert"] == texts["bert", "gpt2"]
     # A study gives the nets that need not be trained yet: of each, the same answers and facts.
-    peers = [pretrained.untrained(tmp_path, opened_run(run).config) for run in runs.values()]
+    peers = [jobs.untrained(tmp_path, opened_run(run).config) for run in runs.values()]
     known = set()
     for system, run in runs.items():
         work = tmp_path / f"{system}-study"

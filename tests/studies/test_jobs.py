@@ -22,7 +22,7 @@ from scalelab.eval import yardstick
 from scalelab.finetuning import warm_start
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import study_runs
-from scalelab.runs import environment, pretrained
+from scalelab.runs import environment
 from scalelab.studies import expand, finetunings, jobs, pool
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
@@ -304,7 +304,7 @@ def test_a_net_for_each_way_to_read(tmp_path, monkeypatch) -> None:
         variants={"baseline": (), "fast": ("optim.learning_rate=x2",),
                   "small": ("tokenizer.vocab_size=290",)},
     )  # fmt: skip
-    monkeypatch.setattr(pretrained, "untrained", lambda folder, config: config)
+    monkeypatch.setattr(jobs, "untrained", lambda folder, config: config)
     found = [(c.system, c.tokenizer.vocab_size) for c in jobs.peers(jobs.read(tmp_path, None)[0])]
     assert sorted(found) == [("bert", 290), ("bert", 300), ("gpt2", 290), ("gpt2", 300)]
 
