@@ -65,7 +65,7 @@ def mean_score(
     num_resamples: int = 1000,
     seed: int = 0,
     widen: bool = True,
-    table: np.ndarray | None = None,
+    table: Sequence[np.ndarray] = (),
 ) -> Estimate:
     """Estimates the mean over dev sets of a weighted sum of scores.
 
@@ -79,8 +79,8 @@ def mean_score(
       seed: of the resampling. With the same seed, metrics of the same arrays share all draws, and
         dev sets of the same runs share the draws of seeds.
       widen: whether to correct for few seeds, see above.
-      table: [R, P] scores of all rows of a study with these P pre-training seeds (`by_seed`), which
-        say how much seeds vary; the error is at least that of the rows at hand. None: they alone.
+      table: [R, P] scores of all rows of a study with these P pre-training seeds (`by_seed`), for
+        `estimates.pooled_variances`; the error is at least that of the rows at hand.
 
     Raises:
       ValueError: an unknown metric, or shapes that do not fit.
@@ -120,10 +120,9 @@ def mean_score(
             variances.append((variance, len(numbers) - 1.0))
     error = float(np.std(resamples))
     unbiased, degrees = estimates.satterthwaite(variances)
-    if table is not None and table.shape[1] > 1 and len(variances) > 1:
-        own = unbiased
-        weights = [weight for weight, _ in sets[0][1]]
-        variances = [variances[0], *estimates.pooled_variances(table, weights)]
+    pooled = estimates.pooled_variances(table, [weight for weight, _ in sets[0][1]])
+    if pooled and len(variances) > 1:
+        own, variances = unbiased, [variances[0], *pooled]
         unbiased, degrees = estimates.satterthwaite(variances)
         error = max(error, own)
     if not widen:

@@ -11,9 +11,10 @@ Two seeds of one row say little of how much seeds vary, so all rows of a study s
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import scipy.special
 import scipy.stats
 
@@ -137,31 +138,41 @@ def student_resamples(
     return Estimate(value, float(low), float(high), error, degrees, moved, limits)
 
 
-def pooled_variances(table: np.ndarray, weights: Sequence[float]) -> list[tuple[float, float]]:
-    """Returns the variance that seeds give a weighted sum of row means, from all rows of a study.
+def pooled_variances(
+    rows: Iterable[npt.ArrayLike], weights: Sequence[float]
+) -> list[tuple[float, float]]:
+    """Returns the variance that seeds give a row or a difference, from all rows of a study.
 
     The analysis of variance of rows x seeds without interaction (Fisher 1935, "The Design of
     Experiments", randomized blocks): number = row + seed + rest, where the rest has one variance
-    for all rows. The effect of a seed cancels in a difference.
+    for all rows. The effect of a seed cancels in a difference. Rows whose seeds are all equal, such
+    as constant answers, say nothing and are left out.
+
+    A sum of more rows, such as a mean over the shapes of one system, is not pooled: what a seed
+    does to all shapes of a system would count as a rest that averages out.
 
     Args:
-      table: [R, S] numbers of R rows and S >= 2 pre-training seeds, those of the sum among them.
-      weights: of the rows in the sum.
+      rows: [R, S] numbers of R rows and S pre-training seeds.
+      weights: of the one or two rows in the sum.
 
     Returns:
-      Independent terms (variance, degrees of freedom): one of the seeds' effects, one of the rest.
+      Independent terms (variance, degrees of freedom): one of the seeds' effects, one of the rest;
+      [] if there are no more rows than weights, or more than two weights.
     """
+    table = np.array([row for row in rows if np.ptp(row) > ROUNDING], np.float64)
+    if len(weights) > 2 or len(table) <= len(weights):
+        return []
     num_rows, num_seeds = table.shape
     total, squares = sum(weights), sum(w * w for w in weights)
     by_seed = num_rows * table.mean(axis=0).var(ddof=1)  # mean squares
     rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     degrees = (num_rows - 1) * (num_seeds - 1)
-    by_chance = float((rest**2).sum()) / max(degrees, 1)
+    by_chance = float((rest**2).sum()) / degrees
     terms = [
         (total**2 / num_rows * by_seed / num_seeds, num_seeds - 1.0),
-        (max(squares - total**2 / num_rows, 0.0) * by_chance / num_seeds, float(degrees)),
+        ((squares - total**2 / num_rows) * by_chance / num_seeds, float(degrees)),
     ]
-    return [(float(variance), freedom) for variance, freedom in terms if freedom]
+    return [(float(variance), freedom) for variance, freedom in terms]
 
 
 def contrast_numbers(
@@ -174,7 +185,7 @@ def contrast_numbers(
 
     Args:
       parts: for each row its weight, and seed -> number. Seeds that some rows lack are left out.
-      others: the same of further rows, which say how much seeds vary (`pooled_variances`).
+      others: seed -> number of further rows, for `pooled_variances`.
       seed: of the order of the resamples.
 
     Returns:
@@ -186,16 +197,16 @@ def contrast_numbers(
     if not sums:
         return None
     own = student(sums, seed=seed)
-    rows = [numbers for _, numbers in parts]
-    rows += [numbers for numbers in others if set(common) <= set(numbers)]
-    if len(common) < 2 or len(rows) == len(parts):
+    rows = [[numbers[s] for s in common] for numbers in others if set(common) <= set(numbers)]
+    rows += [[numbers[s] for s in common] for _, numbers in parts]
+    variances = pooled_variances(rows, [weight for weight, _ in parts])
+    if len(common) < 2 or not variances:
         return own
-    table = np.array([[numbers[s] for s in common] for numbers in rows])
-    variances = pooled_variances(table, [weight for weight, _ in parts])
     error, _ = satterthwaite(variances)
     scale = max(1.0, own.standard_error / error) if error > 0 else 1.0
     terms = [(scale * math.sqrt(v), freedom) for v, freedom in variances]
-    return student_resamples(own.resamples, own.value, terms)
+    order = np.random.default_rng(seed).permutation(2 * HALF)
+    return student_resamples(order, own.value, terms)
 
 
 def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:

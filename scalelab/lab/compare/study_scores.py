@@ -3,8 +3,9 @@
 Scores of tasks are fractions on dev sets. Their intervals are the Multi-Bootstrap's (bootstrap.py)
 over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds" are numbers of the
 pre-trainings themselves: mean and Student's interval over seeds. Seeds that rows share are drawn
-jointly, and a contrast uses the seeds that all of its rows have finished. How much seeds vary is
-estimated from all rows that have finished these seeds, for "seconds" from the rows at hand.
+jointly, and a contrast uses the seeds that all of its rows have finished. How much seeds vary in a
+row, or in a difference of two, is estimated from all rows that have finished these seeds, for
+"seconds" and for sums of more rows from the rows at hand.
 
 A study whose nets have learnt nothing beyond a trivial baseline cannot test what pre-training does.
 `check_treatment` asks three things of the rows that a claim compares:
@@ -221,16 +222,16 @@ class StudyScores(Scores):
         table = self._table(score, seeds)
         return bootstrap.mean_score(whole, num_resamples=NUM_RESAMPLES, seed=seed, table=table)
 
-    def _make_table(self, score: str, seeds: Seeds) -> np.ndarray:
+    def _make_table(self, score: str, seeds: Seeds) -> list[np.ndarray]:
         """Returns the score of each row that has finished these seeds: [R, P]."""
-        found = []
+        found = list[np.ndarray]()
         for row in self.rows:
             there = self._seeds([row], score)
             if all(set(own) <= set(all_own) for own, all_own in zip(seeds, there, strict=True)):
                 parts = [self._dev_set(((row, 1.0),), name, seeds) for name in score_parts(score)]
                 whole = [part for part in parts if part is not None]
                 found += [bootstrap.by_seed(whole)] if len(whole) == len(parts) else []
-        return np.array(found)
+        return found
 
     def _others(self, parts: Parts, score: str) -> list[dict[int, float]]:
         """Returns seed -> loss of the rows beside `parts` whose losses are of the same thing."""

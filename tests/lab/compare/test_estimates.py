@@ -69,7 +69,7 @@ def test_holm() -> None:
 
 def test_the_pooled_variance_is_that_of_a_least_squares_fit() -> None:
     """A linear model with a column for each row and seed, whose residuals are the rest."""
-    num_rows, num_seeds, weights = 5, 3, [1.0, -0.5, -0.5]
+    num_rows, num_seeds = 5, 3
     table = np.random.default_rng(0).normal(size=(num_rows, num_seeds))
     cells = [(r, s) for r in range(num_rows) for s in range(num_seeds)]
     design = [[r == x for x in range(num_rows)] + [s == y for y in range(num_seeds)]
@@ -77,21 +77,30 @@ def test_the_pooled_variance_is_that_of_a_least_squares_fit() -> None:
     design = np.array(design, float)
     solution, _, rank, _ = np.linalg.lstsq(design, table.ravel())
     degrees = len(cells) - rank
-    mean_square = ((table.ravel() - design @ solution) ** 2).sum() / degrees
-    (of_seeds, _), (of_rest, found) = estimates.pooled_variances(table, weights)
+    rest = ((table.ravel() - design @ solution) ** 2).sum() / degrees
+    (of_seeds, _), (of_rest, found) = estimates.pooled_variances(table, [1.0, -1.0])
     assert of_seeds == pytest.approx(0) and found == degrees
-    assert of_rest == pytest.approx(mean_square * 1.5 / num_seeds)
+    assert of_rest == pytest.approx(rest * 2 / num_seeds)
+    # A row alone: its variance within the rows, of seeds and rest, over the number of seeds.
+    within = table.var(axis=1, ddof=1).mean()
+    assert sum(x for x, _ in estimates.pooled_variances(table, [1.0])) == pytest.approx(
+        within / num_seeds
+    )
 
 
-def test_pooling_two_rows_is_a_paired_t_test_and_one_row_its_own_variance() -> None:
-    table = np.random.default_rng(1).normal(size=(2, 6))
-    (_, _), (variance, degrees) = estimates.pooled_variances(table, [1.0, -1.0])
-    theirs = scipy.stats.ttest_rel(*table)
-    assert np.subtract(*table.mean(axis=1)) / variance**0.5 == pytest.approx(theirs.statistic)
-    assert degrees == theirs.df
-    assert estimates.pooled_variances(table[:1], [1.0]) == [
-        (pytest.approx(table[0].var(ddof=1) / 6), 5)
-    ]
+def test_what_is_not_pooled() -> None:
+    """Means over shapes, and rows beside which no other row varies, have their own seeds alone."""
+    rows = [dict(enumerate(x)) for x in np.random.default_rng(1).normal(size=(5, 3))]
+    constant = dict.fromkeys(range(3), 0.5)
+    for weights, others in [([0.5, 0.5, -0.5, -0.5], rows[4:]), ([1.0, -1.0], [constant])]:
+        parts = list(zip(weights, rows, strict=False))
+        alone = estimates.contrast_numbers(parts)
+        assert estimates.contrast_numbers(parts, others=others).degrees == alone.degrees == 2
+    pooled = estimates.contrast_numbers([(1.0, rows[0]), (-1.0, rows[1])], others=rows[2:])
+    assert pooled.degrees == 8
+    # Seeds that are equal by chance still vary.
+    equal = estimates.contrast_numbers([(1.0, constant)], others=rows)
+    assert equal.high - equal.low > 0.5
 
 
 @pytest.mark.parametrize(("spread", "least"), [(1, 0.94), (5, 0.8)])
