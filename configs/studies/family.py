@@ -25,6 +25,8 @@ yardsticks stay out, and why. To add a system, add its name to SYSTEMS, and to O
 belongs.
 """
 
+import re
+
 import ml_collections
 
 from scalelab.config import files
@@ -57,8 +59,8 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         raise ValueError(f"scale {scale!r}: expected one of {', '.join(SCALES)}")
     shape, tokens, flops = SCALES[scale]
     if budget is not None:
-        if not budget.replace("e", "").isdigit():
-            raise ValueError(f"tokens {budget!r}: expected a number of tokens, such as 10e6")
+        if not re.fullmatch(r"[1-9][\d.]*(e\d+)?", budget):
+            raise ValueError(f"tokens={budget}: expected a number of tokens, such as 10e6")
         tokens, flops = float(budget), flops * float(budget) / tokens
     rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
     base = "tiny" if scale == "micro" else "medium"

@@ -238,6 +238,7 @@ def evaluate(
     }
     nets = {_reading_digest(net): net for net in (*peers, opened)}
     config |= {"peers": sorted(nets)} if peers else {}
+    config |= {"step": step} if step else {}
     folder, shown = workdir / "seed0", f"{yardstick.name} of {opened.path}"
     shown += f", step {step}" * (step is not None) + ", random weights" * random
     if (folder / "config.json").exists():

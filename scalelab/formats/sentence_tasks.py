@@ -119,7 +119,6 @@ def build(
         at = at + (marked[at, 0] == marks.TITLE)
         texts = _Texts(block, at[at < ends], ends[at < ends], marked, room, seed)
         labels, (sentences, skips, lengths) = _choose(texts, options or Options())
-        foreign = lengths[labels["distance"] > 0, 1].sum() + lengths[labels["title"] >= 0, 0].sum()
         foreign = lengths[labels["distance"] > 0, 1], lengths[labels["title"] >= 0, 0]
         dropped = int(block.offsets[-1] - lengths.sum() + sum(x.sum() for x in foreign))
         used = lengths > 0

@@ -120,8 +120,8 @@ def summarise_eval(
     means = divide({k: v for k, v in total.items() if k not in ("num_text_tokens", "num_bytes")})
     if missing := [name for name in loss_weights if name not in means]:
         raise ValueError(
-            f"the validation has no example for {missing[0]}: use more text for it, or leave the"
-            " objective out"
+            f"the validation has no example for {missing[0]}: use more text, or leave the objective"
+            f" out; scalelab/objectives/{missing[0].removesuffix('_loss')}.py says what it needs"
         )
     means["loss"] = sum(weight * means[name] for name, weight in loss_weights.items())
     for name in token_losses:

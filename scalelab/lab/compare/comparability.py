@@ -40,7 +40,7 @@ WORDS = ("data", "numerics", "params", "matched")
 FINETUNE_WORDS = ("data", "init", "numerics", "relation", "labels", "regression", "mnli_first")
 # Science fields of a fine-tuning that belong to its net or its task.
 NOT_SHARED = (
-    "task", "seed", "system", "system_options", "net", "data", "init", "tokenizer_digest",
+    "task", "seed", "system", "system_options", "net", "data", "init", "tokenizer_digest", "peers",
 )  # fmt: skip
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
 # Clocks that a study can match; examples are counted from validations.
