@@ -22,7 +22,7 @@ At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times it
 without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus.
 Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. docs/yardsticks.md says which
 yardsticks stay out, and why. To add a system, add its name to SYSTEMS, and to OTHER_FLOPS where it
-belongs.
+belongs. A study of your own with fewer of them needs claims of its own, or config.claims = ().
 """
 
 import re
