@@ -10,7 +10,7 @@ rate and no dropout. Two stages:
            within 5% of BERT's
 
 Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of configs/study.py,
-`tokens` for another budget, and a scale of its own:
+`tokens` for another budget, and a `scale`:
 
 | scale | shape | vocabulary | tokens | seeds | for |
 |---|---|---|---|---|---|
@@ -21,8 +21,8 @@ Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of
 At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
 without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus.
 Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. docs/yardsticks.md says which
-yardsticks stay out, and why. To add a system, add its name to SYSTEMS, and to OTHER_FLOPS where it
-belongs. A study of your own with fewer of them needs claims of its own, or config.claims = ().
+yardsticks stay out, and why. To add a system, add its name to SYSTEMS, and to OTHER_FLOPS if its
+FLOPs differ by more. A study with fewer systems needs its own claims, or config.claims = ().
 """
 
 import re
@@ -142,7 +142,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = ("tokens", "flops")
     config.allow = ("matched",)  # the second stage has another clock
     config.figures = ("score_by_task", "loss_by_tokens", "loss_by_flops")
-    # What the papers of RoBERTa, BERT, ALBERT (at one shape) and ELECTRA say, each of its own nets.
+    # Claims that the papers of RoBERTa, BERT, ALBERT (at one shape) and ELECTRA make.
     config.claims = claims(
         config,
         "roberta baseline > bert baseline",

@@ -23,7 +23,7 @@ class Head:
     kind: Annotated[str, choice("double", "single")] | None = None
     dropout_rate: Probability = 0.1  # before each layer of the head
     pretrained: bool = True  # the first layer starts from the pooler that NSP has trained
-    # Of each direction of a new BiLSTM between net and head (Devlin et al. 2019, 5.1); None: none.
+    # Width of each direction of a new BiLSTM below the head (Devlin et al. 2019, 5.1); None: none.
     lstm_width: Count | None = None
 
 

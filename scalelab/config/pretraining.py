@@ -187,7 +187,7 @@ class Machine:
     compile_cache_dir: str | None = "~/.cache/scalelab/xla"  # compiled programs; None: not kept
     checkpoint_every_steps: Count = 500  # training steps between two checkpoints
     num_checkpoints: Count = 2  # the last so many are kept, and the best
-    kept_shares: tuple[Part, ...] | None = None  # of the budget whose checkpoints stay: (0.25, 0.5)
+    kept_shares: tuple[Part, ...] | None = None  # of the budget, to keep checkpoints: (0.25, 0.5)
     log_every_steps: Count = 50  # training steps between two lines of metrics
     # None: metrics.jsonl alone. Install wandb or trackio yourself; WANDB_MODE=offline works.
     tracker: Annotated[str, choice("tensorboard", "wandb", "trackio")] | None = "tensorboard"

@@ -111,7 +111,7 @@ def load_data(
 
 
 def load_tokenizer(config: Config, system: "System") -> "Tokenizer":
-    """Returns the tokenizer of `load_data`."""
+    """Returns the tokenizer that `load_data` uses."""
     return _prepare(config, system, None, progress=False).tokenizer
 
 

@@ -4,17 +4,18 @@ The library gives the first pieces (single characters with their `##` or `</w>`)
 a hash map with a random seed, and breaks ties between merges by id. This module finds these pieces
 itself and passes them in a fixed order, as if they were special tokens.
 
-WordPiece's own rule is not in the library: the merge that raises the likelihood most (Schuster and
-Nakajima 2012, "Japanese and Korean voice search", section 2). The text's language model is here the
-simplest, one probability for each piece. With h(x) = x log x, pieces of frequencies f and sum N
-give the text the log-likelihood sum h(f) - h(N). A pair of n occurrences changes it by
+The library lacks WordPiece's own rule, which makes the merge that raises the likelihood of the text
+most (Schuster and Nakajima 2012, "Japanese and Korean voice search", section 2). The language model
+is here a unigram model: one probability for each piece. With h(x) = x log x, pieces of frequencies
+f and sum N give the text the log-likelihood sum h(f) - h(N). A merge of a pair with n occurrences
+changes the log-likelihood by
 
   h(n) - h(f(a)) + h(f(a) - n) - h(f(b)) + h(f(b) - n) + h(N) - h(N - n).
 
-All pieces of one text are made by the same merges, so that no pair spells a piece that there is.
+The same merges make all pieces of a text, so no pair spells an existing piece.
 
 For rare pairs the gain of one occurrence is about log n N / (f(a) f(b)). The score n / (f(a) f(b)),
-which many descriptions have for the rule, prefers rare pieces, and splits frequent words.
+which many descriptions give for the rule, prefers rare pieces and splits frequent words.
 """
 
 import collections
@@ -215,10 +216,10 @@ def gains(
 
     Args:
       pairs: occurrences of the pair, without overlaps.
-      left: frequency of its first piece.
-      right: of its second.
+      left: frequency of the pair's first piece.
+      right: frequency of the pair's second piece.
       total: sum of all frequencies.
-      is_double: whether both pieces are the same.
+      is_double: whether both pieces of the pair are the same.
     """
     lost = _h(left) - _h(left - pairs) + _h(right) - _h(right - pairs)
     lost = np.where(is_double, _h(left) - _h(left - 2 * pairs), lost)
@@ -233,8 +234,8 @@ class Pieces:
     """The words as pieces, with the frequencies of pieces and pairs kept up to date.
 
     Attributes:
-      texts: of the pieces, by id.
-      rows: the pieces of each word.
+      texts: text of each piece, by id.
+      rows: ids of the pieces of each word.
     """
 
     def __init__(self, words: Mapping[str, int]) -> None:
@@ -243,7 +244,7 @@ class Pieces:
         self._ids: dict[str, int] = {}
         self._frequency = np.zeros(1 << 16)
         self._weights = list(words.values())
-        # Each pair of ids has a slot; slots of pairs that are gone are used again.
+        # Each pair of ids has a slot; a pair without occurrences frees its slot for another pair.
         self._slots: dict[tuple[int, int], int] = {}
         self._free: list[int] = []
         self._where: list[set[int]] = []
@@ -256,7 +257,7 @@ class Pieces:
             self._count(word, 1)
 
     def _piece(self, text: str) -> int:
-        """Returns the id of a piece, a new one if need be."""
+        """Returns the id of a piece; a new piece gets the next id."""
         if text not in self._ids:
             self._ids[text] = len(self.texts)
             self.texts.append(text)
@@ -265,7 +266,7 @@ class Pieces:
         return self._ids[text]
 
     def _count(self, word: int, sign: int) -> None:
-        """Adds a word's pieces and pairs to the frequencies, or takes them away."""
+        """Adds a word's pieces and pairs to the frequencies; subtracts them for sign = -1."""
         row, weight = self.rows[word], sign * self._weights[word]
         for piece in row:
             self._frequency[piece] += weight
@@ -297,7 +298,7 @@ class Pieces:
         return slot
 
     def gains(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the pairs that are not rare, ids [2, n], and their gains [n]."""
+        """Returns the pairs of MIN_FREQUENCY or more: ids [2, n], and their gains [n]."""
         live = np.flatnonzero(self._pairs[2, : len(self._where)] >= MIN_FREQUENCY)
         left, right, pairs = self._pairs[:, live]
         frequencies = self._frequency[left], self._frequency[right], self._frequency.sum()
@@ -305,7 +306,7 @@ class Pieces:
         return np.stack([left, right]), found
 
     def merge(self, left: int, right: int) -> str:
-        """Joins a pair wherever it occurs; returns the piece."""
+        """Joins a pair wherever it occurs; returns the text of the new piece."""
         text = self.texts[left] + self.texts[right].removeprefix(CONTINUATION)
         made = self._piece(text)
         for word in sorted(self._where[self._slots[left, right]]):

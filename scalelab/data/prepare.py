@@ -24,7 +24,7 @@ from scalelab.helpers.progress import show_bar
 
 VERSION = "2"  # of what the stages write
 UNITS_VERSION = 1
-UNITS_BATCH = 64  # documents that are encoded at a time to mark their units
+UNITS_BATCH = 64  # documents encoded together to mark their units
 TRAINING_CHARS = 1 << 16  # of a text for the tokenizer's training, which takes many times that
 _BLOCK_BYTES = 1 << 22
 _ARRAYS = {
@@ -126,7 +126,7 @@ def _add_units(
 
 
 def _collect_spans(source: Corpus) -> dict[str, np.ndarray]:
-    """Returns the spans of each split in its order: begin, end and bit, int64 [n, 3].
+    """Returns the annotated spans of each split, in document order: begin, end, bit, int64 [n, 3].
 
     Raises:
       ValueError: as `Source.spans`.
@@ -135,7 +135,7 @@ def _collect_spans(source: Corpus) -> dict[str, np.ndarray]:
     passed, bits = dict.fromkeys(found, 0), UNITS | TURNS
     for document, spans in source.source.spans() if source.source.spans else ():
         split = assign_split(document, source.settings.valid_rate)
-        if not spans:  # most corpora have none, and counting at each place takes long
+        if not spans:  # most corpora have no spans, and counting is slow
             passed[split] += len("".join(document.split()))
             continue
         before = passed[split] + _count_text(document)
@@ -147,10 +147,10 @@ def _collect_spans(source: Corpus) -> dict[str, np.ndarray]:
 def _mark_units(
     tokens: np.ndarray, documents: Iterable[str], tokenizer: tokenizers.Tokenizer, spans: np.ndarray
 ) -> np.ndarray:
-    """Marks the tokens that continue a span, and the speakers of all: units, uint8 [num_tokens].
+    """Returns `units`, uint8 [num_tokens]: bits of continued spans, and the speaker of each token.
 
-    A token belongs to a span if it has a character of it. `documents` have a sentence a line;
-    `spans` are those of `_collect_spans`.
+    A token belongs to a span if one of its characters does. `documents` have one sentence a line;
+    `spans` come from `_collect_spans`.
     """
     units = np.zeros(len(tokens), np.uint8)
     place = passed = 0
@@ -171,9 +171,9 @@ def _mark_units(
 
 
 def _count_text(text: str) -> np.ndarray:
-    """Counts the characters that are not white space before each place: int64 [len(text) + 1].
+    """Counts the non-white characters before each place: int64 [len(text) + 1].
 
-    Spans are placed by this count: sentences keep these characters and no others.
+    This count locates spans, because sentences keep exactly the non-white characters.
     """
     is_space = np.fromiter(map(str.isspace, text), bool, len(text))
     return np.append(0, np.cumsum(~is_space))

@@ -100,7 +100,7 @@ class Tokenizer:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what decides how it reads text: 64 digits."""
+        """SHA-256 of the special ids and the backend, which decide a text's ids: 64 digits."""
         return hashlib.sha256(f"{self.special_ids}{self._backend.to_str()}".encode()).hexdigest()
 
     def encode(self, text: str) -> np.ndarray:

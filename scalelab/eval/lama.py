@@ -8,8 +8,8 @@ before the object; facts with a word after the object are left out.
 
 Possible answers are the words that are one piece of the net's vocabulary. --vocabulary keeps only
 the words and facts that this net and the named nets share, so that scores compare; a study keeps
-those that all its nets share. Words are compared without case. Other right objects of the same
-question do not compete (filtered ranks, Bordes et al. 2013).
+the words and facts that all its nets share. Words are compared without case. Other right objects of
+the same question do not compete (filtered ranks, Bordes et al. 2013).
 
 With --answers=relation, the possible answers are the objects of the relation, of any number of
 pieces. They rank by the mean log p of their pieces in the sentence: of a causal net given the text

@@ -79,7 +79,7 @@ class Reading(NamedTuple):
     context: int  # tokens of text that a window holds
     stride: int  # tokens of text by which it moves on
     in_place: bool = False  # nothing is masked, and each token is judged where it stands
-    # The state before a masked token predicts it, in a causal net where all tokens see each other.
+    # A net whose state before a masked token predicts this token; all tokens see each other.
     shifted: bool = False
     source: tuple[int, ...] | None = None  # ids that the encoder reads; None: there is no encoder
 

@@ -5,12 +5,12 @@
 | log_likelihood | log p given the tokens before it | those that predict the next token |
 | pll | log p where it alone is masked (Salazar et al. 2020, eq. 1) | masked nets |
 | pll_word | the same, with the rest of its word masked (Kauf and Ivanova 2023) | masked nets |
-| pll, pll_word | the same, by the state before it, which sees the row | next and masked: GPT-BERT |
-| conditional | log p given the tokens before it; the source is the frame alone | with a source |
+| pll, pll_word | the same, from the state before the token, which sees the row | GPT-BERT |
+| conditional | log p given the tokens before it and a source of special tokens | encoder-decoders |
 | discriminator | log p that it is original (Clark et al. 2020, 2) | ELECTRA's discriminator |
 
-A sentence's score is their sum. Where the state before a token predicts it, a net without a start
-token does not score the first token.
+A sentence's score is the sum over its tokens. If the state before a token predicts the token, a net
+without a start token does not score the first one.
 """
 
 from collections.abc import Callable, Sequence
@@ -108,10 +108,10 @@ def _is_discriminator(opened: Pretrained) -> bool:
 
 
 def make_reading(opened: Pretrained, rule: str) -> Reading:
-    """Returns the way a rule reads: each sentence is one row, in the frame of training.
+    """Returns the reading of a rule: each sentence is one row, with the special tokens of training.
 
     Raises:
-      ValueError: the net reads a source, and its frame has no token.
+      ValueError: the net reads a source, and its system puts no special tokens around texts.
     """
     frame, causal = opened.tokenizer.frame(), rule == "log_likelihood"
     if rule == "conditional":
@@ -124,7 +124,7 @@ def make_reading(opened: Pretrained, rule: str) -> Reading:
 
 
 def _read_source(opened: Pretrained) -> Reading:
-    """Returns the way an encoder-decoder reads a sentence without a source; see `make_reading`."""
+    """Returns the reading of an encoder-decoder: the source has special tokens only."""
     frame, roles = opened.tokenizer.frame(), opened.tokenizer.special_ids
     source, room = (*frame.begin, *frame.end), opened.config.net.max_len - 1
     if not source:

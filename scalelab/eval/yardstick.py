@@ -61,7 +61,7 @@ class Asked:
     options: Mapping[str, Any]  # the yardstick's own flags, by name
     batch_tokens: int | None = None  # in a batch, padding included; None: chosen for the device
     tensor_parallel: int = 1  # devices that share the net
-    peers: "Sequence[Pretrained]" = ()  # other nets of a study; some have no parameters
+    peers: "Sequence[Pretrained]" = ()  # nets of the study to compare; may lack parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Yardstick:
     options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
     compares: bool = False  # whether `measure` reads `Asked.peers`
     scratch: bool = False  # whether studies also measure random weights, as a baseline
-    source: bool = False  # whether it also measures nets that read a source beside a text
+    source: bool = False  # whether it also measures nets that read a source and a text
 
 
 def load(name: str) -> Yardstick:
@@ -207,7 +207,7 @@ def evaluate(
       tensor_parallel: devices that share the net.
       step: training step of the checkpoint; None: the newest.
       random: whether to replace the run's weights by random ones.
-      peers: all nets of a study, if the yardstick compares them.
+      peers: all nets of the study, if the yardstick reads them (`compares`).
 
     Returns:
       The table, for a terminal.
@@ -264,7 +264,7 @@ def evaluate(
 
 
 def _reading_digest(net: "Pretrained") -> str:
-    """Returns a digest of what a net can be asked: its tokenizer, prediction and length."""
+    """Returns a digest of a net's tokenizer, prediction and length, which decide its items."""
     reads = [net.tokenizer.digest, net.predicts, max(phase.max_len for phase in net.config.phases)]
     return hashlib.sha256(json.dumps(reads).encode()).hexdigest()[:12]
 

@@ -240,10 +240,10 @@ def make_head(
     kind: str, num_outputs: int, width: int, dropout_rate: float, activation: str,
     mixed_layers: int = 0, lstm_width: int | None = None,
 ) -> nn.Module:  # fmt: skip
-    """Makes a classifier's head: "double", with a layer of this width between, or "single".
+    """Makes a classifier's head: "double", with a hidden layer of this width, or "single".
 
-    It reads a vector, or with `mixed_layers` the learned mixture of so many, side by side, or with
-    `lstm_width` a BiLSTM's states.
+    The head reads one vector; with `mixed_layers` a learned mixture of this number of vectors that
+    stand side by side; with `lstm_width` the states of a BiLSTM.
     """
     if kind == "double":
         head = TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)

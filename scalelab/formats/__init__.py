@@ -116,7 +116,7 @@ class Examples:
 
 
 class Pieces(Protocol):
-    """What `annotate` reads of a tokenizer; see `data.tokenizers.Tokenizer`."""
+    """The part of `data.tokenizers.Tokenizer` that `annotate` uses."""
 
     special_ids: Mapping[str, int]
 
@@ -141,10 +141,10 @@ class Format(Protocol):
     It may export `Options`, a frozen dataclass with defaults (config.format_options), and
     `annotate(documents, tokenizer, options)`, which returns the documents of all splits with
     `units`, learnt from the split "train"; `tokenizer` has the type `Pieces`. Documents of a
-    corpus with spans come with the units of these. Where rows change at random in each epoch, it
-    exports `corrupt(batch, *, seed, epochs, examples, specials, options, max_len)`, a pure function
-    of seed, epochs [B] and examples [B] (index in the store, -1 for padding) that returns a batch
-    of ARRAYS, and STORED, the arrays on disk if they are others.
+    corpus with spans already have the units of these spans. If rows change at random in each epoch,
+    it exports `corrupt(batch, *, seed, epochs, examples, specials, options, max_len)`, a pure
+    function of seed, epochs [B] and examples [B] (index in the store, -1 for padding) that returns
+    a batch of ARRAYS, and STORED, the arrays on disk if they are others.
     """
 
     VERSION: int  # part of the cache's key; to be raised when the output changes

@@ -1,13 +1,13 @@
 """Titles of documents, and sentences that begin with a discourse marker.
 
-A title is the heading that a WikiText corpus keeps as the first sentence of its document
-(data.keep_headings), "= = Early life = =", without its signs.
+A title is a heading, such as "= = Early life = =", without the signs. A WikiText corpus keeps it as
+the first sentence of its document (data.keep_headings).
 
 Discourse markers are found as by Sileo et al. 2019, "Mining Discourse Markers for Unsupervised
-Sentence Representation Learning", 2: the first words of a sentence, with a comma behind them. The
-paper takes 174 markers that it finds in the text, each equally often; ours are six frequent ones of
-different relations. Of each marker as many sentences are drawn as the rarest one has in the
-training text; the others are plain text.
+Sentence Representation Learning", 2: a marker is the first words of a sentence, before a comma. The
+paper finds 174 markers in the text and takes each equally often; we use six frequent markers of
+different relations. For each marker, as many sentences are drawn as the rarest marker has in the
+training text; the other sentences with markers are plain text.
 """
 
 import dataclasses
@@ -23,17 +23,17 @@ TITLE, NONE = len(MARKERS), -1
 
 @dataclasses.dataclass(frozen=True)
 class Marked(Documents):
-    """Documents whose sentences are marked.
+    """Documents with marks of their sentences.
 
-    `marks` is int8 [num_sentences, 3]: place in MARKERS, TITLE or NONE; the tokens of the marker,
-    or the signs before a title; the signs behind a title.
+    `marks` is int8 [num_sentences, 3]: index in MARKERS, TITLE or NONE; number of tokens of the
+    marker, or of the signs before a title; number of tokens of the signs after a title.
     """
 
     marks: np.ndarray | None = None
 
 
 def mark(documents: Mapping[str, Documents], tokenizer: Pieces) -> dict[str, Documents]:
-    """Marks the sentences of all splits; the split "train" says how frequent the markers are."""
+    """Marks the sentences of all splits; the split "train" gives the frequencies of markers."""
     found = {split: _find(text, tokenizer) for split, text in documents.items()}
     counts = np.bincount(found["train"][:, 0] + 1, minlength=TITLE + 1)[1 : TITLE + 1]
     rates = counts.min() / np.maximum(counts, 1)
@@ -47,19 +47,19 @@ def mark(documents: Mapping[str, Documents], tokenizer: Pieces) -> dict[str, Doc
 
 
 def read(documents: Documents, sentences: np.ndarray) -> np.ndarray:
-    """Returns the marks of some sentences, int64 [n, 3]; nothing is marked without `mark`."""
+    """Returns the marks of sentences, int64 [n, 3]: NONE if `mark` did not read the documents."""
     if isinstance(documents, Marked) and documents.marks is not None:
         return documents.marks[sentences].astype(np.int64)
     return np.tile([NONE, 0, 0], (len(sentences), 1))
 
 
 def _find(documents: Documents, tokenizer: Pieces) -> np.ndarray:
-    """Finds titles and markers: as `Marked.marks`."""
+    """Finds titles and markers; returns `Marked.marks`."""
     starts, tokens = np.asarray(documents.sentence_starts), documents.tokens
     begins, ends = starts[:-1], starts[1:]
     made = np.full((len(begins), 3), [NONE, 0, 0], np.int8)
     for k, marker in enumerate(MARKERS):
-        for text in (f" {marker},", f" {marker} ,"):  # the second in WikiText's layout
+        for text in (f" {marker},", f" {marker} ,"):  # the second text is for WikiText's spaces
             ids = _encode(tokenizer, text)
             (at,) = np.nonzero((ends - begins > len(ids)) & (len(ids) > 0))
             for place, piece in enumerate(ids):
@@ -67,7 +67,7 @@ def _find(documents: Documents, tokenizer: Pieces) -> np.ndarray:
             made[at] = k, len(ids), 0
 
     signs, homes = _encode(tokenizer, "= ="), np.asarray(documents.document_starts)
-    first = homes[:-1][np.diff(homes) > 1]  # a title alone is a text
+    first = homes[:-1][np.diff(homes) > 1]  # in a document of one sentence a title is text
     sizes = ends[first] - begins[first]
     before, after = np.zeros_like(sizes), np.zeros_like(sizes)
     for count, edge, step in ((before, begins[first], 1), (after, ends[first] - 1, -1)):
@@ -82,6 +82,6 @@ def _find(documents: Documents, tokenizer: Pieces) -> np.ndarray:
 
 
 def _encode(tokenizer: Pieces, text: str) -> np.ndarray:
-    """Encodes a text; no ids if a piece of it is not in the vocabulary."""
+    """Encodes a text; returns no ids if a piece is not in the vocabulary."""
     ids = tokenizer.encode(text)
     return ids[:0] if np.isin(ids, tokenizer.special_ids.get("unk", -1)).any() else ids

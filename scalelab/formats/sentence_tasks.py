@@ -10,26 +10,25 @@ its kind:
 | distance | A, and a B of whole sentences that fit | `distance`: 0: B follows A |
 | | | 1: B stands elsewhere in the document; 2: in another one |
 | relevance | a title, and a text | `title`: 0: the text's own title; 1: another document's |
-| discourse | A, and what follows behind a marker | `marker`: place in `marks.MARKERS` |
+| discourse | A, and the text behind a marker | `marker`: index in `marks.MARKERS` |
 | plain | a text | |
 
-A text of fewer than three whole sentences is not reordered. It makes no distance if it has one
-sentence, or if there is no other place or document, and no relevance without a title
-(`data.keep_headings`). A text with a marker between two sentences becomes discourse with the
-probability discourse_rate; then the other kinds are drawn.
+`reorder` needs three whole sentences; `distance` two, another place and another document;
+`relevance` a title (`data.keep_headings`). A text with a marker between two sentences becomes
+`discourse` with the probability discourse_rate; the other texts draw another kind.
 
-No label shows in the lengths. Only plain texts end with a sentence that the maximum length cuts.
-B has the same rule for each label; behind a marker it has the room that the longest marker leaves.
-The title of another document is that of another text, so a title is as often own as other.
+Lengths do not tell the label. Only plain texts end with a sentence that the maximum length cuts.
+The length of B follows the same rule for each label; behind a marker, B has the room that the
+longest marker leaves. Other titles belong to other texts, so each title is as often own as other.
 
 `word_labels` [T] has the bits TEXT (the token is not special), CAPITAL (of a word that begins with
 a capital) and ELSEWHERE (the token occurs in its document outside the example; 4.2.1).
-Titles are in examples of relevance only. `dropped_tokens` counts what is cut off texts, titles,
-markers, and an own B that another one replaces.
+Titles are in examples of relevance only. `dropped_tokens` counts tokens cut off texts, titles,
+markers, and each own B that another B replaces.
 
-Departs from the paper (4.2.3): its relevance has three classes (users of a search engine chose the
-title, saw it, or did not see it), and no public corpus tells the first two apart. Its discourse
-pairs are single sentences of Sileo et al. 2019; ours are texts of the corpus.
+Departs from the paper (4.2.3): relevance there has three classes (users of a search engine chose
+the title, saw it, or did not see it); no public corpus separates the first two. Discourse pairs
+there are single sentences of Sileo et al. 2019; ours are texts of the corpus.
 """
 
 import dataclasses
@@ -76,13 +75,13 @@ class Options(doc_units.Options):
     reorder_rate: Share = 1 / 4
     distance_rate: Share = 1 / 4
     relevance_rate: Share = 1 / 4
-    discourse_rate: Share = 1.0  # of the texts with a marker, which are few
+    discourse_rate: Share = 1.0  # share of the texts with a marker
 
 
 def annotate(
     documents: Mapping[str, Documents], tokenizer: Pieces, options: Options
 ) -> dict[str, Documents]:
-    """Marks units as `doc_units` does, words that begin with a capital, titles and markers."""
+    """Marks units (as `doc_units`), words that begin with a capital, titles and markers."""
     made = doc_units.annotate(documents, tokenizer, options)
     is_capital = np.frombuffer(tokenizer.capitals, np.uint8) > 0
     for text in made.values():
@@ -138,10 +137,10 @@ class _Texts:
     """The n texts of a block, without titles.
 
     Attributes:
-      at, ends: the sentences of each text, [n].
-      marked: of the block's sentences, as `marks.Marked.marks`.
-      room: tokens of an example.
-      seed: of all draws.
+      at, ends: first sentence of each text, and the sentence after its last, [n].
+      marked: marks of the block's sentences, as in `marks.Marked.marks`.
+      room: number of tokens that fit an example.
+      seed: seed of all draws.
     """
 
     block: assembly.Block
@@ -153,12 +152,12 @@ class _Texts:
 
     @property
     def is_title(self) -> np.ndarray:
-        """Which sentences of the block are titles."""
+        """Marks the sentences of the block that are titles."""
         return self.marked[:, 0] == marks.TITLE
 
     @property
     def home(self) -> np.ndarray:
-        """The first sentence of each text's document, its title if it has one."""
+        """First sentence of each text's document: the title, if there is one."""
         return self.block.document_begins[self.at]
 
     @property
@@ -171,28 +170,28 @@ class _Texts:
         return draws.uniform(draws.key(self.seed, stream), self.block.sentences[self.at])
 
     def below(self, stream: int, limit: np.ndarray | int) -> np.ndarray:
-        """Draws an integer in [0, limit) for each text; 0 where there is none."""
+        """Draws an integer in [0, limit) for each text; 0 if limit is 0."""
         return (self.uniform(stream) * np.maximum(limit, 1)).astype(np.int64)
 
     def fit(self, first: np.ndarray, room: np.ndarray | int) -> np.ndarray:
-        """Returns where the whole sentences from `first` end that have at most `room` tokens."""
+        """Returns the end of the whole sentences from `first` on that fit into `room` tokens."""
         offsets = self.block.offsets
         return np.searchsorted(offsets, offsets[first] + room, "right") - 1
 
     def lay(self, *pieces: tuple[np.ndarray, np.ndarray | int, np.ndarray]) -> np.ndarray:
-        """Returns first sentence, skipped tokens and tokens of up to three pieces: [3, n, 3]."""
+        """Stacks first sentence, skipped tokens and tokens of up to three pieces: [3, n, 3]."""
         made = np.zeros((3, len(self.at), 3), np.int64)
         for place, piece in enumerate(pieces):
             made[:, :, place] = np.broadcast_arrays(*piece)
         return made
 
 
-# Whether each text can be an example of a kind, its label, and its pieces as by `_Texts.lay`.
+# For each text: whether it can be of this kind, its label, and its pieces from `_Texts.lay`.
 _Kind = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _choose(texts: _Texts, options: Options) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draws the kind of each text: the labels, each [n], and the pieces as by `_Texts.lay`."""
+    """Draws a kind for each text; returns the labels, each [n], and the pieces of `_Texts.lay`."""
     rates = np.cumsum([options.reorder_rate, options.distance_rate, options.relevance_rate])
     drawn = np.searchsorted(rates, texts.uniform(0), "right")
     is_marked = texts.uniform(5) < options.discourse_rate
@@ -224,11 +223,11 @@ def _make_order(texts: _Texts) -> _Kind:
 
 
 def _make_distance(texts: _Texts) -> _Kind:
-    """Cuts each text into A and B, or takes another B."""
+    """Cuts each text into A and B, or replaces B by another text."""
     block, offsets, at, home = texts.block, texts.block.offsets, texts.at, texts.home
     begin, end = home + texts.is_title[home], block.document_ends[at]
     middle = at + np.maximum(texts.count // 2, 1)
-    own = middle + 1 - at  # sentences of A, and the one behind it
+    own = middle + 1 - at  # number of sentences of A, plus the next one
     places, others = end - begin - own, len(block) - (end - home)
     distance = texts.below(2, 3)
     same, other = begin + texts.below(3, places), texts.below(4, others)
@@ -245,10 +244,10 @@ def _make_distance(texts: _Texts) -> _Kind:
 
 
 def _make_relevance(texts: _Texts) -> _Kind:
-    """Puts a title before each text: its own, or that of a text of another document."""
+    """Puts a title before each text: its own title, or the title of another document."""
     offsets, home = texts.block.offsets, texts.home
     relevance = texts.below(6, 2)
-    titles = home[texts.is_title[home]]  # ascending, one for each text that has one
+    titles = home[texts.is_title[home]]  # ascending; one entry for each text with a title
     first, last = (np.searchsorted(titles, home, side) for side in ("left", "right"))
     others = len(titles) - (last - first)
     other = texts.below(7, others)
@@ -263,7 +262,7 @@ def _make_relevance(texts: _Texts) -> _Kind:
 
 
 def _make_discourse(texts: _Texts) -> _Kind:
-    """Cuts each text before its first marker, which is left out."""
+    """Cuts each text at its first marker, and removes the marker."""
     offsets, at, (kinds, before, _) = texts.block.offsets, texts.at, texts.marked.T
     (found,) = np.nonzero((kinds != marks.NONE) & ~texts.is_title)
     second = np.append(found, len(kinds))[np.searchsorted(found, at, "right")]

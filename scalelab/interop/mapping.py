@@ -63,8 +63,8 @@ class Field:
       default: the default of `transformers`; None for ffn_width means 4 * width.
       offset: the value in config.json minus the value in our config.
       none: the field that an option None equals; None: exports refuse that option None.
-      switch: the field of config.json that is True where an option has a value, and False where it
-        is None; None: there is no such field.
+      switch: the field of config.json that is True if the option has a value and False if the
+        option is None; None: there is no such field.
     """
 
     name: str

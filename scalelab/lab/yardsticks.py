@@ -21,14 +21,14 @@ scores are bits per byte (of a masked net a pseudo-likelihood, of ELECTRA the ge
 pairs (`eval.pairs`), and the yardsticks that a study measures at shares of the budget
 (`config.yardstick_shares`):
 
-  evaluations      those that all runs have at one share of the training, to 1%, and at one length;
-                   a share is of the tokens for scores of training, of the budget for yardsticks
-  25%, 50%, 75%    Kendall's tau between the ranking at the last of them up to this share and the
+  evaluations      number of evaluations that all runs have at one share (to 1%) and one length; a
+                   share is of the tokens for scores of training, of the budget for yardsticks
+  25%, 50%, 75%    Kendall's tau between the ranking at the last evaluation up to this share and the
                    ranking at the end; systems are ranked by means over seeds
   final from       smallest share from which on the ranking is the final one
 
-Systems share a line of bits if loss of tokens, mask rate, texts and final length are the same, a
-line of pairs if texts and pairs are, and a line of a yardstick if its items are.
+Systems are ranked in one line by bits per byte if loss of tokens, mask rate, texts and final length
+are equal; by minimal pairs if texts and pairs are equal; by a yardstick if its items are equal.
 """
 
 import math
@@ -61,8 +61,8 @@ RANKED = {  # score of metrics.jsonl -> its name, and the fields that systems of
     BITS: ("bits per byte", ("data", "data.valid_rate", "eval.num_examples", "mask_rate")),
     "eval/pairs_accuracy": ("pairs", ("data", "eval.pairs", "eval.pairs_per_group")),
 }
-PARTS = (0.25, 0.5, 0.75)  # of the training
-NEAR = 0.01  # difference of equal shares
+PARTS = (0.25, 0.5, 0.75)  # columns: shares of the training
+NEAR = 0.01  # largest difference of shares that count as equal
 Curve = list[tuple[float, float, float]]  # share of the training, length, score
 
 
@@ -139,7 +139,7 @@ def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 
 
 def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
-    """Yields the scores of metrics.jsonl: title, kind, run and curve; a kind is one thing."""
+    """Yields (title, kind, run, curve) of scores in metrics.jsonl; scores of one kind compare."""
     for run in runs:
         lines = run.record.lines if run.record else ()
         lines = [line for line in lines if any(name in line for name in RANKED)]
@@ -148,13 +148,13 @@ def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Cur
         (point,), _ = run_points.make([run], run_points.LOSS)
         for name, (title, _) in RANKED.items():
             if found := [line for line in lines if name in line]:
-                total = lines[-1]["tokens"]  # an evaluation of pairs has no length
+                total = lines[-1]["tokens"]  # length 0: evaluations of pairs have none
                 curve = [(x["tokens"] / total, x.get("eval/max_len", 0), x[name]) for x in found]
                 yield title, _kind(point, name, found[-1]), point, curve
 
 
 def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
-    """Yields the scores of yardsticks at shares of the budget and at the end, as `_logged`."""
+    """Yields the same as `_logged`, of yardsticks at shares of the budget and at the end."""
     early: dict[pathlib.Path | None, dict[float, dict[str, TaskRuns]]] = {
         run.record.folder: task_runs.read_early(run.record.folder) for run in runs if run.record
     }

@@ -38,8 +38,8 @@ class Classifier(nn.Module):
     Attributes:
       body: a system's net.
       head: (vectors [B, ..., F], ctx) -> scores [B, ..., C] float32.
-      reads: "first": a row is its first token's vector; "last": its last token's; "ends": the two
-        last states of the head's own BiLSTM, `nn.heads.BiLSTMHead`.
+      reads: the vector of a row: "first": of its first token; "last": of its last token; "ends":
+        the last state of each direction of the head's BiLSTM (`nn.heads.BiLSTMHead`).
       num_rows: R, rows of an example, one after another.
       vectors: (hidden [B R, T, F], batch, reads, R) -> the vectors [B, ..., F] that are scored.
     """

@@ -174,10 +174,10 @@ class OneLayerHead(nn.Module):
 class BiLSTMHead(nn.Module):
     """A head on a bidirectional LSTM over the states of a row (Devlin et al. 2019, 5.1).
 
-    The LSTM's parameters stand beside the head's; its initialisers are Flax's.
+    The LSTM's parameters stand beside the head's parameters. Initialisers are Flax's defaults.
 
     Attributes:
-      width: W, of each direction.
+      width: W, the width of each direction.
       head: (vectors [B, ..., 2 W], ctx) -> scores [B, ..., C].
     """
 

@@ -88,8 +88,8 @@ class Objective(Protocol):
       samples: whether it draws at random, so that an evaluation averages several draws.
       predicts: "next" or "masked" where the loss is a mean over tokens, else None.
       beside: names of other objectives that must be in the same sum; may be absent.
-      shifts_masks: whether it also trains the net on masked texts, where each state sees the whole
-        row and predicts the token after it; may be absent.
+      shifts_masks: whether it also trains the net on masked texts, in which each state sees the
+        whole row and predicts the next token; may be absent.
       schedule: terms of the sum -> the terms, trained at some steps only; may be absent.
     """
 

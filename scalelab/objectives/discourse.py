@@ -1,6 +1,6 @@
 """Discourse relation: which marker, such as "However", stood between two texts?
 
-Sun et al. 2020, "ERNIE 2.0", 4.2.3; `formats.marks` says how markers are found.
+Sun et al. 2020, "ERNIE 2.0", 4.2.3; `formats.marks` finds the markers.
 """
 
 import dataclasses

@@ -65,7 +65,7 @@ class MNTP:
 
     @property
     def shifts_masks(self) -> bool:
-        """Whether there are masked examples."""
+        """Whether some examples are masked."""
         return self.masked_rate > 0
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:

@@ -2,8 +2,8 @@
 
 A packed pre-training keeps config.json, environment.json, result.json, and metrics.jsonl with all
 validations and at most MAX_LINES lines of training: every k-th, counted back from the last. Its
-fine-tunings, in tasks/, scratch/ and early/<share>/ as <task>/seed<k>, keep the same files, and
-predictions.npz for predictions.tsv, without texts and probabilities. Dropped are checkpoints,
+fine-tunings (<task>/seed<k> in tasks/, scratch/ and early/<share>/) keep the same files, and
+predictions.npz (without texts and probabilities) for predictions.tsv. Dropped are checkpoints,
 tokenizer, TensorBoard, pictures, and runs of a recipe's grid. Equal runs give equal bytes.
 """
 

@@ -77,11 +77,11 @@ class Pretrained:
 
     @property
     def shifts_masks(self) -> bool:
-        """Whether it was also trained to predict a masked token from the state before it."""
+        """Whether the net was also trained to predict a masked token from the state before it."""
         return any(getattr(t.objective, "shifts_masks", False) for t in self.terms)
 
     def check_alone(self, *, source: bool = False) -> None:
-        """Refuses a net that reads more than a text, and perhaps a source; raises ValueError."""
+        """Raises ValueError if the net has inputs beside a text; `source` allows a source."""
         more = systems.more_inputs(self.system)
         if more and (frozen_names(self.system) or not source):
             raise ValueError(

@@ -71,7 +71,7 @@ class Recorder:
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
         self._settled = run.clocks.tokens, run.clocks.steps  # at the last `settle`
-        self._before = run.clocks.tokens, self.now  # the last step
+        self._before = run.clocks.tokens, self.now  # clocks before the last step
         self.judge: Callable[[ArrayPytree], float] | None = None
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
@@ -157,8 +157,8 @@ class Recorder:
     def _is_kept(self) -> bool:
         """Whether this step's checkpoint is never deleted.
 
-        These are the shares of machine.kept_shares, and N, 2 N, ... 10 N, 20 N, ... 100 N, ...
-        words for N = eval.pairs_every_words, as the BabyLM Challenge asks for.
+        Kept are the shares of machine.kept_shares, and N, 2 N, ... 10 N, 20 N, ... 100 N, ... words
+        for N = eval.pairs_every_words, as the BabyLM Challenge asks for.
         """
         by_words = any(len(str(count).rstrip("0")) == 1 for count in self._words_reached)
         return by_words or bool(self._shares_reached)
@@ -230,7 +230,7 @@ class Recorder:
                 self._write(values | {"train/tokens_per_sec": self.tokens_per_sec})
         if self._words_reached and self.judge is not None:
             say(self._judge_pairs(self.judge))
-        for share in self._shares_reached:  # the line tells which step is kept
+        for share in self._shares_reached:  # `kept_step` of studies/jobs.py reads the step
             self._write({"eval/share": share})
         if self.is_due(self.config.eval.every_steps):
             say(self._validate(evaluate, model))

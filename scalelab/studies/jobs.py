@@ -41,7 +41,7 @@ class Job:
     kind: str  # PRETRAIN or FINETUNE
     run: str
     state: str  # WAITING for another job, READY to start or to continue, or DONE
-    tasks: tuple[str, ...] = ()  # still to be done: "sst2", "scratch/sst2", "early/0.5/blimp"
+    tasks: tuple[str, ...] = ()  # unfinished: "sst2", "scratch/sst2", "early/0.5/blimp"
     damaged: str | None = None  # the fault of its folder
 
     @property
@@ -51,7 +51,7 @@ class Job:
 
     @property
     def num_left(self) -> int:
-        """The number of scores still to be done, without those from random weights."""
+        """The number of unfinished scores, without scores from random weights."""
         return sum(not task.startswith("scratch/") for task in self.tasks)
 
 
@@ -209,9 +209,10 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
 
 
 def peers(study: Study) -> "list[Pretrained]":
-    """Returns the nets of a study that are measured, one for each way to read text.
+    """Returns the measured nets of a study, one for each tokenizer, objective and length.
 
-    They have no parameters, so the runs need not exist: tokenizers depend on the config alone.
+    The nets have no parameters, and their runs need not exist: a tokenizer depends only on the
+    config.
     """
     configs = {}
     for run in study.runs:
@@ -225,7 +226,7 @@ def peers(study: Study) -> "list[Pretrained]":
 
 
 def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
-    """Returns the run of a config, which need not exist, with its tokenizer and no parameters."""
+    """Returns a config's net, with tokenizer and without parameters; the run need not exist."""
     from scalelab import systems
     from scalelab.data import load_tokenizer
     from scalelab.runs import pretrained
@@ -241,7 +242,7 @@ def kept_step(run: PretrainRun, share: float) -> int:
     """Returns the step of the checkpoint that a run keeps at a share of its budget.
 
     Raises:
-      ValueError: it keeps none, because it was trained without this share.
+      ValueError: the run keeps none, because it was trained without this share.
     """
     steps = {line["eval/share"]: int(line["step"]) for line in run.lines if "eval/share" in line}
     if share not in steps:

@@ -1,14 +1,14 @@
 """BERT from left to right: Devlin et al. 2019, 5.1, "LTR & No NSP".
 
-An ablation: BERT's data and net, but each token sees its left alone, in fine-tuning too, and all
-tokens but the first are predicted. "No NSP" is BERT with `objective=mlm`, in BERT's format.
-"+ BiLSTM" is a fine-tuning with `--config.head.lstm_width=W`.
+An ablation: BERT's data and net, but each token sees only the tokens to its left, in fine-tuning
+too, and all tokens but the first are predicted. "No NSP" is BERT with `objective=mlm`, in BERT's
+format. "+ BiLSTM" is a fine-tuning with `--config.head.lstm_width=W`.
 
-Reference code: none is published for it; that of BERT is google-research/bert.
+Reference code: none is published for the ablation; BERT's is google-research/bert.
 
 Departs from it:
   - tasks read the last token, as the first sees nothing; the paper does not say what it reads;
-  - what BERT here departs in, see `systems/bert.py`.
+  - the departures of BERT here, see `systems/bert.py`.
 """
 
 from functools import partial

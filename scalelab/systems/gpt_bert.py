@@ -5,8 +5,8 @@ Reference code: ltgoslo/gpt-bert, model_pretraining/dataset.py, train_multi_gpu.
 One net learns from masked examples, which it reads from both sides, and from causal ones;
 `objectives/mntp.py` has the two. Where nothing says another mask, as in tasks and evaluations, a
 token sees its left: PREDICTS and SEES are those of GPT-2, so yardsticks sum next-token scores,
-`sample` continues texts, `fill_mask` refuses the net, and a task reads the last token. As a masked
-net, as in the paper, it scores sentences with `--rule=pll`.
+`sample` continues texts, `fill_mask` refuses the net, and a task reads the last token. With
+`--rule=pll` it scores sentences as a masked net, as in the paper.
 
 Departs from it:
   - the net is GPT-2's, so that only the objective differs from GPT-2; the paper's is LTG-BERT with

@@ -128,14 +128,14 @@ def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_words(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns the words of a sentence with the right tag, and all its words."""
+    """Returns the number of words with the right tag, and of all words of a sentence."""
     pairs = list(zip(gold.split(), predicted.split(), strict=True))
     return sum(a == b for a, b in pairs), len(pairs)
 
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_entities(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns twice the entities found, and all entities, gold and predicted ones: F1 as a ratio.
+    """Returns twice the number of found entities, and of gold plus predicted ones: F1 = ratio.
 
     An entity is found if its words and its type are right, as in CoNLL's conlleval.
     """
@@ -144,7 +144,7 @@ def count_entities(gold: str, predicted: str) -> tuple[int, int]:
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Returns type, first word and the word after the last of each entity of IOB2 tags.
+    """Returns (type, first word, word after the last) of each entity of IOB2 tags.
 
     A tag I-X that follows no tag of type X begins an entity, as in conlleval.
     """
@@ -182,13 +182,13 @@ def accepted(gold: str) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_exact(gold: str, predicted: str) -> tuple[float, float]:
-    """Returns 1 if an accepted answer is the predicted one after `normalize`, and 1."""
+    """Returns (1 or 0, 1): whether the prediction equals an accepted answer after `normalize`."""
     return float(normalize(predicted) in map(normalize, accepted(gold))), 1.0
 
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_overlap(gold: str, predicted: str) -> tuple[float, float]:
-    """Returns the best F1 over the accepted answers, and 1."""
+    """Returns (best F1 over the accepted answers, 1)."""
     return max(overlap(answer, predicted) for answer in accepted(gold)), 1.0
 
 

@@ -1,4 +1,4 @@
-"""Questions whose answer is a span of a text: files in SQuAD's layout.
+"""Questions with a span of a text as answer: files in SQuAD's layout.
 
 A record's texts are question and context. Its label is a JSON list of the accepted answers, each
 [text, first character]; the character is -1 where the context does not have the text there.

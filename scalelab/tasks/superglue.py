@@ -2,14 +2,14 @@
 
 --data holds BoolQ/, CB/, ..., each with the official train.jsonl and val.jsonl. Metrics are those
 of the paper's table 1. Inputs are those of its BERT baseline (section 4.1), with one departure:
-that baseline also reads the states of the words in question, here the text marks them, `* word *`,
-and WSC's pronoun `# it #`, as in T5 (Raffel et al. 2020, JMLR 21). Every head then fits.
+the baseline also reads the states of the words in question; here the text marks these words
+(`* word *`, WSC's pronoun `# it #`), as in T5 (Raffel et al. 2020, JMLR 21), so every head fits.
 COPA joins premise and choice by "because" or "so" in place of a question.
 
 --data may hold boolq, multirc or wsc as <task>.train.jsonl and <task>.valid.jsonl of the BabyLM
 Challenge instead. Inputs are then the challenge's (evaluation_pipeline/finetune/dataset.py of
-babylm/evaluation-pipeline-2025), but that MultiRC's paragraph comes first. Each answer of MultiRC
-is a record of its own, so that `question_match` is the accuracy that the challenge reports.
+babylm/evaluation-pipeline-2025), except that MultiRC's paragraph comes first. Each answer of
+MultiRC is a record of its own, so that `question_match` is the accuracy that the challenge reports.
 """
 
 import functools
@@ -38,7 +38,7 @@ def read(
 ) -> Records:  # fmt: skip
     """Reads a file whose rows `convert` turns into records.
 
-    If records have several labels, these are one text, joined by blanks.
+    Several labels of one record become one text, joined by blanks.
 
     Raises:
       ValueError: the file cannot be read, or a row lacks a key or has a wrong value.

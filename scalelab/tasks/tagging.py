@@ -1,6 +1,6 @@
 """Sentences with a tag for each word: files and records.
 
-A record's text is the words of a sentence, and its label their tags, both joined by blanks.
+A record's text has the words of a sentence, and its label the words' tags, joined by blanks.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
-"""ERNIE, `transformers`' ErnieFor...: Sun et al. 2019. It has BERT's names, and no pair head.
+"""ERNIE, `transformers`' ErnieFor...: Sun et al. 2019. Names are BERT's; no pair head.
 
-With task ids (Sun et al. 2020, "ERNIE 2.0") it has a table more, read by `task_type_ids`.
+With task ids (Sun et al. 2020, "ERNIE 2.0") there is one more table, indexed by `task_type_ids`.
 """
 
 import dataclasses

@@ -12,8 +12,8 @@ is (k - 1) / k of the true one, with short tails: a 95% interval covers the true
 cases with five seeds, and two seeds have three different resamples. So resamples keep their order
 but take Student's distribution over seeds plus the distribution over examples, centred on the value
 (estimates.student_resamples). The error is never below the resamples' own. `widen=False` gives the
-paper's method. In a study all rows say together how much seeds vary (estimates.pooled_variances),
-because two seeds of one row leave Student's distribution with one degree of freedom.
+paper's method. In a study all rows estimate the variance of seeds together
+(estimates.pooled_variances), because two seeds of one row give only one degree of freedom.
 
 If seeds disagree on examples by chance alone, joint resampling counts that noise more than once
 (Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests conservative.
@@ -79,8 +79,8 @@ def mean_score(
       seed: of the resampling. With the same seed, metrics of the same arrays share all draws, and
         dev sets of the same runs share the draws of seeds.
       widen: whether to correct for few seeds, see above.
-      table: [R, P] scores of all rows of a study with these P pre-training seeds (`by_seed`), for
-        `estimates.pooled_variances`; the error is at least that of the rows at hand.
+      table: [R, P] scores (`by_seed`) of all rows of a study that have these P pre-training seeds,
+        for `estimates.pooled_variances`; the error is at least that of the summed rows alone.
 
     Raises:
       ValueError: an unknown metric, or shapes that do not fit.
@@ -135,7 +135,7 @@ def mean_score(
 
 
 def by_seed(sets: Sequence[DevSet]) -> np.ndarray:
-    """Returns the weighted sum of scores of each pre-training seed [P], as `mean_score` has it."""
+    """Returns the weighted sum of scores, as in `mean_score`, of each pre-training seed: [P]."""
     found = np.zeros(1)
     for gold, rows, metric in sets:
         for weight, predicted in rows:

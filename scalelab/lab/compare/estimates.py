@@ -5,8 +5,8 @@ pre-training seed is one split, order and masking of the corpus, the same for ev
 So a contrast is taken within each seed first, and varies over seeds: the effect of a seed on all
 rows stays in the interval, and its effect on both sides of a difference cancels.
 
-Two seeds of one row say little of how much seeds vary, so all rows of a study say it together
-(`pooled_variances`).
+Two seeds of one row say little about how much seeds vary, so all rows of a study estimate it
+together (`pooled_variances`).
 """
 
 import dataclasses
@@ -141,23 +141,23 @@ def student_resamples(
 def pooled_variances(
     rows: Iterable[npt.ArrayLike], weights: Sequence[float]
 ) -> list[tuple[float, float]]:
-    """Returns the variance that seeds give a row or a difference, from all rows of a study.
+    """Returns the variance from seeds of a row or a difference, estimated on all rows of a study.
 
-    The analysis of variance of rows x seeds without interaction (Fisher 1935, "The Design of
+    Analysis of variance of rows x seeds without interaction (Fisher 1935, "The Design of
     Experiments", randomized blocks): number = row + seed + rest, where the rest has one variance
-    for all rows. The effect of a seed cancels in a difference. Rows whose seeds are all equal, such
-    as constant answers, say nothing and are left out.
+    for all rows. The effect of a seed cancels in a difference. Rows with equal numbers for all
+    seeds, such as constant answers, are left out.
 
-    A sum of more rows, such as a mean over the shapes of one system, is not pooled: what a seed
-    does to all shapes of a system would count as a rest that averages out.
+    Sums of more than two rows, such as a mean over the shapes of one system, are not pooled: the
+    effect of a seed on all shapes of a system would count as rest, and average out.
 
     Args:
       rows: [R, S] numbers of R rows and S pre-training seeds.
-      weights: of the one or two rows in the sum.
+      weights: weights of the one or two rows in the sum.
 
     Returns:
-      Independent terms (variance, degrees of freedom): one of the seeds' effects, one of the rest;
-      [] if there are no more rows than weights, or more than two weights.
+      Independent terms (variance, degrees of freedom), of the effects of seeds and of the rest; []
+      if there are no more rows than weights, or more than two weights.
     """
     table = np.array([row for row in rows if np.ptp(row) > ROUNDING], np.float64)
     if len(weights) > 2 or len(table) <= len(weights):
@@ -185,12 +185,12 @@ def contrast_numbers(
 
     Args:
       parts: for each row its weight, and seed -> number. Seeds that some rows lack are left out.
-      others: seed -> number of further rows, for `pooled_variances`.
+      others: seed -> number, for each further row of the study; read by `pooled_variances`.
       seed: of the order of the resamples.
 
     Returns:
-      Student's interval, at least as wide as the sums of the seeds vary; None if the rows share no
-      seed.
+      Student's interval, at least as wide as the interval of the parts alone; None if the rows
+      share no seed.
     """
     common = sorted(set.intersection(*(set(numbers) for _, numbers in parts)))
     sums = [sum(weight * numbers[s] for weight, numbers in parts) for s in common]

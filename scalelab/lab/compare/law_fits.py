@@ -88,7 +88,7 @@ class Law:
         ends = np.percentile(self.form.natural(self.samples, center, self.unit), ENDS, axis=0)
         for end, theta in zip(ends, np.percentile(self.samples, ENDS, axis=0), strict=True):
             at = self._at_bounds(theta)
-            at[0] |= at[1]  # no end for the size of the term without one for its exponent
+            at[0] |= at[1]  # an unbounded exponent leaves the size of the term unbounded
             end[at] = math.nan
         undetermined = [name in self.undetermined for name in self.form.parameters]
         columns = [np.where(undetermined, math.nan, column) for column in (values, *ends)]
@@ -190,7 +190,7 @@ def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed
 
 
 def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
-    """Fits again without the largest size, and predicts its points.
+    """Fits again without the largest size, and predicts the points of that size.
 
     The intervals assume that the form is right: if there are seeds, only seeds scatter. A form with
     the wrong curvature therefore fails the check; its own misfit does not widen the intervals.
@@ -249,5 +249,5 @@ def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: b
 
 
 def _center(x: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns u of x [m] for a law of the points [n]."""
+    """Returns u [m] of x [m], centred as for a law that is fitted to the points [n]."""
     return np.log(x) - np.log(points).mean()

@@ -6,9 +6,9 @@
 | plain | A x^-a, a of either sign | costs, and losses far above their floor (Kaplan et al. 2020) |
 | rising | C - A x^-a | a score that rises to its ceiling C |
 
-The first two are compared with data on the log scale, as the log of a sum of exponentials that
-are linear in theta (Hoffmann et al. 2022, arXiv:2203.15556, appendix D.3). Scores may be 0 or
-below, so `rising` is compared on the scale of the scores, in units of their mean.
+The first two are fitted on the log scale, as the log of a sum of exponentials that are linear in
+theta (Hoffmann et al. 2022, arXiv:2203.15556, appendix D.3). Scores may be 0 or below, so `rising`
+is fitted on the scale of the scores, in units of their mean.
 
 Theta holds log A, a, and log E or C, with x replaced by exp(u), u = log(x / x0) and x0 the
 geometric mean of the data. The term is then exp(log A - a u), and its size and exponent are nearly
@@ -26,7 +26,7 @@ import scipy.stats
 from scalelab.lab.compare.estimates import UPPER, satterthwaite
 
 MAX_EXPONENT = 5.0
-EXPONENTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)  # grid of starts
+EXPONENTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)  # grid of starting values
 ABSENT = 1e-4  # a term smaller than this share of the smallest loss counts as absent
 
 

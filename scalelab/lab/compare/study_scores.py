@@ -3,9 +3,9 @@
 Scores of tasks are fractions on dev sets. Their intervals are the Multi-Bootstrap's (bootstrap.py)
 over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds" are numbers of the
 pre-trainings themselves: mean and Student's interval over seeds. Seeds that rows share are drawn
-jointly, and a contrast uses the seeds that all of its rows have finished. How much seeds vary in a
-row, or in a difference of two, is estimated from all rows that have finished these seeds, for
-"seconds" and for sums of more rows from the rows at hand.
+jointly, and a contrast uses the seeds that all of its rows have finished. The variance of seeds
+of a row, or of a difference of two rows, is estimated from all rows that have finished these seeds;
+for "seconds" and for sums of more rows, from the summed rows only.
 
 A study whose nets have learnt nothing beyond a trivial baseline cannot test what pre-training does.
 `check_treatment` asks three things of the rows that a claim compares:
@@ -223,7 +223,7 @@ class StudyScores(Scores):
         return bootstrap.mean_score(whole, num_resamples=NUM_RESAMPLES, seed=seed, table=table)
 
     def _make_table(self, score: str, seeds: Seeds) -> list[np.ndarray]:
-        """Returns the score of each row that has finished these seeds: [R, P]."""
+        """Returns the scores [P] of each row that has finished these seeds."""
         found = list[np.ndarray]()
         for row in self.rows:
             there = self._seeds([row], score)
@@ -234,7 +234,7 @@ class StudyScores(Scores):
         return found
 
     def _others(self, parts: Parts, score: str) -> list[dict[int, float]]:
-        """Returns seed -> loss of the rows beside `parts` whose losses are of the same thing."""
+        """Returns seed -> loss of each row not in `parts` whose losses compare with theirs."""
         if score == "seconds":
             return []
         kinds = {str(comparability.loss_kind(_point(row), score)) for row, _ in parts}

@@ -96,8 +96,8 @@ class StudyFields:
     yardsticks: tuple[str, ...] = ()
     yardstick_data: str | None = None
     yardstick_fields: tuple[str, ...] = ()
-    # Shares of the budget at which the yardsticks measure each net too: (0.25, 0.5, 0.75). Each
-    # keeps a checkpoint.
+    # Shares of the budget, such as (0.25, 0.5, 0.75), at which the yardsticks measure each net too.
+    # Runs keep the checkpoints at these shares.
     yardstick_shares: tuple[Part, ...] = ()
     free: tuple[str, ...] = FACTORS  # in which runs may differ
     allow: tuple[str, ...] = ()  # further fields, which every table then names
@@ -132,7 +132,7 @@ class StudyFile(StudyFields):
 
     @property
     def num_scores(self) -> int:
-        """The number of scores of a pre-training, with those of its earlier checkpoints."""
+        """The number of scores of a pre-training, including scores of earlier checkpoints."""
         return len(self.measured) + len(self.yardsticks) * len(self.yardstick_shares)
 
 
@@ -152,7 +152,7 @@ class PretrainRun:
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # of metrics.jsonl
     planned_n_model: int | None = None
-    # Share of the budget -> yardsticks.
+    # Share of the budget -> name -> scores of a yardstick.
     early: Mapping[float, Mapping[str, TaskRuns]] = dataclasses.field(default_factory=dict)
 
     @property

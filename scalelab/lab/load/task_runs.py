@@ -212,7 +212,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
 
 
 def read_early(run: pathlib.Path) -> dict[float, dict[str, TaskRuns]]:
-    """Reads the scores of a run at shares of its budget, in early/<share>, the smallest first."""
+    """Reads a run's scores at shares of its budget (early/<share>), the smallest share first."""
     folders = {path.parent.parent for path in run.glob("early/[01]*/*/seed0")}
     return {share: read(path) for share, path in sorted((float(p.name), p) for p in folders)}
 
