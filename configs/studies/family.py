@@ -40,13 +40,14 @@ SCALES = {  # shape, tokens, and FLOPs of BERT with these tokens
     "nano": ("2x128x2", 30e6, 1.116e14),
     "micro": ("2x32x2", 1e5, 3.07e10),
     "medium": ("2x256x9", 300e6, 1.475e16),
+    "world": ("2x64x2", 3e6, 2.298e12),
 }
 YARDSTICKS = (
     "blimp", "agreement", "syntaxgym", "cats", "copa", "wsc", "crows_pairs", "winogender",
     "lambada", "probes.pos", "probes.dep", "probes.spans", "probes.distance", "probes.depth",
 )  # fmt: skip
 CLAIMED = {
-    "blimp": "blimp", "probes.pos": "probes.pos", "mnli": "mnli_m", "qnli": "qnli", "sst2": "sst2",
+    "pairs": "pairs", "blimp": "blimp", "probes.pos": "probes.pos", "mnli": "mnli_m", "qnli": "qnli", "sst2": "sst2",
 }  # fmt: skip
 
 
@@ -62,28 +63,42 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         if not re.fullmatch(r"[1-9][\d.]*(e\d+)?", budget):
             raise ValueError(f"tokens={budget}: expected a number of tokens, such as 10e6")
         tokens, flops = float(budget), flops * float(budget) / tokens
+    world = files.load(files.FOLDER / "studies/quickstart.py") if scale == "world" else None
+    if world and "corpus" not in given:
+        folder = world.make_world("ladders", documents=20_000, tasks_examples=4_000)
+        made = {"corpus": f"wikitext:{folder}", "data": f"{folder}/glue", "yardsticks": str(folder)}
+        given = made | given
+    base = {"micro": "tiny", "world": "small"}.get(scale, "medium")
     rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
-    base = "tiny" if scale == "micro" else "medium"
     config = study.get_config(",".join([f"scale={base}", *rest]))
     config.scale = scale
+    if world:
+        world.use_world(config, tokens)
+    else:
+        _shorten(config.pretrain, scale, tokens)
     config.fields += ("net.dropout_rate=0.0",)
-    pretrain, optim = config.pretrain, config.pretrain.optim
-    optim.total_tokens, optim.warmup_tokens = tokens, tokens / 20
-    if scale != "micro":
-        pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 128, 128
-        pretrain.eval.every_steps = 2000
-    if scale == "medium":
-        pretrain.short.batch_size, pretrain.long.batch_size = 128, 32
     config.finetune.tasks = ("sst2", "qnli", "mnli", "qqp")
     config.finetune.seeds = 1
     if scale != "micro":
         config.finetune.fields = ("eval_every_epochs=3",)
     elif config.finetune.data is None:
         config.finetune.data, config.finetune.tasks = "probes", ("same_document", "swapped_words")
-    if config.yardstick_data is not None:
+    if world:
+        config.yardsticks = ("pairs",)
+    elif config.yardstick_data is not None:
         config.yardsticks, config.yardstick_fields = YARDSTICKS, ("blimp.per_group=200",)
     config.tables = ("yardsticks", "tasks", "scratch", "loss")
     return config, shape, flops
+
+
+def _shorten(pretrain: ml_collections.ConfigDict, scale: str, tokens: float) -> None:
+    """Sets the budget, and the lengths for real text."""
+    pretrain.optim.total_tokens, pretrain.optim.warmup_tokens = tokens, tokens / 20
+    if scale != "micro":
+        pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 128, 128
+        pretrain.eval.every_steps = 2000
+    if scale == "medium":
+        pretrain.short.batch_size, pretrain.long.batch_size = 128, 32
 
 
 def ladder(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
@@ -94,7 +109,7 @@ def ladder(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     config, shape, flops = settings(arguments)
     config.finetune.scratch = False
     config.finetune.tasks = tuple(task for task in config.finetune.tasks if task != "qqp")
-    if config.yardsticks:
+    if config.yardsticks and config.scale != "world":
         config.yardsticks = ("blimp", "probes.pos")
     config.tables = ("yardsticks", "tasks", "loss")
     return config, shape, flops
@@ -135,7 +150,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         systems=SYSTEMS, shapes=(shape,), variants=("baseline",), finetune="all"
     )
     # In a larger net SpanBERT's second head counts little.
-    others = OTHER_FLOPS + ("spanbert",) * (config.scale == "nano")
+    others = OTHER_FLOPS + ("spanbert",) * (config.scale in ("nano", "world"))
     config.stages.flops = dict(
         systems=others, shapes=(shape,), variants=("equal_flops",), finetune="all"
     )

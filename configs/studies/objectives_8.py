@@ -36,7 +36,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.mlm = ("objective=mlm", "data.format=doc_sentences")
     config.variants.span = ("objective=span_mlm", "data.format=doc_sentences")
     config.variants.equal_flops = family.equal_flops(flops)
-    others = "electra", "bert_ltr", *(("spanbert",) if config.scale == "nano" else ())
+    others = "electra", "bert_ltr", *(("spanbert",) if config.scale in ("nano", "world") else ())
     arms = {
         "bert": (("bert",), ("baseline", "sop", "mlm", "span")),
         "others": (("spanbert", "electra", "unilm", "bert_ltr"), ("baseline",)),

@@ -40,13 +40,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "Quickstart: who learns a grammar faster?"
     config.question = "Who knows a language better after 600,000 tokens: BERT or GPT-2?"
     config.scale = "quickstart"
-    pretrain = config.pretrain
-    pretrain.tokenizer.vocab_size, pretrain.tokenizer.lowercase = 600, True
-    pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 64, 64
-    pretrain.short.batch_size, pretrain.long.batch_size = 32, 16
-    pretrain.optim.total_tokens, pretrain.optim.warmup_tokens = TOKENS, TOKENS / 10
-    pretrain.eval.every_steps = 60
-    config.fields = ("optim.learning_rate=3e-3",)
+    use_world(config, TOKENS)
     config.stages.main = dict(
         systems=("bert", "gpt2"), shapes=("2x64x2",), variants=("baseline",), finetune="all"
     )
@@ -58,15 +52,26 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     return config
 
 
-def make_world() -> pathlib.Path:
-    """Writes the corpus and its minimal pairs to the cache, unless they are there."""
+def use_world(config: ml_collections.ConfigDict, tokens: float) -> None:
+    """Sets the fields of a pre-training on the grammar corpus."""
+    pretrain = config.pretrain
+    pretrain.tokenizer.vocab_size, pretrain.tokenizer.lowercase = 600, True
+    pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 64, 64
+    pretrain.short.batch_size, pretrain.long.batch_size = 32, 16
+    pretrain.optim.total_tokens, pretrain.optim.warmup_tokens = tokens, tokens / 10
+    pretrain.eval.every_steps = round(tokens / 1e4)  # ten times, at 1,000 tokens a step
+    config.fields = ("optim.learning_rate=3e-3",)
+
+
+def make_world(name: str = "quickstart", **arguments: int) -> pathlib.Path:
+    """Writes a grammar corpus with its minimal pairs to the cache, unless it is there."""
     from scalelab.worlds import __main__ as worlds
 
-    folder = pathlib.Path("~/.cache/scalelab/worlds/quickstart").expanduser()
+    folder = pathlib.Path("~/.cache/scalelab/worlds").expanduser() / name
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             made = pathlib.Path(temporary, "world")
-            worlds.write(argparse.Namespace(**WORLD, to=made))
+            worlds.write(argparse.Namespace(**WORLD | arguments, to=made))
             shutil.move(made, folder)
     return folder
