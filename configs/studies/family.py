@@ -47,7 +47,8 @@ YARDSTICKS = (
     "lambada", "probes.pos", "probes.dep", "probes.spans", "probes.distance", "probes.depth",
 )  # fmt: skip
 CLAIMED = {
-    "pairs": "pairs", "blimp": "blimp", "probes.pos": "probes.pos", "mnli": "mnli_m", "qnli": "qnli", "sst2": "sst2",
+    "pairs": "pairs", "blimp": "blimp", "probes.pos": "probes.pos",
+    "mnli": "mnli_m", "qnli": "qnli", "sst2": "sst2",
 }  # fmt: skip
 
 
@@ -65,7 +66,7 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         tokens, flops = float(budget), flops * float(budget) / tokens
     world = files.load(files.FOLDER / "studies/quickstart.py") if scale == "world" else None
     if world and "corpus" not in given:
-        folder = world.make_world("ladders", documents=20_000, tasks_examples=4_000)
+        folder = world.make_world("ladders", documents=20_000, tasks_examples=10_000)
         made = {"corpus": f"wikitext:{folder}", "data": f"{folder}/glue", "yardsticks": str(folder)}
         given = made | given
     base = {"micro": "tiny", "world": "small"}.get(scale, "medium")
@@ -79,7 +80,9 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     config.fields += ("net.dropout_rate=0.0",)
     config.finetune.tasks = ("sst2", "qnli", "mnli", "qqp")
     config.finetune.seeds = 1
-    if scale != "micro":
+    if world:
+        config.finetune.fields = "epochs=6", "optim.learning_rate=1e-3", "eval_every_epochs=6"
+    elif scale != "micro":
         config.finetune.fields = ("eval_every_epochs=3",)
     elif config.finetune.data is None:
         config.finetune.data, config.finetune.tasks = "probes", ("same_document", "swapped_words")
@@ -150,7 +153,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         systems=SYSTEMS, shapes=(shape,), variants=("baseline",), finetune="all"
     )
     # In a larger net SpanBERT's second head counts little.
-    others = OTHER_FLOPS + ("spanbert",) * (config.scale in ("nano", "world"))
+    more = {"nano": ("spanbert",), "world": ("spanbert", "albert")}
+    others = OTHER_FLOPS + more.get(config.scale, ())
     config.stages.flops = dict(
         systems=others, shapes=(shape,), variants=("equal_flops",), finetune="all"
     )

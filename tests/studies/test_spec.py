@@ -15,8 +15,8 @@ ROWS = {"title": "X", "stages": (), "shapes": (), "variants": ()}
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
 
 
-FAMILY_SCALES = ("nano", "micro", "medium")
-LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nano
+FAMILY_SCALES = ("nano", "micro", "medium", "world")
+LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nano and world
     "ladder_bert_to_albert": 5, "ladder_bert_to_roberta": 5, "ladder_mlm_to_electra": 5,
     "mask_rate": 10, "objectives_8": 10,
 }  # fmt: skip
@@ -49,14 +49,14 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
 @pytest.mark.parametrize("name", LADDERS)
 @pytest.mark.parametrize("scale", FAMILY_SCALES)
 def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> None:
-    given = f"scale={scale},yardsticks=/y,seeds=1"
+    given = f"scale={scale},corpus=builtin,yardsticks=/y,seeds=1"
     made = spec.resolve(tiny.config_module(f"studies/{name}").get_config(given).to_dict())
     runs = expand.expand_runs(made, tmp_path)
     assert made.name == name
-    assert len(runs) == LADDERS[name] + (name == "objectives_8" and scale == "nano")
+    assert len(runs) == LADDERS[name] + (name == "objectives_8" and scale in ("nano", "world"))
     variants = {(run.system, run.shape, run.variant) for run in runs}
     assert len(variants) == len(runs)
-    assert {score for _, score in made.claims} >= {"blimp"}
+    assert {score for _, score in made.claims} >= {"pairs" if scale == "world" else "blimp"}
     flops = {blueprint.draw(run.config).phases[0].forward.train for run in runs}
     assert name != "mask_rate" or len(flops) == 5
 
@@ -64,7 +64,7 @@ def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> N
 @pytest.mark.parametrize("scale", FAMILY_SCALES)
 def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> None:
     module = tiny.config_module("studies/family")
-    made = spec.resolve(module.get_config(f"scale={scale},yardsticks=/y").to_dict())
+    made = spec.resolve(module.get_config(f"scale={scale},corpus=builtin,yardsticks=/y").to_dict())
     runs = expand.expand_runs(made, tmp_path)
     assert {r.system for r in runs if r.stage == "tokens"} == {*names.module_names("systems")}
     per_step = {
@@ -74,7 +74,7 @@ def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> Non
     }
     apart = {name for name, flops in per_step.items() if abs(flops / per_step["bert"] - 1) > 0.05}
     assert scale == "micro" or apart == {r.system for r in runs if r.stage == "flops"}
-    with pytest.raises(ValueError, match="scale 'full': expected one of nano, micro, medium"):
+    with pytest.raises(ValueError, match="scale 'full': expected one of nano, .*, world"):
         module.get_config("scale=full")
 
 
