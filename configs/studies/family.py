@@ -81,6 +81,7 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     config.finetune.tasks = ("sst2", "qnli", "mnli", "qqp")
     config.finetune.seeds = 1
     if world:
+        config.finetune.tasks = ("qnli", "mnli")
         config.finetune.fields = "epochs=6", "optim.learning_rate=1e-3", "eval_every_epochs=6"
     elif scale != "micro":
         config.finetune.fields = ("eval_every_epochs=3",)
