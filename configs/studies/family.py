@@ -1,4 +1,4 @@
-"""Every system of the lab at one shape, by 14 yardsticks: the family table.
+"""Every system of the lab at one shape: the family table.
 
   python -m scalelab.study run --workdir=runs/family \
     --config=configs/studies/family.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
@@ -17,12 +17,15 @@ Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of
 | nano (default) | 2x128x2 | 8,192 | 30 M | 2 | a laptop, or minutes on a GPU |
 | micro | 2x32x2 | 2,000 | 0.1 M | 2 | a test of the whole path in minutes |
 | medium | 2x256x9 | 8,192 | 300 M | 2 | a GPU; four times nano's batch; not run yet |
+| world | 2x64x2 | 600 | 3 M | 2 | a language whose rules are known; minutes a run, no data needed |
 
 At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
-without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus.
-Lengths are 32 tokens, then 128; configs/studies/encoders.py says why. docs/yardsticks.md says which
-yardsticks stay out, and why. To add a system, add its name to SYSTEMS, and to OTHER_FLOPS if its
-FLOPs differ by more. A study with fewer systems needs its own claims, or config.claims = ().
+without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus. At world the
+text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pairs and two of its
+tasks; the first start writes them to ~/.cache/scalelab/worlds. All other scales have YARDSTICKS.
+Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why. docs/yardsticks.md
+says which yardsticks stay out, and why. To add a system, add its name to SYSTEMS, and to OTHER_FLOPS
+if its FLOPs differ by more. A study with fewer systems needs its own claims, or config.claims = ().
 """
 
 import re
