@@ -53,7 +53,7 @@ from scalelab.formats import (
     marks,
 )
 
-VERSION = 2
+VERSION = 3
 ARRAYS = (
     *doc_units.ARRAYS,
     Array("word_labels", "ragged", "uint8"),
