@@ -3,8 +3,9 @@
   python -m scalelab.sample --run=RUN --prompt="Once upon a time" [--temperature=0.8 --top_p=0.9]
 
 RUN is the run folder of a pre-training, or of an import from Hugging Face. Without a temperature
-the best token is taken at each step; --num_beams searches further. An empty prompt starts from the
-end-of-text token. A net that reads a source needs a --source for each prompt; without prompts, its
+the best token is taken at each step; --num_beams searches further. A text starts as in training, for
+instance with [CLS]; without such a token, an empty prompt starts from the end-of-text token. A net
+that reads a source needs a --source for each prompt; without prompts, its
 texts start from its start token. The texts drawn for a prompt depend only on --seed, the prompt and
 its source.
 
@@ -26,6 +27,7 @@ from scalelab.runs import environment
 if TYPE_CHECKING:
     import numpy as np
 
+    from scalelab.data.tokenizers import Tokenizer
     from scalelab.decode.loop import Continuation
     from scalelab.eval.placement import Placed
     from scalelab.runs.pretrained import Pretrained
@@ -131,7 +133,7 @@ def continuations(
     sizes = {
         "max_new_tokens": MAX_NEW_TOKENS.value,
         "max_len": max_len,
-        "end_token": opened.tokenizer.special_ids.get("eos"),
+        "end_token": _end_token(opened.tokenizer),
     }
     placed = placement.place(opened, TENSOR_PARALLEL.value)
     sizes["rows"] = placed.rows
@@ -207,6 +209,11 @@ def _batches(
         yield part, part + part[-1:] * (size - len(part))
 
 
+def _end_token(tokenizer: "Tokenizer") -> int | None:
+    """Returns the token that ends a text."""
+    return tokenizer.special_ids.get("eos", next(iter(tokenizer.frame().end), None))
+
+
 def _check(opened: "Pretrained") -> str:
     """Returns what the net predicts, "next" or "masked"; raises ValueError if flags do not fit."""
     from scalelab.config.fields import frozen_names
@@ -246,20 +253,21 @@ def main(argv: list[str]) -> None:
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     tokenizer = opened.tokenizer
     ids = tokenizer.encode_batch(texts)
-    starts = [tokenizer.special_ids[r] for r in ("eos", "bos") if r in tokenizer.special_ids]
+    frame, special = tokenizer.frame(), tokenizer.special_ids
+    starts = frame.begin or [special[role] for role in ("eos", "bos") if role in special]
     if predicts == "next" and not (starts or SOURCE.value) and not all(map(len, ids)):
         raise ValueError(
             f"the prompt is empty, and the tokenizer in {opened.tokenizer_dir} has no end-of-text"
             " token to start from: give at least a word"
         )
     if SOURCE.value:
-        frame, start = tokenizer.frame(), tokenizer.special_ids[vars(opened.system)["START"]]
+        start = special[vars(opened.system)["START"]]
         rows = tokenizer.encode_batch(SOURCE.value)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = prompts_lib.begin(ids, read, start)
     else:
         read = []
-        begun = [row if len(row) else np.array(starts[:1], np.int32) for row in ids]
+        begun = [np.array([*frame.begin, *row] or starts[:1], np.int32) for row in ids]
     masked = predicts == "masked"
     texts_found = resamplings(ids, opened) if masked else continuations(begun, opened, read)
     for place, sample, found in texts_found:

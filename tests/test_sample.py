@@ -48,14 +48,17 @@ def rows(start: Start, system: str, *flags: str, prompts: Any = PROMPTS) -> list
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_texts(start: Start, pretrained_runs: Runs) -> None:
-    """The lines are what the loop finds; an empty prompt begins with the end of a text."""
-    found = rows(start, "gpt2", prompts=(*PROMPTS, ""))
-    opened = pretrained.load(pretrained_runs("gpt2"))
-    tokenizer = opened.tokenizer
-    ids = [*map(tokenizer.encode, PROMPTS), [tokenizer.special_ids["eos"]]]
+@pytest.mark.parametrize("system", ["gpt2", "bert_ltr"])
+def test_texts(start: Start, pretrained_runs: Runs, system: str) -> None:
+    """The lines are what the loop finds; texts begin as in training."""
+    found = rows(start, system, prompts=(*PROMPTS, ""))
+    opened = pretrained.load(pretrained_runs(system))
+    tokenizer, special = opened.tokenizer, opened.tokenizer.special_ids
+    begin = [special["cls"]] if system == "bert_ltr" else []
+    ids = [[*begin, *tokenizer.encode(prompt)] for prompt in PROMPTS]
+    end = special["sep" if begin else "eos"]
+    ids.append(begin or [end])
     made = stepper.prepare(opened.net, opened.params)
-    end = tokenizer.special_ids["eos"]
     expected = loop.generate(made, ids, Rules(), max_new_tokens=6, max_len=64, end_token=end)
     assert len(found) == 4
     for row, prompt, text in zip(found, (*PROMPTS, ""), expected, strict=True):
@@ -64,7 +67,7 @@ def test_texts(start: Start, pretrained_runs: Runs) -> None:
         head = tokenizer.decode(tokenizer.encode(prompt))  # to GPT, punctuation is a word
         assert head.replace(" ", "") == prompt.replace(" ", "")
         assert row["text"] == head + row["continuation"] and "endoftext" not in row["text"]
-    _, out, _ = start("gpt2", "--max_new_tokens=6", *(f"--prompt={p}" for p in PROMPTS))
+    _, out, _ = start(system, "--max_new_tokens=6", *(f"--prompt={p}" for p in PROMPTS))
     shown = [f"[{i + 1}] {row['text']}" for i, row in enumerate(found[:3])]
     assert out == "\n\n".join(shown) + "\n\n"
 
