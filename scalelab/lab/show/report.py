@@ -4,7 +4,7 @@ FOLDER/report.md           tables, figures, hypotheses, departures, commands
 FOLDER/report.html         the same in one file, for a browser without network
 FOLDER/tables/<table>.md   and .tex (booktabs) and .csv (all digits)
 FOLDER/figures/<figure>.png and .svg
-FOLDER/cards/<run>.md      the card of every finished run, unless the runs are packed
+FOLDER/cards.md            the cards of all finished runs
 
 Everything that comes from a study is escaped. A Content-Security-Policy forbids the page every
 connection; its pictures are inlined.
@@ -113,11 +113,9 @@ def make(
     for part in ("tables", "figures"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     _write_tables(folder / "tables", study.name, [*made, claims, departures])
-    packed = (workdir / archive.NAME).exists()
-    carded = [run for run in study.runs if run.finished and not packed]
-    for run in carded:
-        (folder / "cards").mkdir(exist_ok=True)
-        write_text(folder / "cards" / f"{run.name}.md", card.write(run.folder))
+    finished = [run for run in study.runs if run.finished]
+    cards = "\n".join(card.write(run.folder) for run in finished)
+    write_text(folder / "cards.md", cards)
     headline = overview.find_headline(study, scores)
     ranking = overview.tabulate_ranking(study, scores, headline)
     answer = overview.answer(study, scores, findings, headline)
@@ -137,7 +135,7 @@ def make(
         "study": study, "facts": describe_study(study), "tables": made,
         "answer": answer, "ranking": ranking,
         "first": {name: overview.CAPTIONS[name] for name in first},
-        "cards": [run.name for run in carded], "packed": packed,
+        "cards": [run.name for run in finished],
         "notes": [note for note in below if note not in known],
         "findings": [(finding, _finding_table(finding, claims)) for finding in findings],
         "claim_notes": [note for note in claims.notes if note not in below],
@@ -168,12 +166,13 @@ def _write_page(folder: pathlib.Path, values: Mapping[str, Any]) -> pathlib.Path
 
     The page of a packed study links only the files that `results/` keeps in git: SVG and CSV.
     """
+    packed = (values["study"].workdir / archive.NAME).exists()
     encode = lambda path: base64.b64encode(path.read_bytes()).decode()  # noqa: E731
     names = [*values["first"], *values["figures"]]
     pictures = {name: encode(folder / "figures" / f"{name}.svg") for name in names}
     script = render("page.js")
     digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-    more = {"pictures": pictures, "script": script, "digest": digest}
+    more = {"pictures": pictures, "script": script, "digest": digest, "packed": packed}
     page = render("report.html", **values, **more)
     write_text(folder / "report.html", page)
     return folder / "report.html"

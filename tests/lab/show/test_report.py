@@ -42,8 +42,9 @@ def test_every_file_is_there(made) -> None:
     # No task of GLUE-Large but QNLI: score_by_size has nothing to show.
     drawn = ("score_by_task", "loss_by_time", "loss_by_tokens", "score_by_cost")
     expected |= {f"figures/{f}.{e}" for f in drawn for e in ("png", "svg", "pdf")}
-    expected |= {f"cards/{run.name}.md" for run in made[0].runs if run.finished}
-    assert names == expected | {"report.md", "report.html"}
+    assert names == expected | {"report.md", "report.html", "cards.md"}
+    cards = (folder / "cards.md").read_text()
+    assert all(f"# {run.name}\n" in cards for run in made[0].runs if run.finished)
 
 
 def test_the_page_is_one_small_file_without_network(made) -> None:
@@ -77,7 +78,7 @@ def test_a_half_finished_study_is_reported_as_such(made) -> None:
     text = made[1].with_name("report.md").read_text()
     assert "| Numerics version | 1 |" in text
     for expected in ("figures/loss_by_time.svg", "### 1a: ", reported_study.COMMIT[:12],
-                     "[bert-2x16x2-seed0](cards/bert-2x16x2-seed0.md)"):  # fmt: skip
+                     "[bert-2x16x2-seed0](cards.md#bert-2x16x2-seed0)"):  # fmt: skip
         assert expected in text, expected
 
 
