@@ -23,9 +23,10 @@ At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times it
 without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus. At world the
 text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pairs and two of its
 tasks; the first start writes them to ~/.cache/scalelab/worlds. All other scales have YARDSTICKS.
-Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why. docs/yardsticks.md
-says which yardsticks stay out, and why. To add a system, add its name to SYSTEMS, and to OTHER_FLOPS
-if its FLOPs differ by more. A study with fewer systems needs its own claims, or config.claims = ().
+Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why.
+docs/yardsticks.md says which yardsticks stay out, and why. To add a system, add its name to SYSTEMS,
+and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own claims, or
+config.claims = ().
 """
 
 import re
