@@ -24,9 +24,9 @@ without `data`, the tasks are `same_document` and `swapped_words`, made of the c
 text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pairs and two of its
 tasks; the first start writes them to ~/.cache/scalelab/worlds. All other scales have YARDSTICKS.
 Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why.
-docs/yardsticks.md says which yardsticks stay out, and why. To add a system, add its name to SYSTEMS,
-and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own claims, or
-config.claims = ().
+docs/yardsticks.md says which yardsticks stay out, and why. To add a system, add its name to
+SYSTEMS, and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own
+claims, or config.claims = ().
 """
 
 import re
@@ -86,7 +86,9 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     config.finetune.seeds = 1
     if world:
         config.finetune.tasks = ("qnli", "mnli")
-        config.finetune.fields = "epochs=6", "optim.learning_rate=1e-3", "eval_every_epochs=6"
+        config.finetune.fields = (
+            "max_len=64", "epochs=6", "optim.learning_rate=1e-3", "eval_every_epochs=6",
+        )  # fmt: skip
     elif scale != "micro":
         config.finetune.fields = ("eval_every_epochs=3",)
     elif config.finetune.data is None:
