@@ -131,10 +131,10 @@ class RTD:
                 features, table, bias, original, weights, accuracy=ctx.accuracy
             )
         chance = xent.token_log_probs(features, table, bias, original)
-        copies = model.replaced_logits(hidden)
-        # log(c [filled = original] + (1 - c) p), c = sigmoid(copies)
-        kept = jnp.where(is_replaced, -jnp.inf, jax.nn.log_sigmoid(copies))
-        losses = -jnp.logaddexp(kept, jax.nn.log_sigmoid(-copies) + chance)
+        scores = model.replaced_logits(hidden)
+        # log(c [filled = original] + (1 - c) p), c = 1 - sigmoid(scores): a copy is no replacement
+        kept = jnp.where(is_replaced, -jnp.inf, jax.nn.log_sigmoid(-scores))
+        losses = -jnp.logaddexp(kept, jax.nn.log_sigmoid(scores) + chance)
         return _mean(losses, losses < jnp.log(2.0), is_replaced, weights, ctx.accuracy)
 
 

@@ -276,15 +276,15 @@ def by_loops(net: Any, params: Any, batch: Any, objective: Any) -> tuple[float, 
             if options.positions == "masked" and (row, place) not in masked:
                 continue
             count += 1
-            copy = 1 / (1 + np.exp(-scores[row, place]))  # or: the chance of "replaced"
+            replaced = 1 / (1 + np.exp(-scores[row, place]))
             same = filled[row, place] == original[row, place]
             if options.target == "replaced":
-                total -= np.log(1 - copy if same else copy)
+                total -= np.log(1 - replaced if same else replaced)
                 continue
             exps = np.exp(logits[row, place] - logits[row, place].max())
             chance = exps[original[row, place]] / exps.sum()
             if options.positions == "all":
-                chance = copy * same + (1 - copy) * chance
+                chance = (1 - replaced) * same + replaced * chance
             total -= np.log(chance)
     return total, count
 
