@@ -53,7 +53,7 @@ from scalelab.formats import (
     marks,
 )
 
-VERSION = 3
+VERSION = 2
 ARRAYS = (
     *doc_units.ARRAYS,
     Array("word_labels", "ragged", "uint8"),
