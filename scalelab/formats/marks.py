@@ -7,7 +7,7 @@ Discourse markers are found as by Sileo et al. 2019, "Mining Discourse Markers f
 Sentence Representation Learning", 2: a marker is the first words of a sentence, before a comma. The
 paper finds 174 markers in the text and takes each equally often; we use six frequent markers of
 different relations. For each marker, as many sentences are drawn as the rarest marker has in the
-training text, of those that occur; the other sentences with markers are plain text.
+training text; the other sentences with markers are plain text.
 """
 
 import dataclasses
@@ -36,8 +36,7 @@ def mark(documents: Mapping[str, Documents], tokenizer: Pieces) -> dict[str, Doc
     """Marks the sentences of all splits; the split "train" gives the frequencies of markers."""
     found = {split: _find(text, tokenizer) for split, text in documents.items()}
     counts = np.bincount(found["train"][:, 0] + 1, minlength=TITLE + 1)[1 : TITLE + 1]
-    least = min(counts[counts > 0], default=0)  # a marker that the text lacks makes no class
-    rates = least / np.maximum(counts, 1)
+    rates = counts.min() / np.maximum(counts, 1)
     for marks in found.values():
         (at,) = np.nonzero((marks[:, 0] >= 0) & (marks[:, 0] < TITLE))
         left_out = at[draws.uniform(draws.key(0), at) >= rates[marks[at, 0]]]

@@ -222,21 +222,6 @@ def test_titles_and_markers_are_those_of_the_documents(marked) -> None:
     assert leak([*map(sum, zip(first, sizes, strict=True))], labels) < 1e-6
 
 
-def test_a_marker_that_is_absent_costs_the_others_nothing() -> None:
-    rows = [[FIRST], *[[*encode("However,"), FIRST]] * 300, *[[*encode("Meanwhile,"), FIRST]] * 100]
-    sizes = [*map(len, rows)]
-    tokens = np.array(sum(rows, []), np.uint32)
-    documents = Documents(
-        tokens, np.cumsum([0, *sizes]), np.array(sizes, np.int32), np.array([0, len(rows)]),
-        np.zeros(len(tokens), np.uint8),
-    )  # fmt: skip
-    pieces: Any = types.SimpleNamespace(encode=encode, special_ids={})
-    found = marks.mark({"train": documents}, pieces)["train"]
-    assert isinstance(found, marks.Marked) and found.marks is not None
-    however, meanwhile = ((found.marks[:, 0] == k).sum() for k in (0, 5))
-    assert meanwhile == 100 and 70 < however < 130
-
-
 def test_marked_tokens_are_counted(marked) -> None:
     dropped = sum(c.dropped_tokens for c in sentence_tasks.build(
         marked, specials=SPECIALS, max_len=LENGTH, seed=3))  # fmt: skip
