@@ -3,10 +3,12 @@
   python -m scalelab.sample --run=RUN --prompt="Once upon a time" [--temperature=0.8 --top_p=0.9]
 
 RUN is the run folder of a pre-training, or of an import from Hugging Face. Without a temperature
-the best token is taken at each step; --num_beams searches further. A text starts as in training,
-for instance with [CLS]; without such a token, an empty prompt starts from the end-of-text token. A
-net that reads a source needs a --source for each prompt; without prompts, its texts start from its
-start token. The texts drawn for a prompt depend only on --seed, the prompt and its source.
+the best token is taken at each step; --num_beams searches further. A text starts with the tokens
+that begin a training text, such as [CLS]. If there are none, an empty prompt starts from the
+end-of-text token. A text ends at the end-of-text token, or else at the token that ends a training
+text, such as [SEP]. A net that reads a source needs a --source for each prompt; without prompts,
+its texts start from its start token. The texts drawn for a prompt depend only on --seed, the prompt
+and its source.
 
 A net that predicts masked tokens gets --max_new_tokens masks behind the prompt. It draws each
 --sweeps times, given all other tokens (Gibbs sampling, Wang and Cho 2019).

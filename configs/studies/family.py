@@ -22,7 +22,8 @@ Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of
 At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
 without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus. At world the
 text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pairs and two of its
-tasks; the first start writes them to ~/.cache/scalelab/worlds. All other scales have YARDSTICKS.
+tasks; the first start writes them to ~/.cache/scalelab/worlds. With `yardsticks=`, the other scales
+are scored by YARDSTICKS.
 Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why.
 docs/yardsticks.md says which yardsticks stay out, and why. To add a system, add its name to
 SYSTEMS, and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own
@@ -68,23 +69,25 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         if not re.fullmatch(r"[1-9][\d.]*(e\d+)?", budget):
             raise ValueError(f"tokens={budget}: expected a number of tokens, such as 10e6")
         tokens, flops = float(budget), flops * float(budget) / tokens
-    world = files.load(files.FOLDER / "studies/quickstart.py") if scale == "world" else None
-    if world and "corpus" not in given:
-        folder = world.make_world("ladders", documents=20_000, tasks_examples=10_000)
+    quickstart = files.load(files.FOLDER / "studies/quickstart.py")
+    if scale == "world" and "corpus" not in given:
+        folder = quickstart.make_world(documents=20_000, tasks_examples=10_000)
         made = {"corpus": f"wikitext:{folder}", "data": f"{folder}/glue", "yardsticks": str(folder)}
         given = made | given
+    if scale == "world" and not {"data", "yardsticks"} <= given.keys():
+        raise ValueError("scale=world has its own corpus: with corpus=, give data=, yardsticks=")
     base = {"micro": "tiny", "world": "small"}.get(scale, "medium")
     rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
     config = study.get_config(",".join([f"scale={base}", *rest]))
     config.scale = scale
-    if world:
-        world.use_world(config, tokens)
+    if scale == "world":
+        quickstart.use_world(config, tokens)
     else:
         _shorten(config.pretrain, scale, tokens)
     config.fields += ("net.dropout_rate=0.0",)
     config.finetune.tasks = ("sst2", "qnli", "mnli", "qqp")
     config.finetune.seeds = 1
-    if world:
+    if scale == "world":
         config.finetune.tasks = ("qnli", "mnli")
         config.finetune.fields = (
             "max_len=64", "epochs=6", "optim.learning_rate=1e-3", "eval_every_epochs=6",
@@ -93,7 +96,7 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         config.finetune.fields = ("eval_every_epochs=3",)
     elif config.finetune.data is None:
         config.finetune.data, config.finetune.tasks = "probes", ("same_document", "swapped_words")
-    if world:
+    if scale == "world":
         config.yardsticks = ("pairs",)
     elif config.yardstick_data is not None:
         config.yardsticks, config.yardstick_fields = YARDSTICKS, ("blimp.per_group=200",)
@@ -136,10 +139,15 @@ def add_stages(
     config.stage_order = tuple(config.stages)
 
 
-def equal_flops(flops: float) -> tuple[str, ...]:
-    """Returns the fields of a run with a budget in FLOPs."""
+def equal_flops(flops: float, warmup: float = 0.05) -> tuple[str, ...]:
+    """Returns the fields of a run with a budget in FLOPs and a warm-up of a share of it."""
     off = "optim.total_tokens=None", "optim.warmup_tokens=None"
-    return (*off, f"optim.total_flops={flops:g}", f"optim.warmup_flops={flops / 20:g}")
+    return (*off, f"optim.total_flops={flops:g}", f"optim.warmup_flops={flops * warmup:g}")
+
+
+def warmup(config: ml_collections.ConfigDict) -> float:
+    """Returns the share of the budget in tokens that is warm-up."""
+    return config.pretrain.optim.warmup_tokens / config.pretrain.optim.total_tokens
 
 
 def claims(config: ml_collections.ConfigDict, *lines: str) -> tuple[tuple[str, str], ...]:
@@ -155,13 +163,13 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.name = "family"
     config.title = "Every system at one shape"
     config.question = "Which system is best at what, at equal tokens and at equal FLOPs?"
-    config.variants.equal_flops = equal_flops(flops)
+    config.variants.equal_flops = equal_flops(flops, warmup(config))
     config.stages.tokens = dict(
         systems=SYSTEMS, shapes=(shape,), variants=("baseline",), finetune="all"
     )
     # In a larger net SpanBERT's second head counts little.
-    more = {"nano": ("spanbert",), "world": ("spanbert", "albert")}
-    others = OTHER_FLOPS + more.get(config.scale, ())
+    in_small_nets = {"nano": ("spanbert",), "world": ("spanbert", "albert")}
+    others = OTHER_FLOPS + in_small_nets.get(config.scale, ())
     config.stages.flops = dict(
         systems=others, shapes=(shape,), variants=("equal_flops",), finetune="all"
     )

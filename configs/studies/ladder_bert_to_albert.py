@@ -12,9 +12,9 @@
 | albert, wider | as above | V x E, E x H | all; layers have as many parameters as bert's |
 
 E is a quarter of H. Rungs at one shape have equal tokens; the narrow token table saves a fifth of
-the FLOPs. The wider net has as many FLOPs in all as bert. All read BERT's word pieces (ALBERT's own
-tokenizer is a unigram model) with ALBERT's net (Lan et al. 2020, "ALBERT", 3.1). Scale, budget,
-recipe and arguments are those of configs/studies/family.py.
+the FLOPs at scale nano. The wider net has as many FLOPs in all as bert. All read BERT's word pieces
+(ALBERT's own tokenizer is a unigram model) with ALBERT's net (Lan et al. 2020, "ALBERT", 3.1).
+Scale, budget, recipe and arguments are those of configs/studies/family.py.
 """
 
 import ml_collections
@@ -36,7 +36,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.system_fields.albert = (narrow,)
     config.variants.sop = ("objective=mlm+sop", "data.format=sentence_order")
     config.variants.factorized = ("system_options.shared=none",)
-    config.variants.wider = family.equal_flops(flops)
+    config.variants.wider = family.equal_flops(flops, family.warmup(config))
     wide = f"{heads}x{round(width * layers**0.5 / heads) * heads}x{layers}"  # N grows as L H^2
     family.add_stages(
         config, shape, {"bert": ("baseline", "sop"), "albert": ("factorized", "baseline")}

@@ -59,14 +59,18 @@ def use_world(config: ml_collections.ConfigDict, tokens: float) -> None:
     pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 64, 64
     pretrain.short.batch_size, pretrain.long.batch_size = 32, 16
     pretrain.optim.total_tokens, pretrain.optim.warmup_tokens = tokens, tokens / 10
-    pretrain.eval.every_steps = round(tokens / 1e4)  # ten times, at 1,000 tokens a step
+    pretrain.eval.every_steps = max(1, round(tokens / 1e4))  # ten times, at 1,000 tokens a step
     config.fields = ("optim.learning_rate=3e-3",)
 
 
-def make_world(name: str = "quickstart", **arguments: int) -> pathlib.Path:
-    """Writes a grammar corpus with its minimal pairs to the cache, unless it is there."""
+def make_world(**arguments: int) -> pathlib.Path:
+    """Writes a grammar corpus, its minimal pairs and its tasks to the cache, unless they are there.
+
+    `arguments` replace those of WORLD.
+    """
     from scalelab.worlds import __main__ as worlds
 
+    name = "-".join(["grammar", *map(str, arguments.values())]) if arguments else "quickstart"
     folder = pathlib.Path("~/.cache/scalelab/worlds").expanduser() / name
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)

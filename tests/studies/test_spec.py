@@ -49,7 +49,7 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
 @pytest.mark.parametrize("name", LADDERS)
 @pytest.mark.parametrize("scale", FAMILY_SCALES)
 def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> None:
-    given = f"scale={scale},corpus=builtin,yardsticks=/y,seeds=1"
+    given = f"scale={scale},corpus=builtin,data=/d,yardsticks=/y,seeds=1"
     made = spec.resolve(tiny.config_module(f"studies/{name}").get_config(given).to_dict())
     runs = expand.expand_runs(made, tmp_path)
     assert made.name == name
@@ -64,7 +64,8 @@ def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> N
 @pytest.mark.parametrize("scale", FAMILY_SCALES)
 def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> None:
     module = tiny.config_module("studies/family")
-    made = spec.resolve(module.get_config(f"scale={scale},corpus=builtin,yardsticks=/y").to_dict())
+    given = f"scale={scale},corpus=builtin,data=/d,yardsticks=/y"
+    made = spec.resolve(module.get_config(given).to_dict())
     runs = expand.expand_runs(made, tmp_path)
     assert {r.system for r in runs if r.stage == "tokens"} == {*names.module_names("systems")}
     per_step = {
@@ -76,6 +77,18 @@ def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> Non
     assert scale == "micro" or apart == {r.system for r in runs if r.stage == "flops"}
     with pytest.raises(ValueError, match="scale 'full': expected one of nano, .*, world"):
         module.get_config("scale=full")
+
+
+def test_scale_world_needs_no_data(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".cache/scalelab/worlds/grammar-20000-10000"
+    folder.mkdir(parents=True)  # not written now
+    module = tiny.config_module("studies/objectives_8")
+    made = module.get_config("scale=world")
+    assert made.pretrain.data.corpus == f"wikitext:{folder}"
+    assert (made.finetune.data, made.yardstick_data) == (f"{folder}/glue", str(folder))
+    with pytest.raises(ValueError, match="with corpus=, give data=, yardsticks="):
+        module.get_config("scale=world,corpus=builtin")
 
 
 def test_a_word_stays_a_word_and_none_is_off() -> None:

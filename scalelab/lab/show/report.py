@@ -164,7 +164,7 @@ def _draw(
 def _write_page(folder: pathlib.Path, values: Mapping[str, Any]) -> pathlib.Path:
     """Writes report.html with its pictures inlined; returns its path.
 
-    The page of a packed study links only the files that `results/` keeps in git: SVG and CSV.
+    The page of a packed study links only the files that `results/` keeps in git: SVG, CSV, cards.
     """
     packed = (values["study"].workdir / archive.NAME).exists()
     encode = lambda path: base64.b64encode(path.read_bytes()).decode()  # noqa: E731
