@@ -22,8 +22,8 @@ Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of
 At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
 without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus. At world the
 text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pairs and two of its
-tasks; the first start writes them to ~/.cache/scalelab/worlds. With `yardsticks=`, the other scales
-are scored by YARDSTICKS.
+tasks; the first start writes them to ~/.cache/scalelab/worlds. With `yardsticks=`, nano, micro
+and medium are scored by YARDSTICKS.
 Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why.
 docs/yardsticks.md says which yardsticks stay out, and why. To add a system, add its name to
 SYSTEMS, and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own
@@ -140,7 +140,7 @@ def add_stages(
 
 
 def equal_flops(flops: float, warmup: float = 0.05) -> tuple[str, ...]:
-    """Returns the fields of a run with a budget in FLOPs and a warm-up of a share of it."""
+    """Returns the fields of a run whose budget is in FLOPs; `warmup` is a share of the budget."""
     off = "optim.total_tokens=None", "optim.warmup_tokens=None"
     return (*off, f"optim.total_flops={flops:g}", f"optim.warmup_flops={flops * warmup:g}")
 

@@ -14,8 +14,8 @@
 | unilm | MLM under four attention masks | sentences |
 | bert_ltr | CLM: each token sees its left | sentences |
 
-All have BERT's layers and word pieces. Equal FLOPs are those of bert; at them run again the
-objectives whose FLOPs a token are not within 5% of bert's. Scale, budget, recipe and arguments are
+All have BERT's layers and word pieces. Equal FLOPs are those of bert. Objectives whose FLOPs a token
+differ by more than 5% from bert's run again at equal FLOPs. Scale, budget, recipe and arguments are
 those of configs/studies/family.py.
 """
 
