@@ -14,9 +14,9 @@
 | unilm | MLM under four attention masks | sentences |
 | bert_ltr | CLM: each token sees its left | sentences |
 
-All have BERT's layers and word pieces. Equal FLOPs are those of bert. Objectives whose FLOPs a token
-differ by more than 5% from bert's run again at equal FLOPs. Scale, budget, recipe and arguments are
-those of configs/studies/family.py.
+All have BERT's layers and word pieces. Equal FLOPs are those of bert. Objectives whose FLOPs a
+token differ by more than 5% from bert's run again at equal FLOPs. Scale, budget, recipe and
+arguments are those of configs/studies/family.py.
 """
 
 import ml_collections
