@@ -47,7 +47,7 @@ def test_each_system_has_one_golden_file_and_one_of_digests() -> None:
 
 def test_the_changelog_names_the_version() -> None:
     _, _, section = (tiny.ROOT / "CHANGELOG.md").read_text().partition("### Numerics")
-    assert f"version {environment.NUMERICS_VERSION} " in section.partition("\n## ")[0]
+    assert f"numerics version {environment.NUMERICS_VERSION}." in section.partition("\n## ")[0]
 
 
 @pytest.mark.parametrize(("given", "kept"), [
