@@ -39,6 +39,7 @@ LEFT_OUT = {  # part of a command -> why it is only parsed
     "--workdir=results/": "hours, or needs such a study",
     "studies/encoders": "hours; its packed results serve lab.yardsticks",
     "scalelab.eval.babylm": "tests/eval/test_babylm.py runs it on invented files",
+    "objectives_8": "half an hour, and makes a large language; tests/studies/test_spec.py plans it",
     "--measure": "times large shapes; tests/test_shapes.py runs it",
 }
 # Fields that make a net, a pre-training, a study and a fine-tuning small.
