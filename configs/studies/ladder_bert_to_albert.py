@@ -36,7 +36,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.system_fields.albert = (narrow,)
     config.variants.sop = ("objective=mlm+sop", "data.format=sentence_order")
     config.variants.factorized = ("system_options.shared=none",)
-    config.variants.wider = family.equal_flops(flops, family.warmup(config))
+    config.variants.wider = family.equal_flops(config, flops)
     wide = f"{heads}x{round(width * layers**0.5 / heads) * heads}x{layers}"  # N grows as L H^2
     family.add_stages(
         config, shape, {"bert": ("baseline", "sop"), "albert": ("factorized", "baseline")}

@@ -30,7 +30,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "From MLM to ELECTRA"
     config.question = "Where does ELECTRA's advantage come from?"
     config.matched = "flops"
-    config.fields += ("data.format=doc_sentences", *family.equal_flops(flops))
+    config.fields += ("data.format=doc_sentences", *family.equal_flops(config, flops))
     tokens = "objective=mlm+rtd", "objective_options.target=token"  # needs no weight of 50
     masked = "objective_options.positions=masked"
     config.variants.mlm = ("objective=mlm",)

@@ -35,7 +35,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.sop = ("objective=mlm+sop", "data.format=sentence_order")
     config.variants.mlm = ("objective=mlm", "data.format=doc_sentences")
     config.variants.span = ("objective=span_mlm", "data.format=doc_sentences")
-    config.variants.equal_flops = family.equal_flops(flops, family.warmup(config))
+    config.variants.equal_flops = family.equal_flops(config, flops)
     others = "electra", "bert_ltr", *(("spanbert",) if config.scale in ("nano", "world") else ())
     arms = {
         "bert": (("bert",), ("baseline", "sop", "mlm", "span")),
