@@ -1,7 +1,7 @@
 """The device mesh, and the one table from the nets' logical axis names to its axes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import flax.linen as nn
 import jax
@@ -124,10 +124,9 @@ def shardings(abstract: ArrayPytree, mesh: Mesh) -> ArrayPytree:
     )
 
 
-def batch_sharding(mesh: Mesh, num_runs: int = 1) -> NamedSharding:
+def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the sharding of every array of a batch: rows over the data and fsdp axes."""
-    lead = () if num_runs == 1 else (None,)
-    return NamedSharding(mesh, PartitionSpec(*lead, ("data", "fsdp")))
+    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
 def batch_ways(mesh: Mesh) -> int:
@@ -143,27 +142,68 @@ def activation_rules() -> list[tuple[str, str | tuple[str, ...] | None]]:
     return [(name, RULES.get(name) if name != axes.WIDTH else None) for name in axes.ALL]
 
 
-def put_batch(
-    batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int, num_runs: int = 1
-) -> dict[str, jax.Array]:
+def put_batch(batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int) -> dict[str, jax.Array]:
     """Moves this process's rows of a global batch onto its devices.
 
     Args:
-      batch: arrays [rows, ...]: the rows that `host_rows` names; [K, rows, ...] for several runs.
+      batch: arrays [rows, ...]: the rows that `host_rows` names.
       mesh: the devices.
       batch_size: B of the global batch.
-      num_runs: K, see `runs.vmapped`.
 
     Returns:
-      Global arrays [B, ...], or [K, B, ...].
+      Global arrays [B, ...].
     """
-    lead = () if num_runs == 1 else (num_runs,)
-    sharding = batch_sharding(mesh, num_runs)
+    sharding = batch_sharding(mesh)
     return {
-        k: jax.make_array_from_process_local_data(
-            sharding, v, (*lead, batch_size, *v.shape[len(lead) + 1 :])
-        )
+        k: jax.make_array_from_process_local_data(sharding, v, (batch_size, *v.shape[1:]))
         for k, v in batch.items()
+    }
+
+
+def split_batch(batch: dict[str, jax.Array], mesh: Mesh) -> dict[str, jax.Array]:
+    """Splits the rows of a batch over the devices, in a program."""
+    if mesh.size == 1:
+        return batch
+    return jax.lax.with_sharding_constraint(batch, batch_sharding(mesh))
+
+
+def replicate(arrays: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+    """Puts host arrays whole on each device; every process gives the same."""
+    placed = NamedSharding(mesh, PartitionSpec())
+    if jax.process_count() == 1:
+        return jax.device_put(dict(arrays), placed)
+    return {
+        name: jax.make_array_from_callback(x.shape, placed, x.__getitem__)
+        for name, x in arrays.items()
+    }
+
+
+def rows_sharding(mesh: Mesh, batch_size: int | None) -> NamedSharding:
+    """Returns the sharding of the rows that a block of steps sends; see `put_rows`."""
+    return NamedSharding(mesh, PartitionSpec(*((None, ("data", "fsdp")) if batch_size else ())))
+
+
+def put_rows(
+    rows: Mapping[str, np.ndarray], mesh: Mesh, batch_size: int | None
+) -> dict[str, jax.Array]:
+    """Sends the rows of a block of steps, [K, B, ...].
+
+    Args:
+      rows: arrays with K steps first.
+      mesh: the devices.
+      batch_size: B, of which each process gives the part that `host_rows` names; None: each process
+        gives all rows, and they lie whole on each device.
+    """
+    if batch_size is None:
+        return replicate(rows, mesh)
+    placed = rows_sharding(mesh, batch_size)
+    if jax.process_count() == 1:
+        return jax.device_put(dict(rows), placed)
+    return {
+        name: jax.make_array_from_process_local_data(
+            placed, x, (x.shape[0], batch_size, *x.shape[2:])
+        )
+        for name, x in rows.items()
     }
 
 

@@ -165,9 +165,7 @@ def check_frozen(config: Config, given: Collection[str]) -> None:
             )
 
 
-def check_memory(
-    model: Model, max_len: int, mesh: Mesh, free: int | None, num_runs: int = 1
-) -> None:
+def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> None:
     """Refuses a net whose training state cannot fit, before anything is allocated.
 
     Args:
@@ -175,7 +173,6 @@ def check_memory(
       max_len: length of an example.
       mesh: the devices.
       free: bytes that this process may take on its host; None if not known.
-      num_runs: how many states are trained at a time.
 
     Raises:
       ValueError: it cannot fit; the message has the sum.
@@ -187,7 +184,7 @@ def check_memory(
             )
     except (TypeError, OverflowError) as error:
         raise ValueError(f"the sizes of the net are out of range: {error}") from None
-    count = num_runs * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables["params"]))
+    count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables["params"]))
     stats = mesh.local_devices[0].memory_stats() or {}
     if "bytes_limit" in stats:
         free = stats["bytes_limit"] * mesh.size

@@ -1,12 +1,14 @@
-"""One training step and one evaluation step: pure functions of (state, batch).
+"""One training step and one evaluation step, pure functions of (state, batch), and blocks of them.
 
 Losses travel as (sum, weight) and are divided once. With microbatches the weights of the whole
 batch are computed first, so that the split cannot move the loss; the compiler drops what weights do
 not need.
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import flax.linen as nn
 import jax
@@ -20,9 +22,11 @@ from scalelab import sharding
 from scalelab.objectives import Batch, Pairs, Pass, Term, forward, named_key, prepare
 from scalelab.state import Model, TrainState
 
-Metrics = dict[str, tuple[jax.Array, jax.Array]]
-Evaluate = Callable[[TrainState, Iterable[dict[str, np.ndarray]]], list[Metrics]]
+if TYPE_CHECKING:
+    from scalelab.data.sources import Evaluation
 
+Metrics = dict[str, tuple[jax.Array, jax.Array]]
+Evaluate = Callable[[TrainState], list[Metrics]]
 
 NUM_EVAL_DRAWS = 4
 EVAL_SEED = 0
@@ -159,7 +163,7 @@ def make_eval_step(net: nn.Module, terms: Sequence[Term]) -> Callable[..., Metri
     """Builds eval_step(params, batch, rng, carried, frozen) -> metrics.
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
-    "num_text_tokens". `rng` decides masks and samples; see `evaluate`.
+    "num_text_tokens". `rng` decides masks and samples.
     """
 
     def eval_step(
@@ -182,57 +186,21 @@ def make_eval_step(net: nn.Module, terms: Sequence[Term]) -> Callable[..., Metri
     return eval_step
 
 
-def evaluate(
-    eval_step: Callable[..., Metrics],
-    state: TrainState,
-    batches: Iterable[dict[str, np.ndarray]],
-    terms: Iterable[Term],
-    mesh: Mesh,
-) -> list[Metrics]:
-    """Evaluates a state; several draws of each batch where an objective samples.
-
-    The keys of the draws are the same for all runs and steps, so that losses compare.
-
-    Args:
-      eval_step: compiled, from compile_eval.
-      state: its parameters are evaluated; what it carries is read and not changed.
-      batches: global ones, on the host.
-      terms: those of the step.
-      mesh: the devices.
-
-    Returns:
-      The metrics of each draw of each batch, on the host.
-    """
-    key = named_key(jax.random.key(EVAL_SEED), "eval")
-    num_draws = NUM_EVAL_DRAWS if any(term.objective.samples for term in terms) else 1
-    found = []
-    for k, batch in enumerate(batches):
-        size = len(batch["examples"])
-        rows = sharding.host_rows(mesh, size)
-        put = sharding.put_batch({name: v[rows] for name, v in batch.items()}, mesh, size)
-        for draw in range(num_draws):
-            rng = jax.random.fold_in(key, k * num_draws + draw)
-            found.append(eval_step(state.params, put, rng, state.carried, state.frozen))
-    return jax.device_get(found)
-
-
 def compile_train(
     step: Callable[..., tuple[TrainState, Metrics]],
     mesh: Mesh,
     placed: TrainState,
     state: TrainState,
     batch: Batch,
-    num_runs: int = 1,
 ) -> jax.stages.Compiled:
-    """Compiles a train step ahead of time, its state donated.
+    """Compiles a single train step ahead of time, its state donated; runs take `compile_blocks`.
 
     Args:
-      step: from make_train_step; for several runs, from vmapped.train_step.
+      step: from make_train_step.
       mesh: the devices.
       placed: shardings of the state.
       state: the state, concrete or abstract.
       batch: a batch, concrete or abstract.
-      num_runs: K, see `runs.vmapped`; state, batch and learning rate are then stacked.
 
     Returns:
       run(state, batch, learning_rate), with XLA's own cost_analysis() and memory_analysis().
@@ -240,37 +208,199 @@ def compile_train(
     replicated = jax.NamedSharding(mesh, PartitionSpec())
     jitted = jax.jit(
         step,
-        in_shardings=(placed, sharding.batch_sharding(mesh, num_runs), replicated),
+        in_shardings=(placed, sharding.batch_sharding(mesh), replicated),
         out_shardings=(placed, replicated),
         donate_argnums=0,
     )
     with jax.set_mesh(mesh):
-        rate = jnp.zeros((num_runs,) if num_runs > 1 else (), jnp.float32)
-        return jitted.lower(state, batch, rate).compile()
+        return jitted.lower(state, batch, jnp.zeros((), jnp.float32)).compile()
+
+
+# --- Blocks: many steps in one dispatch ----------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """A compiled program of up to `size` training steps.
+
+    The number of steps is an argument of the program, so that where blocks begin and end cannot
+    change a result.
+    """
+
+    compiled: jax.stages.Compiled
+    mesh: Mesh
+    size: int  # the largest number of steps, K
+    batch_size: int | None  # see `sharding.put_rows`
+
+    def __call__(
+        self,
+        state: TrainState,
+        arrays: ArrayPytree,
+        rows: Sequence[Mapping[str, np.ndarray]],
+        rates: Sequence[float],
+        alive: jax.Array,
+    ) -> tuple[TrainState, Metrics, jax.Array]:
+        """Starts the steps of some rows; does not wait for them.
+
+        Args:
+          state: donated.
+          arrays: of the source of the batches.
+          rows: of each step, 1 to K.
+          rates: learning rates.
+          alive: bool []; False: takes no step, because an earlier one was not finite.
+
+        Returns:
+          The state, metrics with (sum, weight) arrays [K], and whether all steps were finite. The
+          first step that is not finite is the last one; see `make_train_step`.
+        """
+        count = len(rows)
+        padded = [*rows, *[rows[0]] * (self.size - count)]
+        stacked = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
+        put = sharding.put_rows(stacked, self.mesh, self.batch_size)
+        lr = np.zeros(self.size, np.float32)
+        lr[:count] = rates
+        return self.compiled(state, arrays, put, lr, np.int32(count), alive)
+
+
+def compile_blocks(
+    step: Callable[..., tuple[TrainState, Metrics]],
+    read: Callable[..., Batch],
+    mesh: Mesh,
+    placed: TrainState,
+    state: TrainState,
+    arrays: ArrayPytree,
+    row: Mapping[str, np.ndarray],
+    size: int,
+    batch_size: int | None = None,
+) -> Blocks:
+    """Compiles a program of up to `size` training steps.
+
+    Args:
+      step: from make_train_step.
+      read: (arrays, row) -> batch; device code.
+      mesh: the devices.
+      placed: shardings of the state.
+      state: concrete or abstract.
+      arrays: of the source of the batches, on the devices.
+      row: that of one step, as the host makes it.
+      size: K.
+      batch_size: see `sharding.put_rows`.
+    """
+    placed_rows = sharding.rows_sharding(mesh, batch_size)
+    replicated = jax.NamedSharding(mesh, PartitionSpec())
+
+    # Traced once: for the shapes of the metrics, and again from the cache in the loop.
+    @jax.jit
+    def one(state: TrainState, arrays: ArrayPytree, row: Batch, rate: jax.Array) -> tuple:
+        return step(state, sharding.split_batch(read(arrays, row), mesh), rate)
+
+    def run(
+        state: TrainState, arrays: ArrayPytree, rows: Batch, rates: jax.Array, count: jax.Array,
+        alive: jax.Array,
+    ) -> tuple[TrainState, Metrics, jax.Array]:  # fmt: skip
+        def at(place: jax.Array) -> tuple[Batch, jax.Array]:
+            return jax.tree.map(lambda x: x[place], (rows, rates))
+
+        def is_going(carry: tuple) -> jax.Array:
+            place, alive, _, _ = carry
+            return alive & (place < count)
+
+        def take_step(carry: tuple) -> tuple:
+            place, _, state, found = carry
+            state, pairs = one(state, arrays, *at(place))
+            found = jax.tree.map(lambda all, new: all.at[place].set(new), found, pairs)
+            return place + 1, pairs["finite"][0] > 0, state, found
+
+        _, pairs = jax.eval_shape(one, state, arrays, *at(jnp.int32(0)))
+        found = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), pairs)
+        _, alive, state, found = jax.lax.while_loop(
+            is_going, take_step, (jnp.int32(0), alive, state, found)
+        )
+        return state, found, alive
+
+    jitted = jax.jit(
+        run,
+        in_shardings=(placed, replicated, placed_rows, replicated, replicated, replicated),
+        out_shardings=(placed, replicated, replicated),
+        donate_argnums=0,
+    )
+    given = {
+        name: jax.ShapeDtypeStruct((size, batch_size or len(x), *x.shape[1:]), x.dtype)
+        for name, x in row.items()
+    }
+    with jax.set_mesh(mesh):
+        rates, count = jnp.zeros(size, jnp.float32), jnp.zeros((), jnp.int32)
+        lowered = jitted.lower(state, arrays, given, rates, count, jnp.ones((), bool))
+        return Blocks(lowered.compile(), mesh, size, batch_size)
 
 
 def compile_evaluation(
-    model: Model, mesh: Mesh, placed: TrainState, state: TrainState, batch: Batch
+    model: Model,
+    mesh: Mesh,
+    placed: TrainState,
+    state: TrainState,
+    source: "Evaluation",
 ) -> Evaluate:
-    """Compiles an evaluation of one run: (state, global host batches) -> as of `evaluate`.
+    """Compiles an evaluation: state -> metrics of each draw of each batch, on the host.
+
+    Where an objective samples, each batch has several draws. Their keys are the same for all runs
+    and steps, so that losses compare.
 
     Args:
       model: the parts of the program.
       mesh: the devices.
       placed: shardings of the state.
-      state: the state, concrete or abstract.
-      batch: a training batch, concrete or abstract; no evaluation has its mask_ids.
+      state: concrete or abstract; what it carries is read and not changed.
+      source: the batches.
     """
-    batch = {name: values for name, values in batch.items() if name != "mask_ids"}
     replicated = jax.NamedSharding(mesh, PartitionSpec())
-    rows = sharding.batch_sharding(mesh)
+    num_draws = NUM_EVAL_DRAWS if any(term.objective.samples for term in model.terms) else 1
+    total = num_draws * len(next(iter(source.rows.values())))
+    eval_step = make_eval_step(model.net, model.terms)
+
+    @jax.jit
+    def one(params: ArrayPytree, arrays: ArrayPytree, row: Batch, rng: jax.Array, *rest) -> Metrics:
+        batch = sharding.split_batch(source.batch(arrays, row), mesh)
+        return eval_step(params, batch, rng, *rest)
+
+    def run(
+        params: ArrayPytree, arrays: ArrayPytree, rows: Batch, start: jax.Array, stop: jax.Array,
+        *rest: ArrayPytree,
+    ) -> Metrics:  # fmt: skip
+        key = named_key(jax.random.key(EVAL_SEED), "eval")
+
+        def metrics_of(place: jax.Array) -> Metrics:
+            row = jax.tree.map(lambda x: x[place // num_draws], rows)
+            return one(params, arrays, row, jax.random.fold_in(key, place), *rest)
+
+        def add(place: jax.Array, found: Metrics) -> Metrics:
+            return jax.tree.map(lambda all, new: all.at[place].set(new), found, metrics_of(place))
+
+        shapes = jax.eval_shape(metrics_of, jnp.int32(0))
+        found = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
+        return jax.lax.fori_loop(start, stop, add, found)
+
+    rows = sharding.put_rows(source.rows, mesh, None)
     jitted = jax.jit(
-        make_eval_step(model.net, model.terms),
-        in_shardings=(placed.params, rows, replicated, placed.carried, placed.frozen),
+        run,
+        in_shardings=(
+            placed.params, replicated, replicated, replicated, replicated, placed.carried,
+            placed.frozen,
+        ),
         out_shardings=replicated,
-    )
+    )  # fmt: skip
     with jax.set_mesh(mesh):
-        eval_step = jitted.lower(
-            state.params, batch, jax.random.key(0), state.carried, state.frozen
+        count = jnp.int32(0)
+        compiled = jitted.lower(
+            state.params, source.arrays, rows, count, count, state.carried, state.frozen
         ).compile()
-    return functools.partial(evaluate, eval_step, terms=model.terms, mesh=mesh)
+
+    def evaluate(state: TrainState) -> list[Metrics]:
+        found = compiled(
+            state.params, source.arrays, rows, np.int32(0), np.int32(total), state.carried,
+            state.frozen,
+        )  # fmt: skip
+        found = jax.device_get(found)
+        return [jax.tree.map(lambda x, k=k: x[k], found) for k in range(total)]
+
+    return evaluate

@@ -1,12 +1,13 @@
-"""Pre-trains one system.
+"""Trains: the loop of pre-training and of fine-tuning; as a program, pre-trains one system.
 
   python -m scalelab.train --config=pretrain:system=bert,steps=500 --workdir=DIR
 
 The run folder holds everything the run leaves. Start the same command again to continue a stopped
 run; a finished one says so and does nothing.
 
-This file is the run, from top to bottom: setup, restore, loop, end. The step is in `step.py`;
-`runs.run` restores the state, and keeps clocks, metrics, checkpoints and the result.
+`run_blocks` is the loop: it sends blocks of steps to the device until the budget is used, and does
+what is due between them. `train` is a pre-training, from top to bottom: setup, restore, loop, end.
+A fine-tuning (`scalelab.finetune`) is another run of the same loop. The step is in `step.py`.
 """
 
 import contextlib
@@ -14,8 +15,8 @@ import functools
 import importlib
 import pathlib
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from absl import flags
 
@@ -24,16 +25,146 @@ from scalelab.config.pretraining import Config
 from scalelab.resources import malloc
 
 if TYPE_CHECKING:
-    from scalelab.runs.metrics import Run
+    from scalelab.runs.metrics import Pairs, Run
+    from scalelab.runs.run import BeforeStep
+    from scalelab.step import Blocks
 
 flags.adopt_module_key_flags(cli)
+
+BLOCK_SECS = 1.0  # a block takes about so long at most: an interrupt waits for its end
+Say = Callable[[str], object]
+
+
+class Training(Protocol):
+    """What `run_blocks` drives: `runs.run.Pretraining`, `finetuning.training.Finetuning`.
+
+    Attributes:
+      state: the training state; a block changes it.
+      over: whether no more steps are to be taken.
+      done: the share of the budget that is used.
+      most_steps: of a block; None: about BLOCK_SECS.
+      steps_per_sec: of the last blocks; 0 before the first.
+    """
+
+    config: Any
+    run: Any
+    state: Any
+    over: bool
+    done: float
+    most_steps: int | None
+    steps_per_sec: float
+
+    def next_program(self) -> "tuple[Blocks, Any] | None":
+        """Returns the program of the next steps and its arrays; None: it is not compiled."""
+        ...
+
+    def compile_next(self, say: Say) -> None:
+        """Compiles the program of the next steps."""
+        ...
+
+    def plan_block(self, most: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Advances the clocks by up to `most` steps; returns the row and the rate of each."""
+        ...
+
+    def settle(self, steps: "Sequence[Pairs]", secs: float) -> None:
+        """Adds the metrics and the time of a block that is done."""
+        ...
+
+    def is_anything_due(self) -> bool:
+        """Whether something is due after the last planned step."""
+        ...
+
+    def log_validate_save(self, say: Say) -> None:
+        """Does what is due; no step is in flight."""
+        ...
+
+    def steps_to(self, num_steps: int) -> int:
+        """Returns the steps to the next multiple of `num_steps`."""
+        ...
+
+    def is_due(self, num_steps: int) -> bool:
+        """Whether an event is due that happens every `num_steps`, or at an end."""
+        ...
+
+    def describe_progress(self, time_left: str) -> str:
+        """Returns the progress line."""
+        ...
+
+
+def run_blocks(
+    training: Training,
+    interrupt: cli.Interrupt,
+    say: Say,
+    every: "Iterable[tuple[int, Callable[[Run], None]]]" = (),
+) -> None:
+    """Takes the steps that are left, in blocks, until the training is over or interrupted.
+
+    While the device works on a block the host makes the next one, and reads the metrics of the one
+    before. The clock of training stands still while programs compile and in whatever is due.
+
+    Args:
+      training: what is trained.
+      interrupt: ends the loop after the block in progress.
+      say: prints a line.
+      every: (n, fn) pairs: fn(run) is called after every n-th step and when a phase ends.
+    """
+    import jax
+    import numpy as np
+
+    from scalelab import sharding
+    from scalelab.helpers.progress import Eta, Progress
+    from scalelab.runs.metrics import InFlight
+
+    progress, time_left, in_flight = Progress(), Eta(), InFlight()
+    alive, stopped = np.True_, False
+
+    def wait() -> None:
+        for steps, secs in in_flight.wait():
+            training.settle(steps, secs)
+
+    while not stopped:
+        if training.over:
+            wait()  # on the clock of seconds, time may be left
+            if training.over:
+                break
+        program = training.next_program()
+        if program is None:
+            wait()
+            training.compile_next(say)
+            in_flight.restart()
+            continue
+        blocks, arrays = program
+        time_left.start(training.done)
+        most = training.most_steps or int(BLOCK_SECS * training.steps_per_sec)
+        most = min(blocks.size, max(1, most), *(training.steps_to(n) for n, _ in every))
+        rows, rates = training.plan_block(most)
+        training.state, found, alive = blocks(training.state, arrays, rows, rates, alive)
+        for steps, secs in in_flight.add(found, len(rows)):
+            training.settle(steps, secs)
+        malloc.release_if_low()
+        if training.is_anything_due():
+            wait()
+            training.log_validate_save(lambda text: say(f"\n{text}"))
+            in_flight.restart()
+        for num_steps, hook in every:
+            if training.is_due(num_steps):
+                hook(training.run)
+        if progress.due():
+            wait()
+            progress.show(training.describe_progress(time_left.text(training.done)))
+        # Several processes must stop after the same step, so they ask each other, rarely.
+        if jax.process_count() == 1 or training.is_due(training.config.machine.log_every_steps):
+            stopped = sharding.any_process(interrupt.received is not None)
+    wait()
+    if training.steps_per_sec:  # a step was made
+        progress.show(training.describe_progress(time_left.text(training.done)), final=True)
 
 
 def train(
     config: Config,
     workdir: pathlib.Path,
     *,
-    before_step: Callable[[int, dict[str, Any]], None] | None = None,
+    before_step: "BeforeStep | None" = None,
     every: "Iterable[tuple[int, Callable[[Run], None]]]" = (),
 ) -> dict[str, Any]:
     """Runs, or continues, one pre-training.
@@ -41,8 +172,8 @@ def train(
     Args:
       config: the resolved config.
       workdir: the run folder.
-      before_step: called on the host with (step, batch) before each step.
-      every: (n, fn) pairs: fn(run) is called after every n-th step and when a phase ends.
+      before_step: called on the host with (step, batch) before each step, which then goes alone.
+      every: as in `run_blocks`.
 
     Returns:
       The content of result.json.
@@ -56,15 +187,11 @@ def train(
     import jax
 
     from scalelab import sharding
-    from scalelab import step as step_lib
-    from scalelab.data import batches as batches_lib
-    from scalelab.helpers.progress import Eta, Progress
-    from scalelab.resources import flops
-    from scalelab.runs import metrics, plots, pretrained, run_folder
+    from scalelab.runs import plots, pretrained, run_folder
     from scalelab.runs.opening import open_run, set_up
 
     # --- Setup: folder, devices ----------------
-    started, every, machine = time.perf_counter(), tuple(every), config.machine
+    started, machine = time.perf_counter(), config.machine
     config, start = pretrained.begin(config, workdir)
     if (result := run_folder.claim(workdir, config)) is not None:
         print(run_folder.describe_finished(workdir, result))
@@ -84,86 +211,28 @@ def train(
         #   1. the newest sound checkpoint of the folder,
         #   2. the run that --init names,
         #   3. a fresh initialisation from the seed. ----------------
-        recorder, model, placed = open_run(config, start, workdir, mesh, say)
-        run = recorder.run
-        if config.eval.pairs is not None:  # by name: no other training imports a yardstick
-            importlib.import_module("scalelab.eval.pairs").watch(recorder)
-        del start  # whose memory is wanted
-        peak = flops.measure_peak(config.net.dtype) * jax.device_count()
-        recorder.timers["setup_secs"] = time.perf_counter() - started
+        training = open_run(config, start, workdir, mesh, say, before_step)
+        del start  # frees the parameters of the run that --init names
+        if config.eval.pairs is not None:  # by name: no other training imports an evaluation
+            importlib.import_module("scalelab.eval.pairs").watch(training)
+        training.timers["setup_secs"] = time.perf_counter() - started
 
-        # --- The loop: phases, and the steps of each ----------------
-        progress, time_left, in_flight = Progress(), Eta(), metrics.InFlight()
-        interrupt, stopped = stack.enter_context(cli.Interrupt()), False
-        while not recorder.over and not stopped:
-            phase = recorder.enter_phase()
-            sizes = f"length {phase.max_len}, batch {phase.batch_size}"
-            say(f"phase {run.phase + 1}: {sizes}; compiling")
-            batches = recorder.batches(sharding.host_rows(mesh, phase.batch_size))
-            with metrics.timed(recorder.timers, "compile_secs"):
-                batch = batches(run.clocks.steps)
-                del batch["num_tokens"]
-                on_devices = sharding.put_batch(batch, mesh, phase.batch_size)
-                step = step_lib.make_train_step(
-                    model.net, model.terms, model.tx, machine.num_microbatches
-                )
-                train_step = step_lib.compile_train(step, mesh, placed, run.state, on_devices)
-                evaluate = step_lib.compile_evaluation(model, mesh, placed, run.state, on_devices)
-            if mesh.devices.flat[0].platform == "cpu":
-                scratch = train_step.memory_analysis().temp_size_in_bytes
-                malloc.release_if_low(soon=malloc.GAPS * scratch)
-            say(f"compiled, {time.perf_counter() - started:.1f} s after start")
-            if not run.clocks.steps:  # the untrained net, where curves begin
-                recorder.attend(evaluate, model, say)
-            stream = batches_lib.iterate(
-                batches, run.clocks.steps, recorder.last_step, machine.loader, machine.prefetch
-            )
-            for k, batch in enumerate(stream):
-                if k == 0:
-                    in_flight.restart()  # excludes the start-up of the pipeline
-                    time_left.start(recorder.done)
-                num_tokens = int(batch.pop("num_tokens"))
-                if before_step is not None:
-                    before_step(run.clocks.steps, batch)
-                on_devices = sharding.put_batch(batch, mesh, phase.batch_size)
-                run.state, pairs = train_step(run.state, on_devices, recorder.learning_rate())
-                in_flight.add(pairs)
-                recorder.advance(num_tokens, in_flight.secs())
-                malloc.release_if_low()
-
-                # What is due after this step; the clock of training stands still meanwhile.
-                if recorder.is_anything_due():
-                    recorder.settle(*in_flight.wait())
-                    recorder.attend(evaluate, model, lambda text: say(f"\n{text}"))
-                    in_flight.restart()
-                for num_steps, hook in every:
-                    if recorder.is_due(num_steps):
-                        hook(run)
-                if progress.due():
-                    recorder.settle(*in_flight.wait())
-                    progress.show(recorder.describe_progress(peak, time_left.text(recorder.done)))
-                # Several processes must stop after the same step, so they ask each other, rarely.
-                if jax.process_count() == 1 or run.clocks.steps % machine.log_every_steps == 0:
-                    stopped = sharding.any_process(interrupt.received is not None)
-                if stopped or recorder.phase_over:
-                    break
-            recorder.settle(*in_flight.wait())
+        # --- The loop ----------------
+        interrupt = stack.enter_context(cli.Interrupt())
+        run_blocks(training, interrupt, say, tuple(every))
 
         # --- The end ----------------
-        if recorder.tokens_per_sec:  # a step was made
-            line = recorder.describe_progress(peak, time_left.text(recorder.done))
-            progress.show(line, final=True)
-        recorder.save()
-        recorder.close()
+        training.save()
+        training.close()
         if chief:
-            plots.draw_curves(workdir, recorder.name)
-        if not recorder.over:
-            saved = f"step {run.clocks.steps} is saved in {workdir}"
+            plots.draw_curves(workdir, training.name)
+        if not training.over:
+            saved = f"step {training.run.clocks.steps} is saved in {workdir}"
             raise cli.Interrupted(interrupt.received, saved)
-        result = recorder.finish()
+        result = training.finish()
         for remark in result.get("remarks", ()):
             say(f"warning: {remark}")
-        say(f"finished {recorder.name}. Results: {workdir}/result.json, curves.png, metrics.jsonl")
+        say(f"finished {training.name}. Results: {workdir}/result.json, curves.png, metrics.jsonl")
         return result
 
 

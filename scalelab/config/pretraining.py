@@ -179,9 +179,11 @@ class Machine:
     tensor_parallel: int = 1  # devices that split heads, FFN and vocabulary
     num_microbatches: Count = 1  # gradient accumulation within a step
     remat: str = "none"  # what the backward pass recomputes: none, dots, full
-    # tf.data where TensorFlow is installed, else numpy; or "numpy".
-    loader: Annotated[str, choice("tf", "numpy")] = "tf"
+    # device: examples lie on the device if they fit, else as "tf"; tf: the host makes the batches
+    # by tf.data where TensorFlow is installed, else as "numpy"; numpy: in a thread.
+    loader: Annotated[str, choice("device", "tf", "numpy")] = "device"
     prefetch: Annotated[int, ("0 or more", lambda value: value >= 0)] = 4  # batches made ahead
+    steps_per_dispatch: Count | None = None  # most steps of one program; None: about a second
     num_workers: Count = 2  # processes that prepare data
     cache_dir: str = "~/.cache/scalelab"  # prepared corpora, tokenizers, examples
     compile_cache_dir: str | None = "~/.cache/scalelab/xla"  # compiled programs; None: not kept

@@ -8,6 +8,7 @@ that lands at n or beyond is sent on until it lands below.
 """
 
 import atexit
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -15,6 +16,7 @@ import math
 import os
 import types
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from typing import Literal
 
 import numpy as np
@@ -82,49 +84,61 @@ class Batches:
             found = f"{len(self.store)} examples do not fill a batch of {self.batch_size}"
             raise ValueError(f"{found}: use more text or a smaller batch_size")
 
-    def address(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the example and the epoch of each row of the global batch: int64 [batch_size]."""
-        size, step = len(self.store), step - self.first_step
+    def address(self, step: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the example and the epoch of each row of the global batch.
+
+        Args:
+          step: one step, or an array of steps, whose shape the result then begins with.
+
+        Returns:
+          Two arrays, int64 [..., batch_size].
+        """
+        size, steps = len(self.store), np.asarray(step, np.int64)[..., None] - self.first_step
         rows = np.arange(self.batch_size, dtype=np.int64)
         if self.order == "contiguous":
-            places = rows * size // self.batch_size + step
+            places = rows * size // self.batch_size + steps
             # The last row that begins at or before a place, counted on around the end.
             epochs = ((places + 1) * self.batch_size - 1) // size - rows
             return places % size, epochs
-        epochs, places = np.divmod(rows + step * self.batch_size, size)
-        keys = draws.bits(draws.key(self.seed, self.max_len), epochs)
+        epochs, places = np.divmod(rows + steps * self.batch_size, size)
+        keys = draws.bits(self._key, epochs)
         return permute(places, size, keys), epochs
+
+    @functools.cached_property
+    def _key(self) -> int:
+        return draws.key(self.seed, self.max_len)
+
+    def mask_ids(self, ids: np.ndarray, epochs: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns {"mask_ids"}, a number for each copy of each example; {} without mask_copies."""
+        if self.mask_copies is None:
+            return {}
+        numbers = ids * self.mask_copies + epochs % self.mask_copies
+        return {"mask_ids": (numbers % 2**31).astype(np.int32)}
 
     def __call__(self, step: int) -> Batch:
         """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and more.
 
         `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
         counts the stored tokens of the whole global batch, special ones included, padding not.
-        With `mask_copies`, `mask_ids` int32 [B] is a number for each copy of each example.
+        With `mask_copies` there is `mask_ids` int32 [B], too.
         """
         ids, epochs = self.address(step)
         ids_here, epochs = ids[self.rows], epochs[self.rows]
         batch = self.store.gather(ids_here)
         if self.corrupt is not None:
             batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids_here)
-        if self.mask_copies is not None:
-            numbers = ids_here * self.mask_copies + epochs % self.mask_copies
-            batch["mask_ids"] = (numbers % 2**31).astype(np.int32)
+        batch |= self.mask_ids(ids_here, epochs)
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
         batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
         return batch
 
 
-def evaluation_batches(
-    store: ExampleStore,
-    batch_size: int,
-    max_batches: int | None = None,
-    corrupt: Corrupt | None = None,
-) -> Iterator[Batch]:
-    """Yields every example once, in order; padding examples of length 0 complete the last batch.
+def evaluation_ids(
+    store: ExampleStore, batch_size: int, max_batches: int | None = None
+) -> np.ndarray:
+    """Returns every example once, in order: int64 [N, B]; -1 completes the last batch.
 
-    At most `max_batches` batches have examples spread evenly over the store. Corruption has a fixed
-    seed and epoch 0.
+    At most `max_batches` batches have examples spread evenly over the store.
     """
     num_batches = -(-len(store) // batch_size)
     chosen = np.arange(len(store), dtype=np.int64)
@@ -134,7 +148,17 @@ def evaluation_batches(
         chosen = np.arange(num, dtype=np.int64) * len(store) // num
     ids = np.full(num_batches * batch_size, -1, np.int64)
     ids[: len(chosen)] = chosen
-    for row in ids.reshape(num_batches, batch_size):
+    return ids.reshape(num_batches, batch_size)
+
+
+def evaluation_batches(
+    store: ExampleStore,
+    batch_size: int,
+    max_batches: int | None = None,
+    corrupt: Corrupt | None = None,
+) -> Iterator[Batch]:
+    """Yields the batches of `evaluation_ids`; corruption has a fixed seed and epoch 0."""
+    for row in evaluation_ids(store, batch_size, max_batches):
         batch = store.gather(row)
         if corrupt is not None:
             batch = corrupt(batch, seed=EVAL_SEED, epochs=np.zeros_like(row), examples=row)
@@ -147,17 +171,31 @@ def iterate(
 ) -> Iterator[Batch]:
     """Yields batch_at(start), ..., batch_at(stop - 1), in order: int32 arrays of fixed shapes.
 
-    The loader "tf" makes `prefetch` batches ahead by tf.data; "numpy" makes each batch when it is
-    asked for, as "tf" does where TensorFlow is not installed. Closing the iterator early (as
-    leaving a `for` loop does) stops the reading ahead. An error of `batch_at` is raised after the
-    batches before it.
+    The loader "tf" makes `prefetch` batches ahead by tf.data; "numpy" makes them in a thread, as
+    "tf" does where TensorFlow is not installed. Closing the iterator early (as leaving a `for` loop
+    does) stops the reading ahead. An error of `batch_at` is raised after the batches before it.
     """
-    if start < stop and prefetch > 0 and loader == "tf":
+    if start >= stop or prefetch == 0:
+        return (batch_at(step) for step in range(start, stop))
+    if loader == "tf":
         tf = _import_tensorflow()
         if tf is not None:
             return _iterate_tf(tf, batch_at, start, stop, prefetch)
-        logging.warning("TensorFlow is not installed: numpy makes the batches")
-    return (batch_at(step) for step in range(start, stop))
+        logging.warning("TensorFlow is not installed: a thread makes the batches")
+    return _iterate_thread(batch_at, start, stop, prefetch)
+
+
+def _iterate_thread(batch_at: BatchAt, start: int, stop: int, prefetch: int) -> Iterator[Batch]:
+    """Makes batches ahead in one thread."""
+    with futures.ThreadPoolExecutor(1) as thread:
+        ahead = collections.deque(
+            thread.submit(batch_at, t) for t in range(start, min(stop, start + prefetch))
+        )
+        for step in range(start + len(ahead), stop):
+            yield ahead.popleft().result()
+            ahead.append(thread.submit(batch_at, step))
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def _iterate_tf(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from scalelab.eval.items import Item
     from scalelab.runs.pretrained import Pretrained
-    from scalelab.runs.run import Recorder
+    from scalelab.runs.run import Pretraining
 
 AT_ONCE = 8192  # texts between two saves
 Reader = Callable[[pathlib.Path], "list[Item]"]
@@ -57,7 +57,7 @@ def read(path: pathlib.Path) -> "list[Item]":
     return found
 
 
-def watch(recorder: "Recorder") -> None:
+def watch(training: "Pretraining") -> None:
     """Has a training evaluate the pairs of config.eval.pairs: a user's own, or BLiMP's folder.
 
     Raises:
@@ -69,7 +69,7 @@ def watch(recorder: "Recorder") -> None:
 
     if jax.process_count() > 1:
         raise ValueError("config.eval.pairs needs one process")
-    asked, opened = recorder.config.eval, recorder.open_net()
+    asked, opened = training.config.eval, training.open_net()
     opened.check_alone(source=True)
     path, rule = pathlib.Path(asked.pairs or ""), sentence_scores.choose_rule(opened, None)
     try:
@@ -87,7 +87,7 @@ def watch(recorder: "Recorder") -> None:
         own = dataclasses.replace(opened, params=params)
         return measure(own, items, request).scores["accuracy"]
 
-    recorder.judge = judge
+    training.judge = judge
 
 
 def score(

@@ -1,5 +1,6 @@
 """Clocks and metrics of a run: (sum, weight) pairs, steps in flight, metrics.jsonl, trackers."""
 
+import collections
 import contextlib
 import dataclasses
 import importlib.util
@@ -180,12 +181,12 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
 
 
 class InFlight:
-    """The steps that were started and not yet waited for, and their time."""
+    """The blocks of steps that were started and not yet waited for, and their time."""
 
-    AHEAD = 2  # steps that may wait on the device; more would only hold memory
+    AHEAD = 1  # blocks that may wait on the device while the host makes the next
 
     def __init__(self) -> None:
-        self._pending: list[Pairs] = []
+        self._pending: collections.deque[tuple[Pairs, int]] = collections.deque()
         self.restart()
 
     def restart(self) -> None:
@@ -193,22 +194,26 @@ class InFlight:
         assert not self._pending
         self._begun = time.perf_counter()
 
-    def secs(self) -> float:
-        """Returns the seconds since the last `restart` or `wait`."""
-        return time.perf_counter() - self._begun
+    def add(self, found: Pairs, count: int) -> Iterator[tuple[list[Pairs], float]]:
+        """Adds a block of `count` steps that was started; waits for blocks AHEAD before it.
 
-    def add(self, pairs: Pairs) -> None:
-        """Adds the metrics of a step that was started; waits for the one AHEAD steps before it."""
-        self._pending.append(pairs)
-        if len(self._pending) > self.AHEAD:
-            self._pending[-1 - self.AHEAD]["loss"][0].block_until_ready()
+        Yields:
+          The metrics of each step of a block, on the host, and the seconds since the block before.
+        """
+        self._pending.append((found, count))
+        return self._take(self.AHEAD)
 
-    def wait(self) -> tuple[list[Pairs], float]:
-        """Waits for all steps in flight; returns their metrics, on the host, and `secs`."""
-        steps, self._pending = jax.device_get(self._pending), []
-        secs = self.secs()
-        self.restart()
-        return steps, secs
+    def wait(self) -> Iterator[tuple[list[Pairs], float]]:
+        """Waits for all blocks in flight; yields what `add` does."""
+        return self._take(0)
+
+    def _take(self, left: int) -> Iterator[tuple[list[Pairs], float]]:
+        while len(self._pending) > left:
+            found, count = self._pending.popleft()
+            values = {n: [x.tolist() for x in pair] for n, pair in jax.device_get(found).items()}
+            now = time.perf_counter()
+            secs, self._begun = now - self._begun, now
+            yield [{n: (s[k], w[k]) for n, (s, w) in values.items()} for k in range(count)], secs
 
 
 class _TensorBoard:

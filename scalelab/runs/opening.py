@@ -16,11 +16,11 @@ from scalelab.resources import flops, malloc
 from scalelab.runs import checkpoint, environment, run_folder
 from scalelab.runs.metrics import Run, check_tracker
 from scalelab.runs.pretrained import Start, check_tokenizers, load_frozen
-from scalelab.runs.run import Recorder
-from scalelab.state import Model, TrainState
+from scalelab.runs.run import BeforeStep, Pretraining
+from scalelab.state import TrainState
 
 
-def set_up(config: Config, num_runs: int = 1) -> Mesh:
+def set_up(config: Config) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
 
     Raises:
@@ -33,7 +33,7 @@ def set_up(config: Config, num_runs: int = 1) -> Mesh:
     batch_sizes = [phase.batch_size for phase in config.phases]
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
     model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
-    state.check_memory(model, config.short.max_len, mesh, malloc.available(), num_runs)
+    state.check_memory(model, config.short.max_len, mesh, malloc.available())
     state.check_phases(model, config)
     adamw.get_schedule(config.optim.schedule)
     return mesh
@@ -45,7 +45,8 @@ def open_run(
     workdir: pathlib.Path,
     mesh: Mesh,
     say: Callable[[str], object] = print,
-) -> tuple[Recorder, Model, TrainState]:
+    before_step: BeforeStep | None = None,
+) -> Pretraining:
     """Loads a run's data, and restores or makes its state.
 
     Args:
@@ -54,9 +55,7 @@ def open_run(
       workdir: its folder, locked.
       mesh: the devices.
       say: prints what the run is made of.
-
-    Returns:
-      The recorder, which has the state; the parts of the program; the state's shardings.
+      before_step: called with (step, batch) before each step.
     """
     system, max_len = systems.load(config.system), config.short.max_len
     tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0
@@ -79,7 +78,9 @@ def open_run(
     plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
     run = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
-    recorder = Recorder(workdir, config, data, costs, plan, run, checkpoints)
+    training = Pretraining(
+        workdir, config, data, model, mesh, placed, costs, plan, run, checkpoints, before_step
+    )
     if is_chief:
         run_folder.describe(workdir, config)
         if data.tokenizer_dir.resolve() != (workdir / "tokenizer").resolve():
@@ -91,14 +92,14 @@ def open_run(
         **data.facts,
     }
     lines = (f"\n  {name:<18} {value}" for name, value in facts.items())
-    say(f"{recorder.name} in {workdir}{''.join(lines)}")
+    say(f"{training.name} in {workdir}{''.join(lines)}")
     if start is not None:
         say(start.describe())
     if run.clocks.steps:
         say(f"continuing from step {run.clocks.steps}")
     else:
-        recorder.save()
-    return recorder, model, placed
+        training.save()
+    return training
 
 
 def _describe_rate(config: Config, system: systems.System) -> str:

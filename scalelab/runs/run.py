@@ -1,55 +1,90 @@
-"""The files of a run in training: clocks, metrics, checkpoints, result."""
+"""A pre-training in progress: its steps, clocks, metrics, checkpoints and result."""
 
 import collections
+import dataclasses
 import math
 import pathlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from flax.typing import ArrayPytree
+from jax.sharding import Mesh
 
-from scalelab import objectives, systems
+from scalelab import objectives, sharding, step, systems
 from scalelab.config import cli
 from scalelab.config.durations import Plan
 from scalelab.config.pretraining import Config, Shape, science
 from scalelab.data import Data
-from scalelab.data.batches import Batches, evaluation_batches
+from scalelab.data.batches import Batches
 from scalelab.data.phases import PhaseData
+from scalelab.data.sources import Row
 from scalelab.optim import adamw
-from scalelab.resources import flops
-from scalelab.runs import environment, json_files, metrics, records, run_folder
+from scalelab.resources import flops, malloc
+from scalelab.runs import (
+    compile_times,
+    environment,
+    feeding,
+    json_files,
+    metrics,
+    records,
+    run_folder,
+)
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.metrics import Run
 from scalelab.runs.pretrained import Pretrained, load_frozen
 from scalelab.state import Model, TrainState
+from scalelab.step import Blocks, Evaluate
 
-Evaluate = Callable[[TrainState, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]]
+BeforeStep = Callable[[int, dict[str, np.ndarray]], None]
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LATER_PHASE = 1e6  # losses of other lengths do not compare: checkpoints of a later phase win
 
 
-class Recorder:
-    """Keeps the records of a run.
+@dataclasses.dataclass(frozen=True)
+class _Phase:
+    """The compiled programs of a phase, and its examples."""
+
+    index: int
+    blocks: Blocks
+    arrays: ArrayPytree  # on the devices
+    stream: Iterator[tuple[int, Row]]  # from the next step on
+    evaluate: Evaluate
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planned:
+    """A block that was started."""
+
+    tokens: int
+    secs: float  # the estimate by which the clock of seconds was advanced
+
+
+class Pretraining:
+    """A pre-training, as `scalelab.train.run_blocks` drives it.
 
     Args:
       workdir: the run folder.
       config: of the run.
       data: its training and validation data.
+      model: the parts of the program.
+      mesh: the devices.
+      placed: shardings of the state.
       costs: FLOPs of one step of each phase.
       plan: its budget, and where its phases end.
       run: the part that changes in training.
       checkpoints: of the folder.
+      before_step: called with (step, batch) before each step.
 
     Attributes:
-      data: its training and validation data.
       judge: parameters -> share of right minimal pairs, for config.eval.pairs.
       name: the run's name in messages.
-      now: the reading of the budget's clock.
+      now: the reading of the budget's clock, blocks in flight included.
       timers: seconds beside training.
-      loss: mean loss of the last steps that were waited for.
-      tokens_per_sec: of the last steps that were waited for.
+      loss: mean loss of the last block that was waited for.
+      tokens_per_sec: of the last blocks that were waited for.
       steps_per_sec: likewise.
     """
 
@@ -58,20 +93,31 @@ class Recorder:
         workdir: pathlib.Path,
         config: Config,
         data: Data,
+        model: Model,
+        mesh: Mesh,
+        placed: TrainState,
         costs: Sequence[flops.Flops],
         plan: Plan,
         run: Run,
         checkpoints: Checkpoints,
+        before_step: BeforeStep | None = None,
     ) -> None:
         self.workdir, self.config, self.data, self._costs = workdir, config, data, costs
+        self.model, self._mesh, self._placed, self._before_step = model, mesh, placed, before_step
         self.run, self._checkpoints, self.name = run, checkpoints, run_folder.name(config)
         self.plan, self.now, self._rate = plan, run.clocks.at(plan.clock), np.float32(0)
         self._schedule = adamw.get_schedule(config.optim.schedule)
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
+        self.most_steps = config.machine.steps_per_dispatch
+        if jax.process_count() > 1:  # all take the same blocks, however fast each is
+            self.most_steps = self.most_steps or feeding.MOST_STEPS
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
-        self._settled = run.clocks.tokens, run.clocks.steps  # at the last `settle`
+        self._planned: collections.deque[_Planned] = collections.deque()  # not settled yet
+        self._num_settled = run.clocks.steps
         self._before = run.clocks.tokens, self.now  # clocks before the last step
+        self._compiled: _Phase | None = None
+        self._peak = flops.measure_peak(config.net.dtype) * jax.device_count()  # FLOP/s
         self.judge: Callable[[ArrayPytree], float] | None = None
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
@@ -81,6 +127,15 @@ class Recorder:
             run.num_lines = self._writer.num_lines
 
     # --- Position ----------------
+
+    @property
+    def state(self) -> TrainState:
+        """The state after the last step that was started."""
+        return self.run.state
+
+    @state.setter
+    def state(self, state: TrainState) -> None:
+        self.run.state = state
 
     @property
     def over(self) -> bool:
@@ -107,19 +162,6 @@ class Recorder:
         """The step at which the current phase ends; a very large number if it is not known yet."""
         return int(self.plan.ends[self.run.phase]) if self.plan.clock == "steps" else UNKNOWN
 
-    def learning_rate(self) -> np.float32:
-        """Returns the learning rate of the next step."""
-        factor = self._schedule(self.now, self.plan.warmup, self.plan.total)
-        self._rate = np.float32(self.config.optim.learning_rate * factor)
-        return self._rate
-
-    def enter_phase(self) -> PhaseData:
-        """Enters the next phase if the current one is over; returns the phase's data."""
-        while self.phase_over and not self.over:
-            self.run.phase += 1
-            self.run.phase_start, self.run.best = self.run.clocks.steps, math.inf
-        return self.phase
-
     def batches(self, rows: slice) -> Batches:
         """Returns the batches of the phase in progress: this process's rows, by the run's step."""
         phase, order = self.phase, self.config.data.order_seed
@@ -127,6 +169,128 @@ class Recorder:
         rule = systems.load(self.config.system).ORDER, phase.corrupt
         start, sizes = self.run.phase_start, (phase.batch_size, phase.max_len)
         return Batches(phase.train, *sizes, seed, rows, start, *rule, self.config.mask_copies)
+
+    # --- The program of a phase ----------------
+
+    def next_program(self) -> tuple[Blocks, ArrayPytree] | None:
+        """Returns the program of the next steps and its examples; None: `compile_next` first."""
+        while self.phase_over and not self.over:
+            self.run.phase += 1
+            self.run.phase_start, self.run.best = self.run.clocks.steps, math.inf
+        if self._compiled is None or self._compiled.index != self.run.phase:
+            return None
+        return self._compiled.blocks, self._compiled.arrays
+
+    def compile_next(self, say: Callable[[str], object]) -> None:
+        """Places the examples of the phase in progress, and compiles its programs."""
+        phase, machine, run = self.phase, self.config.machine, self.run
+        what = (
+            f"{self.name.rpartition(' seed')[0]}, length {phase.max_len}, batch {phase.batch_size}"
+        )
+        say(
+            f"phase {run.phase + 1}: {what}; compiling{compile_times.note(machine.compile_cache_dir, what)}"
+        )
+        self._compiled = None  # frees the examples of the phase before
+        begun = time.perf_counter()
+        with metrics.timed(self.timers, "compile_secs"):
+            batches = self.batches(sharding.host_rows(self._mesh, phase.batch_size))
+            count = math.ceil(self.config.eval.num_examples / phase.batch_size)
+            source, valid = feeding.place(
+                phase, batches, count, machine, self._mesh, say, self._before_step
+            )
+            model, size = (
+                self.model,
+                1 if self._before_step else feeding.block_size(machine, source),
+            )
+            train_step = step.make_train_step(
+                model.net, model.terms, model.tx, machine.num_microbatches
+            )
+            given = self._mesh, self._placed, run.state
+            blocks = step.compile_blocks(
+                train_step, source.batch, *given, source.arrays, source.row, size,
+                source.batch_size,
+            )  # fmt: skip
+            evaluate = step.compile_evaluation(model, *given, valid)
+        stream = source.stream(run.clocks.steps, self.last_step)
+        self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)
+        if self._mesh.devices.flat[0].platform == "cpu":
+            scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
+            malloc.release_if_low(soon=malloc.GAPS * scratch)
+        secs = time.perf_counter() - begun
+        compile_times.keep(machine.compile_cache_dir, what, secs)
+        say(f"compiled in {secs:.1f} s")
+        if not run.clocks.steps:  # the untrained net, where curves begin
+            self.log_validate_save(say)
+
+    # --- Steps, and what may follow them ----------------
+
+    def learning_rate(self) -> np.float32:
+        """Returns the learning rate of the next step."""
+        factor = self._schedule(self.now, self.plan.warmup, self.plan.total)
+        self._rate = np.float32(self.config.optim.learning_rate * factor)
+        return self._rate
+
+    def plan_block(self, most: int) -> tuple[list[Row], list[np.float32]]:
+        """Advances the clocks by the next steps, up to the first after which something is due.
+
+        Args:
+          most: steps, at least 1.
+
+        Returns:
+          The row and the learning rate of each step.
+        """
+        assert self._compiled is not None
+        rows, rates, before = [], [], (self.run.clocks.tokens, self.now)
+        secs_per_step = 1 / self.steps_per_sec if self.steps_per_sec else 0.0
+        while len(rows) < most and not (rows and self.is_anything_due()):
+            rates.append(self.learning_rate())
+            num_tokens, row = next(self._compiled.stream)
+            rows.append(row)
+            self._advance(num_tokens, secs_per_step)
+        secs = self.now - before[1] if self.plan.clock == "secs" else 0.0
+        self._planned.append(_Planned(self.run.clocks.tokens - before[0], secs))
+        return rows, rates
+
+    def _advance(self, num_tokens: int, secs: float) -> None:
+        """Advances the clocks by a step of `num_tokens` that may take `secs`."""
+        clocks = self.run.clocks
+        self._before = clocks.tokens, self.now
+        clocks.tokens += num_tokens
+        clocks.flops += self._costs[self.run.phase].train
+        clocks.steps += 1
+        self.now = self.now + secs if self.plan.clock == "secs" else clocks.at(self.plan.clock)
+
+    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
+        """Adds the metrics of a block that was waited for, and its seconds.
+
+        Raises:
+          cli.Stopped: loss or gradient were not finite; the run is closed as it was last saved.
+        """
+        planned, clocks = self._planned.popleft(), self.run.clocks
+        clocks.secs += secs
+        if self.plan.clock == "secs":
+            self.now += secs - planned.secs
+        for pairs in steps:
+            self._num_settled += 1
+            if not pairs["finite"][0]:
+                self.close()
+                raise cli.Stopped(
+                    f"not finite: step {self._num_settled} had loss"
+                    f" {float(pairs['loss'][0])} and gradient norm {float(pairs['grad_norm'][0])}."
+                    f" The parameters of step {self._checkpoints.steps()[-1]} are kept in"
+                    f" {self.workdir}/checkpoints; start in a new workdir, usually with a lower"
+                    " --config.optim.learning_rate"
+                )
+        self._recent.append((secs, planned.tokens, len(steps)))
+        total, tokens, count = map(sum, zip(*self._recent, strict=True))
+        self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
+        new = metrics.sum_pairs(steps)
+        self.loss = metrics.divide(new)["loss"]
+        metrics.add(self.run.unlogged, new)
+
+    def steps_to(self, num_steps: int) -> int:
+        """Returns the steps to the next multiple of `num_steps`."""
+        return num_steps - self.run.clocks.steps % num_steps
 
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end of a phase."""
@@ -163,62 +327,8 @@ class Recorder:
         by_words = any(len(str(count).rstrip("0")) == 1 for count in self._words_reached)
         return by_words or bool(self._shares_reached)
 
-    # --- A step, and what may follow it ----------------
-
-    def advance(self, num_tokens: int, secs_in_flight: float = 0.0) -> None:
-        """Advances the clocks by a step that was started.
-
-        Args:
-          num_tokens: of its batch, without padding.
-          secs_in_flight: seconds that the clock does not have yet.
-        """
-        clocks = self.run.clocks
-        self._before = clocks.tokens, self.now
-        clocks.tokens += num_tokens
-        clocks.flops += self._costs[self.run.phase].train
-        clocks.steps += 1
-        self.now = clocks.at(self.plan.clock)
-        if self.plan.clock == "secs":
-            self.now += secs_in_flight
-
-    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
-        """Adds the metrics and the training seconds of the last steps.
-
-        Raises:
-          cli.Stopped: loss or gradient were not finite; the run is closed as it was last saved.
-        """
-        clocks = self.run.clocks
-        clocks.secs += secs
-        for k, pairs in enumerate(steps):
-            if not pairs["finite"][0]:
-                self.close()
-                raise cli.Stopped(
-                    f"not finite: step {clocks.steps - len(steps) + k + 1} had loss"
-                    f" {float(pairs['loss'][0])} and gradient norm {float(pairs['grad_norm'][0])}."
-                    f" The parameters of step {self._checkpoints.steps()[-1]} are kept in"
-                    f" {self.workdir}/checkpoints; start in a new workdir, usually with a lower"
-                    " --config.optim.learning_rate"
-                )
-        if not steps:
-            return
-        before, self._settled = self._settled, (clocks.tokens, clocks.steps)
-        self._recent.append((secs, clocks.tokens - before[0], clocks.steps - before[1]))
-        total, tokens, count = map(sum, zip(*self._recent, strict=True))
-        self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
-        new = metrics.sum_pairs(steps)
-        self.loss = metrics.divide(new)["loss"]
-        metrics.add(self.run.unlogged, new)
-
-    def attend(
-        self, evaluate: Evaluate, model: Model, say: Callable[[str], object] = print
-    ) -> None:
-        """Writes a line, validates and saves, if these are due; no step may be in flight.
-
-        Args:
-          evaluate: (state, global batches) -> metrics of each batch, on the host.
-          model: the parts of the program.
-          say: prints the validation.
-        """
+    def log_validate_save(self, say: Callable[[str], object] = print) -> None:
+        """Writes a line, validates and saves, if these are due; no step may be in flight."""
         machine = self.config.machine
         if self.is_due(machine.log_every_steps):
             means = metrics.divide(self.run.unlogged)
@@ -233,18 +343,17 @@ class Recorder:
         for share in self._shares_reached:  # `kept_step` of studies/jobs.py reads the step
             self._write({"eval/share": share})
         if self.is_due(self.config.eval.every_steps):
-            say(self._validate(evaluate, model))
+            say(self._validate())
         if self.is_due(machine.checkpoint_every_steps) or self._is_kept:
             self.save()
 
-    def _validate(self, evaluate: Evaluate, model: Model) -> str:
+    def _validate(self) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
-        run, phase, length = self.run, self.phase, self.phase.max_len
+        run, length = self.run, self.phase.max_len
         with metrics.timed(self.timers, "eval_secs"):
-            count = math.ceil(self.config.eval.num_examples / phase.batch_size)
-            batches = evaluation_batches(phase.valid, phase.batch_size, count, phase.corrupt)
-            sums = metrics.sum_pairs(evaluate(run.state, batches))
-            means = metrics.summarise_eval(sums, model.loss_weights, model.token_losses)
+            assert self._compiled is not None
+            sums = metrics.sum_pairs(self._compiled.evaluate(run.state))
+            means = metrics.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
         run.best = min(run.best, means["loss"])
         run.evals[str(length)] = means | {"step": run.clocks.steps, "best_loss": run.best}
         self._write({f"eval/{k}": v for k, v in means.items()} | {"eval/max_len": length})
@@ -342,11 +451,11 @@ class Recorder:
             if failure:
                 yield f"{objective} has learnt no more than a constant predictor knows: {failure}"
 
-    def describe_progress(self, peak: float, time_left: str) -> str:
-        """Returns the progress line; `peak` is the FLOP/s of all devices."""
+    def describe_progress(self, time_left: str) -> str:
+        """Returns the progress line."""
         rate = self.steps_per_sec * self._costs[self.run.phase].train
         return (
             f"{self.name} | step {self.run.clocks.steps} ({self.done:.0%}) | loss {self.loss:.4f}"
-            f" | {self.tokens_per_sec:,.0f} tokens/s | MFU {rate / peak:.0%}"
+            f" | {self.tokens_per_sec:,.0f} tokens/s | MFU {rate / self._peak:.0%}"
             f" | ETA {time_left}"
         )

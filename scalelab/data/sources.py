@@ -1,0 +1,194 @@
+"""Where a block of steps gets its batches from. Both ways give the same batches, bit for bit.
+
+resident  the examples lie on the device; a row names those of a step
+packed    the host makes the batches, ahead by tf.data, and a row holds all arrays of a batch as
+          one; for examples that do not fit, and for formats that corrupt them anew in each epoch
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab.data.batches import Batches, Corrupt, evaluation_batches, evaluation_ids, iterate
+from scalelab.data.store import ExampleStore
+from scalelab.formats import lengths_name
+
+Row = dict[str, np.ndarray]  # what the host sends for a step: arrays [B, ...]
+Arrays = Mapping[str, Any]
+Batch = dict[str, jax.Array]
+Put = Callable[[dict[str, np.ndarray]], Arrays]  # places arrays whole on each device
+
+CHUNK = 64  # steps whose examples are drawn at a time
+LARGEST = 2**31 - 1  # numbers on the device have 32 bits
+
+
+class Source(NamedTuple):
+    """The batches of a phase, as the device reads them.
+
+    Attributes:
+      arrays: on the device during the whole phase.
+      batch: (arrays, row) -> the batch of a row; device code.
+      stream: (start, stop) -> (tokens without padding, row) of each step.
+      row: an example of a row.
+      batch_size: B, where a row has this process's part of the batch alone; None: it is whole.
+    """
+
+    arrays: Arrays
+    batch: Callable[[Arrays, Mapping[str, jax.Array]], Batch]
+    stream: Callable[[int, int], Iterator[tuple[int, Row]]]
+    row: Row
+    batch_size: int | None
+
+
+class Evaluation(NamedTuple):
+    """The batches of a validation; `rows` are stacked: [N, B, ...], all rows of each batch."""
+
+    arrays: Arrays
+    batch: Callable[[Arrays, Mapping[str, jax.Array]], Batch]
+    rows: Row
+
+
+# --- Resident ----------------
+
+
+def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
+    """Returns the arrays of a store in their types on the device; None: 32 bits cannot count one.
+
+    A wide type becomes int32: tokens and offsets are below 2^31.
+    """
+    names = [*store.meta["flat"]]
+    for name in store.meta["ragged"]:
+        names += [name, f"{name}_starts"]
+    arrays = {name: store.array(name) for name in names}
+    if any(values.size > LARGEST for values in arrays.values()):
+        return None
+    wide = {n for n, v in arrays.items() if v.dtype.itemsize > 4 or v.dtype == np.uint32}
+    return {n: v.astype(np.int32) if n in wide else v for n, v in arrays.items()}
+
+
+def gather(
+    arrays: Arrays, ids: jax.Array, ragged: Mapping[str, int], length: int | None = None
+) -> Batch:
+    """Copies examples into a batch on the device, as `ExampleStore.gather` does on the host.
+
+    Args:
+      arrays: of `stored_arrays`.
+      ids: [B]; -1 makes a padding example of length 0.
+      ragged: name -> width of a batch's rows; the other arrays are flat.
+      length: T of `tokens`; None: as in `ragged`.
+    """
+    is_real = ids >= 0
+    safe = jnp.where(is_real, ids, 0)
+    batch, flat = {}, set(arrays)
+    for name, longest in ragged.items():
+        values, starts = arrays[name], arrays[f"{name}_starts"]
+        flat -= {name, f"{name}_starts"}
+        places = jnp.arange(longest if length is None or name != "tokens" else length)
+        first = starts[safe]
+        lengths = jnp.where(is_real, starts[safe + 1] - first, 0)
+        found = jnp.take(values, first[:, None] + places, mode="clip").astype(jnp.int32)
+        batch[name] = jnp.where(places < lengths[:, None], found, 0)
+        batch[lengths_name(name)] = lengths
+    for name in sorted(flat):
+        batch[name] = jnp.where(is_real, arrays[name][safe].astype(jnp.int32), 0)
+    return batch
+
+
+def _resident_batch(
+    ragged: Mapping[str, int], arrays: Arrays, row: Mapping[str, jax.Array]
+) -> Batch:
+    others = {name: values for name, values in row.items() if name != "ids"}
+    examples = jnp.arange(len(row["ids"]), dtype=jnp.int32)
+    return gather(arrays, row["ids"], ragged) | others | {"examples": examples}
+
+
+def resident(batches: Batches, arrays: Arrays) -> Source:
+    """Returns batches of examples whose arrays lie on the device."""
+
+    def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
+        for first in range(start, stop, CHUNK):
+            ids, epochs = batches.address(np.arange(first, min(first + CHUNK, stop)))
+            tokens = batches.store.lengths(ids).sum(axis=1).tolist()
+            rows = {"ids": ids.astype(np.int32), **batches.mask_ids(ids, epochs)}
+            for k, count in enumerate(tokens):
+                yield count, {name: values[k] for name, values in rows.items()}
+
+    read = functools.partial(_resident_batch, batches.store.meta["ragged"])
+    (_, row), *_ = stream(batches.first_step, batches.first_step + 1)
+    return Source(arrays, read, stream, row, None)
+
+
+def resident_evaluation(
+    store: ExampleStore, arrays: Arrays, batch_size: int, most: int
+) -> Evaluation:
+    """Returns up to `most` batches of validation examples whose arrays lie on the device."""
+    ids = evaluation_ids(store, batch_size, most).astype(np.int32)
+    batch = functools.partial(_resident_batch, store.meta["ragged"])
+    return Evaluation(arrays, batch, {"ids": ids})
+
+
+# --- Packed ----------------
+
+
+class Layout:
+    """How the arrays of a batch lie in one: int32 [B, W]."""
+
+    def __init__(self, batch: dict[str, np.ndarray]) -> None:
+        self._tails = {name: values.shape[1:] for name, values in batch.items()}
+        sizes = [int(np.prod(tail)) for tail in self._tails.values()]
+        self._edges = np.cumsum([0, *sizes]).tolist()
+        assert all(values.dtype == np.int32 for values in batch.values()), batch
+
+    def pack(self, batch: dict[str, np.ndarray]) -> np.ndarray:
+        """Joins the arrays of a batch."""
+        return np.concatenate([batch[n].reshape(len(batch[n]), -1) for n in self._tails], axis=1)
+
+    def batch(self, arrays: Arrays, row: Mapping[str, jax.Array]) -> Batch:
+        """Takes a packed batch apart, on the device."""
+        del arrays
+        packed, edges = row["packed"], self._edges
+        parts = zip(self._tails.items(), edges[:-1], edges[1:], strict=True)
+        return {
+            name: packed[:, begin:end].reshape(len(packed), *tail)
+            for (name, tail), begin, end in parts
+        }
+
+
+def packed(
+    batches: Batches, loader: str, prefetch: int,
+    before_step: Callable[[int, dict[str, np.ndarray]], None] | None = None,
+) -> Source:  # fmt: skip
+    """Returns batches that the host makes.
+
+    Args:
+      batches: this process's rows.
+      loader: "tf" or "numpy", see `batches.iterate`.
+      prefetch: batches made ahead.
+      before_step: called with the step and the batch before it is sent.
+    """
+    example = batches(batches.first_step)
+    del example["num_tokens"]
+    layout = Layout(example)
+
+    def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
+        for step, batch in enumerate(iterate(batches, start, stop, loader, prefetch), start):
+            count = int(batch.pop("num_tokens"))
+            if before_step is not None:
+                before_step(step, batch)
+            yield count, {"packed": layout.pack(batch)}
+
+    row = {"packed": layout.pack(example)}
+    return Source({}, layout.batch, stream, row, batches.batch_size)
+
+
+def packed_evaluation(
+    store: ExampleStore, batch_size: int, most: int, corrupt: Corrupt | None
+) -> Evaluation:
+    """Returns up to `most` batches of validation examples, made by the host."""
+    made = list(evaluation_batches(store, batch_size, most, corrupt))
+    layout = Layout(made[0])
+    return Evaluation({}, layout.batch, {"packed": np.stack([layout.pack(b) for b in made])})

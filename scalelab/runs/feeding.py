@@ -1,0 +1,72 @@
+"""Where the examples of a run lie while it trains: on the devices where they fit, else on the host."""
+
+from collections.abc import Callable
+
+import numpy as np
+from jax.sharding import Mesh
+
+from scalelab import sharding
+from scalelab.config.pretraining import Machine
+from scalelab.data import sources
+from scalelab.data.batches import Batches
+from scalelab.data.phases import PhaseData
+from scalelab.data.sources import Evaluation, Source
+from scalelab.resources import malloc
+
+SHARE = 0.25  # of a device's memory that examples may take
+BLOCK_BYTES = 2**26  # most that the rows of one block may take
+MOST_STEPS = 64  # of a block: then the host has no part in the time of a step
+
+
+def free_bytes(mesh: Mesh) -> float:
+    """Returns the memory of a device that examples may take; infinite if it is not known."""
+    if "bytes_limit" in (stats := mesh.local_devices[0].memory_stats() or {}):
+        return SHARE * stats["bytes_limit"]
+    free = malloc.available()
+    return np.inf if free is None else SHARE * free / len(mesh.local_devices)
+
+
+def block_size(machine: Machine, source: Source) -> int:
+    """Returns the most steps of a block: config.machine.steps_per_dispatch, or what is sensible."""
+    if machine.steps_per_dispatch is not None:
+        return machine.steps_per_dispatch
+    row_bytes = sum(values.nbytes for values in source.row.values())
+    return max(1, min(MOST_STEPS, BLOCK_BYTES // row_bytes))
+
+
+def place(
+    phase: PhaseData, batches: Batches, count: int, machine: Machine, mesh: Mesh,
+    say: Callable[[str], object],
+    before_step: Callable[[int, dict[str, np.ndarray]], None] | None = None,
+) -> tuple[Source, Evaluation]:  # fmt: skip
+    """Returns a phase's batches of training and of validation.
+
+    Args:
+      phase: the stored examples.
+      batches: this process's rows of the training batches.
+      count: batches of a validation.
+      machine: config.machine.
+      mesh: the devices.
+      say: tells that the examples do not fit.
+      before_step: see `sources.packed`; it needs the batches on the host.
+    """
+    reason = None
+    if phase.corrupt is not None or before_step is not None or machine.loader != "device":
+        reason = ""
+    stores = [] if reason == "" else [phase.train, phase.valid]
+    found = [arrays for store in stores if (arrays := sources.stored_arrays(store)) is not None]
+    size, free = sum(x.nbytes for arrays in found for x in arrays.values()), free_bytes(mesh)
+    if stores and (len(found) < len(stores) or size > free):
+        reason = f"{size / 1e9:,.2f} GB of examples; {free / 1e9:,.2f} GB may lie on the device"
+        say(f"the host makes the batches: {reason}")
+    if reason is None:
+        train, valid = (sharding.replicate(arrays, mesh) for arrays in found)
+        return (
+            sources.resident(batches, train),
+            sources.resident_evaluation(phase.valid, valid, phase.batch_size, count),
+        )
+    loader = "numpy" if machine.loader == "numpy" else "tf"
+    return (
+        sources.packed(batches, loader, machine.prefetch, before_step),
+        sources.packed_evaluation(phase.valid, phase.batch_size, count, phase.corrupt),
+    )
