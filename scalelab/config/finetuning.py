@@ -49,6 +49,7 @@ class Machine:
     # None: metrics.jsonl alone. Install wandb or trackio yourself; WANDB_MODE=offline works.
     tracker: Annotated[str, choice("tensorboard", "wandb", "trackio")] | None = "tensorboard"
     eval_batch_size: Count = 64  # examples
+    steps_per_dispatch: Count | None = None  # most steps of one program; None: about a second
     # The batch is split over all devices; this many of them also split the net.
     fsdp_parallel: Count = 1
     tensor_parallel: Count = 1  # devices that split heads, FFN and vocabulary
@@ -70,10 +71,9 @@ class FinetuneConfig:
     feature_layers: Count | None = None  # features of so many layers, net frozen; None: off
     # "weighted": these layers' sum with learned weights (Peters et al. 2018); None: side by side.
     feature_mix: Annotated[str, choice("weighted")] | None = None
-    # What several tasks that are trained at once share: "hard", one net with a head a task; "l1" or
-    # "l2", nets with a penalty on their distance. None: each task is trained alone.
-    sharing: Annotated[str, choice("hard", "l1", "l2")] | None = None
-    sharing_weight: NotNegative | None = None  # of the penalty
+    # What several tasks that are trained at once share: "hard", one body, with a head a task. None:
+    # each task is trained alone.
+    sharing: Annotated[str, choice("hard")] | None = None
     sharing_tasks: str | None = None  # their names, with commas; eval.glue sets it
     eval_every_epochs: Positive = 1.0  # passes between two evaluations
     patience: Count | None = None  # evaluations without a better score; None: off
@@ -100,10 +100,6 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     if config.feature_mix and config.head.lstm_width:
         raise ValueError(
             "config.feature_mix does not go with config.head.lstm_width: set one of them to None"
-        )
-    if (config.sharing in ("l1", "l2")) != (config.sharing_weight is not None):
-        raise ValueError(
-            "config.sharing_weight goes with config.sharing=l1 or l2, and they with it"
         )
     for field in ("feature_layers", "patience") if config.sharing else ():
         if getattr(config, field):

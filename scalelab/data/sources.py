@@ -135,27 +135,36 @@ def resident_evaluation(
 
 
 class Layout:
-    """How the arrays of a batch lie in one: int32 [B, W]."""
+    """How the arrays of a batch of B examples lie in one: int32 [B, W].
 
-    def __init__(self, batch: dict[str, np.ndarray]) -> None:
-        self._tails = {name: values.shape[1:] for name, values in batch.items()}
-        sizes = [int(np.prod(tail)) for tail in self._tails.values()]
-        self._edges = np.cumsum([0, *sizes]).tolist()
-        assert all(values.dtype == np.int32 for values in batch.values()), batch
+    Args:
+      batch: arrays of int32 or float32, each with a whole number of rows an example.
+      batch_size: B.
+    """
+
+    def __init__(self, batch: dict[str, np.ndarray], batch_size: int) -> None:
+        self._tails = {name: (values.shape[1:], values.dtype) for name, values in batch.items()}
+        self._edges = np.cumsum([0, *(x.size // batch_size for x in batch.values())]).tolist()
+        assert {x.dtype for x in batch.values()} <= {np.dtype(np.int32), np.dtype(np.float32)}
 
     def pack(self, batch: dict[str, np.ndarray]) -> np.ndarray:
         """Joins the arrays of a batch."""
-        return np.concatenate([batch[n].reshape(len(batch[n]), -1) for n in self._tails], axis=1)
+        widths = np.diff(self._edges).tolist()
+        parts = [
+            np.ascontiguousarray(batch[name]).reshape(-1, width).view(np.int32)
+            for name, width in zip(self._tails, widths, strict=True)
+        ]
+        return np.concatenate(parts, axis=1)
 
     def batch(self, arrays: Arrays, row: Mapping[str, jax.Array]) -> Batch:
         """Takes a packed batch apart, on the device."""
         del arrays
-        packed, edges = row["packed"], self._edges
+        made, edges = {}, self._edges
         parts = zip(self._tails.items(), edges[:-1], edges[1:], strict=True)
-        return {
-            name: packed[:, begin:end].reshape(len(packed), *tail)
-            for (name, tail), begin, end in parts
-        }
+        for (name, (tail, dtype)), begin, end in parts:
+            values = row["packed"][:, begin:end].reshape(-1, *tail)
+            made[name] = jax.lax.bitcast_convert_type(values, dtype)
+        return made
 
 
 def packed(
@@ -172,7 +181,7 @@ def packed(
     """
     example = batches(batches.first_step)
     del example["num_tokens"]
-    layout = Layout(example)
+    layout = Layout(example, len(example["examples"]))
 
     def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
         for step, batch in enumerate(iterate(batches, start, stop, loader, prefetch), start):
@@ -190,5 +199,5 @@ def packed_evaluation(
 ) -> Evaluation:
     """Returns up to `most` batches of validation examples, made by the host."""
     made = list(evaluation_batches(store, batch_size, most, corrupt))
-    layout = Layout(made[0])
+    layout = Layout(made[0], batch_size)
     return Evaluation({}, layout.batch, {"packed": np.stack([layout.pack(b) for b in made])})

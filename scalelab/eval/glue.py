@@ -2,7 +2,7 @@
 
   python -m scalelab.eval.glue --init=RUN --workdir=DIR --data=DATA [--tasks=rte,...] [--seeds=5]
 
-With --config.sharing=hard (or l1, l2) all tasks are trained at once, see `scalelab.multitask`.
+With --config.sharing=hard all tasks are trained at once, on one body with a head a task.
 Writes DIR/<task>/seed<k>/, the same for a net from random weights in DIR/scratch/, and DIR/glue.md
 and glue.csv. Start the same command again to continue.
 """
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> None:
         raise ValueError("--mnli is for a single task; use --mnli_first here")
     if MNLI_FIRST.value and ("mnli" not in TASKS.value or init == "none"):
         raise ValueError("--mnli_first needs the task mnli among --tasks, and no --init=none")
-    from scalelab import finetune, multitask
+    from scalelab import finetune
     from scalelab.eval import glue_table
     from scalelab.finetuning import plan, warm_start
 
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> None:
         plan.check(task, start, values, options, fields[task.name])
     for folder, weights, net in starts if shares and not options.eval_only else ():
         start = warm_start.open_start(weights, net)
-        multitask.fine_tune(tasks, start, values, folder, options, fields)
+        finetune.fine_tune_jointly(tasks, start, values, folder, options, fields)
     for task in tasks if not shares or options.eval_only or options.submit else ():
         for folder, weights, net in starts:
             after_mnli = MNLI_FIRST.value and task.name in AFTER_MNLI and weights != "none"

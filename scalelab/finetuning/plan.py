@@ -27,7 +27,6 @@ class Options:
     """The requests to a fine-tuning beside its config."""
 
     seeds: tuple[int, ...] = (0,)
-    together: int = 1  # seeds that train in one program
     data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets
     eval_only: bool = False  # evaluate finished runs again
     submit: bool = False  # predict the test sets too

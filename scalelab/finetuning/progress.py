@@ -1,4 +1,4 @@
-"""The progress of a seed of a fine-tuning, early stopping, and the checkpoints of its group."""
+"""The progress of a seed of a fine-tuning, early stopping, and where its checkpoints lie."""
 
 import dataclasses
 import hashlib
@@ -8,8 +8,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scalelab.config.fields import science
-from scalelab.finetuning.rows import NamedRows
 from scalelab.runs import metrics
 from scalelab.runs.metrics import Clocks
 
@@ -36,10 +34,12 @@ class Progress:
         """Reverses dataclasses.asdict."""
         return cls(**values | {"clocks": Clocks(**values["clocks"])})
 
-    def add(self, pairs: metrics.Pairs, step: int, steps_per_epoch: int) -> None:
-        """Adds the (sum, weight) pairs of a step that has ended at or before `step`."""
-        if not pairs["finite"][0] and self.failed is None:
-            self.failed = f"loss or gradient not finite at or before step {step}"
+    def fail(self, reason: str) -> None:
+        """Ends the seed as failed."""
+        self.failed, self.over = reason, True
+
+    def add(self, pairs: metrics.Pairs, steps_per_epoch: int) -> None:
+        """Adds the (sum, weight) pairs of a step."""
         metrics.add(self.totals, pairs)
         self.epoch.append((float(pairs["loss"][0]), float(pairs["loss"][1])))
         del self.epoch[:-steps_per_epoch]
@@ -58,7 +58,6 @@ class Progress:
         Stops the seed after `patience` evaluations without a better score; None: never.
         """
         self.evals.append({"step": step, "dev": dev})
-        self.over = self.failed is not None
         last = len(self.evals) - 1
         if self.best is None or score(dev) > score(self.evals[self.best]["dev"]):
             self.best = last
@@ -68,36 +67,41 @@ class Progress:
         return False
 
 
-# --- Checkpoints of seeds that train in one program: WORKDIR/.resume-0-1.<digest> ----------------
+# --- Checkpoints while a seed trains: WORKDIR/.resume-0.<digest> ----------------
+
+VERSION = 2  # of what they hold
 
 
 def checkpoint_folder(
-    workdir: pathlib.Path, seeds: Sequence[int], config: Mapping[str, Any], rows: NamedRows | None
+    workdir: pathlib.Path, seed: int, fields: Mapping[str, Any], rows: Sequence[int | None]
 ) -> pathlib.Path:
-    """Returns the folder of the checkpoints of seeds; another config or token table has another."""
-    fields = science(config) | {"seed": None}
-    content = json.dumps([fields, None if rows is None else rows.size], sort_keys=True)
+    """Returns the folder of a seed's checkpoints; other settings or token tables have another.
+
+    Args:
+      workdir: holds it.
+      seed: of the fine-tuning.
+      fields: task -> what decides its result.
+      rows: size of the token table of each task; None: whole.
+    """
+    content = json.dumps([fields, rows, VERSION], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
-    return workdir / f".resume-{'-'.join(map(str, seeds))}.{digest}"
+    return workdir / f".resume-{seed}.{digest}"
 
 
-def describe_unused(workdir: pathlib.Path, seeds: Sequence[int], used: pathlib.Path) -> list[str]:
-    """Returns a note for each folder with checkpoints of these seeds that cannot be continued."""
+def describe_unused(workdir: pathlib.Path, seed: int, used: pathlib.Path) -> list[str]:
+    """Returns a note for each folder with checkpoints of this seed that cannot be continued."""
     notes = []
-    for folder in sorted(set(workdir.glob(".resume-*")) - {used}):
-        names = folder.name.split(".")[1].split("-")[1:]
+    for folder in sorted(set(workdir.glob(f".resume-{seed}.*")) - {used}):
         steps = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
-        if steps and {*map(str, seeds)} & {*names}:
+        if steps:
             notes.append(
-                f"note: {folder} keeps step {max(steps)} of seed {','.join(names)}, saved with"
-                " another --seeds_together or config; it is not continued"
+                f"note: {folder} keeps step {max(steps)} of seed {seed}, saved with another config"
+                " or version; it is not continued"
             )
     return notes
 
 
-def remove_checkpoints(workdir: pathlib.Path) -> None:
-    """Removes every checkpoint with a finished seed: it can serve no later start."""
-    for folder in workdir.glob(".resume-*"):
-        seeds = folder.name.split(".")[1].split("-")[1:]
-        if any((workdir / f"seed{seed}" / "result.json").exists() for seed in seeds):
-            shutil.rmtree(folder)
+def remove_checkpoints(workdir: pathlib.Path, seed: int) -> None:
+    """Removes the checkpoints of a finished seed: they can serve no later start."""
+    for folder in workdir.glob(f".resume-{seed}.*"):
+        shutil.rmtree(folder)

@@ -13,18 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import ArrayPytree
 
-from scalelab import objectives, sharding, systems
+from scalelab import sharding, systems
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data.tokenizers import digest as tokenizer_digest
 from scalelab.finetuning import kinds, rows
-from scalelab.finetuning.step import FinetuneState, FinetuneStep, Params, compiled, make_head
+from scalelab.finetuning.step import FinetuneStep, Params, compiled, make_head
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.formats import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.optim import adamw
-from scalelab.resources import flops
 from scalelab.runs import json_files, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
+from scalelab.state import TrainState
 from scalelab.tasks.batches import TaskBatches, evaluation_batches
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
@@ -139,7 +139,6 @@ class TaskRun:
             optim.layer_decay,
             sizes.num_layers,
             pretrained_head=head.pretrained and not head.lstm_width,
-            keep_best=config.patience is not None,
         )
 
     def _head(self) -> tuple[ArrayPytree | None, str]:
@@ -169,7 +168,7 @@ class TaskRun:
         body = None if self.start.bodies is None else self.start.bodies(seed)
         return self.learner.first_params(self.weights_seed(seed), body, self.head)
 
-    def first_state(self, seed: int, params: Params) -> FinetuneState:
+    def first_state(self, seed: int, params: Params) -> TrainState:
         """Returns the state before a seed's first step, given its first parameters."""
         narrow = params if self.rows is None else self.rows.narrow(params)
         return self.trained.init(self.weights_seed(seed), narrow)
@@ -188,49 +187,28 @@ class TaskRun:
         return seed if self.config.weights_seed is None else self.config.weights_seed
 
     def predict(
-        self,
-        predict: Callable[[dict[str, np.ndarray]], jax.Array],
-        split: TaskExamples,
-        num_seeds: int = 1,
+        self, predict: Callable[[dict[str, np.ndarray]], jax.Array], split: TaskExamples
     ) -> np.ndarray:
-        """Computes the head's outputs for every example once: float32 [K, n, ..., C].
+        """Computes the head's outputs for every example once: float32 [n, ..., C].
 
-        `predict` maps a batch to scores [B, ..., C], or [K, B, ..., C] of several seeds. Shorter
-        batches are filled with zeros.
+        `predict` maps a batch to scores [B, ..., C]. Shorter batches are filled with zeros.
         """
         ways = sharding.batch_ways(self.mesh)
         size = -(-self.config.machine.eval_batch_size // ways) * ways
         made = evaluation_batches(split, size, self.config.max_len)
         under_way = [(ids, predict(batch)) for ids, batch in made]
-        first = 2 if num_seeds > 1 else 1  # axes before those of an example
-        widest = np.max([scores.shape[first:] for _, scores in under_way], axis=0)
-        found = np.zeros((num_seeds, len(split), *widest), np.float32)
+        widest = np.max([scores.shape[1:] for _, scores in under_way], axis=0)
+        found = np.zeros((len(split), *widest), np.float32)
         for ids, scores in under_way:
-            shape, real = scores.shape[first:], ids >= 0
-            values = np.asarray(scores).reshape(num_seeds, len(ids), *shape)[:, real]
-            found[(slice(None), ids[real], *map(slice, shape))] = values
+            real = ids >= 0
+            found[(ids[real], *map(slice, scores.shape[1:]))] = np.asarray(scores)[real]
         return found
 
     def predict_with(self, params: Params, split: TaskExamples) -> np.ndarray:
         """Computes the outputs [n, ..., C] of the net with whole parameters {"body", "head"}."""
         program = compiled(self.learner, self.mesh)
         placed = program.place(params)
-        return self.predict(lambda batch: program.predict(*placed, batch), split)[0]
-
-    def flops(self, params: Params, length: int) -> float:
-        """Returns the FLOPs of a training step on a batch padded to `length`.
-
-        Args:
-          params: of a seed in training, which may have few rows of the token table.
-          length: T.
-        """
-        size = self.config.batch_size * self.learner.net.num_rows
-        forward = functools.partial(self.trained.scores, train=True)
-        batch = jax.eval_shape(lambda: objectives.example_batch(length, (), size))
-        return flops.of_program(
-            lambda params, batch, key: forward(params, batch, rng=key), params, batch,
-            jax.random.key(0),
-        ).train  # fmt: skip
+        return self.predict(lambda batch: program.predict(*placed, batch), split)
 
     # --- The seeds' folders ----------------
 

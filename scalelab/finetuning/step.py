@@ -1,30 +1,41 @@
-"""The pure functions of fine-tuning: (state, batch) -> (state, metrics), compiled for a mesh.
+"""The parts of a fine-tuning: body and head as the net, the head's loss as an objective.
 
-One program trains one seed or, by `vmap` over all of the state but its step, several: each has its
-own parameters, batches, head and dropout. Parameters are sharded by the same table as in training,
-batches over the data and fsdp axes.
+`step.make_train_step` makes the training step of them, as it does for a pre-training. Parameters
+are sharded by the same table, batches over the data and fsdp axes.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
-import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from scalelab import sharding
+from scalelab import sharding, step
+from scalelab.data.sources import Layout
 from scalelab.nets.classifier import Classifier
 from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
-from scalelab.objectives import Pass, Term, apply_objectives, example_batch, named_key
+from scalelab.objectives import (
+    Objective,
+    Pairs,
+    Pass,
+    Term,
+    apply_objectives,
+    example_batch,
+    named_key,
+)
 from scalelab.optim import adamw
-from scalelab.runs import vmapped
+from scalelab.resources import flops
+from scalelab.state import TrainState
+from scalelab.step import Blocks
 
 Batch = dict[str, jax.Array]
 Params = dict[str, ArrayPytree]  # "body", "head"
@@ -32,16 +43,54 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
 
 
-@flax.struct.dataclass
-class FinetuneState:
-    """The state of a fine-tuning; in a program of several seeds all but `step` have an axis K."""
+TASK = "task"  # name of the head's objective
 
-    step: jax.Array  # int32 [], steps taken so far
-    params: ArrayPytree  # the trained parameters: {"body", "head"}, or {"head"} on a frozen net
-    fixed: ArrayPytree  # the frozen parameters: {}, or {"body"}
-    opt_state: ArrayPytree
-    rng: jax.Array  # key data of the seed's root key, uint32; each step folds its number in
-    best: ArrayPytree  # the parameters with the best dev score, for early stopping; {} without it
+
+@dataclasses.dataclass(frozen=True)
+class HeadLoss:
+    """The loss of the head, as an objective on a classifier."""
+
+    learner: "FinetuneStep"
+    name: ClassVar[str] = TASK
+    samples: ClassVar[bool] = False
+    predicts: ClassVar[None] = None
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Returns the batch unchanged."""
+        del rng
+        return batch
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """Returns the loss over examples; for tags over words."""
+        if self.learner.feature_layers:
+            hidden = self.learner.features(ctx.frozen, batch)
+            scores = model.classify(hidden, batch, train=ctx.train)
+        else:
+            scores = model(batch, ctx, train=ctx.train)
+        return {"loss": self.learner.loss(scores, batch)}
+
+
+@dataclasses.dataclass(frozen=True)
+class BodyLoss:
+    """An objective of pre-training, on the body of a classifier."""
+
+    objective: Objective
+    samples: ClassVar[bool] = False
+    predicts: ClassVar[None] = None
+
+    @property
+    def name(self) -> str:
+        """The objective's name."""
+        return self.objective.name
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Returns the batch unchanged: the head reads the same tokens."""
+        del rng
+        return batch
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """Returns the objective's losses."""
+        return {"loss": self.objective.losses(model.body, batch, ctx)["loss"]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +109,6 @@ class FinetuneStep:
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
-    keep_best: bool = False  # whether the state has room for the parameters with the best dev score
 
     def first_params(self, seed: int, pretrained: ArrayPytree, head: ArrayPytree = None) -> Params:
         """Returns the parameters that a seed begins with, those given or new ones."""
@@ -77,14 +125,39 @@ class FinetuneStep:
             params["head"] = jax.tree.map(jnp.copy, head)
         return params
 
-    def init(self, seed: int, params: Params) -> FinetuneState:
+    @property
+    def all_terms(self) -> tuple[Term, ...]:
+        """The loss of the head, and the objectives of pre-training beside it."""
+        beside = (Term(BodyLoss(term.objective), self.lm_weight) for term in self.terms)
+        return Term(HeadLoss(self)), *beside
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """`tx`, whose updates `layer_decay` scales."""
+        if self.layer_decay is None:
+            return self.tx
+        names = axes.names_by_path(jax.eval_shape(self.fresh, jax.random.key(0)))
+        embedding = [f"body/{path}" for path in self.net.body.EMBEDDING]
+
+        def scale(updates: ArrayPytree, params: ArrayPytree) -> ArrayPytree:
+            factors = adamw.layerwise_factors(
+                params, names, self.num_layers, self.layer_decay, embedding
+            )
+            return jax.tree.map(jnp.multiply, updates, factors)
+
+        return optax.chain(self.tx, optax.stateless(scale))
+
+    def init(self, seed: int, params: Params) -> TrainState:
         """Returns the state of a seed before its first step; it takes over {"body", "head"}."""
-        fixed = {"body": params["body"]} if self.feature_layers else {}
-        trained = {name: part for name, part in params.items() if name not in fixed}
-        rng = jax.random.key_data(named_key(jax.random.key(seed), "train"))
-        best = jax.tree.map(jnp.copy, trained) if self.keep_best else {}
-        step = jnp.zeros((), jnp.int32)
-        return FinetuneState(step, trained, fixed, self.tx.init(trained), rng, best)
+        frozen = {"body": params["body"]} if self.feature_layers else {}
+        trained = {name: part for name, part in params.items() if name not in frozen}
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=trained,
+            opt_state=self.optimizer.init(trained),
+            rng=jax.random.key_data(named_key(jax.random.key(seed), "train")),
+            frozen=frozen,
+        )
 
     def fresh(self, key: jax.Array) -> Params:
         """Returns new parameters of body and head, boxed with the names of their axes."""
@@ -94,19 +167,19 @@ class FinetuneStep:
             return dict(self.net.init(*given, method=_classify_and_predict)["params"])
         run_body = lambda net, batch: Pass(key).hidden(net.body, batch)  # noqa: E731
         params = self.net.init(key, batch, method=run_body)["params"]
-        hidden = self._features({"body": nn.unbox(params["body"])}, batch)
+        hidden = self.features({"body": nn.unbox(params["body"])}, batch)
         made = self.net.init(key, hidden, batch, train=False, method="classify")
         return {"body": params["body"], "head": made["params"]["head"]}
 
-    def shardings(self, mesh: Mesh) -> FinetuneState:
+    def shardings(self, mesh: Mesh) -> TrainState:
         """Returns the sharding of each array of the state."""
 
-        def fresh(key: jax.Array) -> FinetuneState:
+        def fresh(key: jax.Array) -> TrainState:
             return self.init(0, self.fresh(key))
 
         return sharding.shardings(jax.eval_shape(fresh, jax.random.key(0)), mesh)
 
-    def _features(self, params: Params, batch: Batch) -> jax.Array:
+    def features(self, params: Mapping[str, ArrayPytree], batch: Batch) -> jax.Array:
         """Returns the top layers' hidden states side by side, the last layer last: [R, T, k D]."""
         _, states = self.net.body.apply(
             {"params": params["body"]}, batch, train=False, mutable=[STATES]
@@ -117,62 +190,20 @@ class FinetuneStep:
 
     def scores(
         self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None
-    ) -> tuple[jax.Array, dict[str, Metrics]]:
-        """Returns scores [B, ..., C] of a batch, and the terms of the auxiliary objectives."""
+    ) -> jax.Array:
+        """Returns the scores [B, ..., C] of a batch."""
         ctx = Pass(jax.random.key(0) if rng is None else rng, train=train)
         rngs = {"dropout": ctx.key("dropout")} if train else {}
         if self.feature_layers:
-            hidden = self._features(params, batch)
+            hidden = self.features(params, batch)
             given = {"params": {"head": params["head"]}}, hidden, batch
-            return self.net.apply(*given, train=train, method="classify", rngs=rngs), {}
-        return self.net.apply(
-            {"params": params}, batch, self.terms if train else (), ctx,
-            method=_classify_and_predict,
-            rngs=rngs,
-        )  # fmt: skip
-
-    def train_step(
-        self, state: FinetuneState, batch: Batch, learning_rate: jax.Array
-    ) -> tuple[FinetuneState, Metrics]:
-        """Takes one step of one seed.
-
-        Returns:
-          The state, and (sum, weight) pairs: "loss" over examples (for tags over words),
-          "lm_loss" over tokens, and "grad_norm" and "finite" as in `step.make_train_step`.
-        """
-        rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-
-        def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
-            scores, terms = self.scores(params | state.fixed, batch, train=True, rng=rng)
-            total, weight = self.loss(scores, batch)
-            pairs = {"loss": (total, weight)}
-            pairs |= {f"{name}_loss": term["loss"] for name, term in terms.items()}
-            beside = [term["loss"][0] / jnp.maximum(term["loss"][1], 1) for term in terms.values()]
-            return total / jnp.maximum(weight, 1) + self.lm_weight * sum(beside), pairs
-
-        with nn.logical_axis_rules(sharding.activation_rules()):
-            (loss, pairs), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-        grad_norm = optax.tree.norm(grads)
-        finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
-        updates, opt_state = self.tx.update(grads, state.opt_state, state.params)
-        if self.layer_decay is not None:
-            factors = adamw.layerwise_factors(
-                state.params,
-                axes.names_by_path(jax.eval_shape(self.fresh, jax.random.key(0))),
-                self.num_layers,
-                self.layer_decay,
-                [f"body/{path}" for path in self.net.body.EMBEDDING],
-            )
-            updates = jax.tree.map(jnp.multiply, updates, factors)
-        params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)
-        unit = jnp.ones((), jnp.float32)
-        state = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
-        return state, pairs | {"grad_norm": (grad_norm, unit), "finite": (finite * unit, unit)}
+            return self.net.apply(*given, train=train, method="classify", rngs=rngs)
+        return self.net.apply({"params": params}, batch, ctx, train=train, rngs=rngs)
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
         """Returns scores [B, ..., C] without dropout."""
         with nn.logical_axis_rules(sharding.activation_rules()):
-            return self.scores(params | fixed, batch, train=False)[0]
+            return self.scores({**params, **fixed}, batch, train=False)
 
 
 def _classify_and_predict(
@@ -188,42 +219,57 @@ _init = jax.jit(FinetuneStep.fresh, static_argnums=0)
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The compiled functions of a fine-tuning step."""
+    """The compiled functions of a fine-tuning; blocks are compiled for each length of a batch."""
 
-    # (state, batch, learning rates) -> (state, metrics); the state is donated.
-    train: Callable[..., tuple[FinetuneState, Metrics]]
-    # (params, fixed, batch) -> scores [B, ..., C], or [K, B, ..., C] of several seeds.
+    learner: FinetuneStep
+    mesh: Mesh
+    # (params, fixed, batch) -> scores [B, ..., C].
     predict: Callable[..., jax.Array]
-    shardings: FinetuneState
-    num_seeds: int  # K
+    shardings: TrainState
+    # By the size and the length of a batch.
+    blocks: dict[tuple[int, int], Blocks] = dataclasses.field(default_factory=dict)
+    layouts: dict[tuple[int, int], Layout] = dataclasses.field(default_factory=dict)
+    flops: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)  # of a step
 
     def place(self, params: Params) -> tuple[Params, Params]:
         """Puts parameters {"body", "head"} on the devices, as (trained, fixed)."""
         trained = {name: params[name] for name in self.shardings.params}
-        fixed = {name: params[name] for name in self.shardings.fixed}
-        return jax.device_put((trained, fixed), (self.shardings.params, self.shardings.fixed))
+        fixed = {name: params[name] for name in self.shardings.frozen}
+        return jax.device_put((trained, fixed), (self.shardings.params, self.shardings.frozen))
+
+    def compile(
+        self, state: TrainState, batch: dict[str, np.ndarray], size: int, length: int, most: int
+    ) -> None:
+        """Compiles blocks of up to `most` steps on batches of `size` examples and this length."""
+        learner, layout = self.learner, Layout(batch, size)
+        made = step.make_train_step(learner.net, learner.all_terms, learner.optimizer)
+        row = {"packed": layout.pack(batch)}
+        given = self.mesh, self.shardings, state, {}, row, most, size
+        self.blocks[size, length] = step.compile_blocks(made, layout.batch, *given)
+        self.layouts[size, length] = layout
+        self.flops[size, length] = self._count_flops(state, size, length)
+
+    def _count_flops(self, state: TrainState, size: int, length: int) -> float:
+        """Returns the FLOPs of a training step."""
+        forward = functools.partial(self.learner.scores, train=True)
+        rows = size * self.learner.net.num_rows
+        batch = jax.eval_shape(lambda: example_batch(length, (), rows))
+        return flops.of_program(
+            lambda params, batch, key: forward(params, batch, rng=key),
+            {**state.params, **state.frozen}, batch, jax.random.key(0),
+        ).train  # fmt: skip
 
 
 @functools.lru_cache(maxsize=8)  # the tasks of a benchmark need few different ones
-def compiled(learner: FinetuneStep, mesh: Mesh, num_seeds: int = 1) -> Program:
-    """Compiles the step of `num_seeds` seeds for the devices of a mesh."""
-    shardings = vmapped.shardings(learner.shardings(mesh), num_seeds)
-    replicated = NamedSharding(mesh, PartitionSpec())
-    predict = learner.predict_step
-    if num_seeds > 1:
-        predict = jax.vmap(predict, in_axes=(0, 0, None))
-    train = jax.jit(
-        vmapped.train_step(learner.train_step, FinetuneState, num_seeds),
-        in_shardings=(shardings, sharding.batch_sharding(mesh, num_seeds), replicated),
-        out_shardings=(shardings, replicated),
-        donate_argnums=0,
-    )
+def compiled(learner: FinetuneStep, mesh: Mesh) -> Program:
+    """Returns the program of a learner on the devices of a mesh."""
+    placed, replicated = learner.shardings(mesh), NamedSharding(mesh, PartitionSpec())
     predict = jax.jit(
-        predict,
-        in_shardings=(shardings.params, shardings.fixed, sharding.batch_sharding(mesh)),
+        learner.predict_step,
+        in_shardings=(placed.params, placed.frozen, sharding.batch_sharding(mesh)),
         out_shardings=replicated,
     )
-    return Program(_on(mesh, train), _on(mesh, predict), shardings, num_seeds)
+    return Program(learner, mesh, _on(mesh, predict), placed)
 
 
 def _on(mesh: Mesh, function: Callable[..., ArrayPytree]) -> Callable[..., ArrayPytree]:

@@ -1,7 +1,10 @@
 """How long programs took to compile, kept beside the compiled programs for the next start."""
 
+import contextlib
 import os
 import pathlib
+import time
+from collections.abc import Iterator
 
 from scalelab.helpers.files import write_json
 from scalelab.runs import json_files
@@ -20,13 +23,14 @@ def note(cache_dir: str | None, program: str) -> str:
     return f" ({secs:.1f} s last time)" if isinstance(secs, float) else ""
 
 
-def keep(cache_dir: str | None, program: str, secs: float) -> None:
-    """Keeps the seconds that a program took to compile."""
+@contextlib.contextmanager
+def kept(cache_dir: str | None, program: str) -> Iterator[None]:
+    """Keeps the seconds that a program takes to compile inside."""
+    begun = time.perf_counter()
+    yield
     if cache_dir is None:
         return
-    try:
+    with contextlib.suppress(OSError, ValueError):  # a note only
         known = json_files.read_object(_path(cache_dir)) or {}
         _path(cache_dir).parent.mkdir(parents=True, exist_ok=True)
-        write_json(_path(cache_dir), known | {program: round(secs, 1)})
-    except (OSError, ValueError):  # a note only
-        pass
+        write_json(_path(cache_dir), known | {program: round(time.perf_counter() - begun, 1)})

@@ -1,4 +1,4 @@
-"""Where the examples of a run lie while it trains: on the devices where they fit, else on the host."""
+"""Where the examples of a run lie while it trains: on the devices if they fit, else on the host."""
 
 from collections.abc import Callable
 

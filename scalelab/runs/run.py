@@ -184,24 +184,18 @@ class Pretraining:
     def compile_next(self, say: Callable[[str], object]) -> None:
         """Places the examples of the phase in progress, and compiles its programs."""
         phase, machine, run = self.phase, self.config.machine, self.run
-        what = (
-            f"{self.name.rpartition(' seed')[0]}, length {phase.max_len}, batch {phase.batch_size}"
-        )
-        say(
-            f"phase {run.phase + 1}: {what}; compiling{compile_times.note(machine.compile_cache_dir, what)}"
-        )
+        what, cache = f"length {phase.max_len}, batch {phase.batch_size}", machine.compile_cache_dir
+        program = f"{self.name}, {what}"
+        say(f"phase {run.phase + 1}: {what}; compiling{compile_times.note(cache, program)}")
         self._compiled = None  # frees the examples of the phase before
-        begun = time.perf_counter()
-        with metrics.timed(self.timers, "compile_secs"):
+        begun, model = time.perf_counter(), self.model
+        with compile_times.kept(cache, program), metrics.timed(self.timers, "compile_secs"):
             batches = self.batches(sharding.host_rows(self._mesh, phase.batch_size))
             count = math.ceil(self.config.eval.num_examples / phase.batch_size)
             source, valid = feeding.place(
                 phase, batches, count, machine, self._mesh, say, self._before_step
             )
-            model, size = (
-                self.model,
-                1 if self._before_step else feeding.block_size(machine, source),
-            )
+            size = 1 if self._before_step else feeding.block_size(machine, source)
             train_step = step.make_train_step(
                 model.net, model.terms, model.tx, machine.num_microbatches
             )
@@ -216,9 +210,7 @@ class Pretraining:
         if self._mesh.devices.flat[0].platform == "cpu":
             scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
             malloc.release_if_low(soon=malloc.GAPS * scratch)
-        secs = time.perf_counter() - begun
-        compile_times.keep(machine.compile_cache_dir, what, secs)
-        say(f"compiled in {secs:.1f} s")
+        say(f"compiled in {time.perf_counter() - begun:.1f} s")
         if not run.clocks.steps:  # the untrained net, where curves begin
             self.log_validate_save(say)
 

@@ -1,0 +1,196 @@
+"""Several tasks on one body: multi-task fine-tuning as `scalelab.train.run_blocks` drives it.
+
+A block has batches of one task. An epoch has the batches of all tasks in random order (Liu et al.
+2019, MT-DNN, algorithm 1). The body and its moments pass from the task that was trained to all
+others; each task keeps its head, dropout, rates and number of steps, and leaves the run folder that
+it leaves alone. One task alone gives the result of its own fine-tuning.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.typing import ArrayPytree
+
+from scalelab.data.sources import Row
+from scalelab.finetuning.run import TaskRun
+from scalelab.finetuning.training import Finetuning, Saved
+from scalelab.runs import metrics
+from scalelab.runs.checkpoint import Checkpoints
+from scalelab.state import TrainState
+from scalelab.step import Blocks
+
+
+@flax.struct.dataclass
+class JointSaved:
+    """The arrays of a checkpoint."""
+
+    step: jax.Array  # int32 [], steps of all tasks together
+    tasks: dict[str, Saved]
+
+
+class Joint:
+    """One seed of several tasks.
+
+    Args:
+      runs: the tasks, prepared for one net.
+      seed: of the order of tasks and examples, of heads and dropout.
+      checkpoints: where all tasks are saved.
+
+    Attributes:
+      step: steps of all tasks that were started.
+    """
+
+    def __init__(self, runs: Sequence[TaskRun], seed: int, checkpoints: Checkpoints) -> None:
+        self.members = [Finetuning(run, seed) for run in runs]
+        self._order, self.step = draw_order(runs, seed), 0
+        self.config, self.checkpoints = runs[0].config, checkpoints
+        self.name = f"{'+'.join(run.task.name for run in runs)} seed {seed}"
+        self.most_steps = self.config.machine.steps_per_dispatch
+        self._now = self.members[self._order[0]]  # whose steps were started last
+        self._in_flight: collections.deque[Finetuning] = collections.deque()
+        self.state = self._now.state
+
+    @property
+    def state(self) -> TrainState:
+        """The state of the task in training; setting it gives its body to all others."""
+        return self._now.state
+
+    @state.setter
+    def state(self, state: TrainState) -> None:
+        for member in self.members:
+            member.state = state if member is self._now else take_body(member.state, state)
+
+    @property
+    def over(self) -> bool:
+        """Whether all steps were started, or a task has failed."""
+        failed = any(member.progress.failed for member in self.members)
+        return self.step == len(self._order) or failed
+
+    @property
+    def done(self) -> float:
+        """The share of the steps that were started."""
+        return self.step / len(self._order)
+
+    @property
+    def steps_per_sec(self) -> float:
+        """Steps a second of the task in training."""
+        return self._now.steps_per_sec
+
+    def steps_to(self, num_steps: int) -> int:
+        """Returns the steps to the next multiple of `num_steps`."""
+        return num_steps - self.step % num_steps
+
+    def is_due(self, num_steps: int) -> bool:
+        """Whether an event is due that happens every `num_steps` and at the end."""
+        return self.step % num_steps == 0 or self.step == len(self._order)
+
+    def is_anything_due(self) -> bool:
+        """Whether a line, an evaluation or a checkpoint is due."""
+        return self._now.is_anything_due() or self.is_due(
+            self.config.machine.checkpoint_every_steps
+        )
+
+    def _take_turn(self) -> int:
+        """Makes the task of the next step the one in training; returns how many steps it has."""
+        place = self._order[self.step]
+        self._now = self.members[place]
+        others = np.flatnonzero(self._order[self.step :] != place)
+        return int(others[0]) if len(others) else len(self._order) - self.step
+
+    def next_program(self) -> tuple[Blocks, ArrayPytree] | None:
+        """Returns the program of the next step; None: `compile_next` first."""
+        self._take_turn()
+        return self._now.next_program()
+
+    def compile_next(self, say: Callable[[str], object]) -> None:
+        """Compiles the program of the next step."""
+        self._now.compile_next(say)
+
+    def plan_block(self, most: int) -> tuple[list[Row], list[np.float32]]:
+        """Starts the next steps of one task."""
+        saves = self.steps_to(self.config.machine.checkpoint_every_steps)
+        rows, rates = self._now.plan_block(min(most, self._take_turn(), saves))
+        self.step += len(rows)
+        self._in_flight.append(self._now)
+        return rows, rates
+
+    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
+        """Adds the metrics and the seconds of a block that was waited for."""
+        self._in_flight.popleft().settle(steps, secs)
+
+    def log_validate_save(self, say: Callable[[str], object] = print) -> None:
+        """Writes a line, evaluates and saves, if these are due; no step may be in flight."""
+        if self._now.is_anything_due():
+            self._now.log_validate_save(say)
+        if self.step % self.config.machine.checkpoint_every_steps == 0:
+            self.save()
+
+    def describe_progress(self, time_left: str) -> str:
+        """Returns the progress line."""
+        loss = self._now.progress.loss(1)
+        shown = "" if loss is None else f" | {self._now.run.task.name} loss {loss:.4f}"
+        return f"{self.name} | step {self.step}/{len(self._order)}{shown} | ETA {time_left}"
+
+    # --- Checkpoints and the end ----------------
+
+    def saved(self) -> JointSaved:
+        """Returns the arrays of a checkpoint."""
+        tasks = {member.run.task.name: member.saved() for member in self.members}
+        return JointSaved(jnp.int32(self.step), tasks)
+
+    def save(self) -> None:
+        """Saves a checkpoint from which the same command continues; no step may be in flight."""
+        progress = [dataclasses.asdict(member.progress) for member in self.members]
+        self.checkpoints.save(self.saved(), {"progress": progress})
+
+    def restore(self, saved: JointSaved, progress: Sequence[dict[str, Any]]) -> None:
+        """Continues from the arrays and the progress of a checkpoint."""
+        self.step = int(saved.step)
+        for member, values in zip(self.members, progress, strict=True):
+            member.restore(saved.tasks[member.run.task.name], values)
+
+    def open(self) -> None:
+        """Opens the run folder of each task."""
+        for member in self.members:
+            # Of an end that was interrupted.
+            (member.run.folder(member.seed) / "result.json").unlink(missing_ok=True)
+            member.open()
+
+    def close(self) -> None:
+        """Closes the files of each task."""
+        for member in self.members:
+            member.close()
+
+    def finish(self) -> None:
+        """Scores all tasks by the last body, and writes their results."""
+        reasons = [member.progress.failed for member in self.members]
+        for member in self.members:
+            member.progress.failed = next(filter(None, reasons), None)
+            member.evaluate()
+        for member in self.members:
+            member.finish()
+
+
+def draw_order(runs: Sequence[TaskRun], seed: int) -> np.ndarray:
+    """Returns the place of each step's task in `runs`; every epoch mixes its batches anew."""
+    config = runs[0].config
+    rng = np.random.default_rng(seed if config.order_seed is None else config.order_seed)
+    order, left = [], np.array([run.num_steps for run in runs])
+    while left.any():
+        now = np.minimum(left, [run.steps_per_epoch for run in runs])
+        order.append(rng.permutation(np.repeat(np.arange(len(runs)), now)))
+        left = left - now
+    return np.concatenate(order)
+
+
+def take_body(state: TrainState, other: TrainState) -> TrainState:
+    """Returns `state` with the body of `other` and the body's moments; the rest is its own."""
+    in_body = lambda path: any(getattr(key, "key", None) == "body" for key in path)  # noqa: E731
+    theirs = {path: x for path, x in jax.tree_util.tree_leaves_with_path(other) if in_body(path)}
+    return jax.tree_util.tree_map_with_path(lambda path, x: theirs.get(path, x), state)
