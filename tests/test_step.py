@@ -16,6 +16,7 @@ import tiny
 
 from scalelab import objectives as objectives_lib
 from scalelab import state, step
+from scalelab.data.sources import Evaluation, Layout
 from scalelab.objectives import Pass, Term
 from scalelab.runs.checkpoint import Checkpoints
 
@@ -84,6 +85,7 @@ class Root(Squares):
 
 SGD, ADAM = optax.scale(-1.0), optax.adam(1.0)
 copy = functools.partial(jax.tree.map, jnp.copy)
+equal = functools.partial(jax.tree.map, np.testing.assert_array_equal)
 
 
 def fresh(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> tuple[state.TrainState, Any]:
@@ -107,8 +109,18 @@ def evaluation(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> Any:
     """The compiled evaluation: state -> metrics of each draw of batch_of(1)."""
     begun, placed = fresh(tx, terms, net)
     model = types.SimpleNamespace(net=net, terms=terms)
-    run = step.compile_evaluation(model, tiny.one_device(), placed, begun, batch_of(1))
-    return lambda now: run(now, [batch_of(1)])
+    layout = Layout(batch_of(1), B)
+    source = Evaluation({}, layout.batch, {"packed": layout.pack(batch_of(1))[None]})
+    return step.compile_evaluation(model, tiny.one_device(), placed, begun, source)
+
+
+def blocks(size: int) -> tuple[Any, state.TrainState, Layout]:
+    """Compiled blocks of up to `size` steps, a fresh state, and how rows are packed."""
+    begun, placed = fresh(ADAM)
+    made, layout = step.make_train_step(TABLE, TERMS, ADAM), Layout(batch_of(0), B)
+    row = {"packed": layout.pack(batch_of(0))}
+    given = tiny.one_device(), placed, begun, {}, row, size, B
+    return step.compile_blocks(made, layout.batch, *given), begun, layout
 
 
 def worked_out(begun: state.TrainState, batch: dict[str, np.ndarray]) -> tuple[dict, np.ndarray]:
@@ -168,6 +180,41 @@ def test_a_finite_loss_with_a_gradient_that_is_not_counts_as_not_finite() -> Non
     assert metrics["loss"][0] == 0 and np.isnan(metrics["grad_norm"][0])
     np.testing.assert_array_equal(metrics["finite"], (0, 1))
     np.testing.assert_array_equal(after.params["table"], before)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_blocks_are_single_steps_bit_for_bit(size: int) -> None:
+    """Five steps in blocks that are full or not."""
+    run, begun = compiled(ADAM)
+    many, start, layout = blocks(size)
+    alive, place = np.True_, 0
+    while place < 5:
+        count = min(size, 5 - place)
+        rows = [{"packed": layout.pack(batch_of(k))} for k in range(place, place + count)]
+        rates = [0.1 / (k + 1) for k in range(place, place + count)]
+        start, found, alive = many(start, {}, rows, rates, alive)
+        for k in range(count):
+            rate = np.float32(0.1 / (place + k + 1))
+            begun, expected = run(begun, batch_of(place + k), rate)
+            equal(jax.tree.map(lambda x, k=k: x[k], found), expected)
+        place += count
+    assert alive
+    equal(start, begun)
+
+
+def test_a_block_ends_at_a_step_that_is_not_finite_and_so_do_later_ones() -> None:
+    many, start, layout = blocks(8)
+    good = {"packed": layout.pack(batch_of(0))}
+    start, _, alive = many(start, {}, [good], [0.1], np.True_)
+    before = jax.device_get(start)
+    rates = [np.inf, 0.1, 0.1]  # the first leaves infinite parameters, the second has no loss
+    start, found, alive = many(start, {}, [good] * 3, rates, alive)
+    assert found["finite"][0][:3].tolist() == [1, 0, 0] and not alive
+    assert int(start.step) == int(before.step) + 2
+    stopped = jax.device_get(start)
+    start, found, alive = many(start, {}, [good], [0.1], alive)
+    assert not alive and not np.any(found["loss"][0])
+    equal(start, stopped)
 
 
 def test_evaluation_gives_sums_weights_and_no_dropout() -> None:

@@ -27,7 +27,7 @@ from scalelab.config import pretraining as config_lib
 from scalelab.data import batches, load_data
 from scalelab.eval import pairs, yardstick
 from scalelab.optim import adamw
-from scalelab.runs import metrics, plots, pretrained, run_folder
+from scalelab.runs import feeding, metrics, plots, pretrained, run_folder
 from scalelab.runs.metrics import Run
 
 
@@ -225,6 +225,54 @@ def test_static_masks_continue_bit_for_bit(lab: Lab, tmp_path: pathlib.Path) -> 
     stopped = lab.run(tmp_path / "run", config, before=kill_at(9))
     assert_continues(whole, stopped, lab.run(tmp_path / "run", config))
     assert all("mask_ids" in batch for batch in whole.batches.values())
+
+
+def left(workdir: pathlib.Path) -> tuple[list[dict[str, float]], Any]:
+    """The lines of a run without its times, and its last parameters."""
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    timed = {"seconds", "train/tokens_per_sec"}
+    kept = [{k: v for k, v in line.items() if k not in timed} for line in lines]
+    return kept, pretrained.load(workdir).params
+
+
+def test_blocks_loaders_and_a_resume_inside_a_block_do_not_move_a_bit(
+    lab: Lab, whole: Record, tmp_path: pathlib.Path
+) -> None:
+    """Two phases of 20 and 4 steps, with nothing due between; and the run of single steps."""
+    rarely = {"machine__log_every_steps": 24, "machine__checkpoint_every_steps": 24}
+    rarely |= {"eval__every_steps": 24, "machine__loader": "device"}
+    ways = {
+        "one": {"machine__steps_per_dispatch": 1},
+        "seven": {"machine__steps_per_dispatch": 7},
+        "all": {"machine__steps_per_dispatch": 32},
+        "timed": {},
+        "host": {"machine__loader": "numpy", "machine__steps_per_dispatch": 7},
+        "tf": {"machine__loader": "tf", "machine__steps_per_dispatch": 32},
+    }
+    lines, params = {}, {}
+    for name, fields in ways.items():
+        lab.run(tmp_path / name, lab.config(**(rarely | fields)), blocks=True)
+        lines[name], params[name] = left(tmp_path / name)
+        assert lines[name] == lines["one"]
+        jax.tree.map(np.testing.assert_array_equal, params[name], whole.states[STEPS].params)
+    # Killed at 15, saved at 12, in the middle of the block of the first 20 steps.
+    often = rarely | {"machine__checkpoint_every_steps": 12}
+    lab.run(tmp_path / "cut", lab.config(**often), before=kill_at(15))
+    lab.run(tmp_path / "cut", lab.config(**(often | ways["all"])), blocks=True)
+    assert left(tmp_path / "cut")[0] == lines["one"]
+    jax.tree.map(np.testing.assert_array_equal, left(tmp_path / "cut")[1], params["one"])
+
+
+def test_examples_that_do_not_fit_on_the_device_are_sent(
+    lab: Lab, whole: Record, tmp_path: pathlib.Path, monkeypatch, capsys
+) -> None:
+    """Said once a phase; the run is the same."""
+    monkeypatch.setattr(feeding, "free_bytes", lambda mesh: 1000)
+    lab.run(tmp_path / "run", lab.config(machine__loader="device"), blocks=True)
+    assert capsys.readouterr().out.count("the host makes the batches") == 2
+    jax.tree.map(
+        np.testing.assert_array_equal, left(tmp_path / "run")[1], whole.states[STEPS].params
+    )
 
 
 @pytest.mark.parametrize(("k", "number"), [(8, signal.SIGINT), slow(19, signal.SIGTERM)])

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pathlib
 import signal
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import population, state, step, train
+from scalelab import state, step, train
 from scalelab.config import pretraining as config_lib
 from scalelab.resources import flops
 from scalelab.runs import checkpoint, metrics, plots
@@ -71,7 +72,7 @@ class Lab:
         self._compiled: dict[Any, Any] = {}
         self._opened: list[Any] = []
         self._key: Any = None
-        for name in ("compile_train", "compile_evaluation"):
+        for name in ("compile_blocks", "compile_evaluation"):
             patch.setattr(step, name, self._remembering(getattr(step, name), name))
         patch.setattr(state, "create", self._creating(state.create))
         patch.setattr(checkpoint, "Checkpoints", self._noting(checkpoint.Checkpoints))
@@ -93,14 +94,22 @@ class Lab:
 
     def _remembering(self, compile_step: Callable[..., Any], name: str) -> Callable[..., Any]:
         def compile_once(*args: Any) -> Any:
-            batch = args[4]
-            num_params = sum(leaf.size for leaf in jax.tree.leaves(args[3]))
-            key = name, self._key, batch["tokens"].shape, tuple(sorted(batch)), num_params
+            state, *given = args[4 if name == "compile_blocks" else 3 :]
+            num_params = sum(leaf.size for leaf in jax.tree.leaves(state))
+            key = name, self._key, num_params, self._digest(name, given)
             if key not in self._compiled:
                 self._compiled[key] = compile_step(*args)
             return self._compiled[key]
 
         return compile_once
+
+    def _digest(self, name: str, given: Sequence[Any]) -> str:
+        """Of a training program the shapes, of a validation the examples themselves."""
+        if name == "compile_blocks":
+            shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), given[:2])
+            return f"{shapes} {given[2:]}"
+        leaves = [np.asarray(x) for x in jax.tree.leaves((given[0].arrays, given[0].rows))]
+        return str([(x.shape, zlib.crc32(np.ascontiguousarray(x))) for x in leaves])
 
     def _creating(self, create: Callable[..., Any]) -> Callable[..., Any]:
         def create_once(*args: Any, **kwargs: Any) -> Any:
@@ -122,10 +131,18 @@ class Lab:
         config: config_lib.Config | None = None,
         *,
         before: Callable[[int], None] = lambda step: None,
+        blocks: bool = False,
     ) -> Record:
-        """Trains until it ends or `before(step)` raises Killed."""
+        """Trains until it ends or `before(step)` raises Killed.
+
+        With `blocks` nothing looks on at each step, so that steps go in blocks.
+        """
         config = config or self.config()
         record = Record(workdir)
+        if blocks:
+            with self._trained(config):
+                record.result = train.train(config, workdir)
+            return record
 
         def before_step(step: int, batch: dict[str, np.ndarray]) -> None:
             before(step)
@@ -140,15 +157,6 @@ class Lab:
                 config, workdir, before_step=before_step, every=[(1, after_step)]
             )
         return record
-
-    def run_together(
-        self, runs: Sequence[tuple[config_lib.Config, pathlib.Path]], **hooks: Any
-    ) -> list[dict[str, Any]]:
-        """Trains until all end or a hook raises Killed; returns their results, none if killed."""
-        results: list[dict[str, Any]] = []
-        with self._trained(runs[0][0]):
-            results = population.train(runs, **hooks)
-        return results
 
     @contextlib.contextmanager
     def _trained(self, config: config_lib.Config) -> Iterator[None]:

@@ -30,6 +30,7 @@ from scalelab.objectives import (
     Term,
     apply_objectives,
     example_batch,
+    forward,
     named_key,
 )
 from scalelab.optim import adamw
@@ -247,16 +248,12 @@ class Program:
         given = self.mesh, self.shardings, state, {}, row, most, size
         self.blocks[size, length] = step.compile_blocks(made, layout.batch, *given)
         self.layouts[size, length] = layout
-        self.flops[size, length] = self._count_flops(state, size, length)
-
-    def _count_flops(self, state: TrainState, size: int, length: int) -> float:
-        """Returns the FLOPs of a training step."""
-        forward = functools.partial(self.learner.scores, train=True)
-        rows = size * self.learner.net.num_rows
-        batch = jax.eval_shape(lambda: example_batch(length, (), rows))
-        return flops.of_program(
-            lambda params, batch, key: forward(params, batch, rng=key),
-            {**state.params, **state.frozen}, batch, jax.random.key(0),
+        self.flops[size, length] = flops.of_program(
+            lambda params, frozen, row, key: forward(
+                learner.net, params, layout.batch({}, row), learner.all_terms,
+                Pass(key, train=True, frozen=frozen),
+            ),
+            state.params, state.frozen, row, jax.random.key(0),
         ).train  # fmt: skip
 
 

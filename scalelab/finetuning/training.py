@@ -183,7 +183,8 @@ class Finetuning:
             length = self._batches.length(place)
             clocks.steps += 1
             clocks.tokens += self._batches.num_tokens(place)
-            clocks.flops += self._program.flops[self._size, length]
+            share = self.config.batch_size / self._size  # the rest is padding for the devices
+            clocks.flops += self._program.flops[self._size, length] * share
             if not pairs["finite"][0]:
                 self.progress.fail(f"loss or gradient not finite at step {clocks.steps}")
                 return
