@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import population, state, step, train
+from scalelab import state, step, train
 from scalelab.config import pretraining as config_lib
 from scalelab.resources import flops
 from scalelab.runs import checkpoint, metrics, plots
@@ -140,15 +140,6 @@ class Lab:
                 config, workdir, before_step=before_step, every=[(1, after_step)]
             )
         return record
-
-    def run_together(
-        self, runs: Sequence[tuple[config_lib.Config, pathlib.Path]], **hooks: Any
-    ) -> list[dict[str, Any]]:
-        """Trains until all end or a hook raises Killed; returns their results, none if killed."""
-        results: list[dict[str, Any]] = []
-        with self._trained(runs[0][0]):
-            results = population.train(runs, **hooks)
-        return results
 
     @contextlib.contextmanager
     def _trained(self, config: config_lib.Config) -> Iterator[None]:

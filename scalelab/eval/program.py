@@ -40,10 +40,6 @@ PER_TASK = flags.DEFINE_list(
     "Fields of a single task, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5.",
 )
 SEEDS = flags.DEFINE_integer("seeds", 1, "Number of seeds: 0, 1, ...", lower_bound=1)
-TOGETHER = flags.DEFINE_integer(
-    "seeds_together", 1, "Seeds that one program trains together; results agree to about 1e-5."
-    " For accelerators; slower on a CPU.", lower_bound=1,
-)  # fmt: skip
 MNLI = flags.DEFINE_string(
     "mnli", None, "Folder of MNLI runs of the same net; seed k starts from their seed k."
 )
@@ -106,9 +102,12 @@ def options() -> "Options":
     from scalelab.finetuning.plan import Options
 
     return Options(
-        tuple(range(SEEDS.value)), TOGETHER.value, DATA.value, EVAL_ONLY.value, SUBMIT.value,
-        tuple(cli.typed_fields()),
-    )  # fmt: skip
+        seeds=tuple(range(SEEDS.value)),
+        data=DATA.value,
+        eval_only=EVAL_ONLY.value,
+        submit=SUBMIT.value,
+        fixed=tuple(cli.typed_fields()),
+    )
 
 
 def task_fields(task: str, tasks: Collection[str]) -> dict[str, Any]:
