@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from scalelab.runs import environment
 
@@ -34,7 +34,7 @@ def shared_gpu(num_workers: int) -> Iterator[dict[str, str]]:
             _control("quit", own)
 
 
-def _control(request: str, variables: Mapping[str, str] | None = None) -> bool:
+def _control(request: str, variables: dict[str, str] | None = None) -> bool:
     """Starts the daemon, or sends a request, beyond Ctrl-C's reach; returns True on success."""
     # A daemon with CUDA_VISIBLE_DEVICES would number the devices anew for its clients.
     env = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"} | (variables or {})
