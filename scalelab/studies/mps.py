@@ -24,11 +24,11 @@ def shared_gpu(num_workers: int) -> Iterator[dict[str, str]]:
         return
     with tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True) as folder:
         own = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        started = _control(START, own) and _control("get_server_list", own)
-        if not started:
-            print(f"note: {CONTROL} is missing or does not start, so the processes share the GPU"
-                  " by time slices", file=sys.stderr)  # fmt: skip
         try:
+            started = _control(START, own) and _control("get_server_list", own)
+            if not started:
+                print(f"note: {CONTROL} is missing or does not start, so the processes share the"
+                      " GPU by time slices", file=sys.stderr)  # fmt: skip
             yield own if started else {}
         finally:
             _control("quit", own)
