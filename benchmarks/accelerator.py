@@ -1,20 +1,17 @@
 """Training steps on a GPU or TPU, in one command, without data, network or TensorFlow.
 
   python -m benchmarks.accelerator [--out=accelerator] [--minutes=8.5] [--shapes=2x256x9,13x832x5]
-      [--seeds_shape=2x128x2]
 
 BERT's step (MLM and NSP, dropout 0.1, AdamW) at the protocol's shapes, in bfloat16 on random
 batches of 64 x 128 without padding: one step a dispatch, as `scalelab.train` runs; and 16 steps a
-dispatch (`lax.scan`), which shows what a small net would gain if it did not wait for Python. Then
-eight seeds of --seeds_shape in one program (`vmap`), to compare with one.
+dispatch (`lax.scan`), which shows what a small net would gain if it did not wait for Python.
 
 Each round compiles one line for every two cores at once, then times each line alone.
 accelerator.json and accelerator.md in --out are written anew after each line, so a cut keeps what
 was done. No round starts after --minutes; the lines left are named. The share of the peak is that
 of useful FLOPs (flops.py) in the device's peak (`resources/devices.py`).
 
-Targets on an H200: 2 ms a step at 2x256x9; 0.35 of the peak at 13x832x5; eight seeds of 2x128x2 in
-a quarter of the time of one after another.
+Targets on an H200: 2 ms a step at 2x256x9; 0.35 of the peak at 13x832x5.
 """
 
 import argparse
@@ -34,26 +31,22 @@ from scalelab.config import cli
 from scalelab.helpers.files import write_text
 
 SHAPES = ["2x256x9", "13x832x5", "2x128x2", "7x448x4", "7x469x4", "2x128x36"]
-SEEDS = 8
 BLOCK, REPEATS = 16, 5  # steps that are timed at a time, and times of which the median is taken
-HEADER = ("shape", "seeds", "steps a dispatch", "ms a step", "tokens/s", "share of peak",
-          "memory, GiB", "compiled in, s")  # fmt: skip
+HEADER = ("shape", "steps a dispatch", "ms a step", "tokens/s", "share of peak", "memory, GiB",
+          "compiled in, s")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One line of the table: `block` steps a dispatch, of `seeds` runs in one program."""
+    """One line of the table: `block` steps a dispatch."""
 
     shape: str
     block: int
-    seeds: int = 1
 
 
-def list_cases(shapes: Sequence[str], seeds_shape: str) -> list[Case]:
+def list_cases(shapes: Sequence[str]) -> list[Case]:
     """Lists all lines, what matters most first."""
-    seeds = [Case(seeds_shape, BLOCK), Case(seeds_shape, BLOCK, SEEDS)]
-    each = [Case(shape, block) for block in (1, BLOCK) for shape in shapes]
-    return list(dict.fromkeys([*each[:2], *seeds, *each]))
+    return [Case(shape, block) for block in (1, BLOCK) for shape in shapes]
 
 
 class Runner:
@@ -82,17 +75,13 @@ class Runner:
         def scanned(now: state.TrainState, batches: Any, rate: Any) -> Any:
             return jax.lax.scan(lambda s, b: train(s, b, rate), now, batches)
 
-        batches, seeds = run.random_batch(sizes["length"], sizes["batch_size"]), np.int32(0)
+        batches = run.random_batch(sizes["length"], sizes["batch_size"])
         if case.block > 1:
             block = scanned
             batches = {k: np.stack([v] * case.block) for k, v in batches.items()}
-        if case.seeds > 1:
-            seeds = np.arange(case.seeds)
-            fresh, block = jax.vmap(fresh), jax.vmap(block, in_axes=(0, 0, None))
-            batches = {k: np.stack([v] * case.seeds) for k, v in batches.items()}
         rng = np.random.default_rng(0)
         batches["tokens"] = rng.permuted(batches["tokens"], axis=-1)  # no two batches are the same
-        self.flops, self.state = run.phases[0].forward.train, jax.jit(fresh)(seeds)
+        self.flops, self.state = run.phases[0].forward.train, jax.jit(fresh)(np.int32(0))
         self.batches = jax.device_put(batches)
         self.rate = np.float32(run.config.optim.learning_rate)
         jitted = jax.jit(block, donate_argnums=0)
@@ -123,10 +112,10 @@ def measure_case(case: Case, runner: Runner, sizes: dict[str, int]) -> dict[str,
         devices.find_kind(jax.devices()[0].device_kind),
         runner.compiled.memory_analysis(),
     )
-    rate = runner.flops * case.seeds / secs
+    rate = runner.flops / secs
     return dataclasses.asdict(case) | {
         "ms": secs * 1e3,
-        "tokens_per_sec": case.seeds * sizes["batch_size"] * sizes["length"] / secs,
+        "tokens_per_sec": sizes["batch_size"] * sizes["length"] / secs,
         "share_of_peak": rate / known.narrow_peak if known else None,
         "memory_bytes": planned.argument_size_in_bytes + planned.temp_size_in_bytes,
         "compile_secs": runner.compile_secs,
@@ -145,7 +134,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
     begun, sizes = time.perf_counter(), {name: getattr(given, name) for name in common.SIZES}
     given.out.mkdir(parents=True, exist_ok=True)
-    todo = list_cases(given.shapes, given.seeds_shape)
+    todo = list_cases(given.shapes)
     found: dict[str, Any] = {
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
@@ -181,7 +170,7 @@ def markdown(found: dict[str, Any]) -> str:
         f"`{about['command']}`\n\n| {' | '.join(HEADER)} |\n{'|---' * len(HEADER)}|",
     ]
     for r in found["rows"]:
-        cells = [r["shape"], str(r["seeds"]), str(r["block"])]
+        cells = [r["shape"], str(r["block"])]
         if "ms" in r:
             share = r["share_of_peak"]
             cells += [f"{r['ms']:.3g}", f"{r['tokens_per_sec']:,.0f}"]
@@ -191,7 +180,7 @@ def markdown(found: dict[str, Any]) -> str:
             cells.append(r["error"])
         lines.append(f"| {' | '.join(cells + [''] * (len(HEADER) - len(cells)))} |")
     if found["left"]:
-        names = (f"{c['shape']} x {c['seeds']} by {c['block']}" for c in found["left"])
+        names = (f"{c['shape']} by {c['block']}" for c in found["left"])
         lines += ["", f"not reached in the time: {', '.join(names)}"]
     return "\n".join(lines)
 
@@ -209,7 +198,6 @@ def parser() -> cli.Parser:
     made.add_argument("--minutes", type=float, default=8.5, help="no round starts after these")
     made.add_argument("--shapes", type=common.comma_list, default=SHAPES,
                       help="heads x width x layers, joined by commas")  # fmt: skip
-    made.add_argument("--seeds_shape", default="2x128x2", help="of which eight seeds are trained")
     common.add_sizes(made)
     return made
 

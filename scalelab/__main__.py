@@ -17,7 +17,6 @@ from scalelab.helpers.names import CONFIGS, describe_version, nearest
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = {  # name -> module, perhaps with the program's own command
     "train": "train",
-    "population": "population",
     "study": "study",
     "report": "study report",
     "runs": "lab.runs",
@@ -66,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complete(rest)
     elif name in GROUPS:
         _run_member(name, rest)
+    elif name == "population":  # removed; it says what took its place
+        _run(name, rest)
     else:
         valid = [*PROGRAMS, *GROUPS, "completion"]
         module, *command = PROGRAMS[_choose(name.replace("_", "-"), valid, "program")].split()

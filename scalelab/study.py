@@ -31,8 +31,8 @@ flags.declare_key_flag("config")
 flags.declare_key_flag("workdir")
 flags.FLAGS["workdir"].help = "Folder of studies and their runs: run makes it, and continues in it."
 WORKERS = flags.DEFINE_integer(
-    "workers", None, "Processes at a time; by default one a core, at most 4, or 1 on a GPU or TPU.",
-    lower_bound=1,
+    "workers", None, "Processes at a time; by default one a core, at most 4; up to 8 of small nets"
+    " on one GPU; else 1 on GPUs and TPUs.", lower_bound=1,
 )  # fmt: skip
 STUDY = flags.DEFINE_string("study", None, "Name of the study, where --workdir holds several.")
 COMPARISON = flags.DEFINE_string("comparison", None, "Your own module that a report may import.")
@@ -48,7 +48,8 @@ def plan(workdir: pathlib.Path) -> None:
     from scalelab.studies import plan as plan_lib
 
     malloc.keep_freed()  # as the runs do
-    print(plan_lib.make(read_spec(), workdir, command(), num_workers()))
+    spec = read_spec()
+    print(plan_lib.make(spec, workdir, command(), num_workers(spec, workdir)))
 
 
 def run(workdir: pathlib.Path) -> None:
@@ -70,8 +71,9 @@ def run(workdir: pathlib.Path) -> None:
         for found in map(yardstick.load, spec.yardsticks):
             yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
     refresh()
-    screen = progress.Screen(sys.stderr, num_workers(), progress.read_plan(workdir, spec.name))
-    workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, jobs.num_vmapped())
+    number = num_workers(spec, workdir)
+    screen = progress.Screen(sys.stderr, number, progress.read_plan(workdir, spec.name))
+    workers = pool.Pool(workdir, spec.name, number, refresh, screen)
     with screen:
         failed = workers.run()
     print(progress.describe_end(*jobs.read(workdir, spec.name), failed))
@@ -180,11 +182,11 @@ def study_name() -> str | None:
     return cli.config_values()["name"]
 
 
-def num_workers() -> int:
+def num_workers(spec: StudySpec, workdir: pathlib.Path) -> int:
     """Returns how many processes work at a time."""
-    if WORKERS.value is not None:
-        return WORKERS.value
-    return 1 if environment.has_accelerator() else min(4, len(environment.cores()))
+    from scalelab.studies import pool
+
+    return WORKERS.value or pool.default_workers(spec, workdir)
 
 
 def command() -> str:

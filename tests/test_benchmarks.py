@@ -146,7 +146,7 @@ def test_accelerator_keeps_what_was_done(
     """A line that fails leaves its reason; those for which there is no time are named."""
     monkeypatch.setattr(environment, "cores", lambda: [0, 1, 2, 3])  # two lines at once
     with pytest.raises(cli.Stopped):
-        measured("accelerator", f"--out={tmp_path}", "--minutes=1e-9", "--shapes=3x8x1")
+        measured("accelerator", f"--out={tmp_path}", "--minutes=1e-9", "--shapes=3x8x1,3x8x2")
     found = json.loads((tmp_path / "accelerator.json").read_text())
     assert (len(found["rows"]), len(found["left"])) == (2, 2)
     assert "3x8x1" in (tmp_path / "accelerator.md").read_text()

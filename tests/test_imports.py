@@ -16,6 +16,7 @@ PACKAGE = tiny.ROOT / "scalelab"
 # What a room (a folder or a file of scalelab/) may import of the others; itself always.
 TABLE = """
 helpers:
+population: config
 __main__: helpers
 nn: helpers
 nets: nn
@@ -40,7 +41,7 @@ eval: config data finetune finetuning helpers lab multitask nn objectives resour
   step tasks
 lab: config helpers runs tasks
 thesis: config helpers lab runs
-studies: config data eval finetune finetuning helpers lab nets nn population resources runs sharding
+studies: config data eval finetune finetuning helpers lab nets nn resources runs sharding
   systems tasks train
 study: config eval helpers lab objectives resources runs studies
 worlds: config helpers tasks
@@ -50,7 +51,7 @@ ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines(
 MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
 # Binaries may import every room but each other.
 BINARIES = {
-    "train", "population", "sample", "fill_mask", "fit", "data.inspect", "data.probes",
+    "train", "sample", "fill_mask", "fit", "data.inspect", "data.probes",
     "predict", "catalog", "interop.hf", "eval.lm", "eval.word_order", "lab.runs", "lab.laws",
     "lab.compound", "shapes", "eval.__main__", "data.__main__",
 }  # fmt: skip
@@ -65,7 +66,7 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"config"},
-    "absl": {"config", "train", "population", "sample", "data", "eval", "study", "fit"},
+    "absl": {"config", "train", "sample", "data", "eval", "study", "fit"},
     "orbax": {"runs"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
@@ -205,7 +206,7 @@ def test_what_is_light(code: str, heavy: set[str]) -> None:
 
 
 @pytest.mark.parametrize("programs", [
-    "train", "population", "sample", "fit",  # whose flags are absl's: one to a process
+    "train", "sample", "fit",  # whose flags are absl's: one to a process
     "interop.hf eval.lm eval.word_order fill_mask data.probes worlds.__main__ __main__",
 ])  # fmt: skip
 def test_help_answers_without_jax(programs: str) -> None:

@@ -219,6 +219,18 @@ def test_a_killed_run_continues_bit_for_bit(
     assert len(starts["earlier_starts"]) == 1
 
 
+def test_the_order_has_a_seed_of_its_own(lab: Lab, whole: Record, tmp_path: pathlib.Path) -> None:
+    """It is the run's seed by default; the first parameters do not depend on it."""
+    runs = [whole]
+    for seed in (0, 7):
+        given = lab.config(data__order_seed=seed)
+        runs.append(lab.run(tmp_path / f"order{seed}", given, before=kill_at(1)))
+    first, same, other = (run.batches[0]["tokens"] for run in runs)
+    assert np.array_equal(first, same) and not np.array_equal(first, other)
+    texts = [(run.workdir / "metrics.jsonl").read_text() for run in runs]
+    assert len({json.loads(text.splitlines()[0])["eval/loss"] for text in texts}) == 1
+
+
 def test_static_masks_continue_bit_for_bit(lab: Lab, tmp_path: pathlib.Path) -> None:
     config = lab.config(f"system=roberta,steps={STEPS}", mask_copies=2)
     whole = lab.run(tmp_path / "whole", config)

@@ -43,6 +43,9 @@ INIT = flags.DEFINE_string(
 )
 flags.declare_key_flag("config")
 T = TypeVar("T")
+REMOVED = {  # flags of the release before -> what took their place
+    "seeds_together": "seeds train one after another; `study run` trains runs side by side",
+}
 # Fields of the command line that the flag parser cannot set: those that become None, and options.
 _OVERRIDES: dict[str, Any] = {}
 
@@ -205,6 +208,8 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
     except BrokenPipeError:
         raise
     except flags.UnrecognizedFlagError as error:
+        if error.flagname in REMOVED:
+            fail(f"--{error.flagname} is gone: {REMOVED[error.flagname]}")
         valid = [f"--{name}" for name in shown or flags.FLAGS]
         fail(f"unknown flag '--{error.flagname}': {nearest(f'--{error.flagname}', valid)}")
     except Exception as error:  # a config file may raise anything

@@ -102,9 +102,12 @@ def options() -> "Options":
     from scalelab.finetuning.plan import Options
 
     return Options(
-        tuple(range(SEEDS.value)), DATA.value, EVAL_ONLY.value, SUBMIT.value,
-        tuple(cli.typed_fields()),
-    )  # fmt: skip
+        seeds=tuple(range(SEEDS.value)),
+        data=DATA.value,
+        eval_only=EVAL_ONLY.value,
+        submit=SUBMIT.value,
+        fixed=tuple(cli.typed_fields()),
+    )
 
 
 def task_fields(task: str, tasks: Collection[str]) -> dict[str, Any]:

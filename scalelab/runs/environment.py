@@ -99,16 +99,19 @@ def cores() -> list[int]:
 
 def has_accelerator() -> bool:
     """Returns whether there is a GPU or TPU that JAX would use, without starting JAX."""
-    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
-        return False
-    return any(
-        pathlib.Path(device).exists() and importlib.util.find_spec(plugin)
-        for device, plugin in (
-            ("/dev/nvidiactl", "jax_cuda12_plugin"),
-            ("/dev/nvidiactl", "jax_cuda13_plugin"),
-            ("/dev/accel0", "libtpu"),
-        )
-    )
+    on_cpu = os.environ.get("JAX_PLATFORMS", "").startswith("cpu")
+    tpu = pathlib.Path("/dev/accel0").exists() and importlib.util.find_spec("libtpu")
+    return bool(num_gpus() or (tpu and not on_cpu))
+
+
+def num_gpus() -> int:
+    """Returns how many NVIDIA GPUs JAX would use, without starting JAX."""
+    plugins = map(importlib.util.find_spec, ("jax_cuda12_plugin", "jax_cuda13_plugin"))
+    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not any(plugins):
+        return 0
+    there = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return there if visible is None else min(there, len(visible.split(",")) if visible else 0)
 
 
 def bind_to_cores(slot: int, num_workers: int) -> None:
@@ -124,14 +127,17 @@ def bind_to_cores(slot: int, num_workers: int) -> None:
 
 
 def memory_share(num_workers: int) -> dict[str, str]:
-    """Returns the environment that divides a GPU's memory, unless the user has set it.
+    """Returns the variables that divide a GPU's memory, without those that the user has set.
 
     JAX takes three quarters of the memory at its start, so a second process would find too little.
     """
-    name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-    if num_workers == 1 or name in os.environ or not has_accelerator():
+    if num_workers == 1 or not num_gpus():
         return {}
-    return {name: f"{GPU_SHARE / num_workers:.3f}"}
+    found = {
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{GPU_SHARE / num_workers:.3f}",
+    }
+    return {name: value for name, value in found.items() if name not in os.environ}
 
 
 def drop_programs_if_many(share: float = 0.5) -> bool:

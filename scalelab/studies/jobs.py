@@ -3,8 +3,7 @@
   python -m scalelab.studies.jobs --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
 
 The state is read from the run folders, so any number of processes agree on it. `pool` starts the
-program: several --run=... train as one program (`scalelab.population`). Exit code 0: done; 75:
-stopped by a signal, to be continued; else failed, with one message.
+program. Exit code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
 """
 
 import contextlib
@@ -21,7 +20,6 @@ from scalelab.config.durations import CLOCKS
 from scalelab.eval import yardstick
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
-from scalelab.runs import compatibility, environment
 from scalelab.runs.json_files import parse_numbers
 
 if TYPE_CHECKING:
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 
 PRETRAIN, FINETUNE = "pretrain", "finetune"
 WAITING, READY, DONE = "waiting", "ready", "done"
-MAX_VMAPPED = 8  # runs, or seeds of a fine-tuning, that one program trains on an accelerator
-# Largest n_model whose seeds train as one program: one shape was measured (RESULTS.md, H100).
-SMALL = 500_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,34 +112,6 @@ def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
     return any(run in point.runs for point in best)
 
 
-def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[Job]:
-    """Lists other seeds of `job`'s small net in `left`, for one program of `count` runs."""
-    if count == 1 or job.kind != PRETRAIN:
-        return []
-    configs = {run.name: run.config for run in study.runs}
-    config, found = config_lib.resolve(configs[job.run]), []
-    if not is_small(config.net):
-        return []
-    for other in left:
-        if other != job and other.kind == PRETRAIN and other.state == READY and not other.damaged:
-            try:
-                compatibility.check([config, config_lib.resolve(configs[other.run])])
-            except ValueError:
-                continue
-            found.append(other)
-    return found[: count - 1]
-
-
-def is_small(net: config_lib.Net) -> bool:
-    """Returns whether a net leaves most of an accelerator idle."""
-    return config_lib.Shape(net.num_heads, net.width, net.num_layers).n_model <= SMALL
-
-
-def num_vmapped() -> int:
-    """Returns how many seeds of a small net one program trains; on CPU each seed is a process."""
-    return MAX_VMAPPED if environment.has_accelerator() else 1
-
-
 def last_metrics(run_folder: pathlib.Path) -> dict[str, float]:
     """Returns the newest value of each number in a run's last lines; {} if there are none."""
     found: dict[str, float] = {}
@@ -175,13 +142,10 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
     from scalelab.studies import finetunings
     from scalelab.tasks import task as task_lib
 
-    asked, config = study.facts.finetune, config_lib.resolve(run.config)
-    finetunings.prepare(asked.data, config, study.workdir)
-    options = finetune_lib.Options(
-        tuple(range(asked.seeds)),
-        data=finetunings.data_folder(asked.data, study.workdir),
-        together=min(asked.seeds, num_vmapped() if is_small(config.net) else 1),
-    )
+    asked = study.facts.finetune
+    finetunings.prepare(asked.data, config_lib.resolve(run.config), study.workdir)
+    data = finetunings.data_folder(asked.data, study.workdir)
+    options = finetune_lib.Options(seeds=tuple(range(asked.seeds)), data=data)
     values = finetunings.base_values(asked.recipe)
     for name in ("cache_dir", "compile_cache_dir"):
         values["machine"][name] = run.config["machine"][name]
@@ -257,32 +221,27 @@ def kept_step(run: PretrainRun, share: float) -> int:
 def main(argv: list[str]) -> None:
     """Parses the arguments and does the job."""
     parser = cli.Parser("python -m scalelab.studies.jobs", __doc__)
-    for name in ("workdir", "study"):
+    for name in ("workdir", "study", "run"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--run", required=True, action="append")
     parser.add_argument("--kind", required=True, choices=(PRETRAIN, FINETUNE))
     given = parser.parse_args(argv)
     from scalelab.resources import malloc
 
     malloc.keep_freed()
     study, found = read(pathlib.Path(given.workdir), given.study)
-    tasks, runs = {job.name: job.tasks for job in found}, {run.name: run for run in study.runs}
-    for run in given.run:
-        if f"{run}.{given.kind}" not in tasks:
-            raise ValueError(f"study {given.study} has no job {run}.{given.kind}")
-    if given.kind == FINETUNE:
-        for name in given.run:
-            if not runs[name].finished:
-                raise ValueError(f"{name} is to be fine-tuned, but its pre-training is unfinished")
-            finetune(study, runs[name], tasks[f"{name}.{given.kind}"])
-        return
-    from scalelab import population, train
+    name = f"{given.run}.{given.kind}"
+    job = next((job for job in found if job.name == name), None)
+    if job is None:
+        raise ValueError(f"study {given.study} has no job {name}")
+    run = next(run for run in study.runs if run.name == given.run)
+    if given.kind == PRETRAIN:
+        from scalelab import train
 
-    wanted = [(config_lib.resolve(runs[name].config), runs[name].folder) for name in given.run]
-    if len(wanted) == 1:
-        train.train(*wanted[0])
+        train.train(config_lib.resolve(run.config), run.folder)
+    elif run.finished:
+        finetune(study, run, job.tasks)
     else:
-        population.train(wanted)
+        raise ValueError(f"{run.name} is to be fine-tuned, but its pre-training is unfinished")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from scalelab.config import durations
 from scalelab.helpers.files import write_json
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
+from scalelab.runs import environment
 from scalelab.studies import expand, finetunings
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
@@ -38,8 +39,6 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
 
     This process takes the cores that one of `num_workers` processes will have.
     """
-    from scalelab.runs import environment
-
     environment.bind_to_cores(0, num_workers)
     planned = expand.expand_runs(spec, workdir, foreseen=True)
     known = expand.expand_runs(spec, workdir)
@@ -109,8 +108,6 @@ class Clock:
     """Times each distinct step of a study on some tasks, and loads its data, each once."""
 
     def __init__(self, tasks: Sequence[TaskSize]) -> None:
-        from scalelab.runs import environment
-
         self.tasks, self.process_bytes = tasks, environment.peak_memory_bytes()
         self._known: dict[Hashable, Any] = {}
 
@@ -291,11 +288,12 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
         " ~": "~ the shape is chosen by the stage before; planned with another shape of its size",
         " *": "* the stage fine-tunes only its best:k; the mean over the stage's runs",
     }
+    gpus = " at best, as they share the GPU" * (num_workers > 1 and environment.num_gpus() > 0)
     used = [text for mark, text in marks.items() if any(mark in cell for r in cells for cell in r)]
     return tables.plain(HEADER, cells) + "\n".join([
         f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
-        f" {num_workers}. Seconds come from steps timed here, with compiling and without the start"
-        " of processes. Fine-tuning is a rougher estimate.",
+        f" {num_workers}{gpus}. Seconds come from steps timed here, with compiling and without the"
+        " start of processes. Fine-tuning is a rougher estimate.",
         *used,
     ])  # fmt: skip

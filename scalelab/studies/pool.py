@@ -4,12 +4,8 @@ A lock on WORKDIR/locks/<job> claims a job. The job's process inherits the lock 
 end, even if the process that started it is killed. So a second `study run` of the same folder, here
 or on another machine that sees the folder, takes the jobs that are not claimed. The output of a job
 goes to WORKDIR/logs/<job>.log. A `run` does not retry a job that failed; the others go on.
-
-On a GPU or TPU one process may train several seeds of a small net as one program, with the log of
-the first seed. If the program fails, the seeds are trained one by one.
 """
 
-import contextlib
 import dataclasses
 import fcntl
 import itertools
@@ -19,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import TextIO
 
@@ -27,9 +23,13 @@ from scalelab.config import cli
 from scalelab.helpers.files import write_text
 from scalelab.lab.load.study_runs import Study
 from scalelab.runs import environment
-from scalelab.studies import jobs
+from scalelab.studies import expand, jobs, mps
 from scalelab.studies.jobs import DONE, READY, Job
+from scalelab.studies.spec import StudySpec
 
+MAX_WORKERS = 4  # by default on a CPU
+# By default on one GPU, if no net of the study has a larger n_model: it leaves most of a GPU idle.
+MAX_WORKERS_ON_GPU, SMALL = 8, 500_000
 POLL_SECS = 0.5
 READ_SECS = 3.0  # reading all run folders every half second took a tenth of a core
 
@@ -45,10 +45,8 @@ class Pool:
     num_workers: int  # processes at a time
     refresh: Callable[[], None]  # called when a job has ended: later stages may have new runs
     show: Show  # called with (study, jobs, names of working jobs, failed)
-    num_vmapped: int = 1  # largest number of pre-trainings of one net that a process trains
     refused: str | None = None  # ValueError of `refresh`: there are no new runs, the rest goes on
     failed: dict[str, str] = dataclasses.field(default_factory=dict)  # jobs -> the reason
-    _unvmapped: set[str] = dataclasses.field(default_factory=set)  # failed as one program
     _stop: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def run(self) -> dict[str, str]:
@@ -60,12 +58,16 @@ class Pool:
         for folder in ("locks", "logs", "runs"):
             (self.workdir / folder).mkdir(parents=True, exist_ok=True)
         slots = itertools.count()  # a process has the cores of the thread that starts it
-        with cli.Interrupt() as interrupt, futures.ThreadPoolExecutor(
-            self.num_workers,
-            initializer=lambda: environment.bind_to_cores(next(slots), self.num_workers),
-        ) as threads:  # fmt: skip
+        with (
+            cli.Interrupt() as interrupt,
+            mps.shared_gpu(self.num_workers) as variables,
+            futures.ThreadPoolExecutor(
+                self.num_workers,
+                initializer=lambda: environment.bind_to_cores(next(slots), self.num_workers),
+            ) as threads,
+        ):
             try:
-                self._run_jobs(threads, interrupt)
+                self._run_jobs(threads, interrupt, variables)
             finally:
                 self._stop.set()
         if interrupt.received is not None:
@@ -73,16 +75,17 @@ class Pool:
         done = {job.name for job in jobs.read(self.workdir, self.name)[1] if job.state == DONE}
         return {name: reason for name, reason in self.failed.items() if name not in done}
 
-    def command(self, claimed: Sequence[Job]) -> list[str]:
-        """Returns the command line that does jobs."""
+    def command(self, job: Job) -> list[str]:
+        """Returns the command line that does a job."""
         return [
             sys.executable, "-m", "scalelab.studies.jobs", f"--workdir={self.workdir}",
-            f"--study={self.name}", f"--kind={claimed[0].kind}",
-            *(f"--run={job.run}" for job in claimed),
+            f"--study={self.name}", f"--kind={job.kind}", f"--run={job.run}",
         ]  # fmt: skip
 
-    def _run_jobs(self, threads: futures.Executor, interrupt: cli.Interrupt) -> None:
-        working: dict[futures.Future[str | None], list[str]] = {}  # names of jobs
+    def _run_jobs(
+        self, threads: futures.Executor, interrupt: cli.Interrupt, variables: Mapping[str, str]
+    ) -> None:
+        working: dict[futures.Future[str | None], str] = {}  # names of jobs
         while interrupt.received is None:
             study, found = jobs.read(self.workdir, self.name)
             for job in found:
@@ -90,14 +93,13 @@ class Pool:
                     folder = self.workdir / "runs" / job.run
                     reason = f"damaged: {job.damaged}; move {folder} away, and it is made again"
                     self.failed[job.name] = reason
-            ours = {*self.failed, *itertools.chain(*working.values())}
+            ours = {*self.failed, *working.values()}
             left = [job for job in found if job.state != DONE and job.name not in ours]
             for job in left:
                 free = job.state == READY and len(working) < self.num_workers
-                if free and (claims := self._claim(study, job, left)):
-                    names = [claimed.name for claimed in claims]
-                    working[threads.submit(self._run_process, claims)] = names
-            self.show(study, found, [*itertools.chain(*working.values())], self.failed)
+                if free and (lock := self._claim(job)):
+                    working[threads.submit(self._run_process, job, lock, variables)] = job.name
+            self.show(study, found, [*working.values()], self.failed)
             if working:
                 for future in futures.wait(working, READ_SECS, futures.FIRST_COMPLETED).done:
                     self._note(working.pop(future), future.result())
@@ -106,53 +108,64 @@ class Pool:
             else:
                 return
 
-    def _claim(self, study: Study, job: Job, left: list[Job]) -> dict[Job, TextIO]:
-        """Claims a job and its companions, without those that others have claimed or finished."""
-        wanted = [job]
-        if job.name not in self._unvmapped:
-            candidates = [other for other in left if other.name not in self._unvmapped]
-            wanted += jobs.companions(study, job, candidates, self.num_vmapped)
-        locks = self.workdir / "locks"
-        claims = {job: lock for job in wanted if (lock := claim(locks / job.name))}
-        now = {j.name: j.state for j in jobs.read(self.workdir, self.name)[1]} if claims else {}
-        for job in [job for job in claims if now.get(job.name) != READY]:  # just finished elsewhere
-            claims.pop(job).close()
-        return claims
+    def _claim(self, job: Job) -> TextIO | None:
+        """Claims a job; returns None if another process has claimed or finished it."""
+        lock = claim(self.workdir / "locks" / job.name)
+        if lock is None:
+            return None
+        now = {j.name: j.state for j in jobs.read(self.workdir, self.name)[1]}
+        if now.get(job.name) == READY:
+            return lock
+        lock.close()  # just finished elsewhere
+        return None
 
-    def _run_process(self, claims: dict[Job, TextIO]) -> str | None:
-        """Runs claimed jobs in a process; returns why it failed, None if it did not."""
-        logs = [self.workdir / "logs" / f"{job.name}.log" for job in claims]
-        for log in logs:
-            log.with_suffix(".failed").unlink(missing_ok=True)
-        with contextlib.ExitStack() as stack:
-            locks = [stack.enter_context(lock) for lock in claims.values()]
+    def _run_process(self, job: Job, lock: TextIO, variables: Mapping[str, str]) -> str | None:
+        """Runs a claimed job in a process; returns why it failed, None if it did not."""
+        path = self.workdir / "logs" / f"{job.name}.log"
+        path.with_suffix(".failed").unlink(missing_ok=True)
+        with lock, path.open("ab") as log:
             process = subprocess.Popen(
-                self.command([*claims]),
-                stdout=stack.enter_context(logs[0].open("ab")),
+                self.command(job),
+                stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                pass_fds=[lock.fileno() for lock in locks],
-                env=os.environ | environment.memory_share(self.num_workers),
+                pass_fds=[lock.fileno()],
+                env={**os.environ, **environment.memory_share(self.num_workers), **variables},
                 start_new_session=True,  # so that Ctrl-C reaches it once, through us
             )
             while process.poll() is None:
                 if self._stop.wait(POLL_SECS):
                     process.terminate()  # it saves where it is
                     process.wait()
-        return describe_failure(process.returncode, logs[0]) if process.returncode else None
+        return describe_failure(process.returncode, path) if process.returncode else None
 
-    def _note(self, names: list[str], reason: str | None) -> None:
+    def _note(self, name: str, reason: str | None) -> None:
         """Notes that a process has ended, and why it failed; then lists new runs."""
-        if reason and len(names) > 1:
-            self._unvmapped.update(names)
-        elif reason:
-            self.failed[names[0]] = reason
-            write_text(self.workdir / "logs" / f"{names[0]}.failed", reason)
+        if reason:
+            self.failed[name] = reason
+            write_text(self.workdir / "logs" / f"{name}.failed", reason)
         self.refused = None
         try:
             self.refresh()
         except ValueError as error:
             self.refused = str(error)
+
+
+def default_workers(spec: StudySpec, workdir: pathlib.Path) -> int:
+    """Returns how many processes work at a time unless the user says so.
+
+    On one GPU there are several if all nets are small and no budget is in seconds, which processes
+    that share a GPU take from each other.
+    """
+    cores = len(environment.cores())
+    if not environment.has_accelerator():
+        return min(MAX_WORKERS, cores)
+    if environment.num_gpus() != 1:
+        return 1
+    runs = expand.expand_runs(spec, workdir, foreseen=True)
+    if any(r.config.optim.total_secs or (r.describe().n_model or 0) > SMALL for r in runs):
+        return 1
+    return max(1, min(MAX_WORKERS_ON_GPU, cores // 2, len(runs)))
 
 
 def claim(path: pathlib.Path) -> TextIO | None:

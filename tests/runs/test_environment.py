@@ -109,3 +109,18 @@ assert (program(jnp.ones((3, 3))) == first).all()
 def test_programs_are_dropped_where_they_take_too_many_maps() -> None:
     most = pathlib.Path("/proc/sys/vm/max_map_count").read_text().strip()
     subprocess.run([sys.executable, "-c", PROGRAMS.replace("MOST", most)], check=True)
+
+
+@pytest.mark.parametrize(("visible", "platforms", "expected"), [
+    (None, "", 2), ("1", "", 1), ("0,1", "cuda", 2), ("", "", 0), (None, "cpu", 0),
+])  # fmt: skip
+def test_gpus_are_counted(monkeypatch, visible: str | None, platforms: str, expected: int) -> None:
+    """On a machine with two, by the variables of CUDA and JAX."""
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(pathlib.Path, "glob", lambda self, pattern: [self / "a", self / "b"])
+    monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert environment.num_gpus() == expected
+    assert environment.has_accelerator() == (expected > 0)

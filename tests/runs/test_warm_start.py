@@ -121,10 +121,6 @@ def test_continuing_from_others_is_refused(
     refused("elsewhere.*--init", machine__init=str(tmp_path / "elsewhere"))
     refused("config.init", init="01234567")
     refused("is the --workdir itself", machine__init=str(tmp_path / "run"))
-    new = lab.config("system=bert,steps=4", seed=1, **ONE_PHASE)
-    both = [(lab.config("system=bert,steps=4", **ONE_PHASE), tmp_path / "run")]
-    with pytest.raises(ValueError, match="(?s)one program.*init: '"):  # one from random parameters
-        lab.run_together([*both, (new, tmp_path / "new")])
     shutil.copytree(first.workdir, tmp_path / "moved")
     moved = lab.config("system=bert,steps=4", machine__init=str(tmp_path / "moved"), **ONE_PHASE)
     made, start = pretrained.begin(moved, tmp_path / "run")  # the same parameters
@@ -170,11 +166,12 @@ def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pa
     config = lab.config(
         "system=bert,steps=2", machine__init=str(first.workdir), **ONE_PHASE, **STILL
     )
-    runs = [(dataclasses.replace(config, seed=seed), tmp_path / f"seed{seed}") for seed in (0, 1)]
-    results = lab.run_together(runs)
-    losses = [result["eval"]["32"]["loss"] for result in results]
+    runs = [
+        lab.run(tmp_path / f"seed{seed}", dataclasses.replace(config, seed=seed)) for seed in (0, 1)
+    ]
+    losses = [loss(run) for run in runs]
     assert losses == pytest.approx([loss(first)] * 2, rel=1e-5)  # masks do not depend on the seed
-    params = [parameters(pretrained.load(folder)) for _, folder in runs]
+    params = [parameters(pretrained.load(run.workdir)) for run in runs]
     for name in params[0]:
         np.testing.assert_array_equal(params[0][name], params[1][name])
 

@@ -9,17 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 
 import a_study
 import pytest
 import task_folders
 
-from scalelab import finetune, population
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
 from scalelab.eval import yardstick
-from scalelab.finetuning import warm_start
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import study_runs
 from scalelab.runs import environment
@@ -136,15 +133,14 @@ def tune(folder: pathlib.Path, wrong: int) -> None:
 SCRIPT = f"""
 import json, pathlib, sys, time
 {inspect.getsource(finish)}
-workdir, secs, code, names = pathlib.Path(sys.argv[1]), *sys.argv[2:4], sys.argv[4:]
+workdir, secs, code, name = pathlib.Path(sys.argv[1]), *sys.argv[2:]
 with open(workdir / "started", "a") as file:
-    file.write("+".join(names) + "\\n")
+    file.write(name + "\\n")
 time.sleep(float(secs))
-for name in names if code == "0" else names[1:]:
-    finish(workdir, name, checkpoint=False)
 if code != "0":
     print("error: it went wrong")
     sys.exit(int(code))
+finish(workdir, name, checkpoint=False)
 """
 
 
@@ -153,15 +149,13 @@ class Invented(pool.Pool):
 
     secs, failing = 0.2, ""
 
-    def command(self, claimed: Sequence[jobs.Job]) -> list[str]:
-        names = [job.run for job in claimed]
-        code = "2" if self.failing in names else "0"
-        given = [str(self.workdir), str(self.secs), code, *names]
-        return [sys.executable, "-c", SCRIPT, *given]
+    def command(self, job: jobs.Job) -> list[str]:
+        code = "2" if job.run == self.failing else "0"
+        return [sys.executable, "-c", SCRIPT, str(self.workdir), str(self.secs), code, job.run]
 
 
-def invented(workdir: pathlib.Path, name: str, workers: int = 2, vmapped: int = 1) -> Invented:
-    return Invented(workdir, name, workers, lambda: None, lambda *_: None, vmapped)
+def invented(workdir: pathlib.Path, name: str, workers: int = 2) -> Invented:
+    return Invented(workdir, name, workers, lambda: None, lambda *_: None)
 
 
 def started(workdir: pathlib.Path) -> list[str]:
@@ -216,51 +210,13 @@ def test_a_job_that_another_process_did_has_not_failed(tmp_path) -> None:
     assert set(states(tmp_path).values()) == {DONE}
 
 
-def test_seeds_of_one_net_are_one_program_and_tried_one_by_one_if_it_fails(tmp_path) -> None:
-    """At most so many at a time; what the others had finished stays finished."""
-    name = planned(tmp_path, seeds=3)
-    job_pool = invented(tmp_path, name, vmapped=2)
-    job_pool.failing = "bert-2x8x1-seed0"
-    assert list(job_pool.run()) == ["bert-2x8x1-seed0.pretrain"]
-    bert, gpt = ([f"{s}-2x8x1-seed{k}" for k in range(3)] for s in ("bert", "gpt2"))
-    programs = [f"{bert[0]}+{bert[1]}", bert[0], bert[2], f"{gpt[0]}+{gpt[1]}", gpt[2]]
-    assert started(tmp_path) == sorted(programs)
-
-
-def test_companions(tmp_path, monkeypatch) -> None:
-    planned(tmp_path, seeds=4)
-    finish(tmp_path, "bert-2x8x1-seed2")
-    study, found = jobs.read(tmp_path, None)
-    by_name = {job.name: job for job in found}
-    first = by_name["bert-2x8x1-seed0.pretrain"]
-    names = lambda count: [j.run for j in jobs.companions(study, first, found, count)]  # noqa: E731
-    assert names(8) == ["bert-2x8x1-seed1", "bert-2x8x1-seed3"]
-    assert names(2) == ["bert-2x8x1-seed1"]
-    assert names(1) == []
-    monkeypatch.setattr(jobs, "SMALL", 12 * 8 * 8 - 1)
-    assert names(8) == []
-
-
-def test_a_job_of_several_runs(tmp_path, monkeypatch) -> None:
-    """They are given to one training; a job that the study does not have is refused."""
-    planned(tmp_path, seeds=2)
-    trained: list[list[str]] = []
-    monkeypatch.setattr(
-        population, "train", lambda runs: trained.append([folder.name for _, folder in runs])
-    )
-    both = ["bert-2x8x1-seed0", "bert-2x8x1-seed1"]
-    asked = [f"--workdir={tmp_path}", "--study=two", "--kind=pretrain"]
-    jobs.main([*asked, *(f"--run={name}" for name in both)])
-    assert trained == [both]
-    with pytest.raises(ValueError, match="bert-2x8x1-seed7.pretrain"):
-        jobs.main([*asked, "--run=bert-2x8x1-seed0", "--run=bert-2x8x1-seed7"])
-
-
-def test_an_unfinished_run_is_not_fine_tuned(tmp_path) -> None:
+@pytest.mark.parametrize(("run", "message"), [
+    ("bert-2x8x1-seed0", "pre-training is unfinished"), ("bert-2x8x1-seed7", "no job .*seed7"),
+])  # fmt: skip
+def test_jobs_that_cannot_be_done(tmp_path, run: str, message: str) -> None:
     planned(tmp_path, finetune__tasks=("rte",))
-    asked = [f"--workdir={tmp_path}", "--study=two", "--kind=finetune"]
-    with pytest.raises(ValueError, match="pre-training is unfinished"):
-        jobs.main([*asked, "--run=bert-2x8x1-seed0"])
+    with pytest.raises(ValueError, match=message):
+        jobs.main([f"--workdir={tmp_path}", "--study=two", "--kind=finetune", f"--run={run}"])
 
 
 def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
@@ -309,39 +265,46 @@ def test_a_net_for_each_way_to_read(tmp_path, monkeypatch) -> None:
     assert sorted(found) == [("bert", 290), ("bert", 300), ("gpt2", 290), ("gpt2", 300)]
 
 
-@pytest.mark.parametrize(("accelerator", "small", "together"), [
-    (False, 10**7, 1), (True, 10**7, 3), (True, 0, 1),
-])  # fmt: skip
-def test_seeds_are_fine_tuned_together_on_an_accelerator(
-    tmp_path, monkeypatch, accelerator: bool, small: int, together: int
-) -> None:
-    """Of small nets, which leave most of it idle."""
-    planned(tmp_path, finetune__seeds=3, finetune__tasks=("rte",))
-    name = "bert-2x8x1-seed0"
-    finish(tmp_path, name)
-    monkeypatch.setattr(jobs, "SMALL", small)
-    monkeypatch.setattr(environment, "has_accelerator", lambda: accelerator)
-    monkeypatch.setattr(finetunings, "prepare", lambda *_: None)
-    monkeypatch.setattr(warm_start, "open_start", lambda *_: None)
-    asked: list[finetune.Options] = []
-    monkeypatch.setattr(finetune, "fine_tune", lambda *given: asked.append(given[4]))
-    jobs.main([f"--workdir={tmp_path}", "--study=two", "--kind=finetune", f"--run={name}"])
-    assert asked and all(o.seeds == (0, 1, 2) and o.together == together for o in asked)
-
-
-@pytest.mark.parametrize(("accelerator", "set_before", "workers", "share"), [
-    (True, None, 4, "0.225"), (True, None, 1, None), (False, None, 4, None), (True, "0.5", 4, None),
+@pytest.mark.parametrize(("gpus", "set_before", "workers", "share"), [
+    (1, None, 4, "0.225"), (1, None, 1, None), (0, None, 4, None), (1, "0.5", 4, None),
 ])  # fmt: skip
 def test_processes_share_the_memory_of_a_gpu(
-    monkeypatch, accelerator: bool, set_before: str | None, workers: int, share: str | None
+    monkeypatch, gpus: int, set_before: str | None, workers: int, share: str | None
 ) -> None:
     """The first one would take three quarters of it, and the second find none."""
-    name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-    monkeypatch.setattr(environment, "has_accelerator", lambda: accelerator)
+    name, preallocate = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE"
+    monkeypatch.setattr(environment, "num_gpus", lambda: gpus)
     monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv(preallocate, raising=False)
     if set_before:
         monkeypatch.setenv(name, set_before)
-    assert environment.memory_share(workers) == ({} if share is None else {name: share})
+    expected = {} if share is None else {name: share}
+    if gpus and workers > 1:
+        expected[preallocate] = "false"
+    assert environment.memory_share(workers) == expected
+
+
+@pytest.mark.parametrize(("gpus", "tpu", "cores", "changes", "expected"), [
+    (0, False, 2, {}, 2),
+    (0, False, 16, {}, 4),
+    (0, True, 16, {}, 1),
+    (1, False, 16, {}, 8),
+    (1, False, 6, {}, 3),
+    (1, False, 1, {}, 1),
+    (1, False, 16, {"seeds": 1}, 2),  # as many as there are runs
+    (2, False, 16, {}, 1),
+    (1, False, 16, {"stages": {"main": a_study.stage(shapes=("2x8x1", "2x208x1"))}}, 1),
+    (1, False, 16, {"pretrain__optim__total_steps": None, "pretrain__optim__total_secs": 9.0,
+                    "pretrain__optim__warmup_steps": None, "pretrain__optim__warmup_secs": 1.0}, 1),
+])  # fmt: skip
+def test_processes_at_a_time(
+    tmp_path, monkeypatch, gpus: int, tpu: bool, cores: int, changes: dict, expected: int
+) -> None:
+    """On one GPU several of small nets, unless the budget is in seconds."""
+    monkeypatch.setattr(environment, "num_gpus", lambda: gpus)
+    monkeypatch.setattr(environment, "has_accelerator", lambda: gpus > 0 or tpu)
+    monkeypatch.setattr(environment, "cores", lambda: [*range(cores)])
+    assert pool.default_workers(a_study.make(**{"seeds": 5} | changes), tmp_path) == expected
 
 
 def test_two_processes_share_the_work(tmp_path) -> None:
