@@ -229,7 +229,7 @@ class Blocks:
 
     compiled: jax.stages.Compiled
     mesh: Mesh
-    size: int  # the largest number of steps, K
+    size: int  # the largest number of steps, K, at least 2
     batch_size: int | None  # see `sharding.put_rows`
 
     def __call__(
@@ -283,16 +283,19 @@ def compile_blocks(
       state: concrete or abstract.
       arrays: of the source of the batches, on the devices.
       row: that of one step, as the host makes it.
-      size: K.
+      size: K; one step gets room for two, because XLA would compile it otherwise, and round it so.
       batch_size: see `sharding.put_rows`.
     """
+    size = max(size, 2)
     placed_rows = sharding.rows_sharding(mesh, batch_size)
     replicated = jax.NamedSharding(mesh, PartitionSpec())
 
     # Traced once: for the shapes of the metrics, and again from the cache in the loop.
     @jax.jit
     def one(state: TrainState, arrays: ArrayPytree, row: Batch, rate: jax.Array) -> tuple:
-        return step(state, sharding.split_batch(read(arrays, row), mesh), rate)
+        # How a batch is read must not change how the step is compiled, and so its rounding.
+        batch, rate = jax.lax.optimization_barrier((read(arrays, row), rate))
+        return step(state, sharding.split_batch(batch, mesh), rate)
 
     def run(
         state: TrainState, arrays: ArrayPytree, rows: Batch, rates: jax.Array, count: jax.Array,

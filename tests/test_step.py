@@ -105,12 +105,13 @@ def compiled(tx: Any, num_microbatches: int = 1, terms: Any = TERMS, net: Any = 
     return run, copy(begun)
 
 
-def evaluation(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> Any:
-    """The compiled evaluation: state -> metrics of each draw of batch_of(1)."""
+def evaluation(tx: Any, terms: Any = TERMS, net: Any = TABLE, num_batches: int = 1) -> Any:
+    """The compiled evaluation: state -> metrics of each draw of batch_of(1), batch_of(2), ..."""
     begun, placed = fresh(tx, terms, net)
     model = types.SimpleNamespace(net=net, terms=terms)
     layout = Layout(batch_of(1), B)
-    source = Evaluation({}, layout.batch, {"packed": layout.pack(batch_of(1))[None]})
+    packed = [layout.pack(batch_of(k + 1)) for k in range(num_batches)]
+    source = Evaluation({}, layout.batch, {"packed": np.stack(packed)})
     return step.compile_evaluation(model, tiny.one_device(), placed, begun, source)
 
 
@@ -235,28 +236,6 @@ def test_evaluation_gives_sums_weights_and_no_dropout() -> None:
     assert jax.tree.map(float, run(begun)) == [jax.tree.map(float, found)]
 
 
-@pytest.mark.parametrize(("samples", "num_draws"), [((False, True), 4), ((False, False), 1)])
-def test_an_evaluation_draws_several_times_where_that_changes_something(
-    samples: tuple[bool, bool], num_draws: int
-) -> None:
-    """Its keys are always the same ones, and differ from draw to draw."""
-    seen: list[list[int]] = []
-
-    def eval_step(params: Any, batch: Any, key: jax.Array, carried: Any, frozen: Any) -> dict:
-        assert (params, carried, frozen) == ("params", {}, {}) and len(batch["examples"]) == B
-        seen.append(jax.random.key_data(key).tolist())
-        return {"near_loss": (jnp.ones(()), jnp.ones(()))}
-
-    terms = [Term(types.SimpleNamespace(samples=each)) for each in samples]
-    now = types.SimpleNamespace(params="params", carried={}, frozen={})
-    for _ in range(2):
-        batches = [batch_of(1), batch_of(2)]
-        found = step.evaluate(eval_step, now, batches, terms, tiny.one_device())
-        assert len(found) == 2 * num_draws
-    assert seen[: 2 * num_draws] == seen[2 * num_draws :]
-    assert len({tuple(key) for key in seen}) == 2 * num_draws
-
-
 class Nosy(Squares):
     """Returns, beside its loss, what the pass tells it."""
 
@@ -266,6 +245,24 @@ class Nosy(Squares):
         facts = {"draw": draw, "step": -1 if ctx.step is None else ctx.step, "train": ctx.train}
         pairs = {name: (jnp.float32(value), jnp.ones(())) for name, value in facts.items()}
         return super().losses(model, batch, ctx) | pairs
+
+
+@pytest.mark.parametrize(("samples", "num_draws"), [((False, True), 4), ((False, False), 1)])
+def test_an_evaluation_draws_several_times_where_that_changes_something(
+    samples: tuple[bool, bool], num_draws: int
+) -> None:
+    """Its keys are always the same ones, and differ from draw to draw."""
+    terms = [Term(Nosy(name)) for name in ("near", "far")]
+    for term, each in zip(terms, samples, strict=True):
+        object.__setattr__(term.objective, "samples", each)
+    evaluate, begun = evaluation(SGD, tuple(terms), num_batches=2), fresh(SGD)[0]
+    key = objectives_lib.named_key(jax.random.key(step.EVAL_SEED), "eval")
+    keys = [jax.random.fold_in(key, k) for k in range(2 * num_draws)]
+    draws = [jax.random.uniform(objectives_lib.named_key(k, "sample near")) for k in keys]
+    for _ in range(2):
+        found = evaluate(begun)
+        assert [pairs["near_draw"][0] for pairs in found] == draws
+    assert len({*map(float, draws)}) == 2 * num_draws
 
 
 def test_a_pass_has_keys_by_name_and_step_and_one_forward_for_all_objectives() -> None:

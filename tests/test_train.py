@@ -262,8 +262,8 @@ def test_blocks_loaders_and_a_resume_inside_a_block_do_not_move_a_bit(
         "tf": {"machine__loader": "tf", "machine__steps_per_dispatch": 32},
     }
     lines, params = {}, {}
-    for name, fields in ways.items():
-        lab.run(tmp_path / name, lab.config(**(rarely | fields)), blocks=True)
+    for name, own in ways.items():
+        lab.run(tmp_path / name, lab.config(**(rarely | own)), blocks=True)
         lines[name], params[name] = left(tmp_path / name)
         assert lines[name] == lines["one"]
         jax.tree.map(np.testing.assert_array_equal, params[name], whole.states[STEPS].params)

@@ -26,10 +26,8 @@ def free_bytes(mesh: Mesh) -> float:
     return np.inf if free is None else SHARE * free / len(mesh.local_devices)
 
 
-def block_size(machine: Machine, source: Source) -> int:
-    """Returns the most steps of a block: config.machine.steps_per_dispatch, or what is sensible."""
-    if machine.steps_per_dispatch is not None:
-        return machine.steps_per_dispatch
+def block_size(source: Source) -> int:
+    """Returns the most steps of a block: MOST_STEPS, or fewer where rows are large."""
     row_bytes = sum(values.nbytes for values in source.row.values())
     return max(1, min(MOST_STEPS, BLOCK_BYTES // row_bytes))
 

@@ -109,7 +109,7 @@ class Pretraining:
         self._schedule = adamw.get_schedule(config.optim.schedule)
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
-        self.most_steps = config.machine.steps_per_dispatch
+        self.most_steps = 1 if before_step else config.machine.steps_per_dispatch
         if jax.process_count() > 1:  # all take the same blocks, however fast each is
             self.most_steps = self.most_steps or feeding.MOST_STEPS
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
@@ -195,7 +195,7 @@ class Pretraining:
             source, valid = feeding.place(
                 phase, batches, count, machine, self._mesh, say, self._before_step
             )
-            size = 1 if self._before_step else feeding.block_size(machine, source)
+            size = self.most_steps or feeding.block_size(source)
             train_step = step.make_train_step(
                 model.net, model.terms, model.tx, machine.num_microbatches
             )
