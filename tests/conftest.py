@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="write tests/golden/*.json anew instead of comparing",
+        help="write the golden files anew instead of comparing",
     )
 
 

@@ -258,12 +258,13 @@ def write_run(
     system: str,
     wikitext: pathlib.Path,
     cache_dir: pathlib.Path,
+    spread: float = 0.1,
     **fields: Any,
 ) -> pathlib.Path:
     """Leaves in `workdir` what a training of 3 steps would, with invented parameters.
 
-    Fields are as in `values`. Nothing is compiled. The checkpoint of step 0 has other parameters
-    than that of step 3.
+    `spread` is their standard deviation; fields are as in `values`. Nothing is compiled. The
+    checkpoint of step 0 has other parameters than that of step 3.
     """
     import jax
 
@@ -302,7 +303,7 @@ def write_run(
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
         mean = 1.0 if parameter_name(path).endswith("scale") else 0.0
-        return (mean + 0.1 * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
+        return (mean + spread * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
 
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), abstract)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2)
