@@ -14,8 +14,8 @@ Arguments, all optional, joined by commas:
 A budget in steps or tokens below the protocol's, 100,000 steps of 8,192 tokens, sets more fields:
   optim.learning_rate  1e-3 for all systems below 400 M tokens, 4e-3 below 0.5 M
   the warm-up          a tenth of the budget, at most 1,000 steps
-  eval.every_steps, machine.log_every_steps    at least 10 validations and 50 lines
-  eval.num_examples    4 for each step, from 200 to 2,000, to take less time than training
+  machine.log_every_steps    at least 50 lines
+  eval.every_steps, eval.num_examples    all validations take at most 15% of the training
 Of a budget in flops or secs the warm-up is 1%; the rest is the protocol's, as with epochs.
 Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
 "=" follow it: text:/a/year=1,,month=2/*.txt.
@@ -58,8 +58,7 @@ def _set_budget(config: ml_collections.ConfigDict, clock: str, total: float) -> 
     given = total if clock == "tokens" else steps * STEP_TOKENS
     if rates := [rate for most, rate in RATES.items() if given < most]:
         optim.learning_rate = rates[0]
-    config.eval.every_steps = max(1, min(config.eval.every_steps, steps // 10))
-    config.eval.num_examples = min(config.eval.num_examples, max(200, 4 * steps))
+    config.eval.every_steps = config.eval.num_examples = config_dict.placeholder(int)
     config.machine.log_every_steps = max(1, min(config.machine.log_every_steps, steps // 50))
 
 

@@ -19,6 +19,7 @@ from flax.typing import ArrayPytree
 from jax.sharding import Mesh, PartitionSpec
 
 from scalelab import sharding
+from scalelab.config.pretraining import NUM_DRAWS
 from scalelab.objectives import Batch, Pairs, Pass, Term, forward, named_key, prepare
 from scalelab.state import Model, TrainState
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
 Evaluate = Callable[[TrainState], list[Metrics]]
 
-NUM_EVAL_DRAWS = 4
 EVAL_SEED = 0
 
 
@@ -357,7 +357,7 @@ def compile_evaluation(
       source: the batches.
     """
     replicated = jax.NamedSharding(mesh, PartitionSpec())
-    num_draws = NUM_EVAL_DRAWS if any(term.objective.samples for term in model.terms) else 1
+    num_draws = NUM_DRAWS if any(term.objective.samples for term in model.terms) else 1
     total = num_draws * len(next(iter(source.rows.values())))
     eval_step = make_eval_step(model.net, model.terms)
 

@@ -74,7 +74,7 @@ class Training(Protocol):
         """Whether something is due after the last planned step."""
         ...
 
-    def log_validate_save(self, say: Say) -> None:
+    def validate_and_save(self, say: Say) -> None:
         """Does what is due; no step is in flight."""
         ...
 
@@ -144,7 +144,7 @@ def run_blocks(
         malloc.release_if_low()
         if training.is_anything_due():
             wait()
-            training.log_validate_save(lambda text: say(f"\n{text}"))
+            training.validate_and_save(lambda text: say(f"\n{text}"))
             in_flight.restart()
         for num_steps, hook in every:
             if training.is_due(num_steps):

@@ -27,17 +27,16 @@ objectives: config formats helpers nn
 systems: config helpers nets nn
 sharding: helpers nn
 state: config formats objectives optim sharding systems
-step: objectives sharding state
+step: config data objectives sharding state
 config: helpers
 resources: config formats helpers nn objectives optim runs sharding state step systems
-runs: config data helpers objectives optim resources sharding state systems
+runs: config data helpers objectives optim resources sharding state step systems
 data: config formats helpers systems
 tasks: config data formats helpers runs
 finetuning: config data formats helpers nets nn optim resources runs sharding objectives
-  systems tasks
-finetune: config finetuning helpers optim resources runs tasks
-multitask: config finetune finetuning helpers optim resources runs tasks
-eval: config data finetune finetuning helpers lab multitask nn objectives resources runs sharding
+  state step systems tasks
+finetune: config finetuning runs tasks train
+eval: config data finetune finetuning helpers lab nn objectives resources runs sharding
   step tasks
 lab: config helpers runs tasks
 thesis: config helpers lab runs

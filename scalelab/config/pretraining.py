@@ -163,8 +163,9 @@ class Optim(AdamW):
 class Eval:
     """Validation during training."""
 
-    every_steps: Count = 1000  # training steps between two validations
-    num_examples: Count = 2000  # validation examples, of the phase in progress
+    # None: chosen so that all validations take at most 15% of the training (`choose_validation`).
+    every_steps: Count | None = 1000  # training steps between two validations
+    num_examples: Count | None = 2000  # validation examples, of the phase in progress
     pairs: str | None = None  # file or folder of minimal pairs that training evaluates
     pairs_every_words: Count | None = None  # words of training text between two evaluations
     pairs_per_group: Count | None = None  # the first pairs of each group; None: all
@@ -319,7 +320,50 @@ def resolve(values: Mapping[str, Any]) -> Config:
     if (config.eval.pairs is None) != (config.eval.pairs_every_words is None):
         raise ValueError("config.eval.pairs and config.eval.pairs_every_words need each other")
     durations(config.optim)
-    return config
+    return choose_validation(config)
+
+
+VALIDATION_SHARE = 0.12  # of a run's steps: 15% of its time, with room for what a step has not
+NUM_DRAWS = 4  # masks for which an evaluation reads each batch; see `step.compile_evaluation`
+FEW_EXAMPLES = 200  # a validation has more, unless that would be its only way to be cheap
+
+
+def choose_validation(config: Config) -> Config:
+    """Decides eval.every_steps and eval.num_examples where they are None.
+
+    A validation costs a third of a training step for each pass over a batch, and reads each batch
+    NUM_DRAWS times. There are 10 validations beside that of the untrained net; or 5, 3, 2 or 1, so
+    that each has 200 examples or more; all of them cost VALIDATION_SHARE of the steps at most. A
+    run whose number of steps is not known from its config has the protocol's values.
+    """
+    evaluation, default = config.eval, Eval()
+    if evaluation.every_steps is not None and evaluation.num_examples is not None:
+        return config
+    clock, total, _ = durations(config.optim)
+    short = config.short
+    per_step = {"steps": 1, "tokens": short.batch_size * short.max_len}.get(clock)
+    every, num = default.every_steps, default.num_examples
+    assert every is not None and num is not None
+    if per_step is not None:
+        steps = max(1, int(total / per_step))
+        shares = (1 - config.long.example_rate, config.long.example_rate)
+        sizes = [phase.batch_size for phase in config.phases]
+        for count in (10, 5, 3, 2, 1):
+            every = evaluation.every_steps or min(default.every_steps or 0, -(-steps // count))
+            # Passes over the batches of one example, as a number of examples.
+            done = [share * steps / every + 1 for share in shares[: len(sizes)]]
+            cost = sum(n / size for n, size in zip(done, sizes, strict=True)) + 1 / sizes[0]
+            most = int(3 * VALIDATION_SHARE * steps / (NUM_DRAWS * cost))
+            num = evaluation.num_examples or min(default.num_examples or 0, most)
+            if most >= min(num, FEW_EXAMPLES) and num >= FEW_EXAMPLES:
+                break
+        num = max(num, short.batch_size)
+    chosen = dataclasses.replace(
+        evaluation,
+        every_steps=evaluation.every_steps or every,
+        num_examples=evaluation.num_examples or num,
+    )
+    return dataclasses.replace(config, eval=chosen)
 
 
 def to_json(config: Config | Mapping[str, Any]) -> str:

@@ -58,7 +58,8 @@ class Evaluation(NamedTuple):
 def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
     """Returns the arrays of a store in their types on the device; None: 32 bits cannot count one.
 
-    A wide type becomes int32: tokens and offsets are below 2^31.
+    A wide type becomes int32: tokens and offsets are below 2^31. The last number is repeated up to
+    a size that other seeds share, so that they find the same compiled program.
     """
     names = [*store.meta["flat"]]
     for name in store.meta["ragged"]:
@@ -67,7 +68,14 @@ def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
     if any(values.size > LARGEST for values in arrays.values()):
         return None
     wide = {n for n, v in arrays.items() if v.dtype.itemsize > 4 or v.dtype == np.uint32}
-    return {n: v.astype(np.int32) if n in wide else v for n, v in arrays.items()}
+    typed = {n: v.astype(np.int32) if n in wide else v for n, v in arrays.items()}
+    return {n: np.pad(v, (0, _padding(v.size)), "edge") if v.size else v for n, v in typed.items()}
+
+
+def _padding(size: int) -> int:
+    """Returns what is missing to the next of eight sizes between two powers of two."""
+    unit = max(1, 2 ** (size.bit_length() - 4))
+    return -size % unit
 
 
 def gather(

@@ -124,10 +124,10 @@ class Joint:
         """Adds the metrics and the seconds of a block that was waited for."""
         self._in_flight.popleft().settle(steps, secs)
 
-    def log_validate_save(self, say: Callable[[str], object] = print) -> None:
+    def validate_and_save(self, say: Callable[[str], object] = print) -> None:
         """Writes a line, evaluates and saves, if these are due; no step may be in flight."""
         if self._now.is_anything_due():
-            self._now.log_validate_save(say)
+            self._now.validate_and_save(say)
         if self.step % self.config.machine.checkpoint_every_steps == 0:
             self.save()
 

@@ -194,7 +194,7 @@ class Finetuning:
 
     # --- What may follow a step ----------------
 
-    def log_validate_save(self, say: Callable[[str], object] = print) -> None:
+    def validate_and_save(self, say: Callable[[str], object] = print) -> None:
         """Writes a line and evaluates, if these are due; no step may be in flight."""
         del say
         assert self._writer is not None

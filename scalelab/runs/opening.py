@@ -89,6 +89,7 @@ def open_run(
         "parameters": f"{flops.count_parameters(run.state.params):,}",
         "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
         "learning rate": _describe_rate(config, system),
+        "validation": f"every {config.eval.every_steps} steps, {config.eval.num_examples} examples",
         **data.facts,
     }
     lines = (f"\n  {name:<18} {value}" for name, value in facts.items())

@@ -58,8 +58,11 @@ class _Phase:
 class _Planned:
     """A block that was started."""
 
+    clocks: metrics.Clocks  # after it, but for the seconds
     tokens: int
     secs: float  # the estimate by which the clock of seconds was advanced
+    rate: float  # the last learning rate
+    logs: bool  # whether a line follows it
 
 
 class Pretraining:
@@ -212,7 +215,7 @@ class Pretraining:
             malloc.release_if_low(soon=malloc.GAPS * scratch)
         say(f"compiled in {time.perf_counter() - begun:.1f} s")
         if not run.clocks.steps:  # the untrained net, where curves begin
-            self.log_validate_save(say)
+            self.validate_and_save(say)
 
     # --- Steps, and what may follow them ----------------
 
@@ -234,13 +237,18 @@ class Pretraining:
         assert self._compiled is not None
         rows, rates, before = [], [], (self.run.clocks.tokens, self.now)
         secs_per_step = 1 / self.steps_per_sec if self.steps_per_sec else 0.0
-        while len(rows) < most and not (rows and self.is_anything_due()):
+        log_every = self.config.machine.log_every_steps
+        while len(rows) < most and not (
+            rows and (self.is_due(log_every) or self.is_anything_due())
+        ):
             rates.append(self.learning_rate())
             num_tokens, row = next(self._compiled.stream)
             rows.append(row)
             self._advance(num_tokens, secs_per_step)
         secs = self.now - before[1] if self.plan.clock == "secs" else 0.0
-        self._planned.append(_Planned(self.run.clocks.tokens - before[0], secs))
+        clocks, logs = dataclasses.replace(self.run.clocks), self.is_due(log_every)
+        tokens = clocks.tokens - before[0]
+        self._planned.append(_Planned(clocks, tokens, secs, float(self._rate), logs))
         return rows, rates
 
     def _advance(self, num_tokens: int, secs: float) -> None:
@@ -279,6 +287,8 @@ class Pretraining:
         new = metrics.sum_pairs(steps)
         self.loss = metrics.divide(new)["loss"]
         metrics.add(self.run.unlogged, new)
+        if planned.logs:
+            self._log(dataclasses.replace(planned.clocks, secs=clocks.secs), planned.rate)
 
     def steps_to(self, num_steps: int) -> int:
         """Returns the steps to the next multiple of `num_steps`."""
@@ -289,9 +299,8 @@ class Pretraining:
         return self.run.clocks.steps % num_steps == 0 or self.phase_over
 
     def is_anything_due(self) -> bool:
-        """Whether a line, a validation or a checkpoint is due."""
-        machine, evaluation = self.config.machine, self.config.eval
-        every = machine.log_every_steps, evaluation.every_steps, machine.checkpoint_every_steps
+        """Whether a validation or a checkpoint is due, for which all steps must have ended."""
+        every = self.config.eval.every_steps, self.config.machine.checkpoint_every_steps
         return any(map(self.is_due, every)) or bool(self._words_reached or self._shares_reached)
 
     @property
@@ -319,17 +328,19 @@ class Pretraining:
         by_words = any(len(str(count).rstrip("0")) == 1 for count in self._words_reached)
         return by_words or bool(self._shares_reached)
 
-    def log_validate_save(self, say: Callable[[str], object] = print) -> None:
-        """Writes a line, validates and saves, if these are due; no step may be in flight."""
+    def _log(self, clocks: metrics.Clocks, rate: float) -> None:
+        """Writes the means since the last line."""
+        means = metrics.divide(self.run.unlogged)
+        means.pop("finite", None)
+        self.run.unlogged.clear()
+        if means:
+            values = {f"train/{k}": v for k, v in means.items()}
+            values |= {"train/learning_rate": rate, "train/tokens_per_sec": self.tokens_per_sec}
+            self._write(values, clocks)
+
+    def validate_and_save(self, say: Callable[[str], object] = print) -> None:
+        """Validates and saves, if these are due; no step may be in flight."""
         machine = self.config.machine
-        if self.is_due(machine.log_every_steps):
-            means = metrics.divide(self.run.unlogged)
-            means.pop("finite", None)
-            self.run.unlogged.clear()
-            if means:
-                values = {f"train/{k}": v for k, v in means.items()}
-                values["train/learning_rate"] = float(self._rate)
-                self._write(values | {"train/tokens_per_sec": self.tokens_per_sec})
         if self._words_reached and self.judge is not None:
             say(self._judge_pairs(self.judge))
         for share in self._shares_reached:  # `kept_step` of studies/jobs.py reads the step
@@ -370,9 +381,9 @@ class Pretraining:
         text = f"step {self.run.clocks.steps}, {words:,} words: {100 * accuracy:.1f}% of the pairs"
         return text + ", kept for `hf export --step`" * self._is_kept
 
-    def _write(self, values: dict[str, float]) -> None:
+    def _write(self, values: dict[str, float], clocks: metrics.Clocks | None = None) -> None:
         if self._writer is not None:
-            self._writer.write(self.run.clocks, values)
+            self._writer.write(clocks or self.run.clocks, values)
             self.run.num_lines = self._writer.num_lines
 
     def save(self, rank: float | None = None) -> None:

@@ -1,0 +1,206 @@
+"""The loop of scalelab.train beside its step: what a run takes that the step does not.
+
+  python -m benchmarks.loop [--cases=2x16x1:512:16x32,2x128x2:8192:64x128] [--steps=1000]
+      [--corpus=builtin] [--dtype=float32] [--data=GLUE_DIR --init=RUN] [--json=FILE]
+
+A case is heads x width x layers : vocabulary : batch x length, of BERT. For each, in one process:
+
+  bare   the compiled step alone, on one batch, dispatched one by one
+  loop   `scalelab.train` on a prepared corpus with a line each 50 steps and no validation but the
+         first and the last; the time between the first line and the last
+
+Then whole programs, each started twice, the second of which counts:
+
+  first step   from the command to the first step of 2x128x2
+  200 steps    of 2x64x2 with 8,192 pieces: wall time over the seconds of training
+  RTE          two seeds from the run --init, with the data of --data: wall time
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import common
+
+EVERY = 50  # steps between two lines
+COLUMNS = ("case", "bare, ms a step", "loop, ms a step", "bare / loop", "compiled in, s")
+
+
+class Case(NamedTuple):
+    """A net and its batch."""
+
+    shape: str
+    vocab_size: int
+    batch_size: int
+    length: int
+
+    @classmethod
+    def read(cls, text: str) -> "Case":
+        """Reads "2x16x1:512:16x32"."""
+        shape, vocab, batch = text.split(":")
+        return cls(shape, int(vocab), *map(int, batch.split("x")))
+
+    def arguments(self, given: argparse.Namespace, steps: int) -> str:
+        """Returns the arguments of configs/pretrain.py."""
+        return f"system=bert,shape={self.shape},corpus={given.corpus},steps={steps}"
+
+    def fields(self, given: argparse.Namespace) -> dict[str, Any]:
+        """Returns the other fields of a run."""
+        return {
+            "tokenizer.vocab_size": self.vocab_size, "net.dtype": given.dtype,
+            "short.batch_size": self.batch_size, "short.max_len": self.length,
+            "long.example_rate": 0.0, "machine.checkpoint_every_steps": 10**6,
+        }  # fmt: skip
+
+
+def time_bare(case: Case, given: argparse.Namespace) -> float:
+    """Returns the seconds of a step that is dispatched alone."""
+    import jax
+
+    from scalelab import sharding
+    from scalelab.resources import blueprint
+
+    sizes = {"batch_size": case.batch_size, "length": case.length, "vocab_size": case.vocab_size}
+    run, mesh = (
+        blueprint.draw_alone("bert", case.shape, dtype=given.dtype, **sizes),
+        sharding.make_mesh(),
+    )
+    batch, state = run.random_batch(case.length, case.batch_size), run.start(mesh)
+    batch, rate = sharding.put_batch(batch, mesh, case.batch_size), np.float32(1e-4)
+    compiled = run.compile(case.length, case.batch_size, mesh)
+
+    def take(steps: int) -> float:
+        nonlocal state
+        begun = time.perf_counter()
+        for _ in range(steps):
+            state, _ = compiled(state, batch, rate)
+        jax.block_until_ready(state)
+        return (time.perf_counter() - begun) / steps
+
+    take(3)
+    few = max(3, given.steps // 10)
+    return statistics.median(take(few) for _ in range(given.repeats))
+
+
+def time_loop(case: Case, given: argparse.Namespace, folder: pathlib.Path) -> dict[str, float]:
+    """Returns the seconds of a step in a run, and those of its compilation."""
+    from scalelab import train
+    from scalelab.config import files, pretraining
+
+    rarely = {"eval.every_steps": 10**6, "eval.num_examples": case.batch_size}
+    pretrain = files.load(files.FOLDER / "pretrain.py")
+    config = pretrain.get_config(case.arguments(given, given.steps))
+    lines = {"machine.log_every_steps": EVERY}
+    config.update_from_flattened_dict(case.fields(given) | rarely | lines)
+    config = pretraining.resolve(config.to_dict())
+    result = train.train(config, folder)
+    lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if "train/loss" in line]
+    first, last = lines[0], lines[-1]
+    steps = last["step"] - first["step"]
+    return {
+        "loop_secs": (last["seconds"] - first["seconds"]) / steps,
+        "loop_tokens_per_sec": (last["tokens"] - first["tokens"])
+        / (last["seconds"] - first["seconds"]),
+        "compile_secs": result["compile_secs"],
+    }
+
+
+def time_program(flags: list[str], until: str | None = None) -> float:
+    """Returns the seconds of `python -m FLAGS`, or of its start until it prints `until`."""
+    begun = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    found = None
+    for line in process.stdout:
+        if until is not None and until in line and found is None:
+            found = time.perf_counter() - begun
+    process.wait()
+    assert process.returncode == 0, flags
+    return time.perf_counter() - begun if found is None else found
+
+
+def command(case: Case, given: argparse.Namespace, steps: int, workdir: pathlib.Path) -> list[str]:
+    """Returns the command line of a run."""
+    fields = [f"--config.{name}={value}" for name, value in case.fields(given).items()]
+    config = f"--config=pretrain:{case.arguments(given, steps)}"
+    return ["scalelab.train", config, *fields, f"--workdir={workdir}"]
+
+
+def time_programs(given: argparse.Namespace, folder: pathlib.Path) -> dict[str, float]:
+    """Starts whole programs twice; returns the numbers of the second."""
+    found = {}
+    for turn in ("cold", "warm"):
+        first = Case("2x128x2", 8192, 64, 128)
+        flags = command(first, given, 2, folder / f"first-{turn}")
+        found["first_step_secs"] = time_program(flags, "| step 1 ")
+        many, work = Case("2x64x2", 8192, 64, 128), folder / f"many-{turn}"
+        wall = time_program(command(many, given, 200, work))
+        seconds = json.loads((work / "result.json").read_text())["seconds"]
+        found |= {"wall_secs": wall, "wall_over_training": wall / seconds}
+        if given.data:
+            task = [
+                f"--data={given.data}",
+                f"--init={given.init}",
+                f"--workdir={folder}/rte-{turn}",
+            ]
+            found["rte_secs"] = time_program(["scalelab.eval.rte", "--seeds=2", *task])
+    return found
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Measures every case, then the programs."""
+    about, cases = common.describe(given), []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for case in map(Case.read, given.cases):
+            found = case._asdict() | {"bare_secs": time_bare(case, given)}
+            found |= time_loop(case, given, folder / f"{case.shape}-{case.batch_size}")
+            cases.append(found | {"bare_over_loop": found["bare_secs"] / found["loop_secs"]})
+        return about | {"cases": cases} | (time_programs(given, folder) if given.programs else {})
+
+
+def report(found: dict[str, Any]) -> None:
+    """Prints a Markdown table."""
+    print(f"{common.heading(found)}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    for case in found["cases"]:
+        name = (
+            f"{case['shape']}, V = {case['vocab_size']:,}, {case['batch_size']} x {case['length']}"
+        )
+        times = (f"{1e3 * case[key]:.2f}" for key in ("bare_secs", "loop_secs"))
+        ratio, compiled = f"{case['bare_over_loop']:.2f}", f"{case['compile_secs']:.1f}"
+        print(f"| {name} | {' | '.join(times)} | {ratio} | {compiled} |")
+    for name, unit in (("first_step_secs", "s"), ("wall_over_training", ""), ("rte_secs", "s")):
+        if name in found:
+            print(f"{name}: {found[name]:.2f} {unit}")
+
+
+def parser() -> Any:
+    """Returns the command line."""
+    made = common.make_parser("loop", __doc__, repeats=5)
+    made.add_argument("--cases", type=common.comma_list,
+                      default=["2x16x1:512:16x32", "2x128x2:8192:64x128"])  # fmt: skip
+    made.add_argument("--steps", type=int, default=1000, help="of each run")
+    made.add_argument("--corpus", default="builtin", help="as in configs/pretrain.py")
+    made.add_argument("--dtype", default="float32", help="of the computation")
+    made.add_argument("--programs", type=int, default=1, help="0: leaves the whole programs out")
+    made.add_argument("--data", help="GLUE's folder, for RTE")
+    made.add_argument("--init", help="run folder that RTE starts from")
+    return made
+
+
+if __name__ == "__main__":
+    common.start(parser(), measure, report)
