@@ -173,7 +173,7 @@ def replicate(arrays: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arr
     if jax.process_count() == 1:
         return jax.device_put(dict(arrays), placed)
     return {
-        name: jax.make_array_from_callback(x.shape, placed, x.__getitem__)
+        name: jax.make_array_from_callback(np.shape(x), placed, np.asarray(x).__getitem__)
         for name, x in arrays.items()
     }
 

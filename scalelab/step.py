@@ -66,7 +66,7 @@ def make_train_step(
     tx: optax.GradientTransformation,
     num_microbatches: int = 1,
 ) -> Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Metrics]]:
-    """Builds train_step(state, batch, learning_rate) -> (state, metrics).
+    """Builds train_step(state, batch, learning_rate, alive=True) -> (state, metrics).
 
     Args:
       net: unbound.
@@ -76,12 +76,13 @@ def make_train_step(
 
     Returns:
       A pure function. Its metrics are (sum, weight) pairs: "loss", "<objective>_loss", "grad_norm",
-      and "finite": 0 if loss or gradient were not; all but the step is then left as it was.
+      and "finite": 0 if loss or gradient were not; all but the step is then left as it was. If not
+      `alive`, the step is left as it was, too.
       It raises ValueError, when traced, for several microbatches of a state that carries something.
     """
 
     def train_step(
-        state: TrainState, batch: Batch, learning_rate: jax.Array
+        state: TrainState, batch: Batch, learning_rate: jax.Array, alive: bool | jax.Array = True
     ) -> tuple[TrainState, Metrics]:
         if num_microbatches > 1 and (carried := jax.tree_util.tree_leaves_with_path(state.carried)):
             raise ValueError(
@@ -119,12 +120,12 @@ def make_train_step(
                 lambda part: grad_fn(state.params, part, weights), prepared, num_microbatches
             )
         grad_norm = optax.tree.norm(grads)
-        finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+        finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm) & alive
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)
         keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
         state = state.replace(
-            step=state.step + 1,
+            step=state.step + jnp.int32(alive),
             params=keep(params, state.params),
             opt_state=keep(opt_state, state.opt_state),
             carried=keep(carried, state.carried),
@@ -221,16 +222,20 @@ def compile_train(
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """A compiled program of up to `size` training steps.
+    """Up to `size` training steps, started at once.
 
-    The number of steps is an argument of the program, so that where blocks begin and end cannot
-    change a result.
+    On a GPU the host starts the steps one by one, and no step waits for it: a loop in the program
+    would return to the host for its condition, and its kernels would start one by one. Elsewhere
+    the program has the loop, and the number of steps is its argument, so that where blocks begin
+    and end cannot change a result.
     """
 
     compiled: jax.stages.Compiled
+    empty: Callable[[], Metrics]  # room for the metrics of `size` steps
     mesh: Mesh
     size: int  # the largest number of steps, K, at least 2
     batch_size: int | None  # see `sharding.put_rows`
+    has_loop: bool  # whether the program has the loop
 
     def __call__(
         self,
@@ -256,10 +261,17 @@ class Blocks:
         count = len(rows)
         padded = [*rows, *[rows[0]] * (self.size - count)]
         stacked = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
-        put = sharding.put_rows(stacked, self.mesh, self.batch_size)
+        sent = sharding.put_rows(stacked, self.mesh, self.batch_size)
         lr = np.zeros(self.size, np.float32)
         lr[:count] = rates
-        return self.compiled(state, arrays, put, lr, np.int32(count), alive)
+        numbers = {"lr": lr, "place": np.int32(0), "count": np.int32(count)}
+        lr, place, last = sharding.replicate(numbers, self.mesh).values()
+        found = self.empty()
+        for _ in range(1 if self.has_loop else count):
+            state, found, place, alive = self.compiled(
+                state, found, place, alive, arrays, sent, lr, last
+            )
+        return state, found, alive
 
 
 def compile_blocks(
@@ -272,6 +284,7 @@ def compile_blocks(
     row: Mapping[str, np.ndarray],
     size: int,
     batch_size: int | None = None,
+    has_loop: bool | None = None,
 ) -> Blocks:
     """Compiles a program of up to `size` training steps.
 
@@ -285,56 +298,65 @@ def compile_blocks(
       row: that of one step, as the host makes it.
       size: K; one step gets room for two, because XLA would compile it otherwise, and round it so.
       batch_size: see `sharding.put_rows`.
+      has_loop: see `Blocks`; None: by the kind of device.
     """
     size = max(size, 2)
-    placed_rows = sharding.rows_sharding(mesh, batch_size)
+    if has_loop is None:
+        has_loop = mesh.devices.flat[0].platform != "gpu"
     replicated = jax.NamedSharding(mesh, PartitionSpec())
 
     # Traced once: for the shapes of the metrics, and again from the cache in the loop.
     @jax.jit
-    def one(state: TrainState, arrays: ArrayPytree, row: Batch, rate: jax.Array) -> tuple:
+    def one(
+        state: TrainState, arrays: ArrayPytree, row: Batch, rate: jax.Array, alive: jax.Array
+    ) -> tuple[TrainState, Metrics]:
         # How a batch is read must not change how the step is compiled, and so its rounding.
         batch, rate = jax.lax.optimization_barrier((read(arrays, row), rate))
-        return step(state, sharding.split_batch(batch, mesh), rate)
+        return step(state, sharding.split_batch(batch, mesh), rate, True if has_loop else alive)
+
+    def take_step(
+        state: TrainState, found: Metrics, place: jax.Array, alive: jax.Array,
+        arrays: ArrayPytree, rows: Batch, rates: jax.Array,
+    ) -> tuple[TrainState, Metrics, jax.Array, jax.Array]:  # fmt: skip
+        row, rate = jax.tree.map(lambda x: x[place], (rows, rates))
+        state, pairs = one(state, arrays, row, rate, alive)
+        found = jax.tree.map(lambda all, new: all.at[place].set(new), found, pairs)
+        return state, found, place + 1, pairs["finite"][0] > 0
 
     def run(
-        state: TrainState, arrays: ArrayPytree, rows: Batch, rates: jax.Array, count: jax.Array,
-        alive: jax.Array,
-    ) -> tuple[TrainState, Metrics, jax.Array]:  # fmt: skip
-        def at(place: jax.Array) -> tuple[Batch, jax.Array]:
-            return jax.tree.map(lambda x: x[place], (rows, rates))
-
-        def is_going(carry: tuple) -> jax.Array:
-            place, alive, _, _ = carry
-            return alive & (place < count)
-
-        def take_step(carry: tuple) -> tuple:
-            place, _, state, found = carry
-            state, pairs = one(state, arrays, *at(place))
-            found = jax.tree.map(lambda all, new: all.at[place].set(new), found, pairs)
-            return place + 1, pairs["finite"][0] > 0, state, found
-
-        _, pairs = jax.eval_shape(one, state, arrays, *at(jnp.int32(0)))
-        found = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), pairs)
-        _, alive, state, found = jax.lax.while_loop(
-            is_going, take_step, (jnp.int32(0), alive, state, found)
+        state: TrainState, found: Metrics, place: jax.Array, alive: jax.Array,
+        arrays: ArrayPytree, rows: Batch, rates: jax.Array, count: jax.Array,
+    ) -> tuple[TrainState, Metrics, jax.Array, jax.Array]:  # fmt: skip
+        if not has_loop:
+            return take_step(state, found, place, alive, arrays, rows, rates)
+        return jax.lax.while_loop(
+            lambda carry: carry[3] & (carry[2] < count),
+            lambda carry: take_step(*carry, arrays, rows, rates),
+            (state, found, place, alive),
         )
-        return state, found, alive
 
-    jitted = jax.jit(
-        run,
-        in_shardings=(placed, replicated, placed_rows, replicated, replicated, replicated),
-        out_shardings=(placed, replicated, replicated),
-        donate_argnums=0,
-    )
-    given = {
+    rows = {
         name: jax.ShapeDtypeStruct((size, batch_size or len(x), *x.shape[1:]), x.dtype)
         for name, x in row.items()
     }
+    first = {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in rows.items()}
+    number, flag = jnp.zeros((), jnp.float32), jnp.ones((), bool)
     with jax.set_mesh(mesh):
+        _, pairs = jax.eval_shape(one, state, arrays, first, number, flag)
+        zeros = jax.jit(
+            lambda: jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), pairs),
+            out_shardings=replicated,
+        )
+        sent = sharding.rows_sharding(mesh, batch_size)
+        jitted = jax.jit(
+            run,
+            in_shardings=(placed, *(replicated,) * 4, sent, replicated, replicated),
+            out_shardings=(placed, replicated, replicated, replicated),
+            donate_argnums=(0, 1),
+        )
         rates, count = jnp.zeros(size, jnp.float32), jnp.zeros((), jnp.int32)
-        lowered = jitted.lower(state, arrays, given, rates, count, jnp.ones((), bool))
-        return Blocks(lowered.compile(), mesh, size, batch_size)
+        lowered = jitted.lower(state, zeros(), count, flag, arrays, rows, rates, count)
+        return Blocks(lowered.compile(), zeros, mesh, size, batch_size, has_loop)
 
 
 def compile_evaluation(
@@ -366,10 +388,7 @@ def compile_evaluation(
         batch = sharding.split_batch(source.batch(arrays, row), mesh)
         return eval_step(params, batch, rng, *rest)
 
-    def run(
-        params: ArrayPytree, arrays: ArrayPytree, rows: Batch, start: jax.Array, stop: jax.Array,
-        *rest: ArrayPytree,
-    ) -> Metrics:  # fmt: skip
+    def run(params: ArrayPytree, arrays: ArrayPytree, rows: Batch, *rest: ArrayPytree) -> Metrics:
         key = named_key(jax.random.key(EVAL_SEED), "eval")
 
         def metrics_of(place: jax.Array) -> Metrics:
@@ -381,28 +400,23 @@ def compile_evaluation(
 
         shapes = jax.eval_shape(metrics_of, jnp.int32(0))
         found = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
-        return jax.lax.fori_loop(start, stop, add, found)
+        return jax.lax.fori_loop(0, total, add, found)
 
     rows = sharding.put_rows(source.rows, mesh, None)
     jitted = jax.jit(
         run,
         in_shardings=(
-            placed.params, replicated, replicated, replicated, replicated, placed.carried,
-            placed.frozen,
+            placed.params, replicated, replicated, placed.carried, placed.frozen
         ),
         out_shardings=replicated,
     )  # fmt: skip
     with jax.set_mesh(mesh):
-        count = jnp.int32(0)
         compiled = jitted.lower(
-            state.params, source.arrays, rows, count, count, state.carried, state.frozen
+            state.params, source.arrays, rows, state.carried, state.frozen
         ).compile()
 
     def evaluate(state: TrainState) -> list[Metrics]:
-        found = compiled(
-            state.params, source.arrays, rows, np.int32(0), np.int32(total), state.carried,
-            state.frozen,
-        )  # fmt: skip
+        found = compiled(state.params, source.arrays, rows, state.carried, state.frozen)
         found = jax.device_get(found)
         return [jax.tree.map(lambda x, k=k: x[k], found) for k in range(total)]
 

@@ -115,13 +115,13 @@ def evaluation(tx: Any, terms: Any = TERMS, net: Any = TABLE, num_batches: int =
     return step.compile_evaluation(model, tiny.one_device(), placed, begun, source)
 
 
-def blocks(size: int) -> tuple[Any, state.TrainState, Layout]:
+def blocks(size: int, has_loop: bool | None = None) -> tuple[Any, state.TrainState, Layout]:
     """Compiled blocks of up to `size` steps, a fresh state, and how rows are packed."""
     begun, placed = fresh(ADAM)
     made, layout = step.make_train_step(TABLE, TERMS, ADAM), Layout(batch_of(0), B)
     row = {"packed": layout.pack(batch_of(0))}
     given = tiny.one_device(), placed, begun, {}, row, size, B
-    return step.compile_blocks(made, layout.batch, *given), begun, layout
+    return step.compile_blocks(made, layout.batch, *given, has_loop), begun, layout
 
 
 def worked_out(begun: state.TrainState, batch: dict[str, np.ndarray]) -> tuple[dict, np.ndarray]:
@@ -183,11 +183,12 @@ def test_a_finite_loss_with_a_gradient_that_is_not_counts_as_not_finite() -> Non
     np.testing.assert_array_equal(after.params["table"], before)
 
 
+@pytest.mark.parametrize("has_loop", [True, False])
 @pytest.mark.parametrize("size", [1, 3, 8])
-def test_blocks_are_single_steps_bit_for_bit(size: int) -> None:
+def test_blocks_are_single_steps_bit_for_bit(size: int, has_loop: bool) -> None:
     """Five steps in blocks that are full or not."""
     run, begun = compiled(ADAM)
-    many, start, layout = blocks(size)
+    many, start, layout = blocks(size, has_loop)
     alive, place = np.True_, 0
     while place < 5:
         count = min(size, 5 - place)
@@ -203,8 +204,9 @@ def test_blocks_are_single_steps_bit_for_bit(size: int) -> None:
     equal(start, begun)
 
 
-def test_a_block_ends_at_a_step_that_is_not_finite_and_so_do_later_ones() -> None:
-    many, start, layout = blocks(8)
+@pytest.mark.parametrize("has_loop", [True, False])
+def test_a_block_ends_at_a_step_that_is_not_finite_and_so_do_later_ones(has_loop: bool) -> None:
+    many, start, layout = blocks(8, has_loop)
     good = {"packed": layout.pack(batch_of(0))}
     start, _, alive = many(start, {}, [good], [0.1], np.True_)
     before = jax.device_get(start)
@@ -214,7 +216,7 @@ def test_a_block_ends_at_a_step_that_is_not_finite_and_so_do_later_ones() -> Non
     assert int(start.step) == int(before.step) + 2
     stopped = jax.device_get(start)
     start, found, alive = many(start, {}, [good], [0.1], alive)
-    assert not alive and not np.any(found["loss"][0])
+    assert not alive and not np.any(found["finite"][0])
     equal(start, stopped)
 
 
