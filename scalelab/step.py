@@ -265,7 +265,8 @@ class Blocks:
         lr = np.zeros(self.size, np.float32)
         lr[:count] = rates
         numbers = {"lr": lr, "place": np.int32(0), "count": np.int32(count)}
-        lr, place, last = sharding.replicate(numbers, self.mesh).values()
+        numbers = sharding.replicate(numbers, self.mesh)
+        lr, place, last = (numbers[name] for name in ("lr", "place", "count"))
         found = self.empty()
         for _ in range(1 if self.has_loop else count):
             state, found, place, alive = self.compiled(
