@@ -58,7 +58,8 @@ def _set_budget(config: ml_collections.ConfigDict, clock: str, total: float) -> 
     given = total if clock == "tokens" else steps * STEP_TOKENS
     if rates := [rate for most, rate in RATES.items() if given < most]:
         optim.learning_rate = rates[0]
-    config.eval.every_steps = config.eval.num_examples = config_dict.placeholder(int)
+    config.eval.every_steps = config_dict.placeholder(int)
+    config.eval.num_examples = config_dict.placeholder(int)
     config.machine.log_every_steps = max(1, min(config.machine.log_every_steps, steps // 50))
 
 
