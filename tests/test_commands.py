@@ -57,7 +57,9 @@ def in_small(words: list[str]) -> list[str]:
     fields: dict[str, object] = {}
     text = shlex.join(words)
     if "study run" in text or "study plan" in text:
-        fields = STUDY
+        fields = dict(STUDY)
+        if "depth.py" in text:  # whose claim is about its shapes
+            del fields["stages.main.shapes"]
     elif "--config=" in text:
         fields = TRAIN | NET
     elif "--init=" in text:
@@ -177,7 +179,7 @@ def test_commands_run_with_less(
     for words in shown(page):
         run_command(in_small(words), tmp_path, home)
     if page == "../README":
-        assert (tmp_path / "runs/rates/reports/rates/report.html").is_file()
+        assert (tmp_path / "runs/depth/reports/depth/report.html").is_file()
 
 
 @pytest.mark.ci
