@@ -1,4 +1,4 @@
-"""Installation: `pip install .`, extras: cuda, tpu, datasets, test, parity, docs."""
+"""Installation in a checkout: `pip install .`, extras: cuda, tpu, datasets, test, parity, docs."""
 
 import pathlib
 

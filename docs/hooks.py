@@ -14,6 +14,7 @@ from mkdocs.structure.pages import Page
 
 from scalelab import __main__ as programs
 from scalelab.config import fields, finetuning, pretraining
+from scalelab.helpers import names
 from scalelab.studies.spec import StudySpec
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -49,7 +50,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             target = str(path.relative_to("docs"))
         return os.path.relpath(target, pathlib.Path(page.file.src_uri).parent)
 
-    generated = {"<!-- config fields -->": _config_fields, "<!-- programs -->": _programs}
+    generated = {"<!-- config fields -->": _config_fields, "<!-- programs -->": _programs,
+                 "<!-- systems -->": _systems}  # fmt: skip
     for mark, make in generated.items():
         if mark in markdown:
             markdown = markdown.replace(mark, "\n".join(make()))
@@ -72,3 +74,13 @@ def _programs() -> Iterator[str]:
         module = module.split()[0]
         text = programs._docstring(programs._source(module)).rstrip()
         yield f"## scalelab {name}\n\n```text\n{text}\n```\n"
+
+
+def _systems() -> Iterator[str]:
+    """Each system's docstring, and its declared differences from the control with their sources."""
+    for name in names.module_names("systems"):
+        yield f"::: scalelab.systems.{name}\n    options:\n      members: false\n"
+        yield "| field | value | source |\n|---|---|---|"
+        for departure in names.load_module("systems", name).DEPARTURES:
+            yield f"| `{departure.field}` | `{departure.value}` | {departure.source} |"
+        yield ""

@@ -1,11 +1,11 @@
-"""Lists systems, objectives, formats, tasks and yardsticks with paper, options and oracle.
+"""Lists systems, objectives, formats, tasks and yardsticks with their options.
 
   python -m scalelab.catalog ['electra*'] [--json]
 
 The description is the first line of a module's docstring. An option is set by
 --config.system_options.NAME=VALUE, objective_options or format_options; a yardstick's by its
-program's --NAME=VALUE. The oracle of a system or an objective is the classes of Hugging Face
-transformers that the tests of parity compare it with, or "identities" if there is none.
+program's --NAME=VALUE. For a system or an objective, `parity` names the classes of Hugging Face
+transformers that the tests compare it with, if there are any.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Entry:
     description: str
     options: dict[str, Any]  # name -> default
     meanings: dict[str, str]  # name -> the comment beside an option, where there is one
-    oracle: list[str] | None  # None: not declared by the module
+    parity: list[str]  # classes of transformers that tests compare it with; [] if there are none
 
 
 def entries() -> Iterator[Entry]:
@@ -50,25 +50,23 @@ def entries() -> Iterator[Entry]:
             kind, options = getattr(module, "Options", None), {}
             if kind is not None:
                 options = {field.name: field.default for field in dataclasses.fields(kind)}
-            oracle = None
-            if room != "formats":
-                classes = [(p.system, a) for p in peers for a in p.architectures]
-                oracle = [a.name for system, a in classes if name in (system, *a.heads)]
-                oracle = list(dict.fromkeys(oracle)) or ["identities"]
+            classes = [(p.system, a) for p in peers for a in p.architectures if room != "formats"]
+            parity = [a.name for system, a in classes if name in (system, *a.heads)]
+            parity = list(dict.fromkeys(parity))
             meanings = comments(kind) if kind else {}
-            yield Entry(room[:-1], name, _describe(module), options, meanings, oracle)
+            yield Entry(room[:-1], name, _describe(module), options, meanings, parity)
     for name in task_names():
         module = importlib.import_module(f"scalelab.eval.{name}")
-        yield Entry("task", name, _describe(module), {}, {}, None)
+        yield Entry("task", name, _describe(module), {}, {}, [])
     for name in YARDSTICKS:
         module = importlib.import_module(f"scalelab.eval.{name}")
         given = yardstick.load(name).options.items()
         options, meanings = {k: d for k, (d, _) in given}, {k: text for k, (_, text) in given}
-        yield Entry("yardstick", name, _describe(module), options, meanings, None)
+        yield Entry("yardstick", name, _describe(module), options, meanings, [])
 
 
 def table(found: list[Entry]) -> str:
-    """Formats entries for a terminal: one a line, with its options and its oracle below."""
+    """Formats entries for a terminal: one a line, with options and parity below."""
     lines, width = [], max(len(entry.name) for entry in found) + 2
     for place, entry in enumerate(found):
         if not place or found[place - 1].kind != entry.kind:
@@ -77,8 +75,8 @@ def table(found: list[Entry]) -> str:
         for name, default in entry.options.items():
             left = f"{name} = {default}"
             lines.append(f"  {'':{width}}  {left:24}  {entry.meanings.get(name, '')}".rstrip())
-        if entry.oracle:
-            lines.append(f"  {'':{width}}  oracle: {', '.join(entry.oracle)}")
+        if entry.parity:
+            lines.append(f"  {'':{width}}  parity: {', '.join(entry.parity)}")
     return "\n".join(lines[1:])
 
 

@@ -23,11 +23,13 @@ def test_a_new_system_is_listed_with_its_options(monkeypatch, capsys) -> None:
     catalog.main(["fake", "--json"])
     (made,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (made["kind"], made["description"]) == ("system", "FAKE: A paper.")
-    assert made["oracle"] == ["identities"]  # no class of transformers is like it
+    assert made["parity"] == []  # no class of transformers is like it
     catalog.main(["electra*", "--json"])
     (made,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert made["options"]["generator_rate"] == 0.25 and "no generator" in str(made["meanings"])
-    assert "ElectraForPreTraining" in made["oracle"]
+    assert "ElectraForPreTraining" in made["parity"]
+    catalog.main(["bert_ltr"])  # whose net is tested without a peer
+    assert "parity" not in capsys.readouterr().out
 
 
 def test_an_unknown_name(capsys) -> None:

@@ -177,7 +177,7 @@ def test_commands_run_with_less(
     for words in shown(page):
         run_command(in_small(words), tmp_path, home)
     if page == "../README":
-        assert (tmp_path / "runs/rates/reports/rates/report.html").is_file()
+        assert (tmp_path / "runs/dropout/reports/dropout/report.html").is_file()
 
 
 @pytest.mark.ci

@@ -13,7 +13,7 @@ import parsed_commands
 import pytest
 import tiny
 
-from scalelab.helpers.names import find_config
+from scalelab.helpers.names import find_config, module_names
 
 PAGES = [tiny.ROOT / name for name in ("README.md", "CONTRIBUTING.md", "zoo/README.md",
                                        "results/README.md")]  # fmt: skip
@@ -144,7 +144,11 @@ def test_the_site_builds(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     page = (tmp_path / "reference/config/index.html").read_text()
     assert "optim.learning_rate" in page
-    assert "scalelab.systems.System" in (tmp_path / "reference/systems/index.html").read_text()
+    page = (tmp_path / "reference/systems/index.html").read_text()
+    assert "scalelab.systems.System" in page
+    for name in module_names("systems"):  # with its declared differences and their sources
+        assert f"scalelab.systems.{name}" in page
+    assert "Devlin et al. 2019, A.2" in page and "segment_pair" in page
 
 
 @pytest.mark.ci

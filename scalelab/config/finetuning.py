@@ -32,7 +32,8 @@ class Optim(AdamW):
     """AdamW and its schedule."""
 
     learning_rate: float = 2e-5  # at the end of the warm-up
-    schedule: str = "linear"  # to zero at the end
+    # After the warm-up: linear or cosine, to zero at the end; or constant.
+    schedule: str = "linear"
     warmup_rate: Probability = 0.0  # share of all steps
     # Factor of the rate from layer to layer; None: off.
     layer_decay: Annotated[float, ("a factor in (0, 1]", lambda x: 0 < x <= 1)] | None = None

@@ -103,7 +103,7 @@ class Data:
 
     # builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, hf:NAME or tfds:NAME
     corpus: str = "builtin"
-    format: str = "doc_sentences"  # doc_sentences, segment_pair, full_sentences
+    format: str = "doc_sentences"  # how documents become examples; listed by `scalelab systems`
     # Invalid UTF-8: strict stops, replace goes on.
     errors: Annotated[str, choice("strict", "replace")] = "strict"
     keep_headings: bool = False  # of WikiText sections
@@ -147,7 +147,8 @@ class AdamW:
 class Optim(AdamW):
     """AdamW, its schedule and the budget."""
 
-    schedule: str = "linear"  # to zero at the end of the budget
+    # After the warm-up: linear or cosine, to zero at the end of the budget; or constant.
+    schedule: str = "linear"
     total_epochs: float | None = 10.0  # the budget: exactly one of the five
     total_steps: int | None = None  # optimizer steps
     total_tokens: float | None = None  # training tokens, without padding
@@ -205,7 +206,8 @@ class Config:
     """One run, every field decided."""
 
     system: str = "roberta"  # a file of scalelab/systems/
-    objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm; with weights: mlm+50*rtd
+    # Losses to sum, with optional weights: mlm+50*rtd. `scalelab systems` lists the objectives.
+    objective: str = "mlm"
     # Share of tokens that masked objectives predict.
     mask_rate: Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)] = 0.15
     # Masks (and all that masked objectives draw for an example): epoch e has those of copy e modulo

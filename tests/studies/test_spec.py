@@ -178,3 +178,18 @@ def test_the_study_in_the_docs_resolves(tmp_path) -> None:
     runs = expand.expand_runs(made, tmp_path)
     assert [run.config.mask_rate for run in runs if run.seed == 0] == [0.15, 0.3, 0.4]
     assert len(made.claims) == 2
+
+
+@pytest.mark.parametrize("scale", ["", "scale=tiny", "scale=small", "scale=medium", "scale=full"])
+def test_the_study_in_the_readme_resolves_at_every_scale(scale: str, tmp_path, monkeypatch) -> None:
+    """At each its claim has two rows to compare."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".cache/scalelab/worlds/quickstart").mkdir(parents=True)  # not written now
+    text = (tiny.ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python title=\S+\n(.*?)```", text, re.DOTALL)
+    path = tmp_path / "dropout.py"
+    path.write_text(code)
+    made = spec.resolve(files.load(path).get_config(scale).to_dict())
+    runs = [run for run in expand.expand_runs(made, tmp_path) if run.seed == 0]
+    assert len(made.claims) == 1
+    assert [run.config.net.dropout_rate for run in runs] == [0.1, 0.0]

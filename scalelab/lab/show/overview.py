@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from scalelab.lab import tables
-from scalelab.lab.compare import comparability
+from scalelab.lab.compare import claim_lines, comparability
 from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.hypotheses import compared_scores
@@ -33,16 +33,54 @@ CAPTIONS = {
 }
 
 
-def find_headline(study: Study, scores: StudyScores) -> str | None:
-    """Returns the score that ranks the rows: GLUE-Large, the first task's, the first yardstick's.
+def find_headline(study: Study, scores: StudyScores) -> tuple[str | None, str]:
+    """Returns the score that ranks the rows, and why there is none ("" if there is one).
 
-    The loss if nothing else was measured and the losses of all rows compare; None if they do not.
+    It is one of the scores that the study's claims name; without claims, of its tasks and
+    yardsticks; the loss if nothing else was measured. Scores that tell nothing are left out. Of the
+    others, it is the one that separates the best and the worst row most surely.
     """
-    for score in compared_scores(study):
-        if any(scores.value(point, score) for point in study.points):
-            return score
-    rows = [point for point in study.points if point.finished]
-    return None if comparability.differing_losses(rows) else "loss"
+    candidates = _name_candidates(study, scores)
+    reasons = {score: _why_not(study, scores, score) for score in candidates}
+    telling = [score for score, reason in reasons.items() if not reason]
+    if not telling:
+        return None, "; ".join(filter(None, reasons.values()))
+    return max(telling, key=lambda score: _separation(study, scores, score)), ""
+
+
+def _why_not(study: Study, scores: StudyScores, score: str) -> str:
+    """Returns why a score tells nothing: losses of several kinds, or its best row fails a check."""
+    ranked = [row for row, _ in rank(study, scores, score)]
+    is_loss = score in PRETRAINING_SCORES and score != "seconds"
+    if fields := comparability.differing_losses(ranked, score) if is_loss else {}:
+        return f"{title_of(score)} does not compare between rows of different {', '.join(fields)}"
+    return scores.check_treatment(ranked[:1], score)[0]
+
+
+def _name_candidates(study: Study, scores: StudyScores) -> list[str]:
+    """Returns the scores that the study asks about and has measured, each once."""
+    facts = study.facts
+    systems = {point.system for point in study.points}
+    asked = [
+        claim_lines.parse(stated, systems, facts.variants, facts.measured).score
+        for stated in facts.claims
+    ] or compared_scores(study)
+    measured = [
+        score for score in dict.fromkeys(asked)
+        if any(scores.value(point, score) for point in study.points)
+    ]  # fmt: skip
+    return measured or ["loss"]
+
+
+def _separation(study: Study, scores: StudyScores, score: str) -> float:
+    """Returns the difference of the best and the worst row / the smallest detectable difference."""
+    ranked = rank(study, scores, score)
+    if len(ranked) < 2:
+        return 0.0
+    found = scores.contrast({ranked[0][0]: 1.0, ranked[-1][0]: -1.0}, score)
+    if found is None or not found.detectable:
+        return 0.0
+    return abs(found.value) / found.detectable
 
 
 def rank(study: Study, scores: StudyScores, score: str) -> list[tuple[Point, Estimate]]:
@@ -54,13 +92,22 @@ def rank(study: Study, scores: StudyScores, score: str) -> list[tuple[Point, Est
 
 
 def answer(
-    study: Study, scores: StudyScores, findings: Sequence[Finding], score: str | None
-) -> list[str]:
-    """Returns the answer of a study: its best row, and its verdicts. One sentence each."""
-    sentences = []
+    study: Study, scores: StudyScores, findings: Sequence[Finding], score: str | None,
+    why_none: str = "",
+) -> list[str]:  # fmt: skip
+    """Returns the answer of a study: its best row, and its verdicts. One sentence each.
+
+    Args:
+      study: the study.
+      scores: its scores.
+      findings: its hypotheses with their verdicts.
+      score: the headline score; None: no score ranks the rows.
+      why_none: the reason, without a headline score.
+    """
+    sentences = [f"No score ranks the rows: {why_none}."] if why_none else []
     ranked = rank(study, scores, score) if score else []
     if score and ranked:
-        best, value = ranked[0]
+        best = ranked[0][0]
         shown = [_describe(own, score) for _, own in ranked]
         tied = [p.label for (p, _), x in zip(ranked, shown, strict=True)
                 if x.split()[0] == shown[0].split()[0]]  # fmt: skip
@@ -73,20 +120,22 @@ def answer(
             what = f"{best.label} scores highest on {title_of(score)}"
         text = f"{what}: {shown[0]}"
         if len(ranked) > 1:
-            second = ranked[1][0]
+            second, own = (ranked[len(tied) :] or ranked[1:])[0]
             difference = scores.contrast({best: 1.0, second: -1.0}, score)
-            text += f", {second.label} {shown[1]}"
+            text += f", {second.label} {_describe(own, score)}"
             if difference is not None:
                 text += f", difference {_describe(difference, score)}"
-        floor = None if score in PRETRAINING_SCORES else scores.floor(score)
-        if floor is not None and value.value <= floor:
-            text += f"; the trivial score is {100 * floor:.1f}"
         sentences.append(f"{text}.")
     counts = Counter(finding.verdict for finding in findings)
     if findings:
         verdicts = ", ".join(f"{num} {verdict}" for verdict, num in counts.most_common())
         statements = "1 statement" if len(findings) == 1 else f"{len(findings)} statements"
         sentences.append(f"Verdicts on {statements}: {verdicts}.")
+        open_claims = [c for f in findings if f.verdict not in COLORS for c in f.claims]
+        decided = Counter(c.verdict for c in open_claims if c.verdict in COLORS)
+        if decided:
+            parts = ", ".join(f"{num} {verdict}" for verdict, num in decided.most_common())
+            sentences.append(f"Parts of the open statements, one score each: {parts}.")
     else:
         sentences.append("The study tests no statement.")
     return sentences

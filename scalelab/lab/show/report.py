@@ -116,9 +116,9 @@ def make(
     finished = [run for run in study.runs if run.finished]
     cards = "\n".join(card.write(run.folder) for run in finished)
     write_text(folder / "cards.md", cards)
-    headline = overview.find_headline(study, scores)
+    headline, why_none = overview.find_headline(study, scores)
     ranking = overview.tabulate_ranking(study, scores, headline)
-    answer = overview.answer(study, scores, findings, headline)
+    answer = overview.answer(study, scores, findings, headline, why_none)
     say(overview.for_terminal(study, answer, ranking, findings))
     first = {
         "differences": overview.draw_differences(findings),

@@ -13,6 +13,7 @@ import pytest
 import reported_study
 
 from scalelab.config.durations import CLOCKS
+from scalelab.lab.compare import claims
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import figures, overview, report
@@ -104,16 +105,77 @@ def test_a_packed_study_without_a_question(tmp_path) -> None:
     assert "\n**\n" not in (tmp_path / "out/report.md").read_text()
 
 
-def test_equal_scores_have_no_winner(tmp_path, monkeypatch) -> None:
+def test_equal_scores_have_no_winner(tmp_path) -> None:
     reported_study.write(tmp_path, **ONE_SHAPE | {"systems": ("roberta", "gpt2")})
     study = study_runs.read(tmp_path)
     equal, *_ = overview.answer(study, StudyScores(study), [], "qnli")
-    assert "roberta 2x16x2 and gpt2 2x16x2 are equal on QNLI" in equal
-    assert "highest" not in equal and "trivial" not in equal
-    monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.9)
-    assert "trivial score is 90.0" in overview.answer(study, StudyScores(study), [], "qnli")[0]
+    assert "roberta 2x16x2 and gpt2 2x16x2 are equal on QNLI" in equal and "highest" not in equal
     loss, *_ = overview.answer(study, StudyScores(study), [], "loss")
     assert "roberta" in loss and "lowest" in loss
+
+
+TWO_TASKS = {"shapes": ((2, 16, 2),), "tasks": ("mnli", "qnli"), "seeds": 3}
+
+
+def find(folder, **facts):
+    """The headline of an invented study, and why there is none."""
+    reported_study.write(folder, **TWO_TASKS | facts)
+    study = study_runs.read(folder)
+    return overview.find_headline(study, StudyScores(study))
+
+
+def test_the_headline_is_a_score_that_a_claim_names(tmp_path) -> None:
+    """Tasks that no claim names are measured first; a claim may be about losses."""
+    assert find(tmp_path / "qnli", claims=[["bert > gpt2", "qnli"]]) == ("qnli", "")
+    lines = [["2x32x2 > 2x16x2", "loss"]]
+    shapes = {"shapes": reported_study.SHAPES, "systems": ("bert",)}
+    assert find(tmp_path / "loss", claims=lines, **shapes) == ("loss", "")
+    headline, reason = find(tmp_path / "two", claims=[["bert > gpt2", "loss"]])
+    assert headline is None and "does not compare between rows of different" in reason
+
+
+def test_the_headline_separates_the_rows_most_surely(tmp_path, monkeypatch) -> None:
+    lines = [["bert > gpt2", score] for score in ("mnli_m", "qnli")]
+    for surer, powers in (("mnli_m", {"mnli_m": 2.0, "qnli": 1.0}), ("qnli", {"qnli": 3.0})):
+        monkeypatch.setattr(overview, "_separation", lambda *args, p=powers: p.get(args[-1], 0.0))
+        assert find(tmp_path / surer, claims=lines) == (surer, "")
+
+
+def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> None:
+    """At its floor, or not ahead of the nets from scratch; then the report says so."""
+    lines = [["bert > gpt2", score] for score in ("mnli_m", "qnli")]
+    monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "mnli_m" else 0.1)
+    assert find(tmp_path / "one", claims=lines) == ("qnli", "")
+    assert find(tmp_path / "none", claims=[]) == ("qnli", "")
+    monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.9)
+    headline, reason = find(tmp_path / "all", claims=lines)
+    assert headline is None and reason.count("must exceed the trivial score 0.900") == 2
+    text = report.make(tmp_path / "all", None, tmp_path / "out").with_name("report.md").read_text()
+    assert "No score ranks the rows: MNLI-m is at most" in text and "Leaderboard" not in text
+    monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.1)
+    study = study_runs.read(tmp_path / "all")
+    scores = StudyScores(study)
+    monkeypatch.setattr(StudyScores, "scratch", scores)  # as good as the nets from scratch
+    assert "not ahead of the same nets from scratch" in overview.find_headline(study, scores)[1]
+
+
+def test_the_answer_counts_the_decided_parts_of_open_statements(tmp_path) -> None:
+    reported_study.write(tmp_path, **ONE_SHAPE)
+    study = study_runs.read(tmp_path)
+    part = claims.Claim("bert minus gpt2, QNLI", claims.ABOVE, 0.1, None, "", 0.01, 0.99, 0.01)
+    other = claims.Claim("bert minus gpt2, SST-2", claims.ABOVE, None, None, "", untestable="floor")
+    finding = claims.Finding("1", "bert > gpt2", "", (part, other), (), claims.ALL,
+                             claims.NOT_TESTABLE)  # fmt: skip
+    *_, counts, parts = overview.answer(study, StudyScores(study), [finding], None)
+    assert counts == "Verdicts on 1 statement: 1 not testable at this scale."
+    assert parts == "Parts of the open statements, one score each: 1 confirmed."
+
+
+def test_a_loss_that_no_objective_brought_down_is_no_headline(tmp_path, monkeypatch) -> None:
+    failure = [("mlm", "mlm_loss 7 against 7 of the unigram entropy", "")]
+    monkeypatch.setattr(StudyScores, "_check_objectives", lambda *_: failure)
+    headline, reason = find(tmp_path, systems=("bert",), tasks=())
+    assert headline is None and "the objective of bert 2x16x2 did not take (mlm_loss 7" in reason
 
 
 def test_a_damaged_run_is_named_without_the_path_of_the_folder(tmp_path) -> None:
