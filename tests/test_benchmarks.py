@@ -140,13 +140,9 @@ def test_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(found["batches"][loader]["per_sec"] > 0 for loader in ("numpy", "tf"))
 
 
-def test_accelerator_keeps_what_was_done(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A line that fails leaves its reason; those for which there is no time are named."""
-    monkeypatch.setattr(environment, "cores", lambda: [0, 1, 2, 3])  # two lines at once
-    with pytest.raises(cli.Stopped):
-        measured("accelerator", f"--out={tmp_path}", "--minutes=1e-9", "--shapes=3x8x1,3x8x2")
-    found = json.loads((tmp_path / "accelerator.json").read_text())
-    assert (len(found["rows"]), len(found["left"])) == (2, 2)
-    assert "3x8x1" in (tmp_path / "accelerator.md").read_text()
+def test_the_loop_beside_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "pin_to_cores", lambda threads: None)
+    flags = ["--cases=2x8x1:300:8x32", "--steps=120", "--repeats=1", "--programs=0"]
+    (case,) = measured("loop", *flags)["cases"]
+    assert case["bare_over_loop"] == pytest.approx(case["bare_secs"] / case["loop_secs"])
+    assert case["loop_tokens_per_sec"] > 0 and case["compile_secs"] > 0
