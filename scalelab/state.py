@@ -300,6 +300,7 @@ def _initialiser(
     `like` and `tree` are the frozen parameters, abstract and flattened.
     """
 
+    @jax.jit  # traced once: for the shapes, and again from the cache
     def init(key: jax.Array, frozen: ArrayPytree) -> TrainState:
         sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
         return fresh(key, net, terms, tx, **sizes)

@@ -187,6 +187,7 @@ def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
 
     if compile_cache_dir:
         jax.config.update("jax_compilation_cache_dir", os.path.expanduser(compile_cache_dir))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        # A start compiles some fifty small programs, which take seconds together.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if dtype == "float32":  # matrix units of accelerators would round otherwise
         jax.config.update("jax_default_matmul_precision", "float32")
