@@ -31,6 +31,7 @@ from scalelab.finetuning.run import TaskRun
 from scalelab.resources import flops
 from scalelab.runs import predictions
 from scalelab.runs.pretrained import load_trained
+from scalelab.state import TrainState
 from scalelab.tasks import batches
 from scalelab.tasks.batches import TaskBatches
 from scalelab.tasks.records import Records
@@ -95,7 +96,8 @@ def prepare(pretrained_runs: Runs, cache_dir: pathlib.Path, tmp_path: pathlib.Pa
 
 
 def train(run: TaskRun, *seeds: int) -> None:
-    finetune.train(run, seeds)
+    for seed in seeds:
+        finetune.train([run], seed, run.workdir)
 
 
 def predict(run: TaskRun, params: Any, batch: dict[str, np.ndarray]) -> jax.Array:
@@ -106,7 +108,7 @@ def result(run: TaskRun, seed: int = 0) -> dict[str, Any]:
     return json.loads((run.folder(seed) / "result.json").read_text())
 
 
-def begin(run: TaskRun) -> finetune_step.FinetuneState:
+def begin(run: TaskRun) -> TrainState:
     """The state of seed 0 before its first step."""
     return run.learner.init(0, run.first_params(0))
 
