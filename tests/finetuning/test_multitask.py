@@ -191,6 +191,17 @@ def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch) -> None:
         other[0].claim(0)
 
 
+def test_a_failure_ends_all_tasks(prepare) -> None:
+    """The step after the one that failed was started, and is not counted."""
+    fields = {"optim__learning_rate": 1e30, "machine__log_every_steps": 100}
+    runs = prepare("a", "rte", "stsb", sharing="hard", machine__steps_per_dispatch=1, **fields)
+    train(runs)
+    results = [run.result(0) for run in runs]
+    assert {made["status"] for made in results} == {"failed"}
+    assert len({made["degenerate"] for made in results}) == 1
+    assert sum(made["steps"] for made in results) == 2
+
+
 def test_what_cannot_be_shared_is_refused(prepare) -> None:
     for fields, message in (
         ({"sharing": "soft"}, "sharing = 'soft'.*'hard'"),
