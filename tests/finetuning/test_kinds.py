@@ -273,7 +273,7 @@ def test_an_answer_that_is_not_there_is_not_trained_on(prepare: Prepare) -> None
 
 def test_steps_without_an_answer_have_no_loss() -> None:
     progress = Progress()
-    progress.add({"finite": (1.0, 1.0), "loss": (0.0, 0.0)}, 1, 4)
+    progress.add({"loss": (0.0, 0.0)}, 4)
     assert progress.loss(4) is None
 
 
