@@ -124,6 +124,8 @@ def fine_tune_jointly(
             )
         splits = task_lib.load(task, options.data, tests=False)
         runs.append(TaskRun(task, splits, start, resolve(own), workdir / task.name))
+    if None in [run.config.sharing for run in runs]:
+        raise ValueError("config.sharing must be equal for all tasks")
     for seed in options.seeds:
         if None in [run.claim(seed) for run in runs]:
             train(runs, seed, workdir)

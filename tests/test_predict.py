@@ -27,7 +27,7 @@ def seed(pretrained_runs, cache_dir, tmp_path, monkeypatch):
             pretrained_runs(system), task, data, tmp_path / f"{system}-{task}",
             **fine_tuned.values(cache_dir, optim__learning_rate=3e-2),
         )  # fmt: skip
-        finetune.train(run, [0])
+        finetune.train([run], 0, run.workdir)
         return run.folder(0), data
 
     return made

@@ -69,8 +69,12 @@ class Joint:
     @property
     def over(self) -> bool:
         """Whether all steps were started, or a task has failed."""
-        failed = any(member.progress.failed for member in self.members)
-        return self.step == len(self._order) or failed
+        return self.step == len(self._order) or self._failed is not None
+
+    @property
+    def _failed(self) -> str | None:
+        """The reason why a task has failed; None: none has."""
+        return next(filter(None, (member.progress.failed for member in self.members)), None)
 
     @property
     def done(self) -> float:
@@ -122,7 +126,9 @@ class Joint:
 
     def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
         """Adds the metrics and the seconds of a block that was waited for."""
-        self._in_flight.popleft().settle(steps, secs)
+        member = self._in_flight.popleft()
+        if not self._failed:  # no step is taken after the one that failed
+            member.settle(steps, secs)
 
     def validate_and_save(self, say: Callable[[str], object] = print) -> None:
         """Writes a line, evaluates and saves, if these are due; no step may be in flight."""
@@ -169,9 +175,8 @@ class Joint:
 
     def finish(self) -> None:
         """Scores all tasks by the last body, and writes their results."""
-        reasons = [member.progress.failed for member in self.members]
         for member in self.members:
-            member.progress.failed = next(filter(None, reasons), None)
+            member.progress.failed = self._failed
             member.evaluate()
         for member in self.members:
             member.finish()

@@ -175,6 +175,8 @@ class Finetuning:
 
     def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
         """Adds the metrics and the seconds of a block that was waited for."""
+        if self.progress.failed:  # no step is taken after the one that failed
+            return
         clocks = self.progress.clocks
         clocks.secs += secs
         self.steps_per_sec = len(steps) / secs

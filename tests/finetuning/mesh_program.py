@@ -15,7 +15,7 @@ LAYOUTS = ((1, 1, 1), (4, 1, 1), (1, 2, 2))  # data, fsdp, tensor
 
 
 def fine_tune(run: str, cache_dir: str, folder: pathlib.Path) -> dict[str, Any]:
-    """Two seeds of GPT-2 in one program: both orders, the auxiliary loss, a padded batch."""
+    """Two seeds of GPT-2: both orders, the auxiliary loss, a padded batch."""
     import json
 
     import test_finetune as tests
@@ -31,7 +31,8 @@ def fine_tune(run: str, cache_dir: str, folder: pathlib.Path) -> dict[str, Any]:
     small = {"batch_size": 6, "machine__eval_batch_size": 5, "lm_weight": 0.5, "epochs": 1.0}
     config = tests.config(pathlib.Path(cache_dir), **small)
     prepared = TaskRun(task, splits, warm_start.open_start(run), config, folder)
-    finetune.train(prepared, [0, 1])
+    for seed in (0, 1):
+        finetune.train([prepared], seed, folder)
     results = [json.loads((folder / f"seed{k}/result.json").read_text()) for k in (0, 1)]
     params = [load_trained(folder / f"seed{k}") for k in (0, 1)]
     outputs = prepared.predict_with(params[1], prepared.dev["dev"])

@@ -74,7 +74,7 @@ def test_it_is_pytorchs_lstm(prepare) -> None:
 def test_it_is_trained_and_stays_in_its_run(prepare, tmp_path) -> None:
     run = prepare("bert")
     before = run.first_params(0)["head"]["lstm"]
-    finetune.train(run, [0])
+    finetune.train([run], 0, run.workdir)
     after = load_trained(run.folder(0))["head"]["lstm"]
     for name in before:
         assert np.abs(after[name]["cell"]["hf"]["kernel"]).max() > 1e-3

@@ -56,7 +56,7 @@ def test_the_layers_are_those_of_transformers(prepare, tmp_path: pathlib.Path) -
     layers = [layer.numpy() for layer in layers]
     real = given["attention_mask"]
     params = run.first_params(0)
-    found = np.asarray(run.learner._features(params, batch))
+    found = np.asarray(run.learner.features(params, batch))
     np.testing.assert_allclose(found[real], np.concatenate(layers, axis=-1)[real], atol=1e-5)
     made = mixing.first_params(0)
     head = made["head"]
@@ -74,7 +74,7 @@ def test_the_net_stays_and_the_weights_of_layers_are_learnt(prepare) -> None:
 
     def norms(run: TaskRun) -> tuple[float, float]:
         def loss(params: Any) -> jax.Array:
-            return run.learner.loss(run.learner.scores(params, batch, train=False)[0], batch)[0]
+            return run.learner.loss(run.learner.scores(params, batch, train=False), batch)[0]
 
         found = jax.jit(jax.grad(loss))(run.first_params(0))
         return tuple(
@@ -84,7 +84,7 @@ def test_the_net_stays_and_the_weights_of_layers_are_learnt(prepare) -> None:
 
     assert norms(run)[0] == 0 < norms(run)[1] and min(norms(tuned)) > 0
     before = jax.device_get(run.first_params(0))
-    finetune.train(run, [0])
+    finetune.train([run], 0, run.workdir)
     after = load_trained(run.folder(0))
     jax.tree.map(np.testing.assert_array_equal, after["body"], before["body"])
     for name in ("layer_weights", "layer_scale"):

@@ -192,17 +192,17 @@ def test_a_task(
     compare("-".join([system, name, *own]), [tmp_path / "seed0"], tmp_path, update_golden)
 
 
-def test_two_seeds_in_one_program(
+def test_two_seeds(
     data: pathlib.Path, runs: Callable[[str], str], cache_dir: pathlib.Path, tmp_path: pathlib.Path,
     update_golden: bool,
 ) -> None:  # fmt: skip
     start = warm_start.open_start(runs("bert"))
     values = tiny.config_module("finetune").get_config().to_dict()
     given = fields(cache_dir)
-    options = Options((0, 1), together=2, data=str(data), fixed=tuple(given))
+    options = Options((0, 1), data=str(data), fixed=tuple(given))
     finetune.fine_tune(load_task("rte"), start, override(values, given), tmp_path, options)
     folders = [tmp_path / "seed0", tmp_path / "seed1"]
-    compare("bert-rte-together", folders, tmp_path, update_golden)
+    compare("bert-rte-seeds", folders, tmp_path, update_golden)
 
 
 def test_tasks_at_once(

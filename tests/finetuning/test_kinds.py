@@ -129,14 +129,14 @@ def test_tags_are_learnt_where_the_first_piece_carries_them(
     """Training with the tag on the last piece fails on words of several pieces."""
     train, dev = tagged(96, 0), tagged(40, 1)
     run = prepare("pos", train, dev)
-    finetune.train(run, [0])
+    finetune.train([run], 0, run.workdir)
     assert run.result(0)["eval"]["dev"]["word_accuracy"] > 0.99
 
     real = tags.first_pieces
     monkeypatch.setattr(tags, "first_pieces", lambda text, stops: _last(real(text, stops)))
     wrong = prepare("pos", train, dev, max_len=31)  # other rows in the cache
     wrong.dev, wrong.workdir = run.dev, wrong.workdir / "wrong"
-    finetune.train(wrong, [0])
+    finetune.train([wrong], 0, wrong.workdir)
     assert wrong.result(0)["eval"]["dev"]["word_accuracy"] < 0.9
 
 
@@ -273,7 +273,7 @@ def test_an_answer_that_is_not_there_is_not_trained_on(prepare: Prepare) -> None
 
 def test_steps_without_an_answer_have_no_loss() -> None:
     progress = Progress()
-    progress.add({"finite": (1.0, 1.0), "loss": (0.0, 0.0)}, 1, 4)
+    progress.add({"loss": (0.0, 0.0)}, 4)
     assert progress.loss(4) is None
 
 
@@ -300,5 +300,5 @@ def test_each_answer_is_an_example_and_a_question_a_record(prepare: Prepare) -> 
 @pytest.mark.parametrize(("task", "make"), [("mctest", chosen), ("squad", asked)])
 def test_planted_tasks_are_learnt(prepare: Prepare, task: str, make: Any) -> None:
     run = prepare(task, make(96, 0), make(40, 1))
-    finetune.train(run, [0])
+    finetune.train([run], 0, run.workdir)
     assert run.result(0)["eval"]["dev"][run.task.metrics[0]] > 0.99

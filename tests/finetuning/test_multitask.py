@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from test_finetune import config, one_bucket, records  # noqa: F401
 
-from scalelab import finetune, multitask
+from scalelab import finetune
 from scalelab.finetuning import warm_start
+from scalelab.finetuning.joint import Joint, draw_order
 from scalelab.finetuning.run import TaskRun
 from scalelab.optim.adamw import is_decayed
 from scalelab.runs import records as records_lib
@@ -44,7 +45,7 @@ def prepare(pretrained_runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path):
 
 def train(runs: list[TaskRun]) -> list[Any]:
     """The parameters that seed 0 of each ends with."""
-    multitask.train(runs, 0, runs[0].workdir.parent)
+    finetune.train(runs, 0, runs[0].workdir.parent)
     return [load_trained(run.folder(0)) for run in runs]
 
 
@@ -60,52 +61,54 @@ def left(run: TaskRun) -> tuple[Any, ...]:
     return lines, result, (folder / "predictions.tsv").read_text()
 
 
-@pytest.mark.parametrize(("names", "fields"), [
-    (("rte",), {"sharing": "hard"}),
-    (("rte", "stsb"), {"sharing": "l2", "sharing_weight": 0.0}),
-])  # fmt: skip
-def test_what_shares_nothing_is_single_task_fine_tuning(prepare, names, fields) -> None:
-    joint, alone = prepare("joint", *names, **fields), prepare("alone", *names)
-    for run, params, single in zip(joint, train(joint), alone, strict=True):
-        finetune.train(single, [0])
-        equal(params, load_trained(single.folder(0)))
-        assert left(run) == left(single)
-        assert records_lib.read_result(run.folder(0)).settings["sharing"] == fields["sharing"]
+def test_one_task_is_single_task_fine_tuning(prepare) -> None:
+    (joint,), (single,) = prepare("joint", "rte", sharing="hard"), prepare("alone", "rte")
+    equal(train([joint]), train([single]))
+    assert left(joint) == left(single)
+    assert records_lib.read_result(joint.folder(0)).settings["sharing"] == "hard"
 
 
-def test_a_hard_step_is_the_tasks_own_and_leaves_other_heads(prepare) -> None:
+def take_step(joint: Joint) -> dict[str, float]:
+    """Takes the next step; returns its metrics."""
+    if joint.next_program() is None:
+        joint.compile_next(print)
+    blocks, arrays = joint.next_program() or pytest.fail()
+    rows, rates = joint.plan_block(1)
+    assert rates[0] > 0
+    joint.state, found, _ = blocks(joint.state, arrays, rows, rates, np.True_)
+    return {name: float(total[0] / weight[0]) for name, (total, weight) in found.items()}
+
+
+def test_a_hard_step_is_the_tasks_own_and_leaves_other_heads(prepare, monkeypatch) -> None:
     """A step of the second task, whose head has other layers, on the body of the first."""
-    joint, single = {"sharing": "hard", "sharing_tasks": "rte,stsb"}, {"head__kind": "single"}
-    runs = [*prepare("a", "rte", **joint), *prepare("a", "stsb", **joint, **single)]
+    shared, single = {"sharing": "hard", "sharing_tasks": "rte,stsb"}, {"head__kind": "single"}
+    runs = [*prepare("a", "rte", **shared), *prepare("a", "stsb", **shared, **single)]
     (alone,) = prepare("b", "stsb", **single)
-    first, second = (multitask._Member.begin(run, 0) for run in runs)
-    first.take_step()
-    multitask.share([first, second], first)
+    joint = Joint(runs, 0, None)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(joint, "_order", np.array([0, 1]))
+    take_step(joint)
+    first, second = joint.members
     before, heads = jax.device_get((second.state, first.state.params["head"]))
     equal(before.params["body"], jax.device_get(first.state.params["body"]))
-    rate = second.take_step()
-    multitask.share([first, second], second)
+    found = take_step(joint)
     equal(jax.device_get(first.state.params["head"]), heads)
     equal(*jax.device_get([member.state.params["body"] for member in (first, second)]))
     batch = alone.batches(0)(0)
 
     def loss(params: Any) -> jax.Array:
         rng = jax.random.fold_in(jax.random.wrap_key_data(before.rng), before.step)
-        scores, _ = alone.learner.scores(params, batch, train=True, rng=rng)
+        scores = alone.learner.scores(params, batch, train=True, rng=rng)
         return alone.learner.loss(scores, batch)[0] / batch["weights"].sum()
 
     norm = np.sqrt(sum((g**2).sum() for g in jax.tree.leaves(jax.grad(loss)(before.params))))
-    assert second.progress.epoch[0][0] / batch["weights"].sum() == pytest.approx(
-        float(loss(before.params)), rel=1e-5
-    )
-    assert second.progress.totals["grad_norm"][0] == pytest.approx(float(norm), rel=1e-4)
-    assert rate > 0
+    assert found["loss"] == pytest.approx(float(loss(before.params)), rel=1e-5)
+    assert found["grad_norm"] == pytest.approx(float(norm), rel=1e-4)
 
 
 def torch_bodies(runs: list[TaskRun], steps: int) -> list[np.ndarray]:
     """Leaves of the body and of each head after AdamW of torch, which skips other heads."""
     torch = pytest.importorskip("torch")
-    optim, order = runs[0].config.optim, multitask.draw_order(runs, 0)[:steps]
+    optim, order = runs[0].config.optim, draw_order(runs, 0)[:steps]
     first = [run.first_params(0) for run in runs]
     parts = [{"body": first[0]["body"]}, *({"head": params["head"]} for params in first)]
     flat, trees = zip(*(jax.tree.flatten_with_path(part) for part in parts), strict=True)
@@ -127,7 +130,7 @@ def torch_bodies(runs: list[TaskRun], steps: int) -> list[np.ndarray]:
         batch = run.batches(0)(place)
 
         def loss(params: Any, run: Any = run, batch: Any = batch) -> jax.Array:
-            scores, _ = run.learner.scores(params, batch, train=True, rng=jax.random.key(0))
+            scores = run.learner.scores(params, batch, train=True, rng=jax.random.key(0))
             return run.learner.loss(scores, batch)[0] / batch["weights"].sum()
 
         found = jax.grad(loss)(whole)
@@ -153,50 +156,18 @@ def test_hard_sharing_is_torchs_adamw(prepare) -> None:
         np.testing.assert_allclose(ours, theirs, atol=2e-4)
 
 
-@pytest.mark.parametrize("penalty", ["l1", "l2"])
-def test_a_large_penalty_makes_the_nets_equal(prepare, penalty: str) -> None:
-    """The first step moves all of them by the mean of what hard sharing moves one by."""
-    names = ("rte", "stsb", "cola")
-    runs = prepare("soft", *names, sharing=penalty, sharing_weight=1e9)
-    hard = prepare("hard", *names, sharing="hard")
-    moved = []
-    for group in (runs, hard):
-        members = [multitask._Member.begin(run, 0) for run in group]
-        before = jax.device_get(members[0].state.params["body"])
-        rate = members[0].take_step()
-        multitask.share(members, members[0], rate)
-        bodies = [jax.device_get(member.state.params["body"]) for member in members]
-        moved.append(jax.tree.map(np.subtract, bodies[-1], before))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(3 * a, b, atol=2e-6), *moved)
-    assert max(abs(x).max() for x in jax.tree.leaves(moved)) > 1e-3
-    first, *others = train(runs)
-    for other in others:
-        jax.tree.map(
-            functools.partial(np.testing.assert_allclose, atol=1e-6), first["body"], other["body"]
-        )
-
-
-def test_pull_by_hand() -> None:
-    """Towards the mean 2, by half or by at most one."""
-    bodies = lambda: [{"w": np.array([x])} for x in (0.0, 1.0, 5.0)]  # noqa: E731
-    for absolute, expected in ((False, (1.0, 1.5, 3.5)), (True, (1.0, 2.0, 4.0))):
-        found = multitask.pull(bodies(), np.float32(1.0), absolute)
-        assert [float(body["w"][0]) for body in found] == pytest.approx(expected)
-
-
 def test_every_epoch_has_every_batch_once(prepare) -> None:
     runs = prepare("a", *SIZES, sharing="hard")
-    order = multitask.draw_order(runs, 0)
+    order = draw_order(runs, 0)
     for epoch in (order[:10], order[10:]):
         assert np.bincount(epoch).tolist() == [5, 3, 2]
-    np.testing.assert_array_equal(order, multitask.draw_order(runs, 0))
-    assert (order != multitask.draw_order(runs, 1)).any()
+    np.testing.assert_array_equal(order, draw_order(runs, 0))
+    assert (order != draw_order(runs, 1)).any()
     assert (order[:10] != order[10:]).any() and (order != np.sort(order)).any()
 
 
-@pytest.mark.parametrize("sharing", [{"sharing": "hard"}, {"sharing": "l1", "sharing_weight": 1.0}])
-def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch, sharing) -> None:
-    fields = {"machine__checkpoint_every_steps": 4, **sharing}
+def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch) -> None:
+    fields = {"machine__checkpoint_every_steps": 4, "sharing": "hard"}
     whole, cut = (prepare(name, "rte", "stsb", **fields) for name in ("whole", "cut"))
     expected, real, made = train(whole), TaskBatches.__call__, []
 
@@ -220,11 +191,20 @@ def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch, sharing) -> No
         other[0].claim(0)
 
 
+def test_a_failure_ends_all_tasks(prepare) -> None:
+    """The step after the one that failed was started, and is not counted."""
+    fields = {"optim__learning_rate": 1e30, "machine__log_every_steps": 100}
+    runs = prepare("a", "rte", "stsb", sharing="hard", machine__steps_per_dispatch=1, **fields)
+    train(runs)
+    results = [run.result(0) for run in runs]
+    assert {made["status"] for made in results} == {"failed"}
+    assert len({made["degenerate"] for made in results}) == 1
+    assert sum(made["steps"] for made in results) == 2
+
+
 def test_what_cannot_be_shared_is_refused(prepare) -> None:
     for fields, message in (
-        ({"sharing": "soft"}, "sharing = 'soft'.*'hard' or 'l1'"),
-        ({"sharing": "l2"}, "sharing_weight"),
-        ({"sharing": "hard", "sharing_weight": 1.0}, "sharing_weight"),
+        ({"sharing": "soft"}, "sharing = 'soft'.*'hard'"),
         ({"sharing": "hard", "patience": 1}, "config.patience"),
         ({"sharing": "hard", "feature_layers": 1}, "config.feature_layers"),
     ):

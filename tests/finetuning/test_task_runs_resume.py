@@ -130,7 +130,8 @@ def test_a_start_from_mnli_is_told_by_those_weights(
         folder = tmp_path / f"mnli-{rate}"
         changed = override(values, {"optim.learning_rate": rate})
         run = prepared(mine(data, "a", "label"), data, start, changed, folder)
-        finetune.train(run, [0, 1])
+        for seed in (0, 1):
+            finetune.train([run], seed, run.workdir)
         for path in folder.glob("seed*/[cr]*.json"):  # config and result
             path.write_text(json.dumps(json.loads(path.read_text()) | {"task": "mnli"}))
         began = warm_start.open_start(bert, None, str(folder))

@@ -160,7 +160,7 @@ def test_the_head_is_of_the_kind_of_the_import(
 ) -> None:
     """Unless another is asked for."""
     kinds = []
-    monkeypatch.setattr(finetune, "train", lambda run, _: kinds.append(run.config.head.kind))
+    monkeypatch.setattr(finetune, "train", lambda runs, *_: kinds.append(runs[0].config.head.kind))
     start, options = warm_start.open_start(str(back)), finetune.Options(data=str(data))
     as_if = dataclasses.replace(start.classifier, kind="single")
     start = dataclasses.replace(start, classifier=as_if)

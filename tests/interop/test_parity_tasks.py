@@ -48,7 +48,7 @@ def ours(system: str, params: Any, labels: np.ndarray, reads: str | None = None)
     learner, weights = FinetuneStep(net, optax.identity(), classify.loss), np.ones(4, np.float32)
 
     def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:
-        scores, _ = learner.scores(params, make_batch(system), train=False)
+        scores = learner.scores(params, make_batch(system), train=False)
         return learner.loss(scores, {"labels": labels, "weights": weights})[0] / 4, scores
 
     (value, scores), grads = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params)
@@ -163,7 +163,7 @@ def test_other_kinds_of_head(system: str, architecture: Any) -> None:
         learner = FinetuneStep(net, optax.identity(), kind.loss)
 
         def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:
-            scores, _ = learner.scores(params, batch, train=False)
+            scores = learner.scores(params, batch, train=False)
             total, weight = learner.loss(scores, batch)
             return total / weight, scores
 

@@ -38,8 +38,8 @@ def test_an_equal_file_is_not_written_again(tmp_path: pathlib.Path) -> None:
     assert json.loads(path.read_text()) == {"a": 2}
 
 
-def test_steps_that_another_grouping_loses_are_named(tmp_path: pathlib.Path) -> None:
-    for name in (".resume-0-1.aaaa/6", ".resume-2.aaaa/4", ".resume-0.bbbb"):
+def test_steps_that_another_config_loses_are_named(tmp_path: pathlib.Path) -> None:
+    for name in (".resume-0.aaaa/6", ".resume-2.aaaa/4", ".resume-0.bbbb"):
         (tmp_path / name).mkdir(parents=True)
-    (note,) = progress.describe_unused(tmp_path, [0], tmp_path / ".resume-0.bbbb")
-    assert ".resume-0-1.aaaa" in note and "step 6" in note
+    (note,) = progress.describe_unused(tmp_path, 0, tmp_path / ".resume-0.bbbb")
+    assert ".resume-0.aaaa" in note and "step 6" in note
