@@ -93,38 +93,33 @@ class Ours:
     """
 
     def __init__(self, run: "TaskRun") -> None:
-        import jax
+        from scalelab.finetuning.training import Finetuning
 
-        from scalelab.finetuning.step import compiled
-
-        self.run, self.batches = run, run.batches(0)
-        self.program = compiled(run.trained, run.mesh)
-        state = run.first_state(0, run.first_params(0))
-        self.state = jax.device_put(state, self.program.shardings)
+        self.batches, self.training = run.batches(0), Finetuning(run, 0)
 
     def train(self, steps: Iterable[int]) -> None:
-        """Takes steps, reading the metrics of several at a time as the engine does."""
+        """Takes steps, in blocks as the loop does, and reads their metrics one block later."""
         import jax
 
-        from scalelab.finetune import AHEAD
+        from scalelab.runs.metrics import InFlight
 
-        pending, rate = [], np.float32(self.run.config.optim.learning_rate)
-        for step in steps:
-            batch = self.batches(step)
-            batch = batch if self.run.rows is None else self.run.rows.renumber(batch)
-            self.state, pairs = self.program.train(self.state, batch, rate)
-            pending.append(pairs)
-            if len(pending) == AHEAD:
-                jax.device_get(pending)
-                pending.clear()
-        jax.block_until_ready((pending, self.state))
+        training, in_flight, alive, left = self.training, InFlight(), np.True_, list(steps)
+        while left:
+            training.step = left[0]
+            if training.next_program() is None:
+                training.compile_next(lambda text: None)
+            blocks, arrays = training.next_program()
+            follows = next((k for k, s in enumerate(left) if s != left[0] + k), len(left))
+            rows, rates = training.plan_block(min(blocks.size, follows))
+            training.state, found, alive = blocks(training.state, arrays, rows, rates, alive)
+            collections.deque(in_flight.add(found, len(rows)), maxlen=0)
+            left = left[len(rows) :]
+        collections.deque(in_flight.wait(), maxlen=0)
+        jax.block_until_ready(training.state)
 
     def evaluate(self) -> int:
         """Scores the dev sets; returns how many examples they have."""
-        from scalelab import finetune
-
-        (outputs,) = finetune.evaluate(self.run, self.program, self.state.params, self.state.fixed)
-        return sum(map(len, outputs.values()))
+        return sum(map(len, self.training.predict(self.training.state.params).values()))
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:

@@ -12,9 +12,7 @@ import pytest
 import test_flops
 import tiny
 
-from scalelab.config import cli
 from scalelab.resources import blueprint
-from scalelab.runs import environment
 from scalelab.tasks import batches
 from scalelab.worlds import discourse, glue_files
 from scalelab.worlds.lexicon import Sizes

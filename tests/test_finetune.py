@@ -364,7 +364,6 @@ def test_how_many_steps_go_at_once_changes_nothing(prepare) -> None:
     runs = []
     for count in (1, 8):
         fields = {"machine__steps_per_dispatch": count, "machine__log_every_steps": 4}
-        finetune_step.compiled.cache_clear()
         run = prepare("bert", "rte", folder=f"{count}", num_rows=72, **fields)
         train(run, 0)
         runs.append(run)

@@ -7,7 +7,7 @@ are sharded by the same table, batches over the data and fsdp axes.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -218,6 +218,14 @@ def _classify_and_predict(
 _init = jax.jit(FinetuneStep.fresh, static_argnums=0)
 
 
+class Compiled(NamedTuple):
+    """Blocks of steps on batches of one length."""
+
+    blocks: Blocks
+    layout: Layout  # of a batch
+    flops: float  # of a step
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     """The compiled functions of a fine-tuning; blocks are compiled for each length of a batch."""
@@ -227,10 +235,8 @@ class Program:
     # (params, fixed, batch) -> scores [B, ..., C].
     predict: Callable[..., jax.Array]
     shardings: TrainState
-    # By the size and the length of a batch.
-    blocks: dict[tuple[int, int], Blocks] = dataclasses.field(default_factory=dict)
-    layouts: dict[tuple[int, int], Layout] = dataclasses.field(default_factory=dict)
-    flops: dict[tuple[int, int], float] = dataclasses.field(default_factory=dict)  # of a step
+    # By the size and the length of a batch, and the most steps of a block.
+    compiled: dict[tuple[int, int, int], Compiled] = dataclasses.field(default_factory=dict)
 
     def place(self, params: Params) -> tuple[Params, Params]:
         """Puts parameters {"body", "head"} on the devices, as (trained, fixed)."""
@@ -239,22 +245,23 @@ class Program:
         return jax.device_put((trained, fixed), (self.shardings.params, self.shardings.frozen))
 
     def compile(
-        self, state: TrainState, batch: dict[str, np.ndarray], size: int, length: int, most: int
+        self, state: TrainState, batch: dict[str, np.ndarray], key: tuple[int, int, int]
     ) -> None:
-        """Compiles blocks of up to `most` steps on batches of `size` examples and this length."""
+        """Compiles blocks of steps on batches like this one; `key` is that in `compiled`."""
+        size, _, most = key
         learner, layout = self.learner, Layout(batch, size)
         made = step.make_train_step(learner.net, learner.all_terms, learner.optimizer)
         row = {"packed": layout.pack(batch)}
         given = self.mesh, self.shardings, state, {}, row, most, size
-        self.blocks[size, length] = step.compile_blocks(made, layout.batch, *given)
-        self.layouts[size, length] = layout
-        self.flops[size, length] = flops.of_program(
+        blocks = step.compile_blocks(made, layout.batch, *given)
+        cost = flops.of_program(
             lambda params, frozen, row, key: forward(
                 learner.net, params, layout.batch({}, row), learner.all_terms,
                 Pass(key, train=True, frozen=frozen),
             ),
             state.params, state.frozen, row, jax.random.key(0),
-        ).train  # fmt: skip
+        )  # fmt: skip
+        self.compiled[key] = Compiled(blocks, layout, cost.train)
 
 
 @functools.lru_cache(maxsize=8)  # the tasks of a benchmark need few different ones

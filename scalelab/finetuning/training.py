@@ -132,15 +132,15 @@ class Finetuning:
         batch = self._batches(self.step)
         return batch if self.run.rows is None else self.run.rows.renumber(batch)
 
-    @property
-    def _size(self) -> int:
-        """The number of examples in a batch, padded for the devices."""
-        return self.config.batch_size + -self.config.batch_size % self._batches.ways
+    def _key(self, length: int) -> tuple[int, int, int]:
+        """Returns the key of the program for batches of a length, padded for the devices."""
+        size = self.config.batch_size + -self.config.batch_size % self._batches.ways
+        return size, length, self.most_steps or MOST_STEPS
 
     def next_program(self) -> tuple[Blocks, ArrayPytree] | None:
         """Returns the program for the length of the next batch; None: `compile_next` first."""
-        key = self._size, self._length
-        return (self._program.blocks[key], {}) if key in self._program.blocks else None
+        found = self._program.compiled.get(self._key(self._length))
+        return found and (found.blocks, {})
 
     def compile_next(self, say: Callable[[str], object]) -> None:
         """Compiles the program for the length of the next batch."""
@@ -151,8 +151,7 @@ class Finetuning:
         )
         say(f"{self.name}: compiling for length {length}{compile_times.note(cache, what)}")
         with compile_times.kept(cache, what):
-            most = self.most_steps or MOST_STEPS
-            self._program.compile(self.state, self._batch(), self._size, length, most)
+            self._program.compile(self.state, self._batch(), self._key(length))
 
     def plan_block(self, most: int) -> tuple[list[Row], list[np.float32]]:
         """Starts the next steps: those of one length, up to the first after which something is due.
@@ -160,7 +159,8 @@ class Finetuning:
         Returns:
           The row and the learning rate of each step.
         """
-        length, layout = self._length, self._program.layouts[self._size, self._length]
+        length = self._length
+        layout = self._program.compiled[self._key(length)].layout
         optim, rows, rates = self.config.optim, [], []
         while not rows or not (self.is_anything_due() or len(rows) == most):
             if self._length != length:
@@ -182,11 +182,11 @@ class Finetuning:
         self.steps_per_sec = len(steps) / secs
         for pairs in steps:
             place = clocks.steps
-            length = self._batches.length(place)
+            key = self._key(self._batches.length(place))
             clocks.steps += 1
             clocks.tokens += self._batches.num_tokens(place)
-            share = self.config.batch_size / self._size  # the rest is padding for the devices
-            clocks.flops += self._program.flops[self._size, length] * share
+            share = self.config.batch_size / key[0]  # the rest is padding for the devices
+            clocks.flops += self._program.compiled[key].flops * share
             if not pairs["finite"][0]:
                 self.progress.fail(f"loss or gradient not finite at step {clocks.steps}")
                 return
@@ -217,13 +217,13 @@ class Finetuning:
     def evaluate(self) -> None:
         """Scores the dev splits, writes the scores, and keeps the parameters if they are best."""
         assert self._writer is not None
-        self._outputs, self._evaluated = self._predict(self.state.params), self.step
+        self._outputs, self._evaluated = self.predict(self.state.params), self.step
         better, values = results.judge(self.run, self.progress, self.step, self._outputs)
         self._writer.write(self.progress.clocks, values)
         if self.config.patience and better:
             self._best = jax.tree.map(jnp.copy, self.state.params)
 
-    def _predict(self, params: ArrayPytree) -> results.Outputs:
+    def predict(self, params: ArrayPytree) -> results.Outputs:
         """Computes the outputs on the dev splits; not a number after a failure."""
         run, predict = self.run, self._program.predict
 
@@ -264,7 +264,7 @@ class Finetuning:
         """Keeps the parameters and writes the results."""
         run, params = self.run, self._best if self.config.patience else self.state.params
         if self.config.patience or self._evaluated != self.step or self.progress.failed:
-            self._outputs = self._predict(params)
+            self._outputs = self.predict(params)
         whole = {**params, **self.state.frozen}
         if run.rows is not None:
             assert self._table is not None
