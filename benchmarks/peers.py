@@ -14,6 +14,7 @@ from flax import traverse_util
 
 from scalelab import systems
 from scalelab.config import pretraining
+from scalelab.finetuning import kinds
 from scalelab.interop import config_json, convert, maps
 from scalelab.resources.blueprint import Blueprint
 
@@ -186,7 +187,7 @@ class Finetuning:
         net = dataclasses.replace(opened.config.net, dropout_rate=run.config.dropout_rate)
         self.model = make_model(
             "bert", net, opened.config.tokenizer.vocab_size, "BertForSequenceClassification",
-            labels=[str(i) for i in range(run.task.num_outputs)],
+            labels=[str(i) for i in range(kinds.num_outputs(run.task.kind, run.task.labels))],
         )  # fmt: skip
         self.optimizer = make_adamw(self.model, run.config.optim)
         self.schedule = transformers.get_linear_schedule_with_warmup(
