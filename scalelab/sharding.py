@@ -167,9 +167,17 @@ def split_batch(batch: dict[str, jax.Array], mesh: Mesh) -> dict[str, jax.Array]
     return jax.lax.with_sharding_constraint(batch, batch_sharding(mesh))
 
 
-def replicate(arrays: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Puts host arrays whole on each device; every process gives the same."""
-    placed = NamedSharding(mesh, PartitionSpec())
+def replicate(
+    arrays: Mapping[str, np.ndarray], mesh: Mesh, placed: NamedSharding | None = None
+) -> dict[str, jax.Array]:
+    """Puts host arrays, of which every process has the whole, on the devices.
+
+    Args:
+      arrays: on the host.
+      mesh: the devices.
+      placed: the part of each device; None: each has the whole.
+    """
+    placed = placed or NamedSharding(mesh, PartitionSpec())
     if jax.process_count() == 1:
         return jax.device_put(dict(arrays), placed)
     return {

@@ -7,8 +7,7 @@ not need.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import flax.linen as nn
 import jax
@@ -22,9 +21,6 @@ from scalelab import sharding
 from scalelab.config.pretraining import NUM_DRAWS
 from scalelab.objectives import Batch, Pairs, Pass, Term, forward, named_key, prepare
 from scalelab.state import Model, TrainState
-
-if TYPE_CHECKING:
-    from scalelab.data.sources import Evaluation
 
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
 Evaluate = Callable[[TrainState], list[Metrics]]
@@ -231,6 +227,7 @@ class Blocks:
     """
 
     compiled: jax.stages.Compiled
+    read: Callable[..., Batch]  # (arrays, rows [K, B, ...]) -> batches [K, B, ...]
     empty: Callable[[], Metrics]  # room for the metrics of `size` steps
     mesh: Mesh
     size: int  # the largest number of steps, K, at least 2
@@ -261,7 +258,7 @@ class Blocks:
         count = len(rows)
         padded = [*rows, *[rows[0]] * (self.size - count)]
         stacked = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
-        sent = sharding.put_rows(stacked, self.mesh, self.batch_size)
+        batches = self.read(arrays, sharding.put_rows(stacked, self.mesh, self.batch_size))
         lr = np.zeros(self.size, np.float32)
         lr[:count] = rates
         numbers = {"lr": lr, "place": np.int32(0), "count": np.int32(count)}
@@ -270,7 +267,7 @@ class Blocks:
         found = self.empty()
         for _ in range(1 if self.has_loop else count):
             state, found, place, alive = self.compiled(
-                state, found, place, alive, arrays, sent, lr, last
+                state, found, place, alive, batches, lr, last
             )
         return state, found, alive
 
@@ -288,6 +285,9 @@ def compile_blocks(
     has_loop: bool | None = None,
 ) -> Blocks:
     """Compiles a program of up to `size` training steps.
+
+    Another program reads the batches of a block, so that the way in which they are stored cannot
+    change how the steps are compiled, and their rounding.
 
     Args:
       step: from make_train_step.
@@ -309,30 +309,28 @@ def compile_blocks(
     # Traced once: for the shapes of the metrics, and again from the cache in the loop.
     @jax.jit
     def one(
-        state: TrainState, arrays: ArrayPytree, row: Batch, rate: jax.Array, alive: jax.Array
+        state: TrainState, batch: Batch, rate: jax.Array, alive: jax.Array
     ) -> tuple[TrainState, Metrics]:
-        # How a batch is read must not change how the step is compiled, and so its rounding.
-        batch, rate = jax.lax.optimization_barrier((read(arrays, row), rate))
         return step(state, sharding.split_batch(batch, mesh), rate, True if has_loop else alive)
 
     def take_step(
         state: TrainState, found: Metrics, place: jax.Array, alive: jax.Array,
-        arrays: ArrayPytree, rows: Batch, rates: jax.Array,
+        batches: Batch, rates: jax.Array,
     ) -> tuple[TrainState, Metrics, jax.Array, jax.Array]:  # fmt: skip
-        row, rate = jax.tree.map(lambda x: x[place], (rows, rates))
-        state, pairs = one(state, arrays, row, rate, alive)
+        batch, rate = jax.tree.map(lambda x: x[place], (batches, rates))
+        state, pairs = one(state, batch, rate, alive)
         found = jax.tree.map(lambda all, new: all.at[place].set(new), found, pairs)
         return state, found, place + 1, pairs["finite"][0] > 0
 
     def run(
         state: TrainState, found: Metrics, place: jax.Array, alive: jax.Array,
-        arrays: ArrayPytree, rows: Batch, rates: jax.Array, count: jax.Array,
+        batches: Batch, rates: jax.Array, count: jax.Array,
     ) -> tuple[TrainState, Metrics, jax.Array, jax.Array]:  # fmt: skip
         if not has_loop:
-            return take_step(state, found, place, alive, arrays, rows, rates)
+            return take_step(state, found, place, alive, batches, rates)
         return jax.lax.while_loop(
             lambda carry: carry[3] & (carry[2] < count),
-            lambda carry: take_step(*carry, arrays, rows, rates),
+            lambda carry: take_step(*carry, batches, rates),
             (state, found, place, alive),
         )
 
@@ -340,24 +338,28 @@ def compile_blocks(
         name: jax.ShapeDtypeStruct((size, batch_size or len(x), *x.shape[1:]), x.dtype)
         for name, x in row.items()
     }
-    first = {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in rows.items()}
+    sent, split = sharding.rows_sharding(mesh, batch_size), sharding.rows_sharding(mesh, size)
+    reader = jax.jit(
+        jax.vmap(read, in_axes=(None, 0)), in_shardings=(replicated, sent), out_shardings=split
+    )
     number, flag = jnp.zeros((), jnp.float32), jnp.ones((), bool)
     with jax.set_mesh(mesh):
-        _, pairs = jax.eval_shape(one, state, arrays, first, number, flag)
+        batches = jax.eval_shape(reader, arrays, rows)
+        first = {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in batches.items()}
+        _, pairs = jax.eval_shape(one, state, first, number, flag)
         zeros = jax.jit(
             lambda: jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), pairs),
             out_shardings=replicated,
         )
-        sent = sharding.rows_sharding(mesh, batch_size)
         jitted = jax.jit(
             run,
-            in_shardings=(placed, *(replicated,) * 4, sent, replicated, replicated),
+            in_shardings=(placed, *(replicated,) * 3, split, replicated, replicated),
             out_shardings=(placed, replicated, replicated, replicated),
             donate_argnums=(0, 1),
         )
         rates, count = jnp.zeros(size, jnp.float32), jnp.zeros((), jnp.int32)
-        lowered = jitted.lower(state, zeros(), count, flag, arrays, rows, rates, count)
-        return Blocks(lowered.compile(), zeros, mesh, size, batch_size, has_loop)
+        lowered = jitted.lower(state, zeros(), count, flag, batches, rates, count)
+        return Blocks(lowered.compile(), reader, zeros, mesh, size, batch_size, has_loop)
 
 
 def compile_evaluation(
@@ -365,7 +367,7 @@ def compile_evaluation(
     mesh: Mesh,
     placed: TrainState,
     state: TrainState,
-    source: "Evaluation",
+    batches: Iterable[Mapping[str, np.ndarray]],
 ) -> Evaluate:
     """Compiles an evaluation: state -> metrics of each draw of each batch, on the host.
 
@@ -374,27 +376,28 @@ def compile_evaluation(
 
     Args:
       model: the parts of the program.
-      mesh: the devices.
+      mesh: the devices, on which the batches stay.
       placed: shardings of the state.
       state: concrete or abstract; what it carries is read and not changed.
-      source: the batches.
+      batches: of all processes, on the host.
     """
-    replicated = jax.NamedSharding(mesh, PartitionSpec())
+    made = list(batches)
+    stacked = {name: np.stack([batch[name] for batch in made]) for name in made[0]}
     num_draws = NUM_DRAWS if any(term.objective.samples for term in model.terms) else 1
-    total = num_draws * len(next(iter(source.rows.values())))
+    total = num_draws * len(made)
+    there = sharding.replicate(stacked, mesh, sharding.rows_sharding(mesh, total))
     eval_step = make_eval_step(model.net, model.terms)
 
-    @jax.jit
-    def one(params: ArrayPytree, arrays: ArrayPytree, row: Batch, rng: jax.Array, *rest) -> Metrics:
-        batch = sharding.split_batch(source.batch(arrays, row), mesh)
-        return eval_step(params, batch, rng, *rest)
+    @jax.jit  # traced once: for the shapes of the metrics, and again from the cache in the loop
+    def one(params: ArrayPytree, batch: Batch, rng: jax.Array, *rest: ArrayPytree) -> Metrics:
+        return eval_step(params, sharding.split_batch(batch, mesh), rng, *rest)
 
-    def run(params: ArrayPytree, arrays: ArrayPytree, rows: Batch, *rest: ArrayPytree) -> Metrics:
+    def run(params: ArrayPytree, batches: Batch, *rest: ArrayPytree) -> Metrics:
         key = named_key(jax.random.key(EVAL_SEED), "eval")
 
         def metrics_of(place: jax.Array) -> Metrics:
-            row = jax.tree.map(lambda x: x[place // num_draws], rows)
-            return one(params, arrays, row, jax.random.fold_in(key, place), *rest)
+            batch = jax.tree.map(lambda x: x[place // num_draws], batches)
+            return one(params, batch, jax.random.fold_in(key, place), *rest)
 
         def add(place: jax.Array, found: Metrics) -> Metrics:
             return jax.tree.map(lambda all, new: all.at[place].set(new), found, metrics_of(place))
@@ -403,22 +406,17 @@ def compile_evaluation(
         found = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
         return jax.lax.fori_loop(0, total, add, found)
 
-    rows = sharding.put_rows(source.rows, mesh, None)
-    jitted = jax.jit(
-        run,
-        in_shardings=(
-            placed.params, replicated, replicated, placed.carried, placed.frozen
-        ),
-        out_shardings=replicated,
+    jitted = jax.jit(run, out_shardings=jax.NamedSharding(mesh, PartitionSpec()))
+    given = placed.params, placed.carried, placed.frozen
+    shapes = jax.tree.map(
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        (state.params, state.carried, state.frozen), given,
     )  # fmt: skip
     with jax.set_mesh(mesh):
-        compiled = jitted.lower(
-            state.params, source.arrays, rows, state.carried, state.frozen
-        ).compile()
+        compiled = jitted.lower(shapes[0], there, *shapes[1:]).compile()
 
     def evaluate(state: TrainState) -> list[Metrics]:
-        found = compiled(state.params, source.arrays, rows, state.carried, state.frozen)
-        found = jax.device_get(found)
+        found = jax.device_get(compiled(state.params, there, state.carried, state.frozen))
         return [jax.tree.map(lambda x, k=k: x[k], found) for k in range(total)]
 
     return evaluate

@@ -16,7 +16,7 @@ import tiny
 
 from scalelab import objectives as objectives_lib
 from scalelab import state, step
-from scalelab.data.sources import Evaluation, Layout
+from scalelab.data.sources import Layout
 from scalelab.objectives import Pass, Term
 from scalelab.runs.checkpoint import Checkpoints
 
@@ -109,10 +109,8 @@ def evaluation(tx: Any, terms: Any = TERMS, net: Any = TABLE, num_batches: int =
     """The compiled evaluation: state -> metrics of each draw of batch_of(1), batch_of(2), ..."""
     begun, placed = fresh(tx, terms, net)
     model = types.SimpleNamespace(net=net, terms=terms)
-    layout = Layout(batch_of(1), B)
-    packed = [layout.pack(batch_of(k + 1)) for k in range(num_batches)]
-    source = Evaluation({}, layout.batch, {"packed": np.stack(packed)})
-    return step.compile_evaluation(model, tiny.one_device(), placed, begun, source)
+    batches = [batch_of(k + 1) for k in range(num_batches)]
+    return step.compile_evaluation(model, tiny.one_device(), placed, begun, batches)
 
 
 def blocks(size: int, has_loop: bool | None = None) -> tuple[Any, state.TrainState, Layout]:

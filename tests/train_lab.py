@@ -94,6 +94,7 @@ class Lab:
 
     def _remembering(self, compile_step: Callable[..., Any], name: str) -> Callable[..., Any]:
         def compile_once(*args: Any) -> Any:
+            args = (*args[:-1], list(args[-1])) if name == "compile_evaluation" else args
             state, *given = args[4 if name == "compile_blocks" else 3 :]
             num_params = sum(leaf.size for leaf in jax.tree.leaves(state))
             key = name, self._key, num_params, self._digest(name, given)
@@ -108,7 +109,7 @@ class Lab:
         if name == "compile_blocks":
             shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), given[:2])
             return f"{shapes} {given[2:]}"
-        leaves = [np.asarray(x) for x in jax.tree.leaves((given[0].arrays, given[0].rows))]
+        leaves = [np.asarray(x) for x in jax.tree.leaves(given[0])]
         return str([(x.shape, zlib.crc32(np.ascontiguousarray(x))) for x in leaves])
 
     def _creating(self, create: Callable[..., Any]) -> Callable[..., Any]:

@@ -133,12 +133,16 @@ class Batches:
         return batch
 
 
-def evaluation_ids(
-    store: ExampleStore, batch_size: int, max_batches: int | None = None
-) -> np.ndarray:
-    """Returns every example once, in order: int64 [N, B]; -1 completes the last batch.
+def evaluation_batches(
+    store: ExampleStore,
+    batch_size: int,
+    max_batches: int | None = None,
+    corrupt: Corrupt | None = None,
+) -> Iterator[Batch]:
+    """Yields every example once, in order; padding examples of length 0 complete the last batch.
 
-    At most `max_batches` batches have examples spread evenly over the store.
+    At most `max_batches` batches have examples spread evenly over the store. Corruption has a fixed
+    seed and epoch 0.
     """
     num_batches = -(-len(store) // batch_size)
     chosen = np.arange(len(store), dtype=np.int64)
@@ -148,17 +152,7 @@ def evaluation_ids(
         chosen = np.arange(num, dtype=np.int64) * len(store) // num
     ids = np.full(num_batches * batch_size, -1, np.int64)
     ids[: len(chosen)] = chosen
-    return ids.reshape(num_batches, batch_size)
-
-
-def evaluation_batches(
-    store: ExampleStore,
-    batch_size: int,
-    max_batches: int | None = None,
-    corrupt: Corrupt | None = None,
-) -> Iterator[Batch]:
-    """Yields the batches of `evaluation_ids`; corruption has a fixed seed and epoch 0."""
-    for row in evaluation_ids(store, batch_size, max_batches):
+    for row in ids.reshape(num_batches, batch_size):
         batch = store.gather(row)
         if corrupt is not None:
             batch = corrupt(batch, seed=EVAL_SEED, epochs=np.zeros_like(row), examples=row)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.data.batches import Batches, Corrupt, evaluation_batches, evaluation_ids, iterate
+from scalelab.data.batches import Batches, iterate
 from scalelab.data.store import ExampleStore
 from scalelab.formats import lengths_name
 
@@ -44,22 +44,13 @@ class Source(NamedTuple):
     batch_size: int | None
 
 
-class Evaluation(NamedTuple):
-    """The batches of a validation; `rows` are stacked: [N, B, ...], all rows of each batch."""
-
-    arrays: Arrays
-    batch: Callable[[Arrays, Mapping[str, jax.Array]], Batch]
-    rows: Row
-
-
 # --- Resident ----------------
 
 
 def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
     """Returns the arrays of a store in their types on the device; None: 32 bits cannot count one.
 
-    A wide type becomes int32: tokens and offsets are below 2^31. The last number is repeated up to
-    a size that other seeds share, so that they find the same compiled program.
+    A wide type becomes int32: tokens and offsets are below 2^31.
     """
     names = [*store.meta["flat"]]
     for name in store.meta["ragged"]:
@@ -68,14 +59,7 @@ def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
     if any(values.size > LARGEST for values in arrays.values()):
         return None
     wide = {n for n, v in arrays.items() if v.dtype.itemsize > 4 or v.dtype == np.uint32}
-    typed = {n: v.astype(np.int32) if n in wide else v for n, v in arrays.items()}
-    return {n: np.pad(v, (0, _padding(v.size)), "edge") if v.size else v for n, v in typed.items()}
-
-
-def _padding(size: int) -> int:
-    """Returns what is missing to the next of eight sizes between two powers of two."""
-    unit = max(1, 2 ** (size.bit_length() - 4))
-    return -size % unit
+    return {n: v.astype(np.int32) if n in wide else v for n, v in arrays.items()}
 
 
 def gather(
@@ -128,15 +112,6 @@ def resident(batches: Batches, arrays: Arrays) -> Source:
     read = functools.partial(_resident_batch, batches.store.meta["ragged"])
     (_, row), *_ = stream(batches.first_step, batches.first_step + 1)
     return Source(arrays, read, stream, row, None)
-
-
-def resident_evaluation(
-    store: ExampleStore, arrays: Arrays, batch_size: int, most: int
-) -> Evaluation:
-    """Returns up to `most` batches of validation examples whose arrays lie on the device."""
-    ids = evaluation_ids(store, batch_size, most).astype(np.int32)
-    batch = functools.partial(_resident_batch, store.meta["ragged"])
-    return Evaluation(arrays, batch, {"ids": ids})
 
 
 # --- Packed ----------------
@@ -200,12 +175,3 @@ def packed(
 
     row = {"packed": layout.pack(example)}
     return Source({}, layout.batch, stream, row, batches.batch_size)
-
-
-def packed_evaluation(
-    store: ExampleStore, batch_size: int, most: int, corrupt: Corrupt | None
-) -> Evaluation:
-    """Returns up to `most` batches of validation examples, made by the host."""
-    made = list(evaluation_batches(store, batch_size, most, corrupt))
-    layout = Layout(made[0], batch_size)
-    return Evaluation({}, layout.batch, {"packed": np.stack([layout.pack(b) for b in made])})

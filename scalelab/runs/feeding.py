@@ -10,7 +10,7 @@ from scalelab.config.pretraining import Machine
 from scalelab.data import sources
 from scalelab.data.batches import Batches
 from scalelab.data.phases import PhaseData
-from scalelab.data.sources import Evaluation, Source
+from scalelab.data.sources import Source
 from scalelab.resources import malloc
 
 SHARE = 0.25  # of a device's memory that examples may take
@@ -33,38 +33,26 @@ def block_size(source: Source) -> int:
 
 
 def place(
-    phase: PhaseData, batches: Batches, count: int, machine: Machine, mesh: Mesh,
+    phase: PhaseData, batches: Batches, machine: Machine, mesh: Mesh,
     say: Callable[[str], object],
     before_step: Callable[[int, dict[str, np.ndarray]], None] | None = None,
-) -> tuple[Source, Evaluation]:  # fmt: skip
-    """Returns a phase's batches of training and of validation.
+) -> Source:  # fmt: skip
+    """Returns a phase's training batches.
 
     Args:
       phase: the stored examples.
-      batches: this process's rows of the training batches.
-      count: batches of a validation.
+      batches: this process's rows of the batches.
       machine: config.machine.
       mesh: the devices.
       say: tells that the examples do not fit.
       before_step: see `sources.packed`; it needs the batches on the host.
     """
-    reason = None
-    if phase.corrupt is not None or before_step is not None or machine.loader != "device":
-        reason = ""
-    stores = [] if reason == "" else [phase.train, phase.valid]
-    found = [arrays for store in stores if (arrays := sources.stored_arrays(store)) is not None]
-    size, free = sum(x.nbytes for arrays in found for x in arrays.values()), free_bytes(mesh)
-    if stores and (len(found) < len(stores) or size > free):
-        reason = f"{size / 1e9:,.2f} GB of examples; {free / 1e9:,.2f} GB may lie on the device"
-        say(f"the host makes the batches: {reason}")
-    if reason is None:
-        train, valid = (sharding.replicate(arrays, mesh) for arrays in found)
-        return (
-            sources.resident(batches, train),
-            sources.resident_evaluation(phase.valid, valid, phase.batch_size, count),
-        )
+    if machine.loader == "device" and phase.corrupt is None and before_step is None:
+        arrays, free = sources.stored_arrays(phase.train), free_bytes(mesh)
+        size = np.inf if arrays is None else sum(values.nbytes for values in arrays.values())
+        if arrays is not None and size <= free:
+            return sources.resident(batches, sharding.replicate(arrays, mesh))
+        sizes = f"{size / 1e9:,.2f} GB of examples, and {free / 1e9:,.2f} GB may lie on the device"
+        say(f"the host makes the batches: {sizes}")
     loader = "numpy" if machine.loader == "numpy" else "tf"
-    return (
-        sources.packed(batches, loader, machine.prefetch, before_step),
-        sources.packed_evaluation(phase.valid, phase.batch_size, count, phase.corrupt),
-    )
+    return sources.packed(batches, loader, machine.prefetch, before_step)

@@ -18,7 +18,7 @@ from scalelab.config import cli
 from scalelab.config.durations import Plan
 from scalelab.config.pretraining import Config, Shape, science
 from scalelab.data import Data
-from scalelab.data.batches import Batches
+from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.data.sources import Row
 from scalelab.optim import adamw
@@ -194,10 +194,7 @@ class Pretraining:
         begun, model = time.perf_counter(), self.model
         with compile_times.kept(cache, program), metrics.timed(self.timers, "compile_secs"):
             batches = self.batches(sharding.host_rows(self._mesh, phase.batch_size))
-            count = math.ceil(self.config.eval.num_examples / phase.batch_size)
-            source, valid = feeding.place(
-                phase, batches, count, machine, self._mesh, say, self._before_step
-            )
+            source = feeding.place(phase, batches, machine, self._mesh, say, self._before_step)
             size = self.most_steps or feeding.block_size(source)
             train_step = step.make_train_step(
                 model.net, model.terms, model.tx, machine.num_microbatches
@@ -207,6 +204,8 @@ class Pretraining:
                 train_step, source.batch, *given, source.arrays, source.row, size,
                 source.batch_size,
             )  # fmt: skip
+            count = math.ceil(self.config.eval.num_examples / phase.batch_size)
+            valid = evaluation_batches(phase.valid, phase.batch_size, count, phase.corrupt)
             evaluate = step.compile_evaluation(model, *given, valid)
         stream = source.stream(run.clocks.steps, self.last_step)
         self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)
