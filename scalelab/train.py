@@ -43,6 +43,7 @@ class Training(Protocol):
       over: whether no more steps are to be taken.
       done: the share of the budget that is used.
       most_steps: of a block; None: about BLOCK_SECS.
+      blocks_ahead: how many blocks may be started before one is waited for.
       steps_per_sec: of the last blocks; 0 before the first.
     """
 
@@ -52,6 +53,7 @@ class Training(Protocol):
     over: bool
     done: float
     most_steps: int | None
+    blocks_ahead: int
     steps_per_sec: float
 
     def next_program(self) -> "tuple[Blocks, Any] | None":
@@ -115,7 +117,7 @@ def run_blocks(
     from scalelab.helpers.progress import Eta, Progress
     from scalelab.runs.metrics import InFlight
 
-    progress, time_left, in_flight = Progress(), Eta(), InFlight()
+    progress, time_left, in_flight = Progress(), Eta(), InFlight(training.blocks_ahead)
     alive, stopped = np.True_, False
 
     def wait() -> None:

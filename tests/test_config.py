@@ -247,8 +247,8 @@ def test_each_budget(argument: str, field: str, total: float, warmup: float) -> 
 
 
 @pytest.mark.parametrize(("argument", "rate", "every", "lines"), [
-    ("steps=50", 4e-3, 5, 1), ("tokens=1e5", 4e-3, 1, 1), ("steps=500", 1e-3, 50, 10),
-    ("tokens=20e6", 1e-3, 244, 48), ("steps=60000", 1e-4, 1000, 50), ("epochs=1", 1e-4, 1000, 50),
+    ("steps=50", 4e-3, 50, 1), ("tokens=1e5", 4e-3, 12, 1), ("steps=500", 1e-3, 100, 10),
+    ("tokens=20e6", 1e-3, 245, 48), ("steps=60000", 1e-4, 1000, 50), ("epochs=1", 1e-4, 1000, 50),
     ("steps=100000", 1e-4, 1000, 50), ("flops=1e12", 1e-4, 1000, 50),
 ])  # fmt: skip
 def test_short_budgets_have_their_own_rate_and_intervals(
@@ -259,6 +259,19 @@ def test_short_budgets_have_their_own_rate_and_intervals(
     assert (config.eval.every_steps, config.machine.log_every_steps) == (every, lines)
     typed = resolved("system=gpt2,steps=100000")
     assert typed.optim.learning_rate == 2.5e-4  # its departure holds at the protocol's budget
+
+
+@pytest.mark.parametrize("steps", [20, 200, 2000, 20_000])
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_all_validations_cost_at_most_15_percent_of_the_steps(steps: int, batch_size: int) -> None:
+    """Counted one by one: a pass over a batch is a third of a step, and each batch has four."""
+    config = resolved(f"steps={steps}", short__batch_size=batch_size, long__batch_size=batch_size)
+    every, num = config.eval.every_steps, config.eval.num_examples
+    ends = (round(0.9 * steps), steps)
+    times = 1 + sum(k % every == 0 or k in ends for k in range(1, steps + 1))
+    cost = times * -(-num // batch_size) * 4 / 3
+    assert cost <= 0.15 * steps or (num, every) == (batch_size, steps)
+    assert num >= 200 or every == steps  # few examples only where one validation is all there is
 
 
 @pytest.mark.parametrize(("written", "corpus"), [

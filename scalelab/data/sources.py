@@ -166,12 +166,17 @@ def packed(
     del example["num_tokens"]
     layout = Layout(example, len(example["examples"]))
 
+    def pack(step: int, batch: dict[str, np.ndarray]) -> tuple[int, Row]:
+        count = int(batch.pop("num_tokens"))
+        if before_step is not None:
+            before_step(step, batch)
+        return count, {"packed": layout.pack(batch)}
+
     def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
-        for step, batch in enumerate(iterate(batches, start, stop, loader, prefetch), start):
-            count = int(batch.pop("num_tokens"))
-            if before_step is not None:
-                before_step(step, batch)
-            yield count, {"packed": layout.pack(batch)}
+        made = iterate(
+            batches, start, stop, loader, prefetch
+        )  # at once: TensorFlow is slow to import
+        return (pack(step, batch) for step, batch in enumerate(made, start))
 
     row = {"packed": layout.pack(example)}
     return Source({}, layout.batch, stream, row, batches.batch_size)

@@ -57,7 +57,7 @@ class Finetuning:
         self.run, self.seed, self.config, self.checkpoints = run, seed, run.config, checkpoints
         self.name = f"{run.task.name} seed {seed}"
         self.progress, self.steps_per_sec = Progress(), 0.0
-        self.most_steps = self.config.machine.steps_per_dispatch
+        self.most_steps, self.blocks_ahead = self.config.machine.steps_per_dispatch, 1
         self.step, self._rate = 0, np.float32(0)  # steps that were started; rate of the last
         self._batches = run.batches(seed)
         self._schedule = adamw.get_schedule(self.config.optim.schedule)

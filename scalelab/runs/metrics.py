@@ -181,11 +181,14 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
 
 
 class InFlight:
-    """The blocks of steps that were started and not yet waited for, and their time."""
+    """The blocks of steps that were started and not yet waited for, and their time.
 
-    AHEAD = 1  # blocks that may wait on the device while the host makes the next
+    Args:
+      ahead: blocks that may be on the device while the host makes the next.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: int = 1) -> None:
+        self._ahead = ahead
         self._pending: collections.deque[tuple[Pairs, int]] = collections.deque()
         self.restart()
 
@@ -195,13 +198,13 @@ class InFlight:
         self._begun = time.perf_counter()
 
     def add(self, found: Pairs, count: int) -> Iterator[tuple[list[Pairs], float]]:
-        """Adds a block of `count` steps that was started; waits for blocks AHEAD before it.
+        """Adds a block of `count` steps that was started; waits for the block `ahead` before it.
 
         Yields:
           The metrics of each step of a block, on the host, and the seconds since the block before.
         """
         self._pending.append((found, count))
-        return self._take(self.AHEAD)
+        return self._take(self._ahead)
 
     def wait(self) -> Iterator[tuple[list[Pairs], float]]:
         """Waits for all blocks in flight; yields what `add` does."""

@@ -113,6 +113,8 @@ class Pretraining:
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
         self.most_steps = 1 if before_step else config.machine.steps_per_dispatch
+        # On the clock of seconds, a learning rate depends on when the steps before ended.
+        self.blocks_ahead = 0 if plan.clock == "secs" or before_step else 1
         if jax.process_count() > 1:  # all take the same blocks, however fast each is
             self.most_steps = self.most_steps or feeding.MOST_STEPS
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)

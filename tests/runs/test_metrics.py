@@ -60,26 +60,28 @@ def test_summary_of_an_evaluation() -> None:
 # --- Steps in flight ----------------
 
 
-def pairs(loss: float) -> dict:
-    return {"loss": (jnp.float32(loss), jnp.ones(()))}
+def pairs(*losses: float) -> dict:
+    return {"loss": (jnp.float32(losses), jnp.ones(len(losses)))}
 
 
-def test_waiting_gives_the_steps_and_the_seconds_since_the_last(monkeypatch) -> None:
+def test_a_block_is_waited_for_when_the_next_was_started(monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(metrics, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
     in_flight = metrics.InFlight()
-    assert in_flight.wait() == ([], 0.0)
-    for loss in (1.0, 2.0, 6.0):
-        now[0] += 10
-        in_flight.add(pairs(loss))
-    assert in_flight.secs() == 30.0
-    steps, secs = in_flight.wait()
-    assert [float(step["loss"][0]) for step in steps] == [1.0, 2.0, 6.0] and secs == 30.0
+    assert list(in_flight.wait()) == []
+    now[0] += 10
+    assert list(in_flight.add(pairs(1.0, 2.0, 0.0), 2)) == []  # the third has no step
+    now[0] += 10
+    ((steps, secs),) = in_flight.add(pairs(6.0), 1)
+    assert [step["loss"] for step in steps] == [(1.0, 1.0), (2.0, 1.0)] and secs == 20.0
+    now[0] += 3
+    ((steps, secs),) = in_flight.wait()
+    assert steps == [{"loss": (6.0, 1.0)}] and secs == 3.0
     now[0] += 100  # an evaluation, say
     in_flight.restart()
     now[0] += 5
-    in_flight.add(pairs(7.0))
-    assert in_flight.wait()[1] == 5.0
+    ((_, secs),) = [*in_flight.add(pairs(7.0), 1), *in_flight.wait()]
+    assert secs == 5.0
 
 
 # --- metrics.jsonl --------------------------------------------------------------------------------
