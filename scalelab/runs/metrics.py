@@ -8,6 +8,7 @@ import json
 import math
 import pathlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -223,9 +224,16 @@ class _TensorBoard:
     """Writes numbers for TensorBoard."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        from tensorboardX.event_file_writer import EventsWriter  # these take seconds to import
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.summary import scalar
+        # The package imports PyTorch where it is installed, which takes seconds.
+        blocked = {} if "torch" in sys.modules else {"torch": None}
+        sys.modules.update(blocked)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        try:
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event
+            from tensorboardX.summary import scalar
+        finally:
+            for name in blocked:
+                del sys.modules[name]
 
         folder.mkdir(parents=True)
         # The low-level writer: the high-level one writes in a thread, which hides a full disk.
