@@ -26,7 +26,8 @@ def free_port() -> int:
 def arguments(wikitext: pathlib.Path, cache_dir: pathlib.Path, workdir: pathlib.Path) -> list[str]:
     fields = {
         "tokenizer.vocab_size": 300, "net.max_len": 32, "short.max_len": 32, "short.batch_size": 8,
-        "long.example_rate": 0.0, "eval.num_examples": 16, "machine.log_every_steps": 2,
+        "long.example_rate": 0.0, "eval.num_examples": 16, "eval.every_steps": 1,
+        "machine.log_every_steps": 2,
         "machine.checkpoint_every_steps": 2, "machine.loader": "numpy", "machine.num_workers": 1,
         "machine.cache_dir": cache_dir, "machine.compile_cache_dir": "None",
     }  # fmt: skip
@@ -60,14 +61,15 @@ def test_two_processes_are_one_run(
     run([sys.executable, "-m", "scalelab.train", *arguments(wikitext, cache_dir, single)])
     expected = losses(single)
     assert len(expected) == 7  # training at steps 2 and 4, validation at 0 to 4
-    for axis in ("data", "tensor"):
-        workdir = tmp_path / axis
+    for axis, loader in (("data", "numpy"), ("tensor", "numpy"), ("data", "device")):
+        workdir = tmp_path / f"{axis}-{loader}"
         launch = ["bash", "launch/local.sh", "2", *arguments(wikitext, cache_dir, workdir)]
-        run([*launch, f"--config.machine.{axis}_parallel=2"])
+        fields = f"--config.machine.{axis}_parallel=2", f"--config.machine.loader={loader}"
+        run([*launch, *fields])
         found = losses(workdir)
         assert found.keys() == expected.keys()
         for place, loss in expected.items():
-            np.testing.assert_allclose(found[place], loss, rtol=1e-5, err_msg=f"{axis} {place}")
+            np.testing.assert_allclose(found[place], loss, rtol=1e-5, err_msg=f"{workdir} {place}")
         result = json.loads((workdir / "result.json").read_text())
         assert result["tokens"] == json.loads((single / "result.json").read_text())["tokens"]
 
