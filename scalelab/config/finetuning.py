@@ -50,7 +50,10 @@ class Machine:
     # None: metrics.jsonl alone. Install wandb or trackio yourself; WANDB_MODE=offline works.
     tracker: Annotated[str, choice("tensorboard", "wandb", "trackio")] | None = "tensorboard"
     eval_batch_size: Count = 64  # examples
-    steps_per_dispatch: Count | None = None  # most steps of one program; None: about a second
+    # most steps of one program, at most 1024; None: about a second
+    steps_per_dispatch: (
+        Annotated[int, ("a number from 1 to 1024", lambda value: 1 <= value <= 1024)] | None
+    ) = None
     # The batch is split over all devices; this many of them also split the net.
     fsdp_parallel: Count = 1
     tensor_parallel: Count = 1  # devices that split heads, FFN and vocabulary

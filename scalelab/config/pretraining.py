@@ -185,7 +185,10 @@ class Machine:
     # by tf.data where TensorFlow is installed, else as "numpy"; numpy: in a thread.
     loader: Annotated[str, choice("device", "tf", "numpy")] = "device"
     prefetch: Annotated[int, ("0 or more", lambda value: value >= 0)] = 4  # batches made ahead
-    steps_per_dispatch: Count | None = None  # most steps of one program; None: about a second
+    # most steps of one program, at most 1024; None: about a second
+    steps_per_dispatch: (
+        Annotated[int, ("a number from 1 to 1024", lambda value: 1 <= value <= 1024)] | None
+    ) = None
     num_workers: Count = 2  # processes that prepare data
     cache_dir: str = "~/.cache/scalelab"  # prepared corpora, tokenizers, examples
     compile_cache_dir: str | None = "~/.cache/scalelab/xla"  # compiled programs; None: not kept
