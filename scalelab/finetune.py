@@ -144,7 +144,7 @@ def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:
     metrics.check_tracker(run.config.machine.tracker)
     dtype, cache = run.start.opened.config.net.dtype, run.config.machine.compile_cache_dir
     environment.configure_jax(cache, dtype)
-    if environment.drop_programs_if_many():  # those of earlier tasks
+    if environment.drop_programs_if_many():  # programs of earlier tasks
         compiled.cache_clear()
     workdir.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:

@@ -52,7 +52,7 @@ class Joint:
         self.config, self.checkpoints = runs[0].config, checkpoints
         self.name = f"{'+'.join(run.task.name for run in runs)} seed {seed}"
         self.most_steps, self.blocks_ahead = self.config.machine.steps_per_dispatch, 1
-        self._now = self.members[self._order[0]]  # whose steps were started last
+        self._now = self.members[self._order[0]]  # the task that takes the next steps
         self._in_flight: collections.deque[Finetuning] = collections.deque()
         self.state = self._now.state
 

@@ -69,7 +69,7 @@ class Progress:
 
 # --- Checkpoints while a seed trains: WORKDIR/.resume-0.<digest> ----------------
 
-VERSION = 2  # of what they hold
+VERSION = 2  # version of the checkpoints' content
 
 
 def checkpoint_folder(

@@ -222,8 +222,8 @@ class Compiled(NamedTuple):
     """Blocks of steps on batches of one length."""
 
     blocks: Blocks
-    layout: Layout  # of a batch
-    flops: float  # of a step
+    layout: Layout  # how a batch is packed
+    flops: float  # FLOPs of one training step
 
 
 @dataclasses.dataclass(frozen=True)

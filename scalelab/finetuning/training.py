@@ -21,7 +21,7 @@ from scalelab.runs.checkpoint import Checkpoints
 from scalelab.state import TrainState
 from scalelab.step import Blocks
 
-MOST_STEPS = 8  # of a block: the batches of a block have one length
+MOST_STEPS = 8  # most steps of a block, whose batches have one length
 
 
 @flax.struct.dataclass
@@ -66,7 +66,7 @@ class Finetuning:
         self._table = None if run.rows is None else np.asarray(run.rows.table(params))
         self.state = jax.device_put(run.first_state(seed, params), self._program.shardings)
         self._best = jax.tree.map(jnp.copy, self.state.params) if self.config.patience else {}
-        self._outputs: results.Outputs = {}  # of the last evaluation
+        self._outputs: results.Outputs = {}  # outputs of the last evaluation
         self._evaluated = -1  # its step
         self._writer: metrics.Writer | None = None
 

@@ -13,9 +13,9 @@ from scalelab.data.phases import PhaseData
 from scalelab.data.sources import Source
 from scalelab.resources import malloc
 
-SHARE = 0.25  # of a device's memory that examples may take
+SHARE = 0.25  # share of a device's memory that examples may take
 BLOCK_BYTES = 2**26  # most that the rows of one block may take
-MOST_STEPS = 64  # of a block: then the host has no part in the time of a step
+MOST_STEPS = 64  # most steps of a block
 
 
 def free_bytes(mesh: Mesh) -> float:
