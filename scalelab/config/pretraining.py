@@ -328,7 +328,8 @@ def resolve(values: Mapping[str, Any]) -> Config:
     return choose_validation(config)
 
 
-VALIDATION_SHARE = 0.12  # share of a run's steps; below 15%, because a pass over a batch may cost more than a third
+# Share of a run's steps: less than 15%, because a pass over a batch may cost more than a third.
+VALIDATION_SHARE = 0.12
 NUM_DRAWS = 4  # masks for which an evaluation reads each batch; see `step.compile_evaluation`
 FEW_EXAMPLES = 200  # a validation has more, unless that would be its only way to be cheap
 
