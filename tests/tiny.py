@@ -312,7 +312,7 @@ def write_run(
         saved = zeros.replace(step=np.int32(step), params=params)
         checkpoints.save(jax.tree.map(jax.numpy.asarray, saved), {})
     checkpoints.close()
-    run_folder.describe(workdir, made)
+    run_folder.write_description(workdir, made)
     shutil.copytree(data.tokenizer_dir, workdir / "tokenizer")
     shape = {"A": 2, "H": 8, "L": 1}
     evals = {"32": {"loss": 5.0, "step": 3}}

@@ -176,7 +176,7 @@ def score_import(run: TaskRun) -> None:
             f" {run.head_note}; without --eval_only it is fine-tuned, with a new head"
         )
     run.claim(0)
-    run_folder.describe(run.folder(0), run.describe(0))
+    run_folder.write_description(run.folder(0), run.describe(0))
     params = run.first_params(0)
     write(run, 0, Progress(), dev_outputs(run, params), params)
     print(run.head_note)

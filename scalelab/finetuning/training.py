@@ -74,7 +74,7 @@ class Finetuning:
         """Writes config.json and opens metrics.jsonl; `close` closes it."""
         run, folder = self.run, self.run.folder(self.seed)
         run.claim(self.seed)
-        run_folder.describe(folder, run.describe(self.seed))
+        run_folder.write_description(folder, run.describe(self.seed))
         tracker, clocks = self.config.machine.tracker, self.progress.clocks
         self._writer = metrics.Writer(folder, clocks.steps, self.progress.num_lines, tracker)
 

@@ -160,7 +160,7 @@ def _write(
 ) -> None:
     """Writes the run folder, result.json last."""
     opened.tokenizer.save(workdir / "tokenizer")
-    run_folder.describe(workdir, values)
+    run_folder.write_description(workdir, values)
     params = opened.params
     for path, x in params.items():
         params[path] = jax.device_put(x)  # one by one, since orbax would copy all

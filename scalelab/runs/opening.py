@@ -82,7 +82,7 @@ def open_run(
         workdir, config, data, model, mesh, placed, costs, plan, run, checkpoints, before_step
     )
     if is_chief:
-        run_folder.describe(workdir, config)
+        run_folder.write_description(workdir, config)
         if data.tokenizer_dir.resolve() != (workdir / "tokenizer").resolve():
             shutil.copytree(data.tokenizer_dir, workdir / "tokenizer", dirs_exist_ok=True)
     facts = {

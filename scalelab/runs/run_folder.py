@@ -135,7 +135,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
                 shutil.rmtree(workdir)
 
 
-def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]) -> None:
+def write_description(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]) -> None:
     """Writes config.json and environment.json; the environment of every start is kept.
 
     The result of a run that is extended is kept as result-step<N>.json.

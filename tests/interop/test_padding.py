@@ -41,7 +41,7 @@ def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     run = prepare(back, "sst2", data, tmp_path / "sst2", **values(cache_dir, head__kind="single"))
     start = {"body": run.start.opened.params, "head": run.head}
     run.save(0, 1, start)
-    run_folder.describe(run.folder(0), run.describe(0))
+    run_folder.write_description(run.folder(0), run.describe(0))
     exporting.run(run.folder(0), tmp_path / "out")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")

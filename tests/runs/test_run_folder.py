@@ -18,7 +18,7 @@ from scalelab.studies import jobs
 ])  # fmt: skip
 def test_a_file_of_another_form_is_named(tmp_path: pathlib.Path, name: str, content) -> None:
     (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    readers = {"environment": run_folder.describe, "grid": read_choice}
+    readers = {"environment": run_folder.write_description, "grid": read_choice}
     with pytest.raises(ValueError, match=rf"{name}\.json"):
         readers.get(name, run_folder.claim)(tmp_path, {})
 
