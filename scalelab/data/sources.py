@@ -20,7 +20,6 @@ from scalelab.formats import lengths_name
 Row = dict[str, np.ndarray]  # what the host sends for a step: arrays [B, ...]
 Arrays = Mapping[str, Any]
 Batch = dict[str, jax.Array]
-Put = Callable[[dict[str, np.ndarray]], Arrays]  # places arrays whole on each device
 
 CHUNK = 64  # steps whose examples are drawn at a time
 LARGEST = 2**31 - 1  # numbers on the device have 32 bits

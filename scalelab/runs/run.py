@@ -191,7 +191,8 @@ class Pretraining:
         phase, machine, run = self.phase, self.config.machine, self.run
         what, cache = f"length {phase.max_len}, batch {phase.batch_size}", machine.compile_cache_dir
         program = f"{self.name}, {what}"
-        say(f"phase {run.phase + 1}: {what}; compiling{compile_times.note(cache, program)}")
+        alone = "; one step at a time, because a hook sees each" * (self._before_step is not None)
+        say(f"phase {run.phase + 1}: {what}{alone}; compiling{compile_times.note(cache, program)}")
         self._compiled = None  # frees the examples of the phase before
         begun, model = time.perf_counter(), self.model
         with compile_times.kept(cache, program), metrics.timed(self.timers, "compile_secs"):
