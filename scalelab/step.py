@@ -342,10 +342,12 @@ def compile_blocks(
     reader = jax.jit(
         jax.vmap(read, in_axes=(None, 0)), in_shardings=(replicated, sent), out_shardings=split
     )
-    number, flag = jnp.zeros((), jnp.float32), jnp.ones((), bool)
+    # On the mesh, as in the loop: JAX finds the trace again only for the same types.
+    on_mesh = functools.partial(jax.ShapeDtypeStruct, sharding=replicated)
+    number, flag = on_mesh((), jnp.float32), on_mesh((), bool)
     with jax.set_mesh(mesh):
         batches = jax.eval_shape(reader, arrays, rows)
-        first = {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in batches.items()}
+        first = {name: on_mesh(x.shape[1:], x.dtype) for name, x in batches.items()}
         _, pairs = jax.eval_shape(one, state, first, number, flag)
         zeros = jax.jit(
             lambda: jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), pairs),
