@@ -278,8 +278,8 @@ def create(
     """
     leaves, tree = jax.tree.flatten(dict(frozen or {}))
     like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-    init, placed = _initialiser(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
     with jax.set_mesh(mesh):
+        init, placed = _initialiser(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
         given = jax.device_put(jax.tree.unflatten(tree, leaves), placed.frozen)
         return init(jax.random.key(seed), given), placed
 

@@ -390,23 +390,15 @@ def compile_evaluation(
     there = sharding.replicate(stacked, mesh, sharding.rows_sharding(mesh, total))
     eval_step = make_eval_step(model.net, model.terms)
 
-    @jax.jit  # traced once: for the shapes of the metrics, and again from the cache in the loop
-    def one(params: ArrayPytree, batch: Batch, rng: jax.Array, *rest: ArrayPytree) -> Metrics:
-        return eval_step(params, sharding.split_batch(batch, mesh), rng, *rest)
-
     def run(params: ArrayPytree, batches: Batch, *rest: ArrayPytree) -> Metrics:
         key = named_key(jax.random.key(EVAL_SEED), "eval")
 
         def metrics_of(place: jax.Array) -> Metrics:
             batch = jax.tree.map(lambda x: x[place // num_draws], batches)
-            return one(params, batch, jax.random.fold_in(key, place), *rest)
+            drawn = jax.random.fold_in(key, place)
+            return eval_step(params, sharding.split_batch(batch, mesh), drawn, *rest)
 
-        def add(place: jax.Array, found: Metrics) -> Metrics:
-            return jax.tree.map(lambda all, new: all.at[place].set(new), found, metrics_of(place))
-
-        shapes = jax.eval_shape(metrics_of, jnp.int32(0))
-        found = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
-        return jax.lax.fori_loop(0, total, add, found)
+        return jax.lax.map(metrics_of, jnp.arange(total))
 
     jitted = jax.jit(run, out_shardings=jax.NamedSharding(mesh, PartitionSpec()))
     given = placed.params, placed.carried, placed.frozen
