@@ -194,7 +194,7 @@ def train(
 
     # --- Setup: folder, devices ----------------
     started, machine = time.perf_counter(), config.machine
-    config, start = pretrained.begin(config, workdir)
+    config, start, nets = pretrained.begin(config, workdir)
     if (result := run_folder.claim(workdir, config)) is not None:
         print(run_folder.describe_finished(workdir, result))
         return result
@@ -202,7 +202,7 @@ def train(
         sharding.join_processes()
     if config.optim.total_secs is not None and jax.process_count() > 1:
         raise ValueError("a budget in seconds needs one process: clocks of several differ")
-    mesh, chief = set_up(config), jax.process_index() == 0
+    mesh, chief = set_up(config, nets), jax.process_index() == 0
     say = functools.partial(print, flush=True) if chief else (lambda _: None)
 
     with contextlib.ExitStack() as stack:
@@ -213,7 +213,7 @@ def train(
         #   1. the newest sound checkpoint of the folder,
         #   2. the run that --init names,
         #   3. a fresh initialisation from the seed. ----------------
-        training = open_run(config, start, workdir, mesh, say, before_step)
+        training = open_run(config, start, nets, workdir, mesh, say, before_step)
         del start  # frees the parameters of the run that --init names
         if config.eval.pairs is not None:  # by name: no other training imports an evaluation
             importlib.import_module("scalelab.eval.pairs").watch(training)

@@ -170,7 +170,6 @@ def test_a_system_reads_a_teacher(
     message = refused(lambda: fill_mask.main([f"--run={folder}", "a [MASK] b"]))
     assert "guided, whose net reads the net of another run (teacher) beside a text" in message
     shutil.rmtree(teacher / "checkpoints" / "3")
-    pretrained.load_frozen.cache_clear()
     assert re.search("another config.*frozen", refused(lambda: lab.run(folder, config)), re.DOTALL)
 
 
@@ -198,7 +197,7 @@ def test_other_programs_open_a_distilled_run(
     found = word_order.losses(whole.workdir, num_examples=8, seed=0)
     assert found.keys() == {"mlm", "distil"}
     config = student(None, objective="mlm", machine__init=str(whole.workdir))
-    _, start = pretrained.begin(config, tmp_path / "next")
+    _, start, _ = pretrained.begin(config, tmp_path / "next")
     assert start is not None and not start.fresh and not start.unused
 
 
@@ -208,7 +207,6 @@ def test_a_run_needs_the_teacher_that_it_began_with(
     folder, config = tmp_path / "run", student(teacher)
     lab.run(folder, config, before=kill_at(3))
     teacher.rename(tmp_path / "moved")
-    pretrained.load_frozen.cache_clear()
     message = refused(lambda: pretrained.load(folder))
     assert re.search(f"needs the nets that it learnt from: .*frozen, teacher: {teacher}", message)
     assert f"frozen, teacher: {teacher}" in refused(lambda: lab.run(folder, config))

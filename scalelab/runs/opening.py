@@ -2,7 +2,7 @@
 
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 from jax.sharding import Mesh
@@ -15,13 +15,15 @@ from scalelab.optim import adamw
 from scalelab.resources import flops, malloc
 from scalelab.runs import checkpoint, environment, run_folder
 from scalelab.runs.metrics import Run, check_tracker
-from scalelab.runs.pretrained import Start, check_tokenizers, load_frozen
+from scalelab.runs.pretrained import Pretrained, Start, check_tokenizers
 from scalelab.runs.run import BeforeStep, Pretraining
 from scalelab.state import TrainState
 
 
-def set_up(config: Config) -> Mesh:
+def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
+
+    `nets` are the frozen nets by their names.
 
     Raises:
       ValueError: the config does not suit the devices, or needs more memory than they have.
@@ -32,7 +34,7 @@ def set_up(config: Config) -> Mesh:
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     batch_sizes = [phase.batch_size for phase in config.phases]
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
-    model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
+    model = state.make_model(config, frozen=nets)
     state.check_memory(model, config.short.max_len, mesh, malloc.available())
     state.check_phases(model, config)
     adamw.get_schedule(config.optim.schedule)
@@ -42,6 +44,7 @@ def set_up(config: Config) -> Mesh:
 def open_run(
     config: Config,
     start: Start | None,
+    nets: Mapping[str, Pretrained],
     workdir: pathlib.Path,
     mesh: Mesh,
     say: Callable[[str], object] = print,
@@ -52,6 +55,7 @@ def open_run(
     Args:
       config: of the run.
       start: the run whose parameters it begins with; None: from the seed.
+      nets: the frozen nets by their names.
       workdir: its folder, locked.
       mesh: the devices.
       say: prints what the run is made of.
@@ -60,7 +64,6 @@ def open_run(
     system, max_len = systems.load(config.system), config.short.max_len
     tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0
     data = data_lib.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
-    nets = load_frozen(config.machine.frozen)
     check_tokenizers(nets, data.tokenizer)
     model = state.make_model(config, data.tokenizer.special_ids, nets, data.tokenizer.joins)
     fresh, placed = state.create(
@@ -79,7 +82,7 @@ def open_run(
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
     run = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
     training = Pretraining(
-        workdir, config, data, model, mesh, placed, costs, plan, run, checkpoints, before_step
+        workdir, config, data, model, nets, mesh, placed, costs, plan, run, checkpoints, before_step
     )
     if is_chief:
         run_folder.write_description(workdir, config)

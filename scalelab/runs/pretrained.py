@@ -254,28 +254,30 @@ class Start:
         return "\n".join(lines)
 
 
-def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
-    """Opens the run that config.machine.init names, from which the run in `workdir` starts.
+def begin(
+    config: Config, workdir: pathlib.Path
+) -> tuple[Config, Start | None, dict[str, Pretrained]]:
+    """Opens the runs that a run needs, by config.machine.init and config.machine.frozen.
 
-    Fills in the digests of frozen nets, too. A run with a checkpoint of its own needs neither the
-    other run nor --init.
+    A run with a checkpoint of its own needs neither the run of --init nor --init.
 
     Returns:
-      The config with the other run's digest and tokenizer, and the start. Without another run: the
-      unchanged config, and None for random parameters.
+      The config with the digests of the other runs, and with the tokenizer of the run that it
+      starts from; the start, None for random parameters; the frozen nets by their names.
 
     Raises:
       ValueError: there is no such run, its parameters do not fit, or they differ from the ones that
         the config names or that the run in `workdir` began with.
     """
-    config, begun = _freeze(config), _read_begun(workdir)
+    nets, begun = load_frozen(config.machine.frozen), _read_begun(workdir)
+    config = _freeze(config, nets)
     if config.machine.init is None and begun is None:
         if config.init is not None:
             raise ValueError(
                 f"config.init = {config.init!r} is a digest of parameters; name the run that has"
                 " them with --init=RUN"
             )
-        return config, None
+        return config, None, nets
     before = None if begun is None else pathlib.Path(str(begun.machine.init))
     given = pathlib.Path(str(config.machine.init or before))
     if given.resolve() == workdir.resolve():
@@ -299,14 +301,13 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
     machine = dataclasses.replace(config.machine, init=str(given))
     config = dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
     if opened is None:
-        return config, Start(str(given), workdir / "tokenizer", None, digest)
-    return config, _fit(opened, digest, config)
+        return config, Start(str(given), workdir / "tokenizer", None, digest), nets
+    return config, _fit(opened, digest, config, nets), nets
 
 
 # --- Frozen nets ----------------
 
 
-@functools.lru_cache(maxsize=2)  # a start asks for them more than once
 def load_frozen(places: str | None) -> dict[str, Pretrained]:
     """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN".
 
@@ -328,9 +329,8 @@ def load_frozen(places: str | None) -> dict[str, Pretrained]:
     return found
 
 
-def _freeze(config: Config) -> Config:
+def _freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
     """Returns the config with the digests of its frozen nets; refuses nets that have changed."""
-    found = load_frozen(config.machine.frozen)
     digests = [f"{name}={tree_digest(opened.params)}" for name, opened in found.items()]
     digest = ",".join(digests) or None
     if config.frozen not in (None, digest):
@@ -374,7 +374,9 @@ def _read_begun(workdir: pathlib.Path) -> Config | None:
     return None if config.init is None else config
 
 
-def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
+def _fit(
+    opened: Pretrained, digest: str, config: Config, frozen: Mapping[str, Pretrained]
+) -> Start:
     """Refuses parameters of another net; lists the parameters that only one of the two has."""
     path, source = opened.path, opened.config
     if source.system != config.system:
@@ -382,7 +384,6 @@ def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
             f"--init={path} is a run of {source.system}, config.system is {config.system!r}: a run"
             f" begins with parameters of its own system; set system={source.system}"
         )
-    frozen = load_frozen(config.machine.frozen)
     wanted = by_name(_abstract_params(config, opened.tokenizer, frozen))
     given = by_name(opened.params)
     common = wanted.keys() & given.keys()

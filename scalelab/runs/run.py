@@ -5,7 +5,7 @@ import dataclasses
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -34,11 +34,12 @@ from scalelab.runs import (
 )
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.metrics import Run
-from scalelab.runs.pretrained import Pretrained, load_frozen
+from scalelab.runs.pretrained import Pretrained
 from scalelab.state import Model, TrainState
 from scalelab.step import Blocks, Evaluate
 
 BeforeStep = Callable[[int, dict[str, np.ndarray]], None]
+LONG_SECS = 5.0  # a validation that takes longer is announced
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LATER_PHASE = 1e6  # losses of other lengths do not compare: checkpoints of a later phase win
 
@@ -73,6 +74,7 @@ class Pretraining:
       config: of the run.
       data: its training and validation data.
       model: the parts of the program.
+      nets: the frozen nets by their names.
       mesh: the devices.
       placed: shardings of the state.
       costs: FLOPs of one step of each phase.
@@ -97,6 +99,7 @@ class Pretraining:
         config: Config,
         data: Data,
         model: Model,
+        nets: Mapping[str, Pretrained],
         mesh: Mesh,
         placed: TrainState,
         costs: Sequence[flops.Flops],
@@ -107,6 +110,7 @@ class Pretraining:
     ) -> None:
         self.workdir, self.config, self.data, self._costs = workdir, config, data, costs
         self.model, self._mesh, self._placed, self._before_step = model, mesh, placed, before_step
+        self._nets = nets
         self.run, self._checkpoints, self.name = run, checkpoints, run_folder.name(config)
         self.plan, self.now, self._rate = plan, run.clocks.at(plan.clock), np.float32(0)
         self._schedule = adamw.get_schedule(config.optim.schedule)
@@ -123,6 +127,7 @@ class Pretraining:
         self._before = run.clocks.tokens, self.now  # clocks before the last step
         self._compiled: _Phase | None = None
         self._peak = flops.measure_peak(config.net.dtype) * jax.device_count()  # FLOP/s
+        self._validation_secs = 0.0  # what the last validation took
         self.judge: Callable[[ArrayPytree], float] | None = None
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
@@ -215,8 +220,10 @@ class Pretraining:
         if self._mesh.devices.flat[0].platform == "cpu":
             scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
             malloc.release_if_low(soon=malloc.GAPS * scratch)
-        say(f"compiled in {time.perf_counter() - begun:.1f} s")
-        if not run.clocks.steps:  # the untrained net, where curves begin
+        begins = not run.clocks.steps  # the untrained net is where curves begin
+        validates = "; validating the untrained net" * begins
+        say(f"compiled in {time.perf_counter() - begun:.1f} s{validates}")
+        if begins:
             self.validate_and_save(say)
 
     # --- Steps, and what may follow them ----------------
@@ -348,17 +355,20 @@ class Pretraining:
         for share in self._shares_reached:  # `kept_step` of studies/jobs.py reads the step
             self._write({"eval/share": share})
         if self.is_due(self.config.eval.every_steps):
+            if self._validation_secs > LONG_SECS:
+                say(f"step {self.run.clocks.steps}: validating, {self._validation_secs:.0f} s")
             say(self._validate())
         if self.is_due(machine.checkpoint_every_steps) or self._is_kept:
             self.save()
 
     def _validate(self) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
-        run, length = self.run, self.phase.max_len
+        run, length, begun = self.run, self.phase.max_len, time.perf_counter()
         with metrics.timed(self.timers, "eval_secs"):
             assert self._compiled is not None
             sums = metrics.sum_pairs(self._compiled.evaluate(run.state))
             means = metrics.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
+        self._validation_secs = time.perf_counter() - begun
         run.best = min(run.best, means["loss"])
         run.evals[str(length)] = means | {"step": run.clocks.steps, "best_loss": run.best}
         self._write({f"eval/{k}": v for k, v in means.items()} | {"eval/max_len": length})
@@ -371,7 +381,7 @@ class Pretraining:
         config, state = self.config, self.run.state
         return Pretrained(
             self.workdir, config, systems.load(config.system), self.data.tokenizer, state.params,
-            int(state.step), finished=False, frozen=load_frozen(config.machine.frozen),
+            int(state.step), finished=False, frozen=self._nets,
         )  # fmt: skip
 
     def _judge_pairs(self, judge: Callable[[ArrayPytree], float]) -> str:

@@ -123,7 +123,7 @@ def test_continuing_from_others_is_refused(
     refused("is the --workdir itself", machine__init=str(tmp_path / "run"))
     shutil.copytree(first.workdir, tmp_path / "moved")
     moved = lab.config("system=bert,steps=4", machine__init=str(tmp_path / "moved"), **ONE_PHASE)
-    made, start = pretrained.begin(moved, tmp_path / "run")  # the same parameters
+    made, start, _ = pretrained.begin(moved, tmp_path / "run")  # the same parameters
     assert start is not None and start.opened is not None and made.init == start.digest
     for step in (tmp_path / "run/checkpoints").glob("[0-9]*"):
         shutil.rmtree(step)
