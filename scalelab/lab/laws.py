@@ -1,22 +1,19 @@
 """Scaling laws of finished runs: parameters with intervals, the largest size held out, a figure.
 
-  python -m scalelab.lab.laws DIR... [--x=n_model] [--y=loss] [--form=power] [--predict=10M,20M]
+  python -m scalelab.lab.laws DIR... [--x=n_model] [--y=loss] [--predict=10M,20M]
 
-Reads every finished run below the folders and fits one law for each system. Along --x=n_model only
-the shape may differ, along tokens only the budget, along flops and seconds the shape or, if there
-is one shape, the budget. Runs that differ in other comparability fields get laws of their own,
-unless --allow=FIELD,FIELD pools them. Runs that differ only in their seed are one point. --y is
-"loss", the final validation loss, or a score: a GLUE task, "glue_large" or "glue". Forms:
-
-  power   E + A x^-a             a loss that falls to a floor (default for a loss)
-  plain   A x^-a                 without a floor; needs fewer points
-  rising  C - A x^-a             a score that rises to a ceiling (default for a score)
+Reads every finished run below the folders and fits y = E + A x^-a for each system. Along
+--x=n_model only the shape may differ, along tokens only the budget, along flops and seconds the
+shape or, if there is one shape, the budget. Runs that differ in other comparability fields get laws
+of their own, unless --allow=FIELD,FIELD pools them. Runs that differ only in their seed are one
+point. --y is "loss", the final validation loss, or a score: a GLUE task, "glue_large" or "glue".
+The law of a score is fitted to its error, 1 - score.
 
 Fits are robust, from many starts. Intervals are 95% by a parametric bootstrap: the law is fitted
-again to its own values plus drawn noise of points and seeds.
-The law is fitted again without the largest x and predicts it. Too few sizes, sizes too close, and
-predictions far outside the measured range are refused. A parameter at the end of its allowed range
-has no value and no interval, and its law predicts nothing.
+again to its own values plus drawn noise of points and seeds. The law is fitted again without the
+largest x and predicts it. Too few sizes, sizes too close, and predictions far outside the measured
+range are refused. A law with A or a at the end of its allowed range is not determined: it has no
+parameters and predicts nothing.
 """
 
 # The stubs of pandas are narrower than what it accepts.
@@ -35,9 +32,8 @@ import pandas as pd
 from scalelab.config import cli
 from scalelab.helpers import quantities
 from scalelab.lab import tables
-from scalelab.lab.compare import law_fits, law_forms, run_points
+from scalelab.lab.compare import law_fits, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
-from scalelab.lab.compare.law_forms import FORMS
 from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
 from scalelab.runs import plots
 
@@ -82,7 +78,7 @@ def group_runs(
 
 
 def fit_runs(
-    points: Sequence[RunPoint], clock: str, form: str, wanted: Sequence[float], limit: float
+    points: Sequence[RunPoint], clock: str, measure: str, wanted: Sequence[float], limit: float
 ) -> Fit:
     """Fits the law of comparable runs, and predicts one run at each wanted x within `limit`.
 
@@ -90,17 +86,15 @@ def fit_runs(
       ValueError: the points are too few.
     """
     x = [p.clocks[clock] for p in points]
-    settings = [p.setting for p in points]
-    law = law_fits.fit(law_forms.gather(x, [p.value for p in points], settings), form)
+    y = [p.value if measure == LOSS else 1 - p.value for p in points]
+    law = law_fits.fit(law_fits.gather(x, y, [p.setting for p in points]))
     held_out, no_check, predictions = [], "", dict[float, Interval | str]()
     try:
-        law.check_determined()
         held_out = law_fits.validate(law)
     except ValueError as error:
         no_check = f"no check on the largest size: {error}"
     for at in wanted:
         try:
-            law.check_determined()
             predictions[at] = law.predict(at, limit=limit)
         except ValueError as error:
             predictions[at] = str(error)
@@ -110,19 +104,22 @@ def fit_runs(
 def describe(name: str, fit: Fit, clock: str, measure: str) -> str:
     """Formats one law, its check and its predictions for a terminal."""
     law, held_out, no_check, predictions = fit
-    num_runs = sum(len(run) for run in law.points.runs)
-    scale = "logs" if law.form.logarithmic else "scores"
+    points = law.points
     text = (
-        f"{name}: {measure} = {law.form.text}, x = {clock};"
-        f" {len(law.points.x)} points, {num_runs} runs; R^2 of {scale} {law.r_squared:.4f},"
+        f"{name}: {_name(measure)} = {law_fits.FORM}, x = {clock}; {len(points.x)} points,"
+        f" {sum(points.counts)} runs; R^2 of logs {law.r_squared:.4f},"
         f" largest residual {np.abs(law.residuals).max():.2%}\n"
     )
-    rows = [[parameter, *_cells(found)] for parameter, found in law.parameters.items()]
+    rows = [
+        [parameter, *(_cells(found) if law.determined else ("-", "not determined"))]
+        for parameter, found in law.parameters.items()
+    ]
     text += tables.plain(("parameter", "value", INTERVAL), rows)
     if held_out:
         rows = [
             [f"{h.x:.4g}", f"{h.observed:.4g}", *_cells(h.predicted),
-             f"{h.relative_error:+.1%}", "yes" if h.inside else "NO"]
+             f"{h.predicted.value / h.observed - 1:+.1%}",
+             "yes" if h.observed in h.predicted else "NO"]
             for h in held_out
         ]  # fmt: skip
         header = ("held out at", "observed", "predicted", INTERVAL, "error", "inside")
@@ -132,20 +129,19 @@ def describe(name: str, fit: Fit, clock: str, measure: str) -> str:
                 for x, p in predictions.items()]  # fmt: skip
         text += "\n" + tables.plain(("one run at", "predicted", INTERVAL), rows)
     notes = [no_check, *(p for p in predictions.values() if isinstance(p, str))]
-    if law.at_limits:
-        notes.append(f"not determined by the points: {', '.join(law.undetermined)}")
-    elif any(math.isnan(p.low) or math.isnan(p.high) for p in law.parameters.values()):
-        notes.append("-: the interval reaches the end of the allowed range")
-    if all(len(run) == 1 for run in law.points.runs):
+    if law.parameters["a"].high > law_fits.MAX_EXPONENT - law_fits.AT_BOUND:
+        notes.append(f"a: its interval reaches {law_fits.MAX_EXPONENT:g}, the end of its range")
+    if max(points.counts) == 1:
         notes.append("one run a point: the noise is estimated from the scatter around the law")
     return text + "".join(f"* {note}\n" for note in dict.fromkeys(notes) if note)
 
 
+def _name(measure: str) -> str:
+    return measure if measure == LOSS else f"1 - {measure}"
+
+
 def _cells(found: Interval) -> list[str]:
-    """Returns a value and its interval; "-" if the points do not determine it."""
-    value, low, high = ("-" if math.isnan(x) else f"{x:.4g}"
-                        for x in (found.value, found.low, found.high))  # fmt: skip
-    return [value, "not determined" if low == high == "-" else f"[{low}, {high}]"]
+    return [f"{found.value:.4g}", f"[{found.low:.4g}, {found.high:.4g}]"]
 
 
 def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) -> None:
@@ -153,13 +149,12 @@ def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) 
     figure = plots.canvas(6.4, 4.4)
     axis = figure.subplots()
     for i, (name, (law, held_out, _, predictions)) in enumerate(fits.items()):
-        points, counts = law.points, [len(run) for run in law.points.runs]
-        y = np.concatenate(points.runs)
+        points, y = law.points, np.concatenate(law.points.runs)
         marks = plots.style(i, linestyle="none", ms=4.5, label=name)
-        axis.plot(np.repeat(points.x, counts), y, **marks)
+        axis.plot(np.repeat(points.x, points.counts), y, **marks)
         x = np.geomspace(points.x.min(), max([float(points.x.max()), *predictions]), 60)
         axis.plot(x, law.at(x), **plots.style(i, marker=None, lw=1.2))
-        if law.at_limits:
+        if not law.determined:
             continue
         band = [law.predict(float(value), None, math.inf) for value in x]
         axis.fill_between(x, [b.low for b in band], [b.high for b in band], color=marks["color"],
@@ -172,7 +167,7 @@ def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) 
     axis.set_xscale("log")
     axis.set_title("black: the largest size, predicted from the others", fontsize=9)
     axis.set_xlabel(AXES[clock])
-    axis.set_ylabel("loss (nats)" if measure == LOSS else f"{measure} (dev)")
+    axis.set_ylabel("loss (nats)" if measure == LOSS else f"{_name(measure)} (dev)")
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
     plots.save(figure, path)
@@ -184,7 +179,7 @@ def run(given: argparse.Namespace) -> None:
     Raises:
       ValueError: wrong arguments, runs without any law, or no prediction possible.
     """
-    form, clock = given.form or ("power" if given.y == LOSS else "rising"), given.x
+    clock = given.x
     wanted = [quantities.parse(part) for part in given.predict.split(",") if part]
     points, notes = run_points.read(given.folders, given.y, given.where)
     groups, more = group_runs(points, clock, given.allow)
@@ -192,7 +187,7 @@ def run(given: argparse.Namespace) -> None:
     fits, pieces, failed = {}, [], []
     for name, own in groups.items():
         try:
-            fits[name] = fit_runs(own, clock, form, wanted, given.limit)
+            fits[name] = fit_runs(own, clock, given.y, wanted, given.limit)
             pieces.append(describe(name, fits[name], clock, given.y))
         except ValueError as error:
             failed.append(f"{name}: {error}")
@@ -209,10 +204,11 @@ def run(given: argparse.Namespace) -> None:
     draw(fits, clock, given.y, given.figure)
     if given.csv:
         rows = [
-            (name, given.y, clock, form, parameter, *dataclasses.astuple(found))
-            for name, fit in fits.items() for parameter, found in fit.law.parameters.items()
+            (name, _name(given.y), clock, parameter, *dataclasses.astuple(found))
+            for name, fit in fits.items() if fit.law.determined
+            for parameter, found in fit.law.parameters.items()
         ]  # fmt: skip
-        columns = ["system", "y", "x", "form", "parameter", "value", "low", "high"]
+        columns = ["system", "y", "x", "parameter", "value", "low", "high"]
         pd.DataFrame(rows, columns=columns).to_csv(given.csv, index=False)
     print(f"wrote {given.figure}")
 
@@ -224,7 +220,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     add("--x", choices=tuple(AXES), default="n_model", help="default: n_model")
     add("--y", default=LOSS, help="default: loss")
-    add("--form", choices=tuple(FORMS))
     add("--predict", default="", metavar="X,X", help="such as 10M,20M")
     add("--limit", type=float, default=law_fits.MAX_EXTRAPOLATION, metavar="FACTOR",
         help="how far outside the measured x; default: 10")  # fmt: skip

@@ -1,46 +1,49 @@
-"""Fits of scaling laws: a robust loss, many starts, bootstrap intervals, the largest size held out.
+"""Fits of scaling laws: y = E + A x^-a, bootstrap intervals, a check on the largest size.
 
-As in Hoffmann et al. (2022, arXiv:2203.15556, section 3.3), a fit begins from a grid of starts and
-minimises a robust loss of differences of logs. It has three steps: a search from every start with a
-wide scale; from the best of these, a fit with Hoffmann's scale of 1e-3, nearly the absolute error;
-from there, a fit with the scale of the residuals (Huber's 1.345 standard deviations, estimated from
-the median absolute residual). The last step is needed because a fit of absolute errors goes exactly
-through as many points as there are parameters, and a bootstrap of its residuals is too narrow.
-scipy's `least_squares` minimises a smooth form of Huber's loss, soft_l1, with bounds.
+The form and the fit follow Hoffmann et al. (2022, arXiv:2203.15556, section 3.3): a power law that
+falls to a floor E >= 0, fitted to log y from a grid of starts with a robust loss (scipy's soft_l1,
+a smooth form of Huber's). A fit with a wide scale finds the best start. One with Hoffmann's scale
+of 1e-3, nearly the absolute error, resists outliers. The last takes the scale of the residuals,
+1.345 standard deviations, estimated from their median absolute value: a fit of absolute errors goes
+exactly through as many points as there are parameters, and a bootstrap of its residuals is too
+narrow.
 
 Intervals are a parametric bootstrap at the measured sizes: a resample is the fitted law plus noise
-drawn over points and over seeds (`law_forms.Noise`), fitted again.
-"""
+of points and of seeds (`Noise`), fitted again.
 
-# The stubs of pandas are narrower than what it accepts.
-# pyright: reportArgumentType=false
+Inside a fit, theta = (log A', a, E) with u = log(x / x0), x0 the geometric mean of the sizes, and
+the term exp(log A' - a u): its size and exponent are then nearly independent.
+"""
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
+import scipy.special
 
-from scalelab.lab.compare import law_forms
-from scalelab.lab.compare.estimates import LEVEL
-from scalelab.lab.compare.law_forms import FORMS, Form, Noise, Points
+from scalelab.lab.compare.estimates import LEVEL, UPPER, satterthwaite
 
-# Residuals below the scale of the loss count by their square, above it by their size.
-SEARCH_SCALE, SCALE = 0.05, 1e-3  # of the search and of the second step
-HUBER = 1.345 * 1.4826  # scale of the last step, in median absolute residuals
+FORM = "E + A x^-a"
+PARAMETERS = ("A", "a", "E")
+STARTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)  # exponents
+MAX_EXPONENT = 5.0
+ABSENT = 1e-4  # a term of at most this share of the smallest y is absent
+AT_BOUND = 1e-6  # a parameter this close to its bound is at the bound
+SEARCH_SCALE, SCALE = 0.05, 1e-3  # residuals of log y above the scale count by their size
+HUBER = 1.345 * 1.4826  # the scale in median absolute residuals
 RESAMPLES = 200
-MORE_POINTS = 2  # a fit needs this many different x more than it has parameters
-MIN_SPAN = 4.0  # a fit needs this ratio of the largest x to the smallest
+MIN_SIZES = len(PARAMETERS) + 2  # different x that a law needs; the check has one fewer
+MIN_SPAN = 4.0  # ratio of the largest x to the smallest that a law needs
 MAX_EXTRAPOLATION = 10.0  # factor beyond the measured x
-LIMIT = 1e-6  # a parameter this close to a bound is at the bound
-NEGLIGIBLE = math.log(10)  # a floor this close to its lower bound is at the bound too
-TOLERANCE = 1e-6  # relative change of loss and parameters at which a fit stops
 ENDS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A value with its 95% interval; NaN if the points do not determine it."""
+    """A value with its 95% interval."""
 
     value: float
     low: float
@@ -50,94 +53,128 @@ class Interval:
         return self.low <= other <= self.high
 
 
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
+class HeldOut(NamedTuple):
     """A point of the largest size, and its prediction by a fit to the others."""
 
     x: float
     observed: float  # the mean of its runs
-    predicted: Interval  # with the interval for a mean of equally many runs
+    predicted: Interval  # for a mean of equally many runs
+
+
+class Points(NamedTuple):
+    """Measurements, by increasing x."""
+
+    x: np.ndarray  # [n]
+    runs: tuple[np.ndarray, ...]  # y of the runs (seeds) of each point, n arrays [k]
 
     @property
-    def relative_error(self) -> float:
-        """Predicted minus observed, over observed."""
-        return self.predicted.value / self.observed - 1
+    def counts(self) -> list[int]:
+        """The number of runs of each point."""
+        return [len(run) for run in self.runs]
 
-    @property
-    def inside(self) -> bool:
-        """Whether the observed value lies in the interval."""
-        return self.observed in self.predicted
+    def subset(self, keep: np.ndarray) -> "Points":
+        """Returns the points where `keep` [n] is true."""
+        return Points(self.x[keep], tuple(r for r, k in zip(self.runs, keep, strict=True) if k))
+
+
+def gather(x: Sequence[float], y: Sequence[float], settings: Sequence[str] | None = None) -> Points:
+    """Groups runs into points.
+
+    Args:
+      x: the inputs, [runs].
+      y: the results, [runs].
+      settings: one a run; runs of one setting are one point at their mean x. None: group by x.
+
+    Raises:
+      ValueError: there is none, a number is not finite, or an x or a y is not above 0.
+    """
+    inputs, values = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    if not len(values) or not np.isfinite([inputs, values]).all() or min(*inputs, *values) <= 0:
+        raise ValueError("every x and y must be finite and above 0: drop the others")
+    group = np.unique(inputs if settings is None else settings, return_inverse=True)[1]
+    means = np.array([inputs[group == i].mean() for i in range(group.max() + 1)])
+    order = np.argsort(means, kind="stable")
+    return Points(means[order], tuple(values[group == i] for i in order))
+
+
+class Noise(NamedTuple):
+    """How log y scatters around a law.
+
+    Runs of a point (seeds) scatter around their mean. The means scatter around the law by more than
+    the seeds explain, or by all of it where every point has one run. Few points estimate their own
+    noise badly, so draws are widened from the normal to Student's t.
+    """
+
+    between: float  # standard deviation of points that seeds do not explain
+    within: float  # standard deviation of the seeds of a point
+    widening: float  # Student's quantile over the normal one (Satterthwaite's degrees of freedom)
+
+    def draw(self, rng: np.random.Generator, counts: Sequence[int]) -> np.ndarray:
+        """Draws the noise of every run of points with `counts` runs each: [sum of counts]."""
+        noise = np.repeat(self.between * rng.normal(size=len(counts)), counts)
+        return self.widening * (noise + self.within * rng.normal(size=len(noise)))
+
+
+def estimate_noise(groups: Sequence[np.ndarray], law: np.ndarray, num_parameters: int) -> Noise:
+    """Estimates the noise of points around a fitted law.
+
+    Args:
+      groups: log y of the runs of each point, n arrays [k].
+      law: log y of the law, [n].
+      num_parameters: number of fitted parameters, below n.
+    """
+    residuals = np.array([group.mean() for group in groups]) - law
+    spare = len(groups) - num_parameters
+    degrees = sum(len(group) - 1 for group in groups)
+    squares = sum(float(np.square(group - group.mean()).sum()) for group in groups)
+    within = squares / degrees if degrees else 0.0
+    explained = within * float(np.mean([1 / len(group) for group in groups]))
+    between = max(0.0, float(np.square(residuals).sum()) / spare - explained)
+    _, total = satterthwaite([(between, spare), (explained, degrees)])
+    widening = scipy.special.stdtrit(min(total, 1e9), UPPER) / scipy.special.ndtri(UPPER)
+    return Noise(math.sqrt(between), math.sqrt(within), float(widening))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Law:
     """A fitted law."""
 
-    form: Form  # the functional form
     points: Points  # the points that it was fitted to
-    theta: np.ndarray  # its parameters inside the fit, [p]
-    samples: np.ndarray  # theta of each resample, [resamples, p]
+    theta: np.ndarray  # parameters inside the fit, [3]
+    samples: np.ndarray  # theta of each resample, [resamples, 3]
     noise: Noise  # of the points
-    unit: float  # the number that y was divided by: 1, or the mean score
 
     @property
     def parameters(self) -> dict[str, Interval]:
-        """Parameters in natural units by name; NaN if the points do not determine them."""
-        center = float(np.log(self.points.x).mean())
-        values = self.form.natural(self.theta, center, self.unit)
-        ends = np.percentile(self.form.natural(self.samples, center, self.unit), ENDS, axis=0)
-        for end, theta in zip(ends, np.percentile(self.samples, ENDS, axis=0), strict=True):
-            at = self._at_bounds(theta)
-            at[0] |= at[1]  # an unbounded exponent leaves the size of the term unbounded
-            end[at] = math.nan
-        undetermined = [name in self.undetermined for name in self.form.parameters]
-        columns = [np.where(undetermined, math.nan, column) for column in (values, *ends)]
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return {n: Interval(*row) for n, row in zip(self.form.parameters, rows, strict=True)}
+        """Parameters of the law as it is written, by name."""
+        every = np.vstack([self.theta, self.samples])
+        every[:, 0] = np.exp(every[:, 0] + every[:, 1] * np.log(self.points.x).mean())
+        ends = np.percentile(every[1:], ENDS, axis=0)
+        rows = np.stack([every[0], *ends]).T.tolist()
+        return {name: Interval(*row) for name, row in zip(PARAMETERS, rows, strict=True)}
 
     @property
-    def at_limits(self) -> list[str]:
-        """Parameters at a bound of their allowed range."""
-        at = self._at_bounds(self.theta)
-        return [name for name, here in zip(self.form.parameters, at, strict=True) if here]
-
-    @property
-    def undetermined(self) -> list[str]:
-        """Parameters that the points do not determine: those at bounds and those tied to them.
-
-        A term whose size or exponent is at a bound is absent, or a constant beside the offset.
-        """
-        names, at = self.form.parameters, self._at_bounds(self.theta)
-        if at[:2].any():
-            at[:2] = True
-            at[2:] |= self.theta[1] < LIMIT
-        return [name for name, here in zip(names, at, strict=True) if here]
+    def determined(self) -> bool:
+        """Whether the points determine the law: its term is present and its exponent in range."""
+        low, high = (end[:2] for end in _bounds(np.concatenate(self.points.runs)))
+        return bool((np.minimum(self.theta[:2] - low, high - self.theta[:2]) > AT_BOUND).all())
 
     @property
     def residuals(self) -> np.ndarray:
-        """Measured minus law for each point, [n]: of logs, or of scores over their mean."""
-        means = [self.form.scale(run, self.unit).mean() for run in self.points.runs]
-        return np.array(means) - self.form.value(self.theta, _center(self.points.x, self.points.x))
+        """Measured minus law for each point, of logs: [n]."""
+        means = np.array([np.log(run).mean() for run in self.points.runs])
+        return means - np.log(self.at(self.points.x))
 
     @property
     def r_squared(self) -> float:
-        """Explained share of the variance of the points, on the scale of `residuals`."""
-        means = np.array([self.form.scale(run, self.unit).mean() for run in self.points.runs])
+        """Explained share of the variance of the points' logs."""
+        means = np.array([np.log(run).mean() for run in self.points.runs])
         total = np.square(means - means.mean()).sum()
         return float(1 - np.square(self.residuals).sum() / total) if total else math.nan
 
     def at(self, x: np.ndarray) -> np.ndarray:
-        """Returns the law at x [m], in the units of y: [m]."""
-        return self._natural(self.form.value(self.theta, _center(x, self.points.x)))
-
-    def check_determined(self) -> None:
-        """Raises a ValueError if a parameter is at a bound: the points do not determine the law."""
-        if self.at_limits:
-            raise ValueError(
-                f"{self.form.text}: {', '.join(self.at_limits)} at the end of the allowed range, so"
-                " the points do not determine the law and it predicts nothing: choose another form,"
-                " or wider sizes"
-            )
+        """Returns the law at x: [m] for x [m]."""
+        return np.exp(_evaluate(self.theta, _center(x, self.points.x)))
 
     def predict(
         self, x: float, num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
@@ -150,102 +187,108 @@ class Law:
           limit: largest factor beyond the measured x, up or down; math.inf for no limit.
 
         Raises:
-          ValueError: x is farther away than `limit` allows.
+          ValueError: the points do not determine the law, or x is too far away.
         """
+        if not self.determined:
+            raise ValueError(
+                f"{FORM}: a parameter is at the end of its allowed range, so the points do not"
+                " determine the law and it predicts nothing: measure more or wider sizes"
+            )
         at, low, high = np.array([x]), self.points.x.min(), self.points.x.max()
         if not low / limit <= x <= high * limit:
             raise ValueError(
                 f"x = {x:.4g} is more than a factor {limit:g} outside the measured range"
                 f" {low:.4g} to {high:.4g}: measure closer, or ask for a wider limit"
             )
-        drawn = self.form.value(self.samples, _center(at, self.points.x))[:, 0]
+        drawn = _evaluate(self.samples, _center(at, self.points.x))[:, 0]
         if num_runs is not None:
             rng = np.random.default_rng(0)
-            drawn = drawn + [self.noise.draw(rng, [num_runs])[0].mean() for _ in drawn]
-        ends = np.percentile(self._natural(drawn), ENDS)
+            drawn = drawn + [self.noise.draw(rng, [num_runs]).mean() for _ in drawn]
+        ends = np.exp(np.percentile(drawn, ENDS))
         return Interval(float(self.at(at)[0]), float(ends[0]), float(ends[1]))
 
-    def _natural(self, z: np.ndarray) -> np.ndarray:
-        return np.exp(z) if self.form.logarithmic else self.unit * z
 
-    def _at_bounds(self, theta: np.ndarray) -> np.ndarray:
-        values = np.concatenate(self.points.runs) / self.unit
-        low, high = self.form.bounds(values, self.unit)
-        at = np.minimum(theta - low, high - theta) < LIMIT
-        if self.form.offset and self.form.logarithmic:
-            at[-1] |= theta[-1] - low[-1] < NEGLIGIBLE
-        return at
-
-
-def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed: int = 0) -> Law:
-    """Fits the law of a form of FORMS, with a bootstrap of `resamples`.
+def fit(points: Points, *, resamples: int = RESAMPLES, seed: int = 0) -> Law:
+    """Fits the law, with a bootstrap of `resamples`.
 
     Raises:
-      ValueError: unknown form, points too few or too close, or a y that the form cannot have.
+      ValueError: too few different x, or too small a range of x.
     """
-    if form not in FORMS:
-        raise ValueError(f"unknown form {form!r}; there are {', '.join(FORMS)}")
-    law_forms.check(points, FORMS[form], MORE_POINTS, MIN_SPAN)
-    return _fit(points, FORMS[form], resamples, seed)
+    _check_number(points, MIN_SIZES)
+    low, high = points.x.min(), points.x.max()
+    if high < MIN_SPAN * low:
+        raise ValueError(
+            f"x spans a factor of {high / low:.3g}, from {low:.4g} to {high:.4g}; a law needs"
+            f" {MIN_SPAN:g} or more: add smaller or larger ones"
+        )
+    return _fit(points, resamples, seed)
 
 
 def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
     """Fits again without the largest size, and predicts the points of that size.
 
-    The intervals assume that the form is right: if there are seeds, only seeds scatter. A form with
-    the wrong curvature therefore fails the check; its own misfit does not widen the intervals.
-
     Raises:
-      ValueError: too few points remain: a fit needs one point more than parameters.
+      ValueError: too few points remain, or they do not determine a law.
     """
     largest = law.points.x == law.points.x.max()
     rest, last = law.points.subset(~largest), law.points.subset(largest)
-    law_forms.check(rest, law.form, MORE_POINTS - 1, 1.0)
-    again = _fit(rest, law.form, len(law.samples), seed, only_seeds=True)
+    _check_number(rest, MIN_SIZES - 1)
+    again = _fit(rest, len(law.samples), seed)
     return [
         HeldOut(float(x), float(runs.mean()), again.predict(float(x), len(runs), math.inf))
         for x, runs in zip(last.x, last.runs, strict=True)
     ]
 
 
-def _minimise(
-    form: Form, u: np.ndarray, z: np.ndarray, start: np.ndarray, bounds: np.ndarray, scale: float
-) -> tuple[np.ndarray, float]:
-    """Minimises the robust loss of z [n] from one start [p]; returns theta and the loss."""
-    found = scipy.optimize.least_squares(
-        lambda theta: form.value(theta, u) - z,
-        np.clip(start, *bounds),
-        jac=lambda theta: form.evaluate(theta, u)[1],
-        method="dogbox", bounds=bounds, loss="soft_l1", f_scale=scale, x_scale="jac",
-        ftol=TOLERANCE, xtol=TOLERANCE, gtol=TOLERANCE,
-    )  # fmt: skip
-    return found.x, float(found.cost)
+def _check_number(points: Points, needed: int) -> None:
+    if (n := len(np.unique(points.x))) < needed:
+        raise ValueError(
+            f"{FORM} has {len(PARAMETERS)} parameters and needs {needed} different x, got {n}:"
+            " add sizes"
+        )
 
 
-def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: bool = False) -> Law:
-    values = np.concatenate(points.runs)
-    unit = 1.0 if form.logarithmic else float(np.abs(values).mean()) or 1.0
-    counts = [len(run) for run in points.runs]
-    u = np.repeat(_center(points.x, points.x), counts)
-    z = form.scale(values, unit)
-    bounds = form.bounds(values / unit, unit)
-    starts = form.starts(u, values / unit)
-    fits = [_minimise(form, u, z, start, bounds, SEARCH_SCALE) for start in starts]
-    theta = min(fits, key=lambda found: found[1])[0]
-    theta, _ = _minimise(form, u, z, theta, bounds, SCALE)
-    # The p smallest residuals are 0 by construction and carry no information on noise.
-    sizes = np.sort(np.abs(form.value(theta, u) - z))[len(theta) :]
+def _fit(points: Points, resamples: int, seed: int) -> Law:
+    values, counts = np.concatenate(points.runs), points.counts
+    u, z = np.repeat(_center(points.x, points.x), counts), np.log(values)
+
+    def minimise(z: np.ndarray, start: np.ndarray, scale: float) -> scipy.optimize.OptimizeResult:
+        return scipy.optimize.least_squares(
+            lambda theta: _evaluate(theta, u) - z, start, bounds=_bounds(values),
+            method="dogbox", loss="soft_l1", f_scale=scale, x_scale="jac",
+        )  # fmt: skip
+
+    fits = [minimise(z, start, SEARCH_SCALE) for start in _starts(u, values)]
+    theta = minimise(z, min(fits, key=lambda found: found.cost).x, SCALE).x
+    # The smallest residuals, one a parameter, are 0 by construction.
+    sizes = np.sort(np.abs(_evaluate(theta, u) - z))[len(theta) :]
     scale = max(SCALE, HUBER * float(np.median(sizes)))
-    theta, _ = _minimise(form, u, z, theta, bounds, scale)
-    groups = [form.scale(run, unit) for run in points.runs]
-    centers = form.value(theta, _center(points.x, points.x))
-    noise = law_forms.estimate_noise(groups, centers, len(theta), only_seeds=only_seeds)
-    rng, law = np.random.default_rng(seed), form.value(theta, u)
-    samples = [
-        _minimise(form, u, law + np.concatenate(noise.draw(rng, counts)), theta, bounds, scale)[0]
-        for _ in range(resamples)
-    ]
-    return Law(form, points, theta, np.array(samples), noise, unit)
+    theta = minimise(z, theta, scale).x
+    centers = _evaluate(theta, _center(points.x, points.x))
+    noise = estimate_noise([np.log(run) for run in points.runs], centers, len(theta))
+    rng, law = np.random.default_rng(seed), _evaluate(theta, u)
+    samples = [minimise(law + noise.draw(rng, counts), theta, scale).x for _ in range(resamples)]
+    return Law(points, theta, np.array(samples), noise)
+
+
+def _evaluate(theta: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Returns log y of the law: [..., n] for theta [..., 3] and u [n]."""
+    return np.log(np.exp(theta[..., :1] - theta[..., 1:2] * u) + theta[..., 2:])
+
+
+def _bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the least and the largest theta for y [n]."""
+    low = np.array([math.log(ABSENT * y.min()), 0.0, 0.0])
+    return low, np.array([math.log(10 * y.max()), MAX_EXPONENT, y.max()])
+
+
+def _starts(u: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    """Returns a theta for each exponent of STARTS: A' and E by least squares."""
+    starts = []
+    for exponent in STARTS:
+        (size, floor), _ = scipy.optimize.nnls(np.stack([np.exp(-exponent * u), u * 0 + 1]).T, y)
+        starts.append(np.array([math.log(size or 0.1 * y.min()), exponent, floor]))
+    return [np.clip(start, *_bounds(y)) for start in starts]
 
 
 def _center(x: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -13,10 +13,7 @@ Shapes are whole numbers. At a phi, or a size N with phi = log2(N / 12):
 4. H is the multiple of A nearest to that width, so that A divides H.
 
 From (2,104,3) this gives the protocol's (7,469,4), (9,585,5), (13,832,5) at their own sizes,
-10.6M, 20.5M and 41.5M, and also at 10.41M doubled twice (phi = 19.727, 20.727, 21.727). The
-protocol prints no phi. With H = beta^phi as written, without step 2, the same shapes come out at
-phi within 19.84-19.89, 20.55-20.60 and 21.69-21.74 (with the protocol's phi = 15 for the base):
-these are not whole steps apart, and a size of 10.6M would give (7,455,4).
+10.6M, 20.5M and 41.5M; the protocol prints no phi. Without step 2 a size of 10.6M gives (7,455,4).
 
 A grid follows steps 3 and 4 at given depths: at N = 0.39M it is the protocol's nine shapes.
 """

@@ -1,11 +1,8 @@
-"""Compound scaling: the protocol's own grid, base and scaled shapes; targets, costs, refusals."""
-
-import pathlib
+"""Compound scaling: the protocol's own grid, base and scaled shapes; targets, refusals."""
 
 import law_folders
 import numpy as np
 import pytest
-import run_folders
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab import compound
@@ -90,62 +87,6 @@ def test_the_best_of_the_grid_is_chosen_as_the_protocol_does() -> None:
         shape_rules.choose(losses, scores, 4)
 
 
-SIZES = ("2x16x2", "2x32x2", "2x64x2", "2x128x2", "2x256x2")
-EQUAL = ("2x46x16", "2x64x8", "2x90x4", "2x104x3", "2x128x2")
-
-
-def write_runs(folder: pathlib.Path, shapes=SIZES, best: str = "2x128x2") -> None:
-    """Five shapes, seconds in proportion to N, each of less loss; one has the best score."""
-    for k, shape in enumerate(shapes):
-        run = folder / shape
-        n_model = Shape.parse(shape).n_model
-        config = run_folders.config_of(shape=shape)
-        run_folders.write(run, config=config, offset=-k * 0.1, seconds=1e-3 * n_model,
-                          flops=6.0 * n_model)  # fmt: skip
-        wrong = 10 if shape == best else 20
-        run_folders.add_tasks(run, ("mnli", "qqp", "qnli"), wrong, 1)
-
-
-def test_runs_are_read(tmp_path, capsys) -> None:
-    write_runs(tmp_path / "runs", EQUAL, "2x104x3")
-    text = output(capsys, f"--results={tmp_path / 'runs'}", "--step=1")
-    assert "base: 2x104x3, of 5 shapes" in text
-    text = output(capsys, f"--results={tmp_path / 'runs'}", "--score=none", "--step=1")
-    assert "base: 2x128x2, of 5 shapes" in text
-
-
-def test_a_grid_is_of_one_size(tmp_path, capsys) -> None:
-    write_runs(tmp_path / "runs")
-    text = fails(capsys, f"--results={tmp_path / 'runs'}", "--step=1")
-    assert "6,144 to 1,572,864" in text
-    chosen = "--where=n_model>=6144,n_model<=6758"
-    assert chosen in text
-    assert "of 1 shapes" in output(capsys, f"--results={tmp_path / 'runs'}", chosen)
-
-
-OTHERWISE = [
-    ("optim.total_steps", {"optim__total_steps": 800}, {}),
-    ("net.ffn_width", {"net__ffn_width": 300}, {}),
-    ("data", {}, {"data_hash": "cd" * 32}),
-]
-
-
-@pytest.mark.parametrize(("field", "of_config", "of_result"), OTHERWISE)
-def test_runs_that_do_not_compare_are_no_grid(
-    tmp_path, capsys, field: str, of_config: dict, of_result: dict
-) -> None:
-    """The mean of such runs was printed as that of seeds."""
-    write_runs(tmp_path / "runs", EQUAL)
-    config = run_folders.config_of(shape="2x128x2", seed=1, **of_config)
-    run_folders.write(tmp_path / "runs/other", config=config, offset=3, **of_result)
-    results = (f"--results={tmp_path / 'runs'}", "--score=none")
-    text = fails(capsys, *results)
-    assert field in text and f"--allow={field}" in text
-    pooled = output(capsys, *results, f"--allow={field}")
-    assert f"{field}: " in pooled
-    assert "optim.total_steps" in fails(capsys, *results, "--allow=optim.totl_steps")
-
-
 def test_the_binary_lists_the_grid(capsys) -> None:
     lines = output(capsys, "--n=0.39M").splitlines()
     assert [line.split()[0] for line in lines[2:]] == [str(s) for s in shape_rules.grid(0.39e6)]
@@ -162,7 +103,7 @@ def test_the_binary_goes_from_a_base_to_the_protocols_shapes(capsys) -> None:
     assert "7x469x4" in output(capsys, "--base=2x104x3", "--phi=19.727")
 
 
-def test_wrong_arguments_are_one_message(tmp_path, capsys) -> None:
+def test_wrong_arguments_are_one_message(capsys) -> None:
     base = "--base=2x104x3"
     for named, *arguments in [
         ("--base",),
@@ -170,6 +111,5 @@ def test_wrong_arguments_are_one_message(tmp_path, capsys) -> None:
         ("'big'", base, "--target_n=big"),
         ("phi = 98", base, "--step=84"),
         ("'0'", "--n=1M", "--depths=0"),
-        (str(tmp_path), f"--results={tmp_path}"),
     ]:
         assert named in fails(capsys, *arguments)

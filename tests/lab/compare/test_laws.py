@@ -55,8 +55,8 @@ def test_the_binary_finds_the_planted_law(tmp_path, capsys) -> None:
     files = f"--figure={figure}", f"--csv={tmp_path / 'law.csv'}"
     text = output(capsys, laws, tmp_path / "runs", "--predict=1M,2e6", *files)
     header, first, *_ = (tmp_path / "law.csv").read_text().splitlines()
-    assert header == "system,y,x,form,parameter,value,low,high"
-    assert re.match(r"bert,loss,n_model,power,A,\d+\.\d{5,},", first)
+    assert header == "system,y,x,parameter,value,low,high"
+    assert re.match(r"bert,loss,n_model,A,\d+\.\d{5,},", first)
     assert re.search("bert: loss = E .*n_model; 7 points, 14", text)
     assert "held out at" in text and "3.932e+05" in text and "one run at" in text
     assert "differ in tokens" not in text
@@ -71,8 +71,8 @@ def test_each_system_has_its_own_law(tmp_path, capsys) -> None:
     write(tmp_path, num_seeds=1, system="gpt2", tokens=5e6)
     write(tmp_path / "more", (20,), num_seeds=1, system="gpt2", tokens=9e6)
     where = f"--figure={tmp_path / 'law.svg'}"
-    text = output(capsys, laws, tmp_path, "--form=plain", where)
-    assert "bert: loss = A x^-a" in text and "gpt2: loss = A x^-a" in text
+    text = output(capsys, laws, tmp_path, where)
+    assert "bert: loss = E + A x^-a" in text and "gpt2: loss = E + A x^-a" in text
     assert re.search(r"\* gpt2: .* tokens", text)
     assert "* bert: runs differ" not in text
     assert "a point" in text
@@ -81,7 +81,7 @@ def test_each_system_has_its_own_law(tmp_path, capsys) -> None:
 
 def test_runs_that_the_contract_keeps_apart_have_laws_of_their_own(tmp_path, capsys) -> None:
     """They were seeds of one point, "7 points, 14 runs", between both."""
-    arguments = (budgets(tmp_path / "runs"), "--form=plain", f"--figure={tmp_path / 'law.png'}")
+    arguments = (budgets(tmp_path / "runs"), f"--figure={tmp_path / 'law.png'}")
     text = output(capsys, laws, *arguments)
     for budget in ("optim.total_steps=400", "optim.total_steps=800"):
         assert re.search(f"bert, {budget}: .*n_model; 7 points, 7", text)
@@ -101,13 +101,13 @@ def test_seeds_differ_in_nothing_else(tmp_path, capsys) -> None:
     for heads in (2, 4):
         config = run_folders.config_of(shape=f"{heads}x64x8", seed=7)
         run_folders.write(tmp_path / f"runs/{heads}", config=config, steps=10)
-    text = output(capsys, laws, tmp_path / "runs", "--form=plain", f"--figure={tmp_path / 'l.png'}")
+    text = output(capsys, laws, tmp_path / "runs", f"--figure={tmp_path / 'l.png'}")
     assert "9 points, 16" in text  # 2x64x8 has the N of 2x128x2 and is no seed of it
     few = write(tmp_path / "few", WIDTHS[:3])
     for heads in (1, 4, 8):
         config = run_folders.config_of(shape=f"{heads}x16x2", seed=7)
         run_folders.write(few / str(heads), config=config, steps=10)
-    assert "got 3" in fails(capsys, laws, few, "--form=plain")
+    assert "got 3" in fails(capsys, laws, few)
 
 
 def test_along_a_cost_one_thing_may_differ(tmp_path, capsys) -> None:
@@ -157,7 +157,7 @@ def test_what_systems_declare_may_differ() -> None:
 
 
 def rising(folder: pathlib.Path) -> pathlib.Path:
-    """Losses that rise with the size, which no form of a loss can follow."""
+    """Losses that rise with the size, which the law of a loss cannot follow."""
     for k, width in enumerate(WIDTHS):
         config, reached = run_folders.config_of(shape=f"2x{width}x2"), 7 + 0.1 * k**2
         run_folders.write(folder / str(width), config=config, steps=10,
@@ -179,7 +179,7 @@ def test_what_stands_at_its_limit_has_no_value_and_predicts_nothing(tmp_path, ca
     assert "not predicted" in out and "R^2" in out
 
 
-def test_scores_rise(tmp_path, capsys) -> None:
+def test_a_score_has_the_law_of_its_error(tmp_path, capsys) -> None:
     write(tmp_path, num_seeds=1)
     for k, width in enumerate(WIDTHS):
         run_folders.add_tasks(
@@ -187,7 +187,7 @@ def test_scores_rise(tmp_path, capsys) -> None:
         )
     text = output(capsys, laws, tmp_path, "--y=rte", "--x=seconds",
                   f"--figure={tmp_path / 'law.png'}")  # fmt: skip
-    assert "rte = C - A x^-a, x = seconds; 7 points" in text
+    assert "1 - rte = E + A x^-a, x = seconds; 7 points" in text
 
 
 def test_wrong_arguments_are_one_message(tmp_path, capsys) -> None:
