@@ -78,18 +78,18 @@ def judge(shape: Shape, wanted: Shape, size: Size = whole_layers) -> Advice:
 
 def find_near(wanted: Shape, each: int = 2, size: Size = whole_layers) -> list[Advice]:
     """Returns the wanted shape, then the nearest `each` of every grade with N within 15%."""
-    found, target = [], size(wanted)
-    for depth in range(max(1, wanted.num_layers - 2), wanted.num_layers + 3):
-        for width in range(8, MOST_WIDER * wanted.width, 8):
-            if abs(size(Shape(1, width, depth)) / target - 1) <= MOST_OFF:
-                heads = [width // of for of in range(SMALLEST_HEAD, LARGEST_HEAD + 1, 8)
-                         if width % of == 0]  # fmt: skip
-                found += [judge(Shape(number, width, depth), wanted, size) for number in heads]
+    found = [
+        judge(Shape(width // head, width, depth), wanted, size)
+        for depth in range(max(1, wanted.num_layers - 2), wanted.num_layers + 3)
+        for width in range(8, MOST_WIDER * wanted.width, 8)
+        if abs(size(Shape(1, width, depth)) / size(wanted) - 1) <= MOST_OFF
+        for head in range(SMALLEST_HEAD, LARGEST_HEAD + 1, 8)
+        if width % head == 0 and (width // head, width, depth) != wanted
+    ]
+    found.sort(key=lambda advice: (advice.distance, advice.shape))
     chosen = [judge(wanted, wanted, size)]
-    found = [advice for advice in found if advice.shape != wanted]
     for place in range(len(GRADES)):
-        same = [advice for advice in found if advice.grade == place]
-        chosen += sorted(same, key=lambda advice: (advice.distance, advice.shape))[:each]
+        chosen += [advice for advice in found if advice.grade == place][:each]
     return chosen
 
 

@@ -32,6 +32,7 @@ from scalelab.runs import plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Lines = dict[str, list[tuple[float, Point]]]  # label -> a field's number and its row
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 CAPTIONS = {
@@ -226,18 +227,17 @@ def draw_values(study: Study, scores: Scores, published: Scores | None = None) -
     fields = score_tables.varied_fields(study, study.points)
     values = {p: {f: score_tables.field_value(p, f) for f in fields} for p in study.points}
     columns = [c for c in (*TASKS, LOSS) if any(scores.value(p, c.key) for p in study.points)]
-    rows: list[tuple[str, dict[str, list[Point]], list[Column]]] = []
+    rows: list[tuple[str, Lines, list[Column]]] = []
     for name in fields:
         numbers = [float(x) for own in values.values() if isinstance(x := own[name], int | float)]
         if len(numbers) < len(values) or len(set(numbers)) < 2:
             continue
-        lines: dict[str, list[Point]] = {}
-        for _, point in sorted(zip(numbers, values, strict=True), key=lambda pair: pair[0]):
+        lines: Lines = {}
+        for number, point in sorted(zip(numbers, values, strict=True), key=lambda pair: pair[0]):
             others = [f"{f.rpartition('.')[2]} {values[point][f]}" for f in fields if f != name]
-            lines.setdefault(", ".join([f"{point.system} {point.shape}", *others]), []).append(
-                point
-            )
-        apart = any(comparability.differing_losses(points) for points in lines.values())
+            label = ", ".join([f"{point.system} {point.shape}", *others])
+            lines.setdefault(label, []).append((number, point))
+        apart = any(comparability.differing_losses([p for _, p in own]) for own in lines.values())
         shown = [column for column in columns if column is not LOSS or not apart]
         for start in range(0, len(shown), MAX_ACROSS):
             rows.append((name, lines, shown[start : start + MAX_ACROSS]))
@@ -257,7 +257,7 @@ def draw_values(study: Study, scores: Scores, published: Scores | None = None) -
 
 
 def _draw_lines(
-    axis: Any, field: str, column: Column, lines: Mapping[str, Sequence[Point]], scores: Scores,
+    axis: Any, field: str, column: Column, lines: Lines, scores: Scores,
     looks: Mapping[Point, dict[str, Any]],
 ) -> None:  # fmt: skip
     """Draws means and 95% intervals of a score against a config field, lines a little apart.
@@ -265,24 +265,21 @@ def _draw_lines(
     A line looks as its first point does elsewhere.
     """
     scale = 1 if column is LOSS else 100
-    every = [float(score_tables.field_value(p, field)) for own in lines.values() for p in own]  # pyright: ignore[reportArgumentType]
-    low, high = min(every), max(every)
+    ticks = sorted({number for own in lines.values() for number, _ in own})
+    low, high = ticks[0], ticks[-1]
     log = low > 0 and high >= 8 * low
     for k, (label, points) in enumerate(lines.items()):
         aside = 0.02 * (k - (len(lines) - 1) / 2)
-        known = [
-            (float(score_tables.field_value(p, field)), found)  # pyright: ignore[reportArgumentType]
-            for p in points if (found := scores.value(p, column.key)) is not None
-        ]  # fmt: skip
+        values = [(number, scores.value(point, column.key)) for number, point in points]
+        known = [(number, found) for number, found in values if found is not None]
         x = [at * (high / low) ** aside if log else at + aside * (high - low) for at, _ in known]
         ends = [(scale * (v.value - v.low), scale * (v.high - v.value)) for _, v in known]
         bars = np.nan_to_num(np.array(ends).reshape(-1, 2)).clip(0).T
         means = [scale * v.value for _, v in known]
-        look = looks[points[0]] | {"ms": 5, "lw": 1.2, "capsize": 3}
+        look = looks[points[0][1]] | {"ms": 5, "lw": 1.2, "capsize": 3}
         axis.errorbar(x, means, yerr=bars, label=label, **look)
     if log:
         axis.set_xscale("log")
-    ticks = sorted(set(every))
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
     axis.set_xlabel(field.rpartition(".")[2])

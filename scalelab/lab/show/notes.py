@@ -7,23 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from scalelab.lab.compare import comparability
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.load.task_runs import ALL_TITLES, BIAS, YARDSTICKS, SeedRun, TaskRuns
+from scalelab.lab.show.card import render
 from scalelab.lab.tables import Cell, Column, Value
 from scalelab.runs import archive
 
-METRICS = "Tasks: scores x 100 on the dev sets after the last step: accuracy"
 OTHER_METRICS = {"cola": "Matthews' correlation (CoLA)", "stsb": "Pearson's correlation (STS-B)",
                  "mrpc": "F1 (MRPC)"}  # fmt: skip
-MEAN = (
-    "GLUE-Large is the mean of MNLI-m, QQP (by accuracy, or by F1 where a column says so) and QNLI."
-)
-ITEMS = (
-    "Yardsticks: % of all items that are answered right. Their programs print it as `all items`,"
-    " beside `mean`, which weights groups of items alike."
-)
-STEREOTYPES = "CrowS-Pairs, Winogender: % of pairs where the net prefers the stereotype."
-SCRATCH = (
-    "From random weights: one seed of each net. Intervals leave out the variation between seeds."
-)
 DETECTABLE = (
     "Smallest detectable difference: the true difference to the first row that a two-sided test at"
     " 5% finds with power 80%, the largest over all rows; none where all runs agree."
@@ -44,35 +33,15 @@ def describe_scores(
     study: Study, points: Sequence[Point], columns: Sequence[Column], part: str = "tasks"
 ) -> list[str]:
     """Describes the scores of these rows and columns of a table; `part` as in `StudyScores`."""
-    found, task_columns = [], [c for c in columns if c.tasks]
-    if any(c.key not in YARDSTICKS for c in task_columns):
-        other = [OTHER_METRICS[c.key] for c in task_columns if c.key in OTHER_METRICS]
-        found.append(METRICS + f", but {', '.join(other)}" * bool(other) + ".")
-        found += [MEAN] if any(c.key == "large" for c in columns) else []
-        seeds = f"fine-tuning seeds for each net: {study.facts.finetune_seeds}"
-        found.append(f"Fine-tuned with recipe {describe_recipe(study)}; {seeds}.")
-    found += [ITEMS] if any(c.key in YARDSTICKS for c in task_columns) else []
-    found += [STEREOTYPES] if any(c.key in BIAS for c in task_columns) else []
-    if part == "scratch":
-        found.append(SCRATCH)
-    elif task_columns:
-        most = max(len(p.finished) for p in points)
-        repeated = (
-            f" and up to {most} pre-training seeds, widened to Student's t over these" if most > 1
-            else "; pre-training was not repeated, so its variation is not included"
-        )  # fmt: skip
-        found.append(
-            "95% intervals in square brackets: Multi-Bootstrap over dev examples or items,"
-            f" fine-tuning seeds{repeated}."
-        )
-    if len(task_columns) < len(columns):
-        found.append(
-            "Loss and time: 95% intervals by Student's t over pre-training seeds; [-]: one run."
-        )
-    if any(c.key == "loss" for c in columns):
-        found.append("Validation loss in nats, at the end and at the longest trained length.")
-        found += _describe_losses(points)
-    return found
+    keys, tasks = [c.key for c in columns], [c.key for c in columns if c.tasks]
+    text = render(
+        "notes.txt", keys=keys, tasks=tasks, part=part, recipe=describe_recipe(study),
+        tuned=not YARDSTICKS.keys() >= {*tasks}, yardsticks=YARDSTICKS.keys() & {*tasks},
+        stereotypes={*BIAS} & {*tasks}, most=max(len(p.finished) for p in points),
+        other=[OTHER_METRICS[k] for k in tasks if k in OTHER_METRICS],
+        seeds=study.facts.finetune_seeds,
+    )  # fmt: skip
+    return text.splitlines() + (_describe_losses(points) if "loss" in keys else [])
 
 
 def describe_published(
@@ -177,10 +146,10 @@ def describe_recipe(study: Study) -> str:
 def _describe_losses(points: Sequence[Point]) -> list[str]:
     """Returns the kinds of the losses of some rows, if there are several."""
     found = comparability.differing_losses(points)
-    letters = comparability.loss_groups(points).values()
-    kinds = {}  # letter -> the fields in which kinds differ
-    for place, letter in enumerate(letters):
-        kinds[letter] = ", ".join(f"{name} {own[place]}" for name, own in found.items())
+    kinds = {
+        letter: ", ".join(f"{name} {own[place]}" for name, own in found.items())
+        for place, letter in enumerate(comparability.loss_groups(points).values())
+    }
     text = "; ".join(f"{letter}: {own}" for letter, own in kinds.items())
     return [LOSSES.format(text)] if found else []
 

@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scalelab.lab import tables
@@ -15,7 +15,8 @@ from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.show import figures
-from scalelab.lab.tables import INTERVAL, Column, Table, Value
+from scalelab.lab.show.score_tables import make_value
+from scalelab.lab.tables import INTERVAL, Column, Table
 from scalelab.runs import plots
 
 if TYPE_CHECKING:
@@ -126,19 +127,19 @@ def answer(
             if difference is not None:
                 text += f", difference {_describe(difference, score)}"
         sentences.append(f"{text}.")
-    counts = Counter(finding.verdict for finding in findings)
-    if findings:
-        verdicts = ", ".join(f"{num} {verdict}" for verdict, num in counts.most_common())
-        statements = "1 statement" if len(findings) == 1 else f"{len(findings)} statements"
-        sentences.append(f"Verdicts on {statements}: {verdicts}.")
-        open_claims = [c for f in findings if f.verdict not in COLORS for c in f.claims]
-        decided = Counter(c.verdict for c in open_claims if c.verdict in COLORS)
-        if decided:
-            parts = ", ".join(f"{num} {verdict}" for verdict, num in decided.most_common())
-            sentences.append(f"Parts of the open statements, one score each: {parts}.")
-    else:
-        sentences.append("The study tests no statement.")
+    if not findings:
+        return [*sentences, "The study tests no statement."]
+    statements = "1 statement" if len(findings) == 1 else f"{len(findings)} statements"
+    sentences.append(f"Verdicts on {statements}: {_count(f.verdict for f in findings)}.")
+    open_claims = [c for f in findings if f.verdict not in COLORS for c in f.claims]
+    if decided := _count(c.verdict for c in open_claims if c.verdict in COLORS):
+        sentences.append(f"Parts of the open statements, one score each: {decided}.")
     return sentences
+
+
+def _count(verdicts: Iterable[str]) -> str:
+    """Returns verdicts with their numbers, the most frequent first: "2 refuted, 1 confirmed"."""
+    return ", ".join(f"{num} {verdict}" for verdict, num in Counter(verdicts).most_common())
 
 
 def tabulate_ranking(study: Study, scores: StudyScores, score: str | None) -> Table | None:
@@ -146,18 +147,17 @@ def tabulate_ranking(study: Study, scores: StudyScores, score: str | None) -> Ta
     ranked = rank(study, scores, score) if score else []
     if score is None or len(ranked) < 2:
         return None
-    kind = "loss" if score in PRETRAINING_SCORES else "percent"
     columns = (
-        Column("row", "row"), Column("score", title_of(score), kind, (), INTERVAL),
+        Column("row", "row"), _column(score),
         Column("seeds", "seeds", "count"), Column("tokens", "tokens", "short"),
         Column("flops", "FLOPs", "short"), Column("seconds", "seconds", "seconds"),
     )  # fmt: skip
-    rows = []
-    for point, value in ranked[:MOST_ROWS]:
-        low, high = (None if math.isnan(x) else x for x in (value.low, value.high))
-        costs = [_cost(point, name) for name in ("tokens", "flops", "seconds")]
-        rows.append((point.label, Value(value.value, low, high), len(point.finished), *costs))
-    return Table("ranking", "Leaderboard", columns, tuple(rows))
+    rows = tuple(
+        (point.label, make_value(value), len(point.finished),
+         *(_cost(point, name) for name in ("tokens", "flops", "seconds")))
+        for point, value in ranked[:MOST_ROWS]
+    )  # fmt: skip
+    return Table("ranking", "Leaderboard", columns, rows)
 
 
 def for_terminal(
@@ -244,6 +244,9 @@ def _cost(point: Point, name: str) -> float:
 
 def _describe(value: Estimate, score: str) -> str:
     """Returns a number with its interval in the unit of tables: "65.4 [63.0, 67.8]"."""
-    scale, digits = (1, 3) if score in PRETRAINING_SCORES else (100, 1)
-    number, low, high = (f"{scale * x:.{digits}f}" for x in (value.value, value.low, value.high))
-    return number if math.isnan(value.low) else f"{number} [{low}, {high}]"
+    return _column(score).text(make_value(value)).removesuffix(" [-]")
+
+
+def _column(score: str) -> Column:
+    kind = "loss" if score in PRETRAINING_SCORES else "percent"
+    return Column("score", title_of(score), kind, (), INTERVAL)

@@ -97,7 +97,7 @@ def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], li
         for score in ("loss", "bits_per_byte")
     )
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
-    rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
+    columns = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}" for point in points]]
     for kind in every[0]:
         bits = kind.startswith(BITS)
         if not all(kind in curve for curve in every) or (bits and (bits_apart or not apart)):
@@ -108,12 +108,12 @@ def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], li
             np.array([np.interp(points, *curve[kind], np.nan, np.nan) for curve in side])
             for side in curves
         )  # [seeds, points]
-        for place, row in enumerate(rows):
-            numbers = [x[:, place].mean(), y[:, place].mean()]
-            row += ["-" if np.isnan(number) else f"{number:.4f}" for number in numbers]
-            if compare:
-                row.append(_difference(x[:, place], y[:, place], paired))
-    return header, rows
+        for means in (x.mean(axis=0), y.mean(axis=0)):
+            columns.append(["-" if np.isnan(mean) else f"{mean:.4f}" for mean in means])
+        if compare:
+            both = zip(x.T, y.T, strict=True)
+            columns.append([_difference(*numbers, paired) for numbers in both])
+    return header, [list(row) for row in zip(*columns, strict=True)]
 
 
 def _difference(x: np.ndarray, y: np.ndarray, paired: bool) -> str:

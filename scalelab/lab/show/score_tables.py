@@ -13,6 +13,7 @@ from functools import partial
 from scalelab.config.fields import flatten
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, shape_rules
+from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import LARGE_TASKS, TITLES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
@@ -151,13 +152,13 @@ def build_scores(
         names = [SYSTEM, VARIANT, *shape, *varied]
     elif any(p.variant != BASELINE for p in points):
         names.append(VARIANT)
-    shown = (*names, SEEDS, *scored)
+    part = scores.part if isinstance(scores, StudyScores) else "tasks"
+    shown = (*names, *((SEEDS,) if part != "scratch" else ()), *scored)
     rows = tuple(tuple(_make_cell(c, p, request) for c in shown) for p in points)
     detectable = [_detectable(c, points, scores) for c in shown]
     footer = (DETECTABLE, *detectable[1:]) if any(x is not None for x in detectable) else None
 
     scored, tasks = [c for c in scored if c.scored], {t for c in scored for t in c.tasks}
-    part = scores.part if isinstance(scores, StudyScores) else "tasks"
     notes = notes_lib.describe_scores(study, points, scored, part)
     notes += notes_lib.describe_published(request.departing, rows)
     left_out = [c.title for c in columns if c not in MEASURED and not planned.issuperset(c.tasks)]
@@ -180,17 +181,7 @@ def build_scratch(request: TableRequest) -> Table | None:
     if scores is None or not columns:
         return None
     request = dataclasses.replace(request, scores=scores)
-    table = build_scores(request, title="From random weights (first seed)", columns=columns)
-    return table and drop_column(table, SEEDS)
-
-
-def drop_column(table: Table, column: Column) -> Table:
-    """Returns the table without a column."""
-    kept = [k for k, own in enumerate(table.columns) if own != column]
-    columns, footer, *rows = (
-        row and tuple(row[k] for k in kept) for row in (table.columns, table.footer, *table.rows)
-    )
-    return dataclasses.replace(table, columns=columns, footer=footer, rows=tuple(rows))
+    return build_scores(request, title="From random weights (first seed)", columns=columns)
 
 
 # The kinds of tables that every study may ask for.
@@ -241,14 +232,17 @@ def find_published(published: Scores | None, point: Point, score: str) -> float 
     return estimate.value if estimate else None
 
 
+def make_value(estimate: Estimate, published: float | None = None) -> Value:
+    """Returns the cell of an estimate."""
+    low, high = (None if math.isnan(x) else x for x in (estimate.low, estimate.high))
+    return Value(estimate.value, low, high, published)
+
+
 def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
     if column.scored:
         estimate = request.scores.value(point, column.key)
-        if estimate is None:
-            return None
-        low, high = (None if math.isnan(x) else x for x in (estimate.low, estimate.high))
         published = find_published(request.published, point, column.key)
-        return Value(estimate.value, low, high, published)
+        return make_value(estimate, published) if estimate else None
     shape = point.shape
     cells: dict[str, Cell] = {
         "system": point.system, "variant": point.variant, "A": shape.num_heads, "H": shape.width,
