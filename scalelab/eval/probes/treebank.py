@@ -46,12 +46,11 @@ def read(folder: pathlib.Path, split: str) -> list[Sentence]:
     Raises:
       ValueError: no or several such files, no sentence in it, or a line that is not CoNLL-U.
     """
-    paths = sorted(folder.glob(f"*-ud-{split}.conllu")) + sorted(
-        folder.glob(f"*-ud-{split}.conllu.xz")
-    )
+    names = f"*-ud-{split}.conllu", f"*-ud-{split}.conllu.xz"
+    paths = sorted(path for name in names for path in folder.glob(name))
     if len(paths) != 1:
         raise ValueError(
-            f"{folder}: expected one file *-ud-{split}.conllu or *-ud-{split}.conllu.xz, found"
+            f"{folder}: expected one file {' or '.join(names)}, found"
             f" {', '.join(path.name for path in paths) or 'none'}"
         )
     return read_file(paths[0])
@@ -127,13 +126,9 @@ def _expect(right: bool, message: str) -> None:
 
 def _is_tree(heads: Sequence[int]) -> bool:
     """Returns True if there is one root, and every word is below it."""
-    children: dict[int, list[int]] = {}
-    for place, head in enumerate(heads, 1):
-        children.setdefault(head, []).append(place)
-    seen, todo = 0, list(children.get(0, ()))
-    if len(todo) != 1:
+    if heads.count(0) != 1 or not 0 <= min(heads) <= max(heads) <= len(heads):
         return False
-    while todo:
-        seen += 1
-        todo += children.get(todo.pop(), ())
-    return seen == len(heads)
+    above = [0, *heads]  # of each word, 1, 2, 4, ... steps up; 0 stays 0
+    for _ in range(len(heads).bit_length()):
+        above = [above[place] for place in above]
+    return not any(above)
