@@ -153,9 +153,9 @@ def fit(splits: Sequence[Split], scheme: str, size: int, epochs: int, seed: int 
     words, num_words = number([own.words for own in splits])
     roles, num_roles = number([[SCHEMES[scheme](x) for x in own.heads] for own in splits])
     train, *others = (
-        Numbered(np.pad(own.vectors, ((0, 0), (0, 1), (0, 0))), *texts,
+        Numbered(np.pad(own.vectors, ((0, 0), (0, 1), (0, 0))), row_words, row_roles,
                  np.array([*map(len, own.words), 0], np.int32))
-        for own, *texts in zip(splits, words, roles, strict=True)
+        for own, row_words, row_roles in zip(splits, words, roles, strict=True)
     )  # fmt: skip
     num_layers, _, width = train.vectors.shape
     shapes = {"fillers": (num_words, size), "roles": (num_roles, size), "map": (size, size, width)}

@@ -78,13 +78,7 @@ def _sentences(path: pathlib.Path, lines: Sequence[str]) -> Iterator[Sentence]:
         if line.startswith("#"):
             continue
         if line.strip():
-            fields = line.split("\t")
-            if len(fields) != NUM_FIELDS:
-                raise ValueError(
-                    f"{path}, line {number}: not CoNLL-U: expected {NUM_FIELDS} fields between"
-                    f" tabs, found {len(fields)}"
-                )
-            rows.append((number, fields))
+            rows.append((number, line.split("\t")))
         elif rows:
             yield _parse(path, rows)
             rows = []
@@ -95,7 +89,10 @@ def _parse(path: pathlib.Path, rows: Sequence[tuple[int, list[str]]]) -> Sentenc
     made, number = Sentence([], [], [], [], []), rows[0][0]
     last, spaced = 0, True  # last word of the multiword token; whether a space follows it
     try:
-        for number, (place, form, _, upos, _, _, head, deprel, _, misc) in rows:  # noqa: B007
+        for number, fields in rows:  # noqa: B007
+            count = len(fields)
+            _expect(count == NUM_FIELDS, f"expected {NUM_FIELDS} fields, found {count}")
+            place, form, _, upos, _, _, head, deprel, _, misc = fields
             done, space = len(made.words), "SpaceAfter=No" not in misc.split("|")
             if "-" in place:
                 first, last_text = place.split("-")
