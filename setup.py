@@ -47,6 +47,7 @@ setup(
         "pyarrow>=17",
         "rich>=14.1",
         "safetensors>=0.5",
+        "scikit-learn>=1.5",
         "scipy>=1.14",
         "tabulate>=0.9",  # Markdown tables of pandas
         "tensorboardX>=2.6.2",
@@ -73,7 +74,6 @@ setup(
             "pytest-timeout",
             "pytest-xdist",
             "ruff",
-            "scikit-learn",
             "selenium",
         ],  # fmt: skip
         "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],

@@ -26,13 +26,14 @@ PROGRAMS = {  # name -> module, perhaps with the program's own command
     "fit": "fit",
     "shapes": "shapes",
     "hf": "interop.hf",
+    "make-tasks": "tasks.self_supervised",
     "systems": "catalog",
     "worlds": "worlds.__main__",
 }
 GROUPS = {  # name -> its folder, what its programs contain, what they do
     "finetune": ("eval", r"^    program\.(run|program)\(", "Fine-tunes on a task."),
     "eval": ("eval", r"^if __name__ == ", "Fine-tunes on a task, measures a yardstick, compares."),
-    "data": ("data", r"^if __name__ == ", "Shows a corpus as a model sees it; makes probe tasks."),
+    "data": ("data", r"^if __name__ == ", "Shows a corpus as a model sees it."),
     "lab": ("lab", r"^if __name__ == ", "Fits laws, scales shapes, judges yardsticks."),
 }
 COMPLETION = """

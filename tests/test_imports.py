@@ -206,7 +206,7 @@ def test_what_is_light(code: str, heavy: set[str]) -> None:
 
 @pytest.mark.parametrize("programs", [
     "train", "sample", "fit",  # whose flags are absl's: one to a process
-    "interop.hf eval.lm eval.word_order fill_mask data.probes worlds.__main__ __main__",
+    "interop.hf eval.lm eval.word_order fill_mask tasks.self_supervised worlds.__main__ __main__",
 ])  # fmt: skip
 def test_help_answers_without_jax(programs: str) -> None:
     flags = " " not in programs

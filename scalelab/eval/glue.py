@@ -25,8 +25,8 @@ AFTER_MNLI = ("rte", "mrpc", "stsb")  # Liu et al. 2019, RoBERTa, section 5.1
 TASKS = flags.DEFINE_list(
     "tasks",
     list(ORDER),
-    "Which tasks, joined by commas; GLUE's nine by default. Others, such as the probes of"
-    " scalelab.data.probes, count in no average.",
+    "Which tasks, joined by commas; GLUE's nine by default. Others, such as those of"
+    " scalelab.tasks.self_supervised, count in no average.",
 )
 BASELINE = flags.DEFINE_enum(
     "baseline",

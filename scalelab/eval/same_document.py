@@ -1,7 +1,7 @@
-"""A self-labelled probe: are two passages from the same document, or from different ones?
+"""A self-supervised task: are two passages from the same document, or from different ones?
 
-Not a benchmark: `python -m scalelab.data.probes` makes it from any corpus, and the labels follow
-from how its rows are made (scalelab/data/probe_rows.py). Guessing gives half of the answers right;
+Not a benchmark: `python -m scalelab.tasks.self_supervised` makes it from any corpus, and the
+labels follow from how its rows are made. Guessing gives half of the answers right;
 counting the words that two passages share gives more.
 """
 

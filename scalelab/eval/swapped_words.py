@@ -1,7 +1,7 @@
-"""A self-labelled probe: is a sentence in its original order, or were two words exchanged?
+"""A self-supervised task: is a sentence in its original order, or were two words exchanged?
 
-Not a benchmark: `python -m scalelab.data.probes` makes it from any corpus, and the labels follow
-from how its rows are made (scalelab/data/probe_rows.py). Every sentence occurs in both versions, so
+Not a benchmark: `python -m scalelab.tasks.self_supervised` makes it from any corpus, and the
+labels follow from how its rows are made. Every sentence occurs in both versions, so
 that a bag of words gives half of the answers right.
 """
 

@@ -96,7 +96,7 @@ def load(name: str, data: str | None, workdir: pathlib.Path) -> task_lib.Splits:
 
 
 def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
-    """Makes the probe tasks of a study's corpus, if its `finetune.data` wants them.
+    """Makes the self-supervised tasks of a study's corpus, if its `finetune.data` wants them.
 
     Processes that start together make them once. `config` is that of any run.
 
@@ -105,15 +105,15 @@ def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
     """
     if data != PROBES:
         return
-    from scalelab.data import probes
+    from scalelab.tasks import self_supervised
 
     arguments = [
         f"--corpus={config.data.corpus}", f"--to={workdir / 'probes'}",
         f"--cache_dir={config.machine.cache_dir}", f"--valid_rate={config.data.valid_rate}",
         f"--errors={config.data.errors}",
     ]  # fmt: skip
-    given = probes.parser().parse_args(arguments)
+    given = self_supervised.parser().parse_args(arguments)
     (workdir / "locks").mkdir(parents=True, exist_ok=True)
     with (workdir / "locks" / "probes").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        probes.run(given)
+        self_supervised.run(given)

@@ -14,9 +14,8 @@ from absl.testing import flagsaver
 
 from scalelab.config import cli
 from scalelab.config.fields import flatten
-from scalelab.data import probes
 from scalelab.eval import glue, program
-from scalelab.tasks import batches
+from scalelab.tasks import batches, self_supervised
 from scalelab.tasks.task import load_task, task_names
 
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
@@ -212,7 +211,8 @@ def test_probes_are_fine_tuned_and_count_in_no_average(
         for k in range(20)
     ]
     documents += [text.replace("birds", "toads") for text in documents]
-    probes.write(tmp_path / "probes", probes.make(documents, 8, 4, 0), {})
+    made = self_supervised.make(documents, 8, 4, 0)
+    self_supervised.write(tmp_path / "probes", made, {})
     flags = [f"--init={pretrained_runs('bert')}", f"--data={tmp_path}/probes", "--baseline=none"]
     code, out, errors = start("glue", *flags, "--tasks=swapped_words,same_document")
     assert code == 0, errors

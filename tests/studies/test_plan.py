@@ -8,9 +8,9 @@ import types
 import a_study
 import pytest
 
-from scalelab.data import probe_rows, probes
 from scalelab.resources.blueprint import StepTime
 from scalelab.studies import expand, finetunings, plan
+from scalelab.tasks import self_supervised
 
 GRID = ("2x8x1", "2x10x1", "2x20x1")
 
@@ -123,10 +123,10 @@ def test_probes_are_made_from_the_studys_own_corpus(tmp_path, monkeypatch) -> No
 
     def make(given) -> None:
         asked.append(given)
-        rows = [probe_rows.Row((f"a sentence {i}",), i % 2) for i in range(8)]
-        probes.write(given.to, {"swapped_words": {"train": rows, "dev": rows[:4]}}, {})
+        rows = [self_supervised.Row((f"a sentence {i}",), i % 2) for i in range(8)]
+        self_supervised.write(given.to, {"swapped_words": {"train": rows, "dev": rows[:4]}}, {})
 
-    monkeypatch.setattr(probes, "run", make)
+    monkeypatch.setattr(self_supervised, "run", make)
     run = expand.expand_runs(a_study.make(pretrain__data__corpus="text:x"), tmp_path)[0]
     finetunings.prepare("probes", run.config, tmp_path)
     assert (asked[0].corpus, asked[0].to) == ("text:x", tmp_path / "probes")

@@ -15,7 +15,6 @@ import numpy as np
 from scalelab.eval.placement import Placed
 from scalelab.eval.probes import states
 from scalelab.eval.probes.treebank import PUNCTUATION, Sentence
-from scalelab.helpers.progress import show_bar
 from scalelab.nn.attention import WEIGHTS
 from scalelab.runs.pretrained import Pretrained
 
@@ -42,22 +41,16 @@ def read(
       ValueError: the net has no attention, or as in `states.read`.
     """
     layout = states.lay_out(opened, placed, sentences, batch_tokens or 2048)
-    kept = [sentences[k] for k in layout.kept]
-    frame, compute = opened.tokenizer.frame(), _computer(placed.net)
+    kept, frame = [sentences[k] for k in layout.kept], opened.tokenizer.frame()
     maps: list[Any] = [None] * len(kept)
-    sums, counts = 0.0, 0
-    with show_bar("attention", len(kept), show=True) as tick:
-        for rows, arrays in layout.batches:
-            made = np.asarray(compute(placed.params, placed.put(arrays)))
-            for own, num, k in zip(made, arrays["lengths"].tolist(), rows, strict=False):
-                own, pieces = own[:, :num, :num], layout.pieces[k]
-                maps[k] = between_words(own, pieces)
-                text = range(len(frame.begin), num - len(frame.end))
-                marks = [upos == PUNCTUATION for upos in kept[k].upos]
-                more = surface(own, text, _covers(pieces[marks], num).sum(axis=0) > 0)
-                sums, counts = sums + more[0], counts + more[1]
-            tick(len(rows))
-    assert isinstance(sums, np.ndarray)
+    sums, counts = np.zeros(0), np.zeros(len(SURFACE))
+    for k, num, row in layout.compute(placed, _computer(placed.net), "attention"):
+        own, pieces = row[:, :num, :num], layout.pieces[k]
+        maps[k] = between_words(own, pieces)
+        text = range(len(frame.begin), num - len(frame.end))
+        marks = [upos == PUNCTUATION for upos in kept[k].upos]
+        more = surface(own, text, _covers(pieces[marks], num).sum(axis=0) > 0)
+        sums, counts = (sums + more[0] if sums.size else more[0]), counts + more[1]
     if not np.isfinite(sums).all():
         raise ValueError("the net's attention is not finite: its training had diverged")
     return Attention(kept, maps, sums / counts)

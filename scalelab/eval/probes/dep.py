@@ -7,15 +7,13 @@ universal relations without subtypes (nmod for nmod:poss). Roots are left out. T
 the baseline `by word` use the dependent. docs/yardsticks.md explains the table.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import functools
+
+import numpy as np
 
 from scalelab.eval.probes import engine
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import program
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def find(sentence: Sentence) -> list[engine.Labelled]:
@@ -27,14 +25,8 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
     ]
 
 
-def join(vectors: "Sequence[np.ndarray]") -> "np.ndarray":
-    """Returns the states of head and dependent side by side."""
-    import numpy as np
-
-    return np.concatenate(vectors, axis=-1)
-
-
-YARDSTICK = engine.yardstick("probes.dep", engine.Probing(find, join))
+join = functools.partial(np.concatenate, axis=-1)  # head and dependent side by side
+YARDSTICK = engine.classifiers("dep", engine.Probing(find, join))
 main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":

@@ -9,16 +9,10 @@ sentences of 5 to 50 words. The row `chain` joins neighbours. --random measures 
 weights. scalelab/eval/probes/structural.py describes the fit.
 """
 
-import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from scalelab.eval.probes import engine
-from scalelab.eval.probes.treebank import Sentence
-from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
-
-if TYPE_CHECKING:
-    from scalelab.runs.pretrained import Pretrained
+from scalelab.eval.yardstick import Measured, Yardstick, program
 
 OPTIONS = {
     "max_words": (250_000, "use the first sentences of train, up to N words; default: 250000"),
@@ -27,20 +21,15 @@ OPTIONS = {
 }
 
 
-def measure(
-    opened: "Pretrained", items: Sequence[Sequence[Sentence]], asked: Asked, *, kind: str
-) -> Measured:
-    """Measures a net with the probe `kind`, "distance" or "depth"."""
-    from scalelab.eval.probes import structural, trees
-
-    probe = {"distance": trees.DISTANCE, "depth": trees.DEPTH}[kind]
-    return structural.measure(probe, opened, items, asked)
-
-
 def yardstick(kind: str) -> Yardstick:
-    """Makes the yardstick of a structural probe."""
-    given = engine.read, functools.partial(measure, kind=kind), engine.DATA, "ud-english-ewt"
-    return Yardstick(f"probes.{kind}", *given, OPTIONS, scratch=True)
+    """Makes the yardstick of a structural probe, "distance" or "depth"."""
+
+    def measure(*given: Any) -> Measured:
+        from scalelab.eval.probes import structural  # it needs JAX, --help does not
+
+        return structural.measure(kind, *given)
+
+    return engine.yardstick(kind, measure, OPTIONS)
 
 
 YARDSTICK = yardstick("distance")

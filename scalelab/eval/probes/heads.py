@@ -12,31 +12,20 @@ Two more results are printed: a probe that weighs all attention heads together, 
 each head to neighbours, special tokens and punctuation, with its entropy.
 """
 
-import pathlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
-from scalelab.eval.probes import engine, treebank
-from scalelab.eval.probes.treebank import Sentence
-from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
-
-if TYPE_CHECKING:
-    from scalelab.runs.pretrained import Pretrained
+from scalelab.eval.probes import engine
+from scalelab.eval.yardstick import Measured, program
 
 
-def read(folder: pathlib.Path) -> list[list[Sentence]]:
-    """Reads the sentences of dev and test."""
-    return [treebank.read(folder, split) for split in ("dev", "test")]
-
-
-def measure(opened: "Pretrained", items: Sequence[Sequence[Sentence]], asked: Asked) -> Measured:
+def measure(*given: Any) -> Measured:
     """Measures a net on the sentences of dev and test."""
-    from scalelab.eval.probes import parsers
+    from scalelab.eval.probes import parsers  # it needs JAX, --help does not
 
-    return parsers.measure(opened, items, asked)
+    return parsers.measure(*given)
 
 
-YARDSTICK = Yardstick("probes.heads", read, measure, engine.DATA, "ud-english-ewt", scratch=True)
+YARDSTICK = engine.yardstick("heads", measure, {}, splits=("dev", "test"))
 main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":

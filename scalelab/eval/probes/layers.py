@@ -1,4 +1,4 @@
-"""Probes of every layer, their control task, and the layers that hold the answer."""
+"""Classifier probes of every layer, their control task, and the layers that hold the answer."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from scalelab.eval import items, likelihood
-from scalelab.eval.probes.classifier import Fitted, Sizes, fit, standardize
+from scalelab.eval import items as items_lib
+from scalelab.eval import likelihood
+from scalelab.eval.probes import engine, states, treebank
+from scalelab.eval.probes.classifier import Classifier, standardize
+from scalelab.eval.probes.engine import Probing
+from scalelab.eval.probes.treebank import Sentence
+from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
+from scalelab.lab import tables
+from scalelab.runs.pretrained import Pretrained
+
+HIDDEN = {"linear": None, "mlp": 64}  # --probe -> width of the hidden layer
 
 
 class Examples(NamedTuple):
@@ -32,6 +41,62 @@ class Probed(NamedTuple):
     labels: list[str]
 
 
+def measure(
+    probing: Probing, opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked
+) -> Measured:
+    """Trains probes on every layer of a net.
+
+    Raises:
+      ValueError: an unknown option, or a split without examples.
+    """
+    kind, pooling, most = (asked.options[name] for name in engine.OPTIONS)
+    if kind not in HIDDEN or most < 1:
+        raise ValueError(
+            f"--probe={kind} --max_words={most}: expected linear or mlp, and 1 or more words"
+        )
+    items = [engine.thin(items[0], most), *items[1:]]
+    read, notes = states.read_splits(opened, items, asked, pooling)
+    splits = [list_examples(probing, split) for split in read]
+    if empty := [name for name, own in zip(treebank.SPLITS, splits, strict=True) if not own.labels]:
+        raise ValueError(f"--data: {empty[0]} has no example to label")
+    made = probe(splits, HIDDEN[kind], asked.partial)
+    test, num = splits[2], len(splits[2].features)
+    if probing.column is not None:
+        column, compute = probing.column
+        values = [compute(own, test.labels) for own in test.features]
+        made.table.loc[: num - 1, column] = values
+    centre, expected = profile(*made.table[["mixed", "weight"]].to_numpy()[:num].T)
+    return Measured(
+        texts=[test.texts, test.addresses],
+        gold=made.gold,
+        outputs=made.outputs,
+        labels=made.labels,
+        recipe=f"{kind}, {pooling}",
+        scores={"accuracy": _share(made.outputs, made.gold)},
+        table=made.table,
+        printed=f"{kind} probes, {pooling} of a word's pieces, {engine.num_words(items[0]):,} words"
+        f" of train\n{describe(made.table, made.layer)}"
+        f"centre of gravity {centre:.2f}, expected layer {expected:.2f}\n",
+        notes=notes,
+    )
+
+
+def list_examples(probing: Probing, split: states.Split) -> Examples:
+    """Lists the examples of a split with their features."""
+    places, columns = [], []
+    for start, number, sentence in zip(split.starts, split.numbers, split.sentences, strict=False):
+        for own, label in probing.find(sentence):
+            words = [sentence.words[place] for place in own]
+            address = f"{number + 1}:{','.join(str(place + 1) for place in own)}"
+            places.append(start + np.array(own))
+            columns.append((label, words[-1], " ".join(words), address))
+    if not places:
+        return Examples(split.vectors, [], [], [], [])
+    features = probing.join([split.vectors[column] for column in np.array(places).T])
+    lists = map(list, zip(*columns, strict=True))
+    return Examples(np.ascontiguousarray(features.swapaxes(0, 1)), *lists)
+
+
 def probe(
     splits: Sequence[Examples], hidden: int | None, partial: pathlib.Path | None = None
 ) -> Probed:
@@ -45,42 +110,40 @@ def probe(
     labels = sorted({label for split in splits for label in split.labels})
     index = {label: k for k, label in enumerate(labels)}
     gold = [np.array([index[label] for label in split.labels], np.int32) for split in splits]
-    control = control_labels([split.types for split in splits], gold[0])
+    types = [split.types for split in splits]
+    control = control_labels(types, gold[0])
     inputs = standardize([split.features for split in splits])
     num, rows, found, saved = len(inputs[0]), [], [], likelihood.load_partial(partial)
+    shares = np.ones(1)
     with show_bar("probes", 3 * num - 1, show=True) as tick:
 
         def train(layers: slice, targets: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-            """Returns the scores on dev and test, and the layers' weights."""
+            """Returns the scores on dev and test, and the layers' shares in the mixture."""
             given, name = inputs[0][layers], f"{layers.start}-{layers.stop}-{targets is gold[0]}"
-            if name in saved:
-                fitted = Fitted(Sizes(len(given), given.shape[2], hidden, len(labels)), saved[name])
-            else:
-                fitted = fit(given, targets, len(labels), hidden)
-                saved[name] = fitted.flat
+            own = Classifier(len(given), given.shape[2], hidden, len(labels))
+            if name not in saved:
+                saved[name] = own.fit(given, targets)
                 likelihood.save_partial(partial, **saved)
             tick(1)
-            return [fitted.scores(part[layers]) for part in inputs[1:]], fitted.weights
+            return [own.scores(saved[name], x[layers]) for x in inputs[1:]], own.shares(saved[name])
 
-        weights = np.ones(1)
         for layer in range(num):
             own = slice(layer, layer + 1)
-            scores, _ = train(own, gold[0])
+            mixed = scores = train(own, gold[0])[0]
             found.append(scores[1])
-            mixed = scores
             if layer:
-                mixed, weights = train(slice(layer + 1), gold[0])
+                mixed, shares = train(slice(layer + 1), gold[0])
             random = _share(train(own, control[0])[0][1], control[2])
             row = _row(str(layer), list(map(_share, scores, gold[1:])), len(gold[2]))
             rows.append(row | {
                 "control": random, "selectivity": row["accuracy"] - random,
                 "mixed": _share(mixed[1], gold[2]),
             })  # fmt: skip
-    table = pd.DataFrame(rows).assign(weight=weights)
+    table = pd.DataFrame(rows).assign(weight=shares)
     best = int(table["dev"].argmax())
     more = [
         _row(name, [(a == b).mean() for a, b in zip(guesses, gold[1:], strict=True)], len(gold[2]))
-        for name, guesses in baselines([split.types for split in splits], gold[0]).items()
+        for name, guesses in baselines(types, gold[0]).items()
     ]
     table = pd.concat([table, pd.DataFrame(more)], ignore_index=True)
     return Probed(table, best, gold[2], found[best], labels)
@@ -94,7 +157,7 @@ def _share(scores: np.ndarray, gold: np.ndarray) -> float:
 def _row(name: str, shares: Sequence[float], num: int) -> dict[str, Any]:
     """Returns the first columns of a table row; `shares` are the accuracies on dev and test."""
     dev, test = shares
-    low, high = items.interval([(test, num)])
+    low, high = items_lib.interval([(test, num)])
     return {"layer": name, "items": num, "dev": dev, "accuracy": test, "low": low, "high": high}
 
 
@@ -142,3 +205,17 @@ def profile(mixed: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     gains, layers = np.diff(mixed), np.arange(len(mixed))
     gained = gains.sum()
     return float(weights @ layers), float(gains @ layers[1:] / gained if gained > 0 else np.nan)
+
+
+def describe(table: pd.DataFrame, best: int) -> str:
+    """Formats the table; shares are in percent, and a star marks the chosen layer."""
+    shown = {}
+    for name in table.columns.drop(["low", "high"]):
+        text = {"layer": "{}", "items": "{:,}", "weight": "{:.3f}", "nmi": "{:.3f}"}.get(name)
+        values = table[name] if text else 100 * table[name]
+        shown[name] = values.map((text or "{:.1f}").format, na_action="ignore").fillna("")
+        if name == "accuracy":
+            ends = (100 * table[["low", "high"]]).itertuples(index=False)
+            shown["95% interval"] = ["[{:.1f}, {:.1f}]".format(*own) for own in ends]
+    shown["layer"][best] += " *"
+    return tables.plain(list(shown), list(zip(*shown.values(), strict=True)))

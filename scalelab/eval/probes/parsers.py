@@ -12,7 +12,7 @@ from scipy import optimize
 
 from scalelab.eval import items as items_lib
 from scalelab.eval import placement
-from scalelab.eval.probes import attention, states
+from scalelab.eval.probes import attention, states, trees
 from scalelab.eval.probes.attention import Attention
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import Asked, Measured
@@ -168,15 +168,13 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
             WAYS[way], by_offset[1].hits[distances[name], own].mean(), OFFSETS[distances[name]],
         ])  # fmt: skip
     columns = ["relation", "words", "accuracy", "head", "direction", "baseline", "offset"]
-    low, high = items_lib.interval([(right.mean(), len(right))])
-    left_out = sum(map(len, items)) - len(dev.sentences) - len(test.sentences)
     lines = [
         tables.plain(columns, [
             [name, f"{num:,}", f"{100 * x:.1f}", head, way, f"{100 * y:.1f}", f"{offset:+d}"]
             for name, num, x, head, way, y, offset in rows
         ]),
-        f"best head of each relation: {100 * right.mean():.1f} [{100 * low:.1f}, "
-        f"{100 * high:.1f}], best offset of each: {100 * baseline.mean():.1f}",
+        f"best head of each relation: {trees.percent(right)}, best offset of each:"
+        f" {100 * baseline.mean():.1f}",
         f"all heads together, weights fitted on dev: {100 * together:.1f}",
         "\nattention to, in %; entropy in nats",
         tables.plain(["head", *attention.SURFACE], [
@@ -193,7 +191,7 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
         **items_lib.hits(right),
         table=pd.DataFrame(rows, columns=columns),
         printed="\n".join(lines),
-        notes=states.describe_left_out(opened, left_out, sum(map(len, items))),
+        notes=states.describe_left_out(opened, (dev, test), items),
     )  # fmt: skip
 
 

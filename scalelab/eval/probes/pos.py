@@ -15,7 +15,7 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
     return [((place,), tag) for place, tag in enumerate(sentence.upos)]
 
 
-YARDSTICK = engine.yardstick("probes.pos", engine.Probing(find, lambda vectors: vectors[0]))
+YARDSTICK = engine.classifiers("pos", engine.Probing(find, lambda vectors: vectors[0]))
 main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.eval import likelihood
+from scalelab.eval import likelihood, placement
 from scalelab.eval.likelihood import Reading
 from scalelab.eval.placement import Placed
 from scalelab.eval.probes.treebank import Sentence
+from scalelab.eval.yardstick import Asked
 from scalelab.helpers.progress import show_bar
 from scalelab.nn.stack import STATES, Stack
 from scalelab.runs.pretrained import Pretrained
@@ -30,6 +31,28 @@ POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+class Split(NamedTuple):
+    """The sentences of a split that a net can read, with the states of their words."""
+
+    sentences: Sequence[Sentence]
+    numbers: np.ndarray  # [num_sentences] int64, the index of each in its file
+    vectors: np.ndarray  # [num_words, L + 1, D] float32, the words in order
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first word of each sentence and, last, the number of words."""
+        return np.cumsum([0, *(len(sentence.words) for sentence in self.sentences)])
+
+
+def read_splits(
+    opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked, pooling: str = "mean"
+) -> tuple[list[Split], tuple[str, ...]]:
+    """Computes the states of each split; the notes say what is left out. Errors as in `read`."""
+    placed = placement.place(opened, asked.tensor_parallel)
+    splits = [read(opened, placed, x, pooling, batch_tokens=asked.batch_tokens) for x in items]
+    return splits, describe_left_out(opened, splits, items)
+
+
 def read(
     opened: Pretrained,
     placed: Placed,
@@ -37,8 +60,10 @@ def read(
     pooling: str = "mean",
     *,
     batch_tokens: int | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Split:
     """Computes the states of all words. A sentence is one row, in the frame of training.
+
+    A sentence is left out if it is too long for the net, or if the tokenizer drops a word of it.
 
     Args:
       opened: the run.
@@ -47,11 +72,6 @@ def read(
       pooling: a name in POOLING.
       batch_tokens: tokens in a batch, padding included; None: chosen for the device.
 
-    Returns:
-      [num_words, L + 1, D] float32, the words of the kept sentences in order; and the indices of
-      the kept sentences, int64. A sentence is left out if it is too long for the net, or if the
-      tokenizer drops one of its words.
-
     Raises:
       ValueError: the net has a source, the pooling is unknown, no sentence is left, or a state is
         not finite.
@@ -59,26 +79,21 @@ def read(
     if pooling not in POOLING:
         raise ValueError(f"pooling {pooling!r}: expected {', '.join(POOLING)}")
     layout = lay_out(opened, placed, sentences, batch_tokens)
-    kept, compute, found = layout.kept, _computer(placed.net), None
-    word_starts = np.cumsum([0, *(len(sentences[k].words) for k in kept)])
-    with show_bar("states", len(kept), show=True) as tick:
-        for rows, arrays in layout.batches:
-            made = np.asarray(compute(placed.params, placed.put(arrays)))
-            if found is None:
-                found = np.zeros((word_starts[-1], *made.shape[2:]), np.float32)
-            for row, k in zip(made, rows, strict=False):
-                own = POOLING[pooling](layout.pieces[k])
-                # Every second sum is over own[:, 0] to own[:, 1]. The row of zeros makes each
-                # own[:, 1] a valid index.
-                padded = np.concatenate([row, np.zeros_like(row[:1])])
-                sums = np.add.reduceat(padded, own.ravel(), axis=0)[::2]
-                counts = (own[:, 1] - own[:, 0])[:, None, None]
-                found[word_starts[k] : word_starts[k + 1]] = sums / counts
-            tick(len(rows))
-    assert found is not None
+    kept, found = [sentences[k] for k in layout.kept], np.zeros(0, np.float32)
+    starts = np.cumsum([0, *(len(sentence.words) for sentence in kept)])
+    for k, _, row in layout.compute(placed, _computer(placed.net), "states"):
+        if not found.size:
+            found = np.zeros((starts[-1], *row.shape[1:]), np.float32)
+        own = POOLING[pooling](layout.pieces[k])
+        # Every second sum is over own[:, 0] to own[:, 1]. The row of zeros makes each own[:, 1] a
+        # valid index.
+        sums = np.add.reduceat(np.concatenate([row, np.zeros_like(row[:1])]), own.ravel(), axis=0)[
+            ::2
+        ]
+        found[starts[k] : starts[k + 1]] = sums / (own[:, 1] - own[:, 0])[:, None, None]
     if not np.isfinite(found).all():
         raise ValueError("the net's states are not finite: its training had diverged")
-    return found, kept
+    return Split(kept, layout.kept, found)
 
 
 class Layout(NamedTuple):
@@ -87,6 +102,19 @@ class Layout(NamedTuple):
     kept: np.ndarray  # [num_kept] int64, indices of the sentences that have a row
     pieces: Sequence[np.ndarray]  # for each, its words' tokens [n, 2]: first, after the last
     batches: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]]  # indices into `kept`, arrays
+
+    def compute(
+        self, placed: Placed, function: Callable[..., jax.Array], title: str
+    ) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yields, for each sentence, its index in `kept`, its length in tokens and its result.
+
+        `function` computes the results [B, ...] of (parameters, batch); `title` names the bar.
+        """
+        with show_bar(title, len(self.kept), show=True) as tick:
+            for rows, arrays in self.batches:
+                made = np.asarray(function(placed.params, placed.put(arrays)))
+                yield from zip(rows.tolist(), arrays["lengths"].tolist(), made, strict=False)
+                tick(len(rows))
 
 
 def lay_out(
@@ -123,10 +151,14 @@ def longest(opened: Pretrained) -> int:
     return opened.config.net.max_len - len(frame.begin) - len(frame.end)
 
 
-def describe_left_out(opened: Pretrained, num_left_out: int, num: int) -> tuple[str, ...]:
-    """Returns the note on the sentences, of `num`, that `read` left out; () if it left out none."""
+def describe_left_out(
+    opened: Pretrained, splits: Sequence[Any], items: Sequence[Sequence[Sentence]]
+) -> tuple[str, ...]:
+    """Returns the note on the sentences that no split has; () if all are there."""
+    num = sum(map(len, items))
+    missing = num - sum(len(split.sentences) for split in splits)
     why = f"longer than {longest(opened)} tokens, or the tokenizer drops a word"
-    return (f"{num_left_out:,} of {num:,} sentences are left out: {why}",) * bool(num_left_out)
+    return (f"{missing:,} of {num:,} sentences are left out: {why}",) * bool(missing)
 
 
 def _pieces_of_words(sentence: Sentence, begins: np.ndarray, stops: np.ndarray) -> np.ndarray:

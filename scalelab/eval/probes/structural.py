@@ -13,8 +13,8 @@ when the dev loss stalls.
 import functools
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,9 @@ import optax
 import pandas as pd
 
 from scalelab.eval import items as items_lib
-from scalelab.eval import likelihood, placement, token_scores
+from scalelab.eval import likelihood, token_scores
 from scalelab.eval.probes import states, trees
+from scalelab.eval.probes.states import Split
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.probes.trees import Probe
 from scalelab.eval.yardstick import Asked, Measured
@@ -37,21 +38,6 @@ BATCH = 20  # sentences in a step
 BASELINE = "chain"  # each word is the head of the next one
 
 
-class Split(NamedTuple):
-    """The sentences of a split, with the states of their words."""
-
-    sentences: Sequence[Sentence]
-    states: np.ndarray  # [num_words, L + 1, D] float32
-    starts: np.ndarray  # [num_sentences + 1], the first word of each
-    targets: Sequence[np.ndarray]  # the probe's targets in each sentence
-
-
-def make_split(probe: Probe, sentences: Sequence[Sentence], found: np.ndarray) -> Split:
-    """Combines sentences with the states of their words and the probe's targets."""
-    starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
-    return Split(sentences, found, starts, [probe.target(s.heads) for s in sentences])
-
-
 def fit(
     probe: Probe, split: Split, rank: int, epochs: int, seed: int = 0,
     partial: pathlib.Path | None = None,
@@ -60,27 +46,46 @@ def fit(
 
     `partial` keeps what is done; the next call continues from there.
     """
-    _, num_layers, width = split.states.shape
+    _, num_layers, width = split.vectors.shape
     shape = num_layers, min(rank, width), width
     maps = jax.random.uniform(jax.random.key(seed), shape, minval=-0.05, maxval=0.05)
-    rng = np.random.default_rng(seed)
-    plan = [batch for _ in range(epochs) for batch in draw_epoch(split.starts, rng)]
-    optimizer = optax.adam(optax.linear_schedule(LEARNING_RATE, 0.0, len(plan)))
-    step = _make_step(probe.predict, optimizer)
-    leaves, structure = jax.tree.flatten((maps, optimizer.init(maps)))
+    rng, starts = np.random.default_rng(seed), split.starts
+    plan = [batch for _ in range(epochs) for batch in draw_epoch(starts, rng)]
+    targets = [probe.target(sentence.heads) for sentence in split.sentences]
+    carry, step = adam(functools.partial(loss, probe.predict), maps, LEARNING_RATE, len(plan))
+    leaves, structure = jax.tree.flatten(carry)
     saved, saved_at = likelihood.load_partial(partial), time.monotonic()
     done = int(saved.get("done", 0))
     carry = jax.tree.unflatten(structure, [saved.get(f"{k}", x) for k, x in enumerate(leaves)])
     with show_bar("steps", len(plan), show=True) as tick:
         tick(done)
         for k, (length, members) in enumerate(plan[done:], done + 1):
-            carry = step(carry, *_fill(split, members, length))
+            carry = step(carry, *_fill(split, starts, targets, members, length))
             tick(1)
             if partial is not None and time.monotonic() - saved_at >= likelihood.SAVE_SECS:
                 own = {f"{k}": leaf for k, leaf in enumerate(jax.tree.leaves(carry))}
                 likelihood.save_partial(partial, done=k, **own)
                 saved_at = time.monotonic()
     return np.asarray(carry[0])
+
+
+def adam(
+    loss: Callable[..., jax.Array], params: Any, learning_rate: float, num_steps: int
+) -> tuple[Any, Callable[..., Any]]:
+    """Makes Adam with a learning rate that falls to 0, for `loss(params, *batch)`.
+
+    Returns:
+      The first carry (parameters, optimizer state), and the compiled step: (carry, *batch) ->
+      carry.
+    """
+    optimizer = optax.adam(optax.linear_schedule(learning_rate, 0.0, num_steps))
+
+    def step(carry: Any, *batch: jax.Array) -> Any:
+        params, state = carry
+        updates, state = optimizer.update(jax.grad(loss)(params, *batch), state)
+        return optax.apply_updates(params, updates), state
+
+    return (params, optimizer.init(params)), jax.jit(step)
 
 
 Plan = list[tuple[int, np.ndarray]]  # batches: padded length, indices of sentences
@@ -100,17 +105,20 @@ def draw_epoch(starts: np.ndarray, rng: np.random.Generator, batch_size: int = B
     return [found[k] for k in rng.permutation(len(found))]
 
 
-def _fill(split: Split, members: np.ndarray, length: int) -> Iterator[np.ndarray]:
-    """Yields states [S, T, L + 1, D], targets [S, T(, T)] and lengths [S], padded with 0."""
-    ndim = split.targets[0].ndim
-    found = np.zeros((BATCH, length, *split.states.shape[1:]), np.float32)
+def _fill(
+    split: Split, starts: np.ndarray, targets: Sequence[np.ndarray], members: np.ndarray,
+    length: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Returns states [S, T, L + 1, D], targets [S, T(, T)] and lengths [S], padded with 0."""
+    ndim = targets[0].ndim
+    found = np.zeros((BATCH, length, *split.vectors.shape[1:]), np.float32)
     gold = np.zeros((BATCH, *(length,) * ndim), np.float32)
     lengths = np.zeros(BATCH, np.int32)
     for row, k in enumerate(members):
-        lengths[row] = num = len(split.targets[k])
-        found[row, :num] = split.states[split.starts[k] : split.starts[k + 1]]
-        gold[(row, *(slice(num),) * ndim)] = split.targets[k]
-    yield from (found, gold, lengths)
+        lengths[row] = num = len(targets[k])
+        found[row, :num] = split.vectors[starts[k] : starts[k + 1]]
+        gold[(row, *(slice(num),) * ndim)] = targets[k]
+    return found, gold, lengths
 
 
 def loss(
@@ -135,23 +143,9 @@ def loss(
     return (errors / counts).sum() / (lengths > 0).sum()
 
 
-def _make_step(
-    predict: Callable[[Any], Any], optimizer: optax.GradientTransformation
-) -> Callable[..., Any]:
-    """Returns the compiled step: ((maps, optimizer state), *batch) -> both, updated."""
-
-    def step(carry: Any, *batch: jax.Array) -> Any:
-        maps, state = carry
-        slope = jax.grad(functools.partial(loss, predict))(maps, *batch)
-        updates, state = optimizer.update(slope, state)
-        return optax.apply_updates(maps, updates), state
-
-    return jax.jit(step)
-
-
 def predict(probe: Probe, split: Split, maps: np.ndarray) -> list[list[np.ndarray]]:
     """Returns the predictions for each sentence, layer by layer."""
-    vectors = np.einsum("nld,lkd->lnk", split.states, maps, optimize=True)
+    vectors = np.einsum("nld,lkd->lnk", split.vectors, maps, optimize=True)
     return [[probe.predict(x) for x in np.split(own, split.starts[1:-1])] for own in vectors]
 
 
@@ -159,48 +153,42 @@ def predict(probe: Probe, split: Split, maps: np.ndarray) -> list[list[np.ndarra
 
 
 def measure(
-    probe: Probe, opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked
+    kind: str, opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked
 ) -> Measured:
     """Fits a probe on the first split, chooses a layer on the second, scores the third.
+
+    `kind` is a name in trees.PROBES.
 
     Raises:
       ValueError: dev or test has no tree of several words, or as in `states.read`.
     """
-    placed, splits, left_out = placement.place(opened, asked.tensor_parallel), [], 0
+    probe, most = trees.PROBES[kind], asked.options["max_words"]
     num_words = np.cumsum([len(sentence.words) for sentence in items[0]])
-    num_train = max(1, int((num_words <= asked.options["max_words"]).sum()))
-    for sentences in (items[0][:num_train], *items[1:]):
-        found, kept = states.read(opened, placed, sentences, batch_tokens=asked.batch_tokens)
-        splits.append(make_split(probe, [sentences[k] for k in kept], found))
-        left_out += len(sentences) - len(kept)
-    train, dev, test = splits
+    items = [items[0][: max(1, int((num_words <= most).sum()))], *items[1:]]
+    (train, *tests), notes = states.read_splits(opened, items, asked)
     maps = fit(probe, train, asked.options["rank"], asked.options["epochs"], partial=asked.partial)
     scores = []  # of dev and test, for each layer and the baseline
-    for split in (dev, test):
+    for split in tests:
         chain = [probe.chain(len(sentence.words)) for sentence in split.sentences]
         found = [*predict(probe, split, maps), chain]
-        scores.append([trees.score(probe, split.sentences, split.targets, x) for x in found])
+        scores.append([trees.score(probe, split.sentences, x) for x in found])
     if not all(own[0].hits.size for own in scores):
         raise ValueError("--data: dev or test has no tree of several words to score")
-    names = [*map(str, range(len(maps))), BASELINE]
+    columns = ["layer", *(f"{name} {split}" for name in probe.scores for split in ("dev", "test"))]
     rows = [
         [name, a.hits.mean(), b.hits.mean(), a.correlation, b.correlation]
-        for name, a, b in zip(names, *scores, strict=True)
+        for name, a, b in zip([*map(str, range(len(maps))), BASELINE], *scores, strict=True)
     ]
-    hits, correlation = probe.scores
-    columns = [f"{name} {split}" for name in (hits, correlation) for split in ("dev", "test")]
-    table = pd.DataFrame(rows, columns=["layer", *columns])
-    best = int(table[f"{hits} dev"][:-1].argmax())
+    best = int(np.argmax([own.hits.mean() for own in scores[0][:-1]]))
     right = scores[1][best].hits
     shown = [[name, *(f"{100 * x:.1f}" for x in own)] for name, *own in rows]
-    low, high = items_lib.interval([(right.mean(), len(right))])
     return Measured(
-        texts=[[text for sentence in test.sentences for text in probe.items(sentence)]],
+        texts=[scores[1][best].items],
         recipe=f"layer {best}, rank {maps.shape[1]}",
         **items_lib.hits(right),
-        table=table,
-        printed=tables.plain(["layer", *columns], shown)
-        + f"{hits} of layer {best}, the best on dev: {100 * right.mean():.1f}"
-        f" [{100 * low:.1f}, {100 * high:.1f}] of {len(right):,}\n",
-        notes=states.describe_left_out(opened, left_out, num_train + sum(map(len, items[1:]))),
+        table=pd.DataFrame(rows, columns=columns),
+        printed=tables.plain(columns, shown)
+        + f"{probe.scores[0]} of layer {best}, the best on dev: {trees.percent(right)}"
+        f" of {len(right):,}\n",
+        notes=notes,
     )

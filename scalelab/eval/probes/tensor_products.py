@@ -10,17 +10,16 @@ error on dev counts. Words and roles that train has once or never share one vect
 
 import collections
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
 
 from scalelab.eval import items as items_lib
-from scalelab.eval import likelihood, placement
-from scalelab.eval.probes import engine, states, structural
+from scalelab.eval import likelihood
+from scalelab.eval.probes import engine, states, structural, trees
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
@@ -72,16 +71,40 @@ class Split(NamedTuple):
     vectors: np.ndarray  # [L + 1, num_sentences, D] float32
 
 
-def number(splits: Sequence[Sequence[Sequence[Hashable]]]) -> tuple[list[list[list[int]]], int]:
-    """Numbers the words or roles of sentences from 1; 0: rare in the first split.
+class Numbered(NamedTuple):
+    """Sentences as numbers; the last row of each array is 0, for padding."""
+
+    vectors: np.ndarray  # [L + 1, num_sentences + 1, D] float32
+    words: np.ndarray  # [num_sentences + 1, T] int32
+    roles: np.ndarray  # [num_sentences + 1, T] int32
+    lengths: np.ndarray  # [num_sentences + 1] int32
+
+    def plan(self, rng: np.random.Generator) -> structural.Plan:
+        """Draws the batches of an epoch."""
+        return structural.draw_epoch(np.cumsum([0, *self.lengths[:-1]]), rng, BATCH)
+
+    def batches(self, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields the sentences of each batch of an epoch, and the arrays of its BATCH rows."""
+        for length, members in self.plan(rng):
+            rows = np.pad(members, (0, BATCH - len(members)), constant_values=-1)
+            texts = self.words[rows, :length], self.roles[rows, :length]
+            yield members, self.vectors[:, rows], *texts, self.lengths[rows]
+
+
+def number(splits: Sequence[Sequence[Sequence[Hashable]]]) -> tuple[list[np.ndarray], int]:
+    """Numbers the words or roles of sentences from 1; 0: rare in the first split, or padding.
 
     Returns:
-      The numbers in each split, and how many there are, with 0.
+      The numbers in each split [num_sentences + 1, T] int32, and how many there are, with 0.
     """
     counts = collections.Counter(value for sentence in splits[0] for value in sentence)
     known = [value for value, count in counts.items() if count >= LEAST]
     ids = {value: k for k, value in enumerate(known, 1)}
-    made = [[[ids.get(value, 0) for value in row] for row in split] for split in splits]
+    made = []
+    for split in splits:
+        made.append(np.zeros((len(split) + 1, max(map(len, split))), np.int32))
+        for row, sentence in zip(made[-1], split, strict=False):
+            row[: len(sentence)] = [ids.get(value, 0) for value in sentence]
     return made, len(ids) + 1
 
 
@@ -110,6 +133,10 @@ def _squares(params: dict[str, jax.Array], gold: jax.Array, *rows: jax.Array) ->
     return ((approximate(params, *rows) - gold) ** 2).mean(axis=2)
 
 
+def _loss(params: dict[str, jax.Array], gold: jax.Array, *rows: jax.Array) -> jax.Array:
+    return jnp.where(rows[-1] > 0, _squares(params, gold, *rows), 0.0).sum() / BATCH
+
+
 def fit(splits: Sequence[Split], scheme: str, size: int, epochs: int, seed: int = 0) -> np.ndarray:
     """Fits the approximation on the first split; the second one chooses the epoch of each layer.
 
@@ -125,7 +152,12 @@ def fit(splits: Sequence[Split], scheme: str, size: int, epochs: int, seed: int 
     """
     words, num_words = number([own.words for own in splits])
     roles, num_roles = number([[SCHEMES[scheme](x) for x in own.heads] for own in splits])
-    num_layers, _, width = splits[0].vectors.shape
+    train, *others = (
+        Numbered(np.pad(own.vectors, ((0, 0), (0, 1), (0, 0))), row_words, row_roles,
+                 np.array([*map(len, own.words), 0], np.int32))
+        for own, row_words, row_roles in zip(splits, words, roles, strict=True)
+    )  # fmt: skip
+    num_layers, _, width = train.vectors.shape
     shapes = {"fillers": (num_words, size), "roles": (num_roles, size), "map": (size, size, width)}
     params = {
         name: jax.random.normal(jax.random.key(seed + k), (num_layers, *shape))
@@ -133,64 +165,27 @@ def fit(splits: Sequence[Split], scheme: str, size: int, epochs: int, seed: int 
     }
     params |= {"bias": jnp.zeros((num_layers, 1, width)), "map": params["map"] / size}
     params["fillers"] *= SCALE
-    rng, given = np.random.default_rng(seed), list(zip(splits, words, roles, strict=True))
-    starts = [np.cumsum([0, *map(len, own)]) for own in words]
-    num_steps = epochs * len(structural.draw_epoch(starts[0], rng, BATCH))
-    optimizer = optax.adam(optax.linear_schedule(LEARNING_RATE, 0.0, num_steps))
-    step, judge = _make_step(optimizer), jax.jit(_squares)
-    carry = params, optimizer.init(params)
-    least, best = np.full(num_layers, np.inf), np.full(splits[2].vectors.shape[:2], np.nan)
+    rng = np.random.default_rng(seed)
+    num_steps = epochs * len(train.plan(rng))
+    carry, step = structural.adam(_loss, params, LEARNING_RATE, num_steps)
+    judge, found = (
+        jax.jit(_squares),
+        [np.zeros(own.vectors.shape[:2], np.float32)[:, 1:] for own in others],
+    )
+    (dev, test), least = found, np.full(num_layers, np.inf)
+    best = np.full_like(test, np.nan)
     with show_bar(scheme, num_steps, show=True) as tick:
         for _ in range(epochs):
-            for _, *batch in _batches(*given[0], structural.draw_epoch(starts[0], rng, BATCH)):
+            for _, *batch in train.batches(rng):
                 carry = step(carry, *batch)
                 tick(1)
-            dev, test = (
-                _judge(judge, carry[0], *own, structural.draw_epoch(start, rng, BATCH))
-                for own, start in zip(given[1:], starts[1:], strict=True)
-            )
+            for own, errors in zip(others, (dev, test), strict=True):
+                for members, *batch in own.batches(rng):
+                    made = np.asarray(judge(carry[0], *batch))
+                    errors[:, members] = made[:, : len(members)]
             better = dev.mean(axis=1) < least
             least, best[better] = np.minimum(least, dev.mean(axis=1)), test[better]
     return best
-
-
-def _make_step(optimizer: optax.GradientTransformation) -> Callable[..., Any]:
-    """Returns the compiled step: ((parameters, optimizer state), *batch) -> both, updated."""
-
-    def loss(params: dict[str, jax.Array], gold: jax.Array, *rows: jax.Array) -> jax.Array:
-        return jnp.where(rows[-1] > 0, _squares(params, gold, *rows), 0.0).sum() / BATCH
-
-    def step(carry: Any, *batch: jax.Array) -> Any:
-        params, state = carry
-        updates, state = optimizer.update(jax.grad(loss)(params, *batch), state)
-        return optax.apply_updates(params, updates), state
-
-    return jax.jit(step)
-
-
-def _batches(
-    split: Split, words: list[list[int]], roles: list[list[int]], plan: structural.Plan
-) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yields members, vectors [L + 1, S, D], words and roles [S, T] and lengths [S]."""
-    for length, members in plan:
-        gold = np.zeros((len(split.vectors), BATCH, split.vectors.shape[2]), np.float32)
-        gold[:, : len(members)] = split.vectors[:, members]
-        rows, lengths = np.zeros((2, BATCH, length), np.int32), np.zeros(BATCH, np.int32)
-        for row, k in enumerate(members):
-            lengths[row] = num = len(words[k])
-            rows[:, row, :num] = words[k], roles[k]
-        yield members, gold, *rows, lengths
-
-
-def _judge(
-    judge: Callable[..., jax.Array], params: Any, split: Split, words: list[list[int]],
-    roles: list[list[int]], plan: structural.Plan,
-) -> np.ndarray:  # fmt: skip
-    """Returns the errors of all sentences of a split [L + 1, num_sentences]."""
-    found = np.zeros(split.vectors.shape[:2], np.float32)
-    for members, *batch in _batches(split, words, roles, plan):
-        found[:, members] = np.asarray(judge(params, *batch))[:, : len(members)]
-    return found
 
 
 # --- The yardstick ----------------
@@ -205,15 +200,13 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
     if min(asked.options.values()) < 1:
         raise ValueError("expected --max_words, --size and --epochs of 1 or more")
     items = [engine.thin(items[0], asked.options["max_words"]), *items[1:]]
-    placed, splits, left_out = placement.place(opened, asked.tensor_parallel), [], 0
-    for sentences in items:
-        found, kept = states.read(opened, placed, sentences, batch_tokens=asked.batch_tokens)
-        own = [sentences[k] for k in kept]
-        counts = np.array([len(sentence.words) for sentence in own])
-        sums = np.add.reduceat(found, np.cumsum(counts) - counts, axis=0)
-        vectors = (sums / counts[:, None, None]).swapaxes(0, 1)
-        splits.append(Split([s.heads for s in own], [s.words for s in own], vectors))
-        left_out += len(sentences) - len(own)
+    read, notes = states.read_splits(opened, items, asked)
+    splits = []
+    for own in read:
+        sums = np.add.reduceat(own.vectors, own.starts[:-1], axis=0)
+        vectors = (sums / np.diff(own.starts)[:, None, None]).swapaxes(0, 1)
+        given = [s.heads for s in own.sentences], [s.words for s in own.sentences]
+        splits.append(Split(*given, vectors))
     splits, known = standardize(splits), likelihood.load_partial(asked.partial)
     for scheme in SCHEMES:
         if scheme not in known:
@@ -225,7 +218,6 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
     table = pd.DataFrame(shares, columns=list(SCHEMES)).assign(best=best)
     table.insert(0, "layer", range(len(shares)))
     right = errors[:, -1].argmin(axis=0) == list(SCHEMES).index("tree")
-    low, high = items_lib.interval([(right.mean(), len(right))])
     rows = [[str(k), *(f"{100 * x:.1f}" for x in own), best[k]] for k, own in enumerate(shares)]
     return Measured(
         texts=[[" ".join(map(str, words)) for words in splits[2].words]],
@@ -233,7 +225,7 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
         **items_lib.hits(right, ("other", "tree")),
         table=table,
         printed=tables.plain(list(table), rows)
-        + f"tree positions fit {100 * right.mean():.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
-        f" of {len(right):,} sentences best at the last layer\n",
-        notes=states.describe_left_out(opened, left_out, sum(map(len, items))),
+        + f"% of sentences that tree positions fit best at the last layer: {trees.percent(right)}"
+        f" of {len(right):,}\n",
+        notes=notes,
     )

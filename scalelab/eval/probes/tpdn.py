@@ -13,15 +13,10 @@ layer. --random measures a net with random weights. scalelab/eval/probes/tensor_
 describes the fit.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from scalelab.eval.probes import engine
-from scalelab.eval.probes.treebank import Sentence
-from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
-
-if TYPE_CHECKING:
-    from scalelab.runs.pretrained import Pretrained
+from scalelab.eval.yardstick import Measured, program
 
 OPTIONS = {
     "max_words": (250_000, "approximate number of words of train, evenly spread; default: 250000"),
@@ -30,16 +25,14 @@ OPTIONS = {
 }
 
 
-def measure(opened: "Pretrained", items: Sequence[Sequence[Sentence]], asked: Asked) -> Measured:
+def measure(*given: Any) -> Measured:
     """Measures a net on the three splits."""
-    from scalelab.eval.probes import tensor_products
+    from scalelab.eval.probes import tensor_products  # it needs JAX, --help does not
 
-    return tensor_products.measure(opened, items, asked)
+    return tensor_products.measure(*given)
 
 
-YARDSTICK = Yardstick(
-    "probes.tpdn", engine.read, measure, engine.DATA, "ud-english-ewt", OPTIONS, scratch=True
-)
+YARDSTICK = engine.yardstick("tpdn", measure, OPTIONS)
 main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":

@@ -46,12 +46,11 @@ def read(folder: pathlib.Path, split: str) -> list[Sentence]:
     Raises:
       ValueError: no or several such files, no sentence in it, or a line that is not CoNLL-U.
     """
-    paths = sorted(folder.glob(f"*-ud-{split}.conllu")) + sorted(
-        folder.glob(f"*-ud-{split}.conllu.xz")
-    )
+    names = f"*-ud-{split}.conllu", f"*-ud-{split}.conllu.xz"
+    paths = sorted(path for name in names for path in folder.glob(name))
     if len(paths) != 1:
         raise ValueError(
-            f"{folder}: expected one file *-ud-{split}.conllu or *-ud-{split}.conllu.xz, found"
+            f"{folder}: expected one file {' or '.join(names)}, found"
             f" {', '.join(path.name for path in paths) or 'none'}"
         )
     return read_file(paths[0])
@@ -79,13 +78,7 @@ def _sentences(path: pathlib.Path, lines: Sequence[str]) -> Iterator[Sentence]:
         if line.startswith("#"):
             continue
         if line.strip():
-            fields = line.split("\t")
-            if len(fields) != NUM_FIELDS:
-                raise ValueError(
-                    f"{path}, line {number}: not CoNLL-U: expected {NUM_FIELDS} fields between"
-                    f" tabs, found {len(fields)}"
-                )
-            rows.append((number, fields))
+            rows.append((number, line.split("\t")))
         elif rows:
             yield _parse(path, rows)
             rows = []
@@ -96,7 +89,10 @@ def _parse(path: pathlib.Path, rows: Sequence[tuple[int, list[str]]]) -> Sentenc
     made, number = Sentence([], [], [], [], []), rows[0][0]
     last, spaced = 0, True  # last word of the multiword token; whether a space follows it
     try:
-        for number, (place, form, _, upos, _, _, head, deprel, _, misc) in rows:  # noqa: B007
+        for number, fields in rows:  # noqa: B007
+            count = len(fields)
+            _expect(count == NUM_FIELDS, f"expected {NUM_FIELDS} fields, found {count}")
+            place, form, _, upos, _, _, head, deprel, _, misc = fields
             done, space = len(made.words), "SpaceAfter=No" not in misc.split("|")
             if "-" in place:
                 first, last_text = place.split("-")
@@ -127,13 +123,9 @@ def _expect(right: bool, message: str) -> None:
 
 def _is_tree(heads: Sequence[int]) -> bool:
     """Returns True if there is one root, and every word is below it."""
-    children: dict[int, list[int]] = {}
-    for place, head in enumerate(heads, 1):
-        children.setdefault(head, []).append(place)
-    seen, todo = 0, list(children.get(0, ()))
-    if len(todo) != 1:
+    if heads.count(0) != 1 or not 0 <= min(heads) <= max(heads) <= len(heads):
         return False
-    while todo:
-        seen += 1
-        todo += children.get(todo.pop(), ())
-    return seen == len(heads)
+    above = [0, *heads]  # of each word, 1, 2, 4, ... steps up; 0 stays 0
+    for _ in range(len(heads).bit_length()):
+        above = [above[place] for place in above]
+    return not any(above)

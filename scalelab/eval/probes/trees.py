@@ -11,10 +11,10 @@ import numpy as np
 from scipy import sparse, stats
 from scipy.sparse import csgraph
 
+from scalelab.eval import items
 from scalelab.eval.probes.treebank import PUNCTUATION, Sentence
 
 LENGTHS = range(5, 51)  # words of the sentences whose correlations are averaged
-Edge = tuple[int, int]
 
 
 class Probe(NamedTuple):
@@ -22,8 +22,8 @@ class Probe(NamedTuple):
 
     target: Callable[[Sequence[int]], np.ndarray]  # heads -> target
     predict: Callable[[Any], Any]  # vectors [..., n, k] -> prediction; NumPy or JAX
-    judge: Callable[[np.ndarray, Sentence], list[bool]]  # prediction -> whether each item is found
-    items: Callable[[Sentence], list[str]]  # names of the items, in the order of `judge`
+    # (prediction, sentence) -> its items, such as edges: name -> whether it is found.
+    judge: Callable[[np.ndarray, Sentence], dict[str, bool]]
     chain: Callable[[int], np.ndarray]  # n -> the target of a chain of words
     scores: tuple[str, str]  # names: share of found items, rank correlation
 
@@ -32,24 +32,28 @@ class Score(NamedTuple):
     """The scores of the predictions for sentences."""
 
     hits: np.ndarray  # [items] bool
+    items: list[str]  # their names
     correlation: float  # mean over lengths of mean rank correlations; NaN: no sentence
 
 
-def score(
-    probe: Probe,
-    sentences: Sequence[Sentence],
-    targets: Sequence[np.ndarray],
-    predictions: Sequence[np.ndarray],
-) -> Score:
+def score(probe: Probe, sentences: Sequence[Sentence], predictions: Sequence[np.ndarray]) -> Score:
     """Scores the predictions of sentences."""
-    hits: list[bool] = []
+    hits: list[tuple[str, bool]] = []
     by_length: dict[int, list[float]] = {}
-    for sentence, target, found in zip(sentences, targets, predictions, strict=True):
-        hits += probe.judge(found, sentence)
-        if len(target) in LENGTHS:
-            by_length.setdefault(len(target), []).extend(rank_correlations(target, found))
+    for sentence, found in zip(sentences, predictions, strict=True):
+        hits += probe.judge(found, sentence).items()
+        if len(found) in LENGTHS:
+            correlations = rank_correlations(probe.target(sentence.heads), found)
+            by_length.setdefault(len(found), []).extend(correlations)
     means = [np.mean(values) for values in by_length.values()]
-    return Score(np.array(hits, bool), float(np.mean(means)) if means else np.nan)
+    right = np.array([hit for _, hit in hits], bool)
+    return Score(right, [name for name, _ in hits], float(np.mean(means)) if means else np.nan)
+
+
+def percent(right: np.ndarray) -> str:
+    """Formats the share of right answers [n] with its 95% interval: "45.5 [43.7, 47.2]"."""
+    low, high = items.interval([(right.mean(), len(right))])
+    return f"{100 * right.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def rank_correlations(gold: np.ndarray, found: np.ndarray) -> np.ndarray:
@@ -76,7 +80,7 @@ def edges_between(heads: Sequence[int]) -> np.ndarray:
     return csgraph.shortest_path(graph.tocsr(), directed=False, unweighted=True)
 
 
-def spanning_tree(distances: np.ndarray) -> set[Edge]:
+def spanning_tree(distances: np.ndarray) -> set[tuple[int, int]]:
     """Returns the edges (i, j), i < j, of the minimum spanning tree of distances [n, n]."""
     # SciPy reads 0 as no edge. Adding one number to all distances keeps the tree.
     positive = np.triu(distances - distances.min() + 1.0, 1)
@@ -84,19 +88,16 @@ def spanning_tree(distances: np.ndarray) -> set[Edge]:
     return set(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
-def _edges(sentence: Sentence) -> list[Edge]:
-    """Returns the edges (i, j), i < j, between words that are not punctuation."""
-    words = set(_words(sentence).tolist())
+def _judge_edges(distances: np.ndarray, sentence: Sentence) -> dict[str, bool]:
+    """Looks for each edge between words that are not punctuation in the spanning tree."""
+    words = _words(sentence)
     pairs = ((child, head - 1) for child, head in enumerate(sentence.heads) if head)
-    return [(min(pair), max(pair)) for pair in pairs if words.issuperset(pair)]
-
-
-def _judge_edges(distances: np.ndarray, sentence: Sentence) -> list[bool]:
-    gold, words = _edges(sentence), _words(sentence)
+    gold = [(min(pair), max(pair)) for pair in pairs if set(pair) <= {*words.tolist()}]
     if not gold:
-        return []
+        return {}
     found = {(words[i], words[j]) for i, j in spanning_tree(distances[np.ix_(words, words)])}
-    return [edge in found for edge in gold]
+    text = [f"{place} {word}" for place, word in enumerate(sentence.words, 1)]
+    return {f"{text[i]}, {text[j]}": (i, j) in found for i, j in gold}
 
 
 def _squared_distances(vectors: Any) -> Any:
@@ -109,7 +110,6 @@ DISTANCE = Probe(
     target=edges_between,
     predict=_squared_distances,
     judge=_judge_edges,
-    items=lambda s: [f"{i + 1} {s.words[i]}, {j + 1} {s.words[j]}" for i, j in _edges(s)],
     chain=lambda n: np.abs(np.subtract.outer(np.arange(n), np.arange(n))),
     scores=("UUAS", "DSpr."),
 )
@@ -122,22 +122,19 @@ def depths(heads: Sequence[int]) -> np.ndarray:
     return edges_between(heads)[heads.index(0)]
 
 
-def _has_choice(sentence: Sentence) -> bool:
-    """Returns True if the root is one of several words that are not punctuation."""
-    words = _words(sentence)
-    return len(words) > 1 and sentence.heads.index(0) in words
-
-
-def _judge_root(found: np.ndarray, sentence: Sentence) -> list[bool]:
-    words = _words(sentence)
-    return [sentence.heads[words[found[words].argmin()]] == 0] if _has_choice(sentence) else []
+def _judge_root(found: np.ndarray, sentence: Sentence) -> dict[str, bool]:
+    """Asks for the root where it is one of several words that are not punctuation."""
+    words, root = _words(sentence), sentence.heads.index(0)
+    has_choice = len(words) > 1 and root in words
+    return {sentence.text.strip(): words[found[words].argmin()] == root} if has_choice else {}
 
 
 DEPTH = Probe(
     target=depths,
     predict=lambda vectors: (vectors**2).sum(-1),
     judge=_judge_root,
-    items=lambda s: [s.text.strip()] if _has_choice(s) else [],
     chain=np.arange,
     scores=("root accuracy", "NSpr."),
 )
+
+PROBES = {"distance": DISTANCE, "depth": DEPTH}

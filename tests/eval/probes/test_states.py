@@ -114,28 +114,29 @@ def test_a_word_is_the_mean_of_its_pieces(pretrained_runs: Runs, system: str) ->
     """The last layer is the net's output on each sentence alone, unpadded."""
     opened = pretrained.load(pretrained_runs(system))
     asked = [*map(sentence, TEXTS), sentence("word " * 99), treebank_sentence()]
-    whole, kept = states.read(opened, placement.place(opened), asked, "mean", batch_tokens=64)
-    assert kept.tolist() == [0, 1, 2, 4]
+    made = states.read(opened, placement.place(opened), asked, "mean", batch_tokens=64)
+    whole = made.vectors
+    assert made.numbers.tolist() == [0, 1, 2, 4]
+    assert made.sentences == [asked[k] for k in made.numbers] and made.starts[-1] == len(whole)
     frame = opened.tokenizer.frame()
     forward = jax.jit(lambda batch: opened.net.apply({"params": opened.params}, batch, train=False))
     expected = []
-    for k in kept:
-        ids, ends = opened.tokenizer._backend.encode(asked[k].text, add_special_tokens=False), 0
+    for own in made.sentences:
+        ids, ends = opened.tokenizer._backend.encode(own.text, add_special_tokens=False), 0
         row = [*frame.begin, *ids.ids, *frame.end]
         batch = {"tokens": np.array([row]), "lengths": np.array([len(row)]),
                  "examples": np.zeros(1, np.int32)}  # fmt: skip
         hidden = forward(batch)[0][0]
-        for word in asked[k].words:
-            begin = asked[k].text.index(word, ends)
+        for word in own.words:
+            begin = own.text.index(word, ends)
             ends = begin + len(word)
-            own = [t for t, (a, b) in enumerate(ids.offsets) if a < ends and b > begin]
-            assert own
-            expected.append(
-                np.mean(np.asarray(hidden)[[len(frame.begin) + t for t in own]], axis=0)
-            )
+            pieces = [t for t, (a, b) in enumerate(ids.offsets) if a < ends and b > begin]
+            assert pieces
+            places = [len(frame.begin) + t for t in pieces]
+            expected.append(np.mean(np.asarray(hidden)[places], axis=0))
     np.testing.assert_allclose(whole[:, -1], np.stack(expected), atol=2e-5)
     assert whole.shape == (len(expected), opened.config.net.num_layers + 1, 8)
-    parts = {name: states.read(opened, placement.place(opened), asked, name)[0]
+    parts = {name: states.read(opened, placement.place(opened), asked, name).vectors
              for name in ("first", "last")}  # fmt: skip
     single = np.isclose(parts["first"], parts["last"]).all(axis=(1, 2))
     assert single.any() and not single.all()
@@ -168,7 +169,7 @@ def test_transformers_has_the_same_states(pretrained_runs: Runs, exported, syste
     tokenizer, model = exported(system, "AutoModel")
     opened = pretrained.load(pretrained_runs(system))
     asked = [*map(sentence, TEXTS), treebank_sentence()]
-    found, _ = states.read(opened, placement.place(opened), asked, "first")
+    found = states.read(opened, placement.place(opened), asked, "first").vectors
     expected = []
     for own in asked:
         given = tokenizer(own.text, return_tensors="pt", return_offsets_mapping=True)

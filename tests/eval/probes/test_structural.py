@@ -13,11 +13,11 @@ from scipy import stats
 
 from scalelab.eval import likelihood
 from scalelab.eval.probes import depth, distance, heads, structural, trees
+from scalelab.eval.probes.states import Split
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.runs import environment, predictions, records
 
 Runs = Callable[[str], pathlib.Path]
-PROBES = {"distance": trees.DISTANCE, "depth": trees.DEPTH}
 
 # chef <- The; ran <- chef, out; out <- store; ran <- "."
 CHEF = Sentence(
@@ -43,20 +43,21 @@ def test_a_sentence_by_hand() -> None:
     gold = trees.edges_between(CHEF.heads)
     assert gold.tolist() == expected
     assert trees.depths(CHEF.heads).tolist() == [2, 1, 0, 1, 1]
-    assert trees.DISTANCE.items(CHEF) == ["1 The, 2 chef", "2 chef, 3 ran", "3 ran, 4 out"]
     # "out" comes close to "." and then to "The": its edge to "ran" is lost, that to "." is no edge.
     found = gold.astype(float)
     found[3, 4] = found[4, 3] = 0.1
-    assert trees.DISTANCE.judge(found, CHEF) == [True, True, True]
+    edges = ["1 The, 2 chef", "2 chef, 3 ran", "3 ran, 4 out"]
+    assert trees.DISTANCE.judge(found, CHEF) == dict.fromkeys(edges, True)
     found[0, 3] = found[3, 0] = 0.2
-    assert trees.DISTANCE.judge(found, CHEF) == [True, True, False]
-    assert trees.DISTANCE.judge(trees.DISTANCE.chain(5), CHEF) == [True, True, True]
+    judged = dict(zip(edges, [True, True, False], strict=True))
+    assert trees.DISTANCE.judge(found, CHEF) == judged
+    assert trees.DISTANCE.judge(trees.DISTANCE.chain(5), CHEF) == dict.fromkeys(edges, True)
     # "." has the least depth, and cannot be the root; then "The" has.
-    assert trees.DEPTH.judge(np.array([2.0, 1.0, 0.5, 1.0, 0.0]), CHEF) == [True]
-    assert trees.DEPTH.judge(trees.DEPTH.chain(5), CHEF) == [False]
+    assert trees.DEPTH.judge(np.array([2.0, 1.0, 0.5, 1.0, 0.0]), CHEF) == {CHEF.text.strip(): True}
+    assert trees.DEPTH.judge(trees.DEPTH.chain(5), CHEF) == {CHEF.text.strip(): False}
     alone = Sentence(["Yes", "."], ["X", "PUNCT"], [0, 1], ["root", "punct"], [True] * 2)
-    for probe in PROBES.values():
-        assert probe.judge(probe.target(alone.heads), alone) == probe.items(alone) == []
+    for probe in trees.PROBES.values():
+        assert probe.judge(probe.target(alone.heads), alone) == {}
 
 
 def test_trees_and_ranks_are_those_of_other_algorithms() -> None:
@@ -80,17 +81,20 @@ def test_trees_and_ranks_are_those_of_other_algorithms() -> None:
 def test_correlations_are_means_over_lengths() -> None:
     """Lengths below 5 and above 50 have no part in them."""
     given = [([1.0, -1.0], 6), ([0.5], 8), ([-1.0], 4), ([-1.0], 51)]
-    sentences, targets, found = [], [], []
+    sentences, found = [], []
     for signs, num in given:
         for sign in signs:
-            sentences.append(Sentence(["a"] * num, ["X"] * num, [*range(num)], [], []))
-            targets.append(np.arange(num))
+            sentences.append(Sentence(["a"] * num, ["X"] * num, [*range(num)], [], [True] * num))
             found.append(np.arange(num) * np.sign(sign))
-    score = trees.score(trees.DEPTH, sentences, targets, found)
+    score = trees.score(trees.DEPTH, sentences, found)
     assert score.correlation == pytest.approx((0.0 + 1.0) / 2)
 
 
 # --- Fitting ----------------
+
+
+def make_split(sentences: list[Sentence], vectors: np.ndarray) -> Split:
+    return Split(sentences, np.arange(len(sentences)), vectors)
 
 
 def plant(sentences: list[Sentence], width: int, mix: np.ndarray) -> np.ndarray:
@@ -106,7 +110,7 @@ def plant(sentences: list[Sentence], width: int, mix: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
-@pytest.mark.parametrize("kind", PROBES)
+@pytest.mark.parametrize("kind", trees.PROBES)
 def test_planted_trees_are_found(kind: str) -> None:
     """In the layer that has them, and not in noise; by the known map exactly."""
     rng, width = np.random.default_rng(1), 12
@@ -114,20 +118,21 @@ def test_planted_trees_are_found(kind: str) -> None:
     mix = np.linalg.qr(rng.normal(size=(width, width)))[0] * np.linspace(1.5, 6.0, width)
     planted = plant(sentences, width, mix)
     states = np.stack([rng.normal(size=planted.shape), planted], axis=1).astype(np.float32)
-    probe = PROBES[kind]
-    split = structural.make_split(probe, sentences, states)
+    probe = trees.PROBES[kind]
+    split = make_split(sentences, states)
+    targets = [probe.target(sentence.heads) for sentence in sentences]
 
     def score(maps: np.ndarray) -> list[trees.Score]:
         made = structural.predict(probe, split, maps)
-        return [trees.score(probe, sentences, split.targets, own) for own in made]
+        return [trees.score(probe, sentences, own) for own in made]
 
     known = np.stack([np.linalg.inv(mix)] * 2).astype(np.float32)
     noise, exact = score(known)
     assert exact.hits.all() and noise.hits.mean() < 0.4
     made = [x.round(3) for x in structural.predict(probe, split, known)[1]]  # ties as in gold
-    rounded, gold = (np.concatenate(x, axis=None) for x in (made, split.targets))
+    rounded, gold = (np.concatenate(x, axis=None) for x in (made, targets))
     np.testing.assert_array_equal(rounded, gold)
-    assert trees.score(probe, sentences, split.targets, made).correlation == pytest.approx(1.0)
+    assert trees.score(probe, sentences, made).correlation == pytest.approx(1.0)
     noise, fitted = score(structural.fit(probe, split, rank=99, epochs=60))
     assert fitted.hits.mean() > 0.99 and fitted.correlation > 0.9
     assert noise.hits.mean() < 0.4 and noise.correlation < 0.5
@@ -138,7 +143,7 @@ def test_an_interrupted_fit_continues(tmp_path, monkeypatch) -> None:
     rng = np.random.default_rng(4)
     sentences = [random_sentence(rng, int(n)) for n in rng.integers(2, 9, 60)]
     states = rng.normal(size=(sum(len(s.words) for s in sentences), 2, 5)).astype(np.float32)
-    split = structural.make_split(trees.DEPTH, sentences, states)
+    split = make_split(sentences, states)
     whole = structural.fit(trees.DEPTH, split, rank=3, epochs=3)
     fill, steps, path = structural._fill, [], tmp_path / "partial.npz"
 
@@ -157,19 +162,20 @@ def test_an_interrupted_fit_continues(tmp_path, monkeypatch) -> None:
     np.testing.assert_array_equal(made, whole)
 
 
-@pytest.mark.parametrize("kind", PROBES)
+@pytest.mark.parametrize("kind", trees.PROBES)
 def test_the_loss_by_loops(kind: str) -> None:
     """Padding and empty rows do not count; a sentence counts as much as any other."""
-    rng, probe, lengths = np.random.default_rng(2), PROBES[kind], [5, 3, 0]
+    rng, probe, lengths = np.random.default_rng(2), trees.PROBES[kind], [5, 3, 0]
     sentences = [CHEF, random_sentence(rng, 3)]
     states = rng.normal(size=(8, 2, 4)).astype(np.float32)
     maps = rng.normal(size=(2, 3, 4)).astype(np.float32)
-    split = structural.make_split(probe, sentences, states)
-    found, gold, lengths = structural._fill(split, np.arange(2), 6)
+    split = make_split(sentences, states)
+    targets, starts = [probe.target(s.heads) for s in sentences], split.starts
+    found, gold, lengths = structural._fill(split, starts, targets, np.arange(2), 6)
     expected = 0.0
     for layer in range(2):
         for k, sentence in enumerate(sentences):
-            own = split.states[split.starts[k] : split.starts[k + 1], layer] @ maps[layer].T
+            own = states[starts[k] : starts[k + 1], layer] @ maps[layer].T
             pairs = [(a, b) for a in range(len(own)) for b in range(len(own))]
             far, deep = trees.edges_between(sentence.heads), trees.depths(sentence.heads)
             if kind == "distance":

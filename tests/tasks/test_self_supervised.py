@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scalelab.data import probes
+from scalelab.tasks import self_supervised
 from scalelab.tasks.task import load, load_task, remarks
 
 TASKS = ("same_document", "swapped_words")
@@ -22,7 +23,7 @@ def start(wikitext, cache_dir, tmp_path, capsys):
             f"--cache_dir={cache_dir}",
         ]
         try:
-            probes.main([*small, "--num_train=80", "--num_dev=40", *arguments])
+            self_supervised.main([*small, "--num_train=80", "--num_dev=40", *arguments])
             code = 0
         except SystemExit as ended:
             code = ended.code
@@ -56,6 +57,13 @@ def test_the_folder_is_read_as_tasks(start, tmp_path):
     assert lines[0] == "index\tpassage1\tpassage2\tdocuments"
     assert [line.split("\t")[0] for line in lines[1:]] == [str(i) for i in range(40)]
     assert {line.split("\t")[3] for line in lines[1:]} == {"different", "same"}
+
+
+def test_the_old_name_warns(capsys):
+    with pytest.raises(SystemExit):
+        probes.main(["--help"])
+    out, errors = capsys.readouterr()
+    assert "--corpus" in out and "scalelab.tasks.self_supervised" in errors
 
 
 def test_the_same_again_is_the_same_bytes(start, tmp_path):

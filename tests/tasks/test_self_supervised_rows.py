@@ -1,4 +1,4 @@
-"""Rows of the probe tasks: each rule against shortcuts."""
+"""Rows of the self-supervised tasks: each rule against shortcuts."""
 
 import collections
 import itertools
@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab.data import probe_rows, sentences
-from scalelab.data.probe_rows import DIFFERENT, ORIGINAL, SAME, SWAPPED
+from scalelab.data import sentences
+from scalelab.tasks import self_supervised
+from scalelab.tasks.self_supervised import DIFFERENT, ORIGINAL, SAME, SWAPPED
 
 SIZES = {"dev": 200, "train": 400}
-TASKS = tuple(probe_rows.MAKERS)
+TASKS = tuple(self_supervised.MAKERS)
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +22,12 @@ def documents():
     for section in tiny.sections(5, 700):
         prose = section.replace(" .", ".").replace("\n", " ")
         texts.append("\n".join(sentences.split(prose)))
-    return probe_rows.draw(texts, 0)
+    return self_supervised.draw(texts, 0)
 
 
 @pytest.fixture(scope="module")
 def made(documents):
-    return {name: probe_rows.make_rows(name, documents, SIZES, 0) for name in TASKS}
+    return {name: self_supervised.make_rows(name, documents, SIZES, 0) for name in TASKS}
 
 
 def key(text):
@@ -39,12 +40,12 @@ def lengths(*texts):
 
 def test_the_order_is_the_documents_own():
     texts = [f"document {i}" for i in range(50)]
-    drawn = probe_rows.draw(texts, 3)
+    drawn = self_supervised.draw(texts, 3)
     assert sorted(drawn) == sorted(texts) and drawn != texts
-    assert probe_rows.draw(texts[::-1] + texts[7:9], 3) == drawn
-    assert [text for text in probe_rows.draw([*texts, "more"], 3) if text != "more"] == drawn
-    assert probe_rows.draw(texts, 4) != drawn
-    few = probe_rows.draw(texts, 3, 0.5)
+    assert self_supervised.draw(texts[::-1] + texts[7:9], 3) == drawn
+    assert [text for text in self_supervised.draw([*texts, "more"], 3) if text != "more"] == drawn
+    assert self_supervised.draw(texts, 4) != drawn
+    few = self_supervised.draw(texts, 3, 0.5)
     assert 10 < len(few) < 40 and drawn[: len(few)] == few
 
 
@@ -58,7 +59,7 @@ def test_classes_are_balanced_and_mixed(made, name):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_seed_decides_and_the_training_set_leaves_the_dev_set_alone(documents, made, name):
-    make_rows = probe_rows.make_rows
+    make_rows = self_supervised.make_rows
     assert make_rows(name, documents, SIZES, 0) == made[name]
     assert make_rows(name, documents, SIZES, 1)["dev"] != made[name]["dev"]
     few = make_rows(name, documents, {"dev": 200, "train": 40}, 0)
@@ -70,7 +71,7 @@ def test_too_few_documents(name):
     line = "One of {} had a page of some others that lay near it , and {} of them more ."
     good = ["\n".join(line.format(i, k) for k in range(3)) for i in range(50)]
     with pytest.raises(ValueError, match=f"{name}: 60 .* 100 .*dev"):
-        probe_rows.make_rows(name, [*good, *["Too short ."] * 10], SIZES, 0)
+        self_supervised.make_rows(name, [*good, *["Too short ."] * 10], SIZES, 0)
 
 
 def test_both_versions_of_a_sentence_are_in_one_split(documents, made):
@@ -118,10 +119,10 @@ def test_two_inner_lower_case_words_are_exchanged(made):
     ("It sank", None),
 ])  # fmt: skip
 def test_what_can_be_exchanged(sentence, swapped):
-    found = probe_rows.swap(sentence.split(), np.random.default_rng(0))
+    found = self_supervised.swap(sentence.split(), np.random.default_rng(0))
     if sentence.startswith("Old boats"):  # three inner words: any two of them
         versions = {
-            " ".join(probe_rows.swap(sentence.split(), np.random.default_rng(k)) or [])
+            " ".join(self_supervised.swap(sentence.split(), np.random.default_rng(k)) or [])
             for k in range(40)
         }
         assert swapped in versions and len(versions) == 3
@@ -178,7 +179,7 @@ def test_a_sentence_is_in_one_passage_alone(documents):
         for i, text in enumerate(documents)
     ]
     homes = collections.defaultdict(set)
-    for rows in probe_rows.make_rows("same_document", texts, SIZES, 0).values():
+    for rows in self_supervised.make_rows("same_document", texts, SIZES, 0).values():
         for text in (text for row in rows for text in row.texts):
             for sentence in filter(None, text.split(" .")):
                 homes[key(sentence)].add(key(text))
