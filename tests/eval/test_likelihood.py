@@ -46,7 +46,7 @@ def reading_of(opened: Any, context: int = CONTEXT, stride: int = STRIDE) -> Rea
 
 def nats_of(opened: Any, tokens: np.ndarray, starts: np.ndarray, reading: Reading) -> np.ndarray:
     """What the program computes."""
-    return likelihood.token_nats(placement.place(opened), tokens, starts, reading, batch_size=2)
+    return likelihood.score(placement.place(opened), tokens, starts, reading, batch_size=2)
 
 
 def logits_of(opened: Any) -> Callable[[list[int]], np.ndarray]:
