@@ -17,7 +17,7 @@ from scipy import stats
 from scalelab.eval import compare, items, likelihood, pairs, suites
 from scalelab.eval.items import Item
 from scalelab.lab.load import task_runs
-from scalelab.runs import environment, predictions, records
+from scalelab.runs import environment, predictions, pretrained, records
 
 Runs = Callable[[str], pathlib.Path]
 
