@@ -84,7 +84,7 @@ def test_scores_are_those_of_the_golden_file(
     made = measure(imported(name, folder), folder)
     known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     if update_golden:
-        GOLDEN.write_text(json.dumps(known | {name: made}, indent=1) + "\n")
+        GOLDEN.write_text(json.dumps(known | {name: made}) + "\n")
         return
     assert made.keys() == known[name].keys()
     for key, values in made.items():
