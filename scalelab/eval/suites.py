@@ -11,7 +11,7 @@ import csv
 import functools
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.eval import items, lama, lambada, pairs, prompts
@@ -87,7 +87,7 @@ def read_agreement(folder: pathlib.Path) -> list[Item]:
     return found
 
 
-def _up_to_verb(sentence: str, length: str, forms: tuple[str, str]) -> tuple[str, ...]:
+def _up_to_verb(sentence: str, length: str, forms: Sequence[str]) -> tuple[str, ...]:
     prefix = sentence.split()[: int(length)]
     return tuple(" ".join([*prefix, form]) for form in forms)
 

@@ -52,7 +52,7 @@ class Places(NamedTuple):
 
     at: np.ndarray | jax.Array  # [N] int32, places in the batch's flat [B * T]; padded with 0
     targets: np.ndarray | jax.Array  # [N] int32, ids that the places are judged by
-    num: np.ndarray | jax.Array  # [] int32, how many of the N count
+    num: np.int32 | jax.Array  # [] int32, how many of the N count
 
 
 Judge = Callable[[nn.Module, ArrayPytree, Batch, Places], jax.Array]
