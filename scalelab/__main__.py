@@ -51,6 +51,7 @@ SHELLS = {"bash": COMPLETION, "zsh": "autoload -U +X bashcompinit && bashcompini
 FLAG = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|add(?:_argument)?\(\s*"--(\w+)"')
 # What a program contains that takes the flags of a module -> that module.
 SHARED_FLAGS = {" program.": "eval.program", "(YARDSTICK": "eval.yardstick",
+                "suites.program(": "eval.yardstick",
                 "cli.run(": "config.cli"}  # fmt: skip
 
 

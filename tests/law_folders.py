@@ -41,9 +41,14 @@ def fails(capsys, program, *arguments) -> str:
 
 def start(capsys, program, *arguments) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a program."""
+    return start_main(capsys, program.main, *arguments)
+
+
+def start_main(capsys, main, *arguments) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a main function."""
     code = 0
     try:
-        program.main([str(a) for a in arguments])
+        main([str(a) for a in arguments])
     except SystemExit as end:
         code = int(end.code or 0)
     return code, *capsys.readouterr()

@@ -25,7 +25,7 @@ from scalelab import systems
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.data import load_data, sources
-from scalelab.eval import pairs, yardstick
+from scalelab.eval import pairs, suites, yardstick
 from scalelab.optim import adamw
 from scalelab.runs import feeding, metrics, plots, pretrained, run_folder
 from scalelab.runs.metrics import Run
@@ -83,7 +83,7 @@ def test_pairs_by_words_seen(lab: Lab, tmp_path) -> None:
     at = kept[3]
     opened = pretrained.load(tmp_path / "whole", at)
     asked = yardstick.Asked(None, path, {"rule": None, "per_group": 0})
-    score = pairs.measure(opened, pairs.read(path), asked).scores["accuracy"]
+    score = pairs.measure(opened, suites.read_pairs(path), asked).scores["accuracy"]
     assert next(line for line in lines if line["step"] == at)["eval/pairs_accuracy"] == score
     stopped = lab.run(tmp_path / "cut", config, before=kill_at(kept[2] + 1))
     assert_continues(whole, stopped, lab.run(tmp_path / "cut", config))

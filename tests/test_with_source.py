@@ -21,7 +21,7 @@ from scalelab import fill_mask, formats, sample, systems
 from scalelab.config import cli
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
-from scalelab.eval import lambada, lm, pairs, placement, sentence_scores, word_order, yardstick
+from scalelab.eval import lm, sentence_scores, suites, word_order, yardstick
 from scalelab.finetuning import warm_start
 from scalelab.formats import doc_sentences
 from scalelab.helpers import names
@@ -107,7 +107,7 @@ def start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 END = "<|endoftext|>"
-EMPTY = dataclasses.replace(lambada.YARDSTICK, read=lambda folder: [])
+EMPTY = dataclasses.replace(suites.SUITES["lambada"], read=lambda folder: [])
 SOURCES = ("bada gedu", "dodo. a", "a")
 
 
@@ -189,19 +189,20 @@ def test_a_sentence_alone_is_scored_behind_an_empty_source(
             totals.append(sum(special.log_softmax(s)[i] for s, i in zip(scores, ids, strict=False)))
         return totals
 
-    score = sentence_scores.scorer(opened, placement.place(opened), "conditional", 64)
-    found, counts = score(SOURCES).add_up([None] * len(SOURCES))
+    encoded = sentence_scores.encode(opened.tokenizer, SOURCES)
+    nats = sentence_scores.score(opened, encoded, "conditional", batch_tokens=64)
+    found, counts = encoded.add_up(-nats), encoded.add_up(~np.isnan(nats) + 0.0)
     np.testing.assert_allclose(found, by_pytorch([end]), atol=1e-4)
     assert counts.tolist() == [len(opened.tokenizer.encode(text)) for text in SOURCES]
     assert np.abs(found - by_pytorch([end + 1, end + 2])).min() > 0.01
 
     (tmp_path / "own.jsonl").write_text(json.dumps({"good": SOURCES[0], "bad": SOURCES[1]}))
     data, work = tmp_path / "own.jsonl", tmp_path / "work"
-    assert "rule conditional" in yardstick.evaluate(pairs.YARDSTICK, run, data, work)
+    assert "rule conditional" in yardstick.evaluate(suites.SUITES["pairs"], run, data, work)
     assert json.loads((work / "seed0/result.json").read_text())["recipe"] == "conditional"
     monkeypatch.setattr(type(opened.tokenizer), "frame", lambda self: formats.Frame((), (), ()))
     with pytest.raises(ValueError, match="nothing is the source of a sentence alone"):
-        yardstick.evaluate(pairs.YARDSTICK, run, data, tmp_path / "other")
+        yardstick.evaluate(suites.SUITES["pairs"], run, data, tmp_path / "other")
 
 
 def test_a_study_refuses_to_score_the_net(monkeypatch: pytest.MonkeyPatch) -> None:

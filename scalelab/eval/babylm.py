@@ -28,7 +28,6 @@ of acquisition are not measured.
 
 import collections
 import dataclasses
-import functools
 import itertools
 import json
 import pathlib
@@ -39,7 +38,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from scalelab.eval import blimp, items, pairs, reading_times
+from scalelab.eval import items, pairs, reading_times, suites
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
 from scalelab.helpers import files
@@ -118,7 +117,7 @@ def _read_file(task: str, path: pathlib.Path) -> Iterator[Question]:
     """Yields the questions of a file in the pipeline's layout."""
     title = KINDS[task].title
     if task in PAIRS:
-        for row in files.read_lines(path, blimp.KEYS[:2]):
+        for row in files.read_lines(path, suites.BLIMP_KEYS[:2]):
             texts = row["sentence_good"], row["sentence_bad"]
             yield Question(task, Item((row.get("UID", path.stem), title), texts, 0), texts)
     elif task == "entity_tracking":
@@ -148,7 +147,7 @@ def _read_blimp(folder: pathlib.Path) -> list[Question]:
             f" BLiMP in {places[0]} or {places[1]}"
         )
     found: dict[str, list[Item]] = {}
-    for item in blimp.read(place):
+    for item in suites.read_blimp(place):
         uid = item.groups[0]
         found.setdefault(uid, []).append(item._replace(groups=(uid, KINDS["blimp"].title)))
     full, fast = (json.loads(path.read_text()) if path.is_file() else {} for path in paths)
@@ -179,7 +178,8 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
         raise ValueError(f"{opened.path} predicts no tokens: expected a causal or a masked net")
     rule = sentence_scores.BY_PREDICTION[opened.predicts][0]
     chosen = _choose([q for q in asked_items if isinstance(q, Question)], asked.options)
-    fits = pairs.fitting(opened, [q.item for q in chosen], rule)
+    asked_texts = [q.item for q in chosen]
+    fits = pairs.fitting(opened, asked_texts, pairs.encode(opened, asked_texts), rule)
     questions = list(itertools.compress(chosen, fits))
     scored, all_asked = (collections.Counter(q.task for q in part) for part in (questions, chosen))
     if not scored["blimp"]:
@@ -192,14 +192,13 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
         reading_times.read(run, words, official=official, tensor_parallel=asked.tensor_parallel)
         for run, official in ((opened, True), (exact, False))
     ]
-    score = functools.partial(
-        pairs.score, items=[q.item for q in questions], rule=rule,
-        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
-    )  # fmt: skip
-    scores = [score(opened, partial=asked.partial)] * 2
+    asked_texts = [q.item for q in questions]
+    scores = [pairs.score(opened, asked_texts, rule, asked)] * 2
     if net != opened.config.net:
         partial = asked.partial.with_stem(f"{asked.partial.stem}-float32")
-        scores[1] = score(exact, partial=partial)
+        scores[1] = pairs.score(
+            exact, asked_texts, rule, dataclasses.replace(asked, partial=partial)
+        )
         partial.unlink(missing_ok=True)
     rows = [*_tabulate(questions, *scores), *_tabulate_reading(*readings)]
     table = pd.DataFrame(rows, columns=COLUMNS)

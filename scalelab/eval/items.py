@@ -2,9 +2,11 @@
 
 import ast
 import csv
+import difflib
 import functools
 import math
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +20,9 @@ LEFT_OUT = "{:,} of {:,} items are left out: " + UNFIT
 TIED = "{:,} of {:,} items count as ties: " + UNFIT
 
 
+Spans = tuple[tuple[int, int], ...]  # from each first character to the one after the last
+
+
 class Item(NamedTuple):
     """A question: which text is the right one?"""
 
@@ -25,7 +30,7 @@ class Item(NamedTuple):
     texts: tuple[str, ...]  # the alternatives
     right: int  # index of the right text
     # For each text, the ranges of characters that count; None: all.
-    spans: tuple[tuple[tuple[int, int], ...] | None, ...] | None = None
+    spans: tuple[Spans | None, ...] | None = None
     # Condition on the surprisals x0, x1, ... of the texts; replaces the right text.
     formula: str | None = None
 
@@ -107,6 +112,42 @@ def turn(values: Sequence[Any], by: int) -> list[Any]:
     """Rotates `values` so that the first is at index `by` modulo their number."""
     by %= len(values)
     return [*values[len(values) - by :], *values[: len(values) - by]]
+
+
+def shared_words(a: str, b: str) -> tuple[Spans, Spans]:
+    """Returns the places of the words that two texts have in common."""
+    words = [[match for match in re.finditer(r"\w+|[^\w\s]", text)] for text in (a, b)]
+    matcher = difflib.SequenceMatcher(None, *([m[0] for m in own] for own in words), autojunk=False)
+    blocks = [(block.a, block.b, block.size) for block in matcher.get_matching_blocks()]
+    left = tuple(words[0][i + k].span() for i, _, size in blocks for k in range(size))
+    right = tuple(words[1][j + k].span() for _, j, size in blocks for k in range(size))
+    return left, right
+
+
+# --- Formulas ----------------
+
+REGION = re.compile(r"\((\d+|\*);%([^%]+)%\)")  # (number of the region;%condition%), of SyntaxGym
+
+
+def name_regions(formula: str) -> tuple[str, list[tuple[str, str]]]:
+    """Returns a formula of SyntaxGym with x0, x1, ... for its regions, and these, each once."""
+    regions = list(dict.fromkeys(REGION.findall(formula)))
+    names = {key: f"x{k}" for k, key in enumerate(regions)}
+    code = REGION.sub(lambda match: names[match.groups()], formula)
+    code = code.replace("[", "(").replace("]", ")").strip()
+    parse_formula(code)
+    return code, regions
+
+
+def join_regions(regions: list[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Joins regions by spaces; returns the text and the place of each region in it."""
+    text, edges = "", []
+    for content in regions:
+        begin = len(text)
+        if content.strip():
+            text += " " * bool(text) + content.strip()
+        edges.append((begin, len(text)))
+    return text, edges
 
 
 def parse_formula(text: str) -> ast.Expression:

@@ -30,14 +30,16 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+import numpy as np
+import pandas as pd
+
+from scalelab.eval import items, pairs
+from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers import files
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
     from scalelab.data.tokenizers import Tokenizer
+    from scalelab.eval.sentence_scores import Encoded
     from scalelab.runs.pretrained import Pretrained
 
 # Templates of Google-RE (Petroni et al. 2019, table 1); those of T-REx are in relations.jsonl.
@@ -103,47 +105,35 @@ def list_words(tokenizer: "Tokenizer") -> dict[str, list[int]]:
     return found
 
 
-class Encoded(NamedTuple):
-    """Facts as a net reads them."""
+def encode(
+    opened: "Pretrained", facts: Sequence[Fact], answers: str | None = None
+) -> "tuple[Encoded, np.ndarray]":
+    """Encodes facts, with the object as span, and marks those that the net cannot be asked.
 
-    tokens: "np.ndarray"  # [n] int32
-    starts: "np.ndarray"  # [num_facts + 1]
-    is_answer: "np.ndarray"  # [n], whether a token is a piece of the object
-    flaws: "np.ndarray"  # [num_facts, 4], which reasons of LEFT_OUT hold
-
-
-def encode(opened: "Pretrained", facts: Sequence[Fact], answers: str | None = None) -> Encoded:
-    """Encodes facts and marks those that the net cannot be asked, for --answers."""
-    import numpy as np
-
-    from scalelab.eval import lm
+    Returns:
+      The texts; and [num_facts, 4], which reasons of LEFT_OUT hold for --answers.
+    """
+    from scalelab.eval import lm, sentence_scores
 
     reading = lm.make_reading(opened, None, None)
     texts = [own.before + own.answer + own.after for own in facts]
-    starts, tokens, (_, stops, _) = opened.tokenizer.encode_aligned(texts)
-    begins = np.array([len(own.before) for own in facts])
-    ends = begins + [len(own.answer) for own in facts]
-    lengths = np.diff(starts)
-    inside = (stops > np.repeat(begins, lengths)) & (stops <= np.repeat(ends, lengths))
-    is_word = np.isin(tokens, [k for same in list_words(opened.tokenizer).values() for k in same])
-
-    def count(values: np.ndarray) -> np.ndarray:
-        totals = np.append(0, np.cumsum(inside & values))
-        return totals[starts[1:]] - totals[starts[:-1]]
-
+    spans = [((len(own.before), len(own.before + own.answer)),) for own in facts]
+    made = sentence_scores.encode(opened.tokenizer, texts, spans)
+    is_word = np.isin(
+        made.tokens, [k for same in list_words(opened.tokenizer).values() for k in same]
+    )
+    pieces, words = made.add_up(np.ones(len(made.tokens))), made.add_up(is_word + 0.0)
+    unknown = made.add_up(made.tokens == opened.tokenizer.special_ids.get("unk", -1))
     many = answers is not None
     # Bytes bound the pieces that another object may have more.
     room = max(len(own.answer.encode()) for own in facts) if many else 0
-    flaws = np.stack(
-        [
-            [reading.mask_id is None and any(map(str.isalnum, own.after)) for own in facts],
-            count(tokens == opened.tokenizer.special_ids.get("unk", -1)) > 0,
-            count(inside) == 0 if many else (count(inside) != 1) | (count(is_word) != 1),
-            lengths + room > reading.context,
-        ],
-        axis=1,
-    )
-    return Encoded(tokens.astype(np.int32), starts, inside, flaws)
+    flaws = [
+        [reading.mask_id is None and any(map(str.isalnum, own.after)) for own in facts],
+        unknown > 0,
+        pieces == 0 if many else (pieces != 1) | (words != 1),
+        made.lengths + room > reading.context,
+    ]
+    return made, np.stack(flaws, axis=1)
 
 
 def choose(
@@ -154,14 +144,10 @@ def choose(
     Raises:
       ValueError: no fact is left, or a tokenizer has unknown pieces in most objects.
     """
-    import numpy as np
-
-    from scalelab.eval import items
-
-    made = [encode(net, facts, answers) for net in nets]
+    made = [encode(net, facts, answers)[1] for net in nets]
     for net, own in zip(nets, made, strict=True):
-        items.check_known(net.path, own.flaws[:, 1], [fact.answer for fact in facts])
-    flaws = np.any([own.flaws for own in made], axis=0)
+        items.check_known(net.path, own[:, 1], [fact.answer for fact in facts])
+    flaws = np.any(made, axis=0)
     first = np.where(flaws.any(axis=1), flaws.argmax(axis=1), -1)  # the first reason counts
     counts = [(why, int((first == k).sum())) for k, why in enumerate(LEFT_OUT)]
     notes = [f"{num:,} of {len(facts):,} facts left out: {why}" for why, num in counts if num]
@@ -171,28 +157,25 @@ def choose(
 
 
 def rank(
-    opened: "Pretrained", facts: Sequence[Fact], among: "np.ndarray", asked: Asked
-) -> "tuple[np.ndarray, np.ndarray]":
+    opened: "Pretrained", facts: Sequence[Fact], among: np.ndarray, asked: Asked
+) -> tuple[np.ndarray, np.ndarray]:
     """Ranks the objects of facts among the pieces marked in `among` [V].
 
     Returns:
       [num_facts] each: the object's piece, and the number of other pieces that are at least as
       probable, without other right objects of the same question.
     """
-    import numpy as np
-    import pandas as pd
+    from scalelab.eval import lm, sentence_scores, token_scores
 
-    from scalelab.eval import likelihood, lm, placement, sentence_scores, token_scores
-
-    reading, read = lm.make_reading(opened, None, None), encode(opened, facts)
-    rows = likelihood.trim(likelihood.lay_rows(read.starts, reading), read.is_answer)
-    found = likelihood.score_rows(
-        placement.place(opened, asked.tensor_parallel), read.tokens, rows, reading,
-        sentence_scores.choose_batch_size(reading, asked.batch_tokens),
-        functools.partial(token_scores.guesses, among=among), partial=asked.partial,
-    )[read.is_answer]  # fmt: skip
+    made, _ = encode(opened, facts)
+    found = sentence_scores.score(
+        opened, made, choose_rule(opened), reading=lm.make_reading(opened, None, None),
+        judge=functools.partial(token_scores.guesses, among=among),
+        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
+        partial=asked.partial,
+    )[made.inside]  # fmt: skip
     questions = ["\t".join((own.relation, own.before, own.after)) for own in facts]
-    columns = {"piece": read.tokens[read.is_answer], "nats": found[:, 0], "rank": found[:, 2]}
+    columns = {"piece": made.tokens[made.inside], "nats": found[:, 0], "rank": found[:, 2]}
     frame = pd.DataFrame(columns, index=pd.Index(questions, name="question")).reset_index()
     for _, own in frame[frame.duplicated("question", keep=False)].groupby("question"):
         once = own.drop_duplicates("piece")
@@ -204,36 +187,32 @@ def rank(
 
 def rank_objects(
     opened: "Pretrained", facts: Sequence[Fact], objects: Mapping[str, Sequence[str]], asked: Asked
-) -> "tuple[np.ndarray, np.ndarray]":
+) -> tuple[np.ndarray, np.ndarray]:
     """Ranks the objects of facts among the `objects` of their relation: by mean log p of pieces.
 
     Returns:
       [num_facts] each: the object's place in `objects`, and its rank, as `rank` counts.
     """
-    import numpy as np
-
-    from scalelab.eval import pairs, sentence_scores
-    from scalelab.eval.items import Item
-
     asked_items, right = [], collections.defaultdict(set)
     for own in facts:
         known, start = objects[own.relation], len(own.before)
         place = known.index(own.answer)
         texts = tuple(own.before + text + own.after for text in known)
         spans = tuple(((start, start + len(text)),) for text in known)
-        asked_items.append(Item((own.relation,), texts, place, spans))
+        asked_items.append(items.Item((own.relation,), texts, place, spans))
         right[own._replace(answer="")].add(place)
-    sums, counts = pairs.score(
-        opened, asked_items, sentence_scores.BY_PREDICTION[opened.predicts][0],
-        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
-        partial=asked.partial,
-    )  # fmt: skip
+    sums, counts = pairs.score(opened, asked_items, choose_rule(opened), asked)
     scores = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
     places = np.array([item.right for item in asked_items])
     ahead = scores >= np.take_along_axis(scores, places[:, None], axis=1)
     for own, row in zip(facts, ahead, strict=True):
         row[list(right[own._replace(answer="")])] = False
     return places, ahead.sum(axis=1)
+
+
+def choose_rule(opened: "Pretrained") -> str:
+    """Returns the rule that scores the pieces of an object."""
+    return "log_likelihood" if opened.predicts == "next" else "pll"
 
 
 def spread(facts: Sequence[Fact], most: int) -> list[Fact]:
@@ -247,7 +226,7 @@ def spread(facts: Sequence[Fact], most: int) -> list[Fact]:
     return found
 
 
-def tabulate(facts: Sequence[Fact], usual: "np.ndarray", ranks: "np.ndarray") -> "pd.DataFrame":
+def tabulate(facts: Sequence[Fact], usual: np.ndarray, ranks: np.ndarray) -> pd.DataFrame:
     """Makes the rows of the report: relations, sources, and the mean over relations.
 
     Args:
@@ -255,10 +234,6 @@ def tabulate(facts: Sequence[Fact], usual: "np.ndarray", ranks: "np.ndarray") ->
       usual: [num_facts], whether the object is the most frequent one of the relation.
       ranks: [num_facts], as of `rank`.
     """
-    import pandas as pd
-
-    from scalelab.eval import items
-
     groups = pd.DataFrame([(own.relation, own.source) for own in facts])
     columns = {"P@1": ranks == 0, "P@10": ranks < 10, "MRR": 1 / (1 + ranks)}
     values = pd.DataFrame(columns).assign(most_frequent=usual)
@@ -267,10 +242,8 @@ def tabulate(facts: Sequence[Fact], usual: "np.ndarray", ranks: "np.ndarray") ->
 
 def _ask(
     nets: "Sequence[Pretrained]", facts: Sequence[Fact], asked: Asked
-) -> "tuple[np.ndarray, np.ndarray, str]":
+) -> tuple[np.ndarray, np.ndarray, str]:
     """Ranks the objects among the words that all nets have; the last value describes these."""
-    import numpy as np
-
     words = [list_words(net.tokenizer) for net in nets]
     common = set.intersection(*map(set, words))
     among = np.zeros(nets[0].config.tokenizer.vocab_size, bool)
@@ -285,9 +258,6 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     Raises:
       ValueError: a run of --vocabulary cannot be read, a wrong option, or as in `choose`.
     """
-    import numpy as np
-
-    from scalelab.eval import items
     from scalelab.runs import pretrained
 
     others, answers, most = (asked.options[name] for name in OPTIONS)
@@ -301,7 +271,7 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
         objects[own.relation][own.answer] += 1
     usual = {relation: own.most_common(1)[0][0] for relation, own in objects.items()}
     kept = spread(kept, most) if most else kept
-    rule = "log_likelihood" if opened.predicts == "next" else "pll"
+    rule = choose_rule(opened)
     if answers is None:
         _, ranks, shown = _ask(nets, kept, asked)
     else:
@@ -325,10 +295,9 @@ OPTIONS = {
     "answers": (None, "relation: rank the objects of the relation; default: words of one piece"),
     "per_relation": (0, "ask only N facts of each relation; default: all"),
 }
-YARDSTICK = Yardstick(
-    "lama", read, measure, "folder of LAMA's files", "lama", OPTIONS, compares=True
-)
-main = program(YARDSTICK, __doc__)
+
 
 if __name__ == "__main__":
-    main()
+    from scalelab.eval import suites
+
+    suites.program("lama", __doc__)()

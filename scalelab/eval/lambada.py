@@ -21,13 +21,14 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+import numpy as np
+import pandas as pd
+
+from scalelab.eval import calibration, items
+from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers import files
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
     from scalelab.runs.pretrained import Pretrained
 
 FILE = "lambada_test.jsonl"
@@ -62,10 +63,10 @@ def read(path: pathlib.Path) -> list[Passage]:
 class Guesses(NamedTuple):
     """The predictions of the last words: [n] each."""
 
-    right: "np.ndarray"
-    nats: "np.ndarray"  # minus the log-probability of the word; NaN: unknown or too long
-    pieces: "np.ndarray"  # number of pieces of the word
-    is_cut: "np.ndarray"  # whether the passage was too long
+    right: np.ndarray
+    nats: np.ndarray  # minus the log-probability of the word; NaN: unknown or too long
+    pieces: np.ndarray  # number of pieces of the word
+    is_cut: np.ndarray  # whether the passage was too long
 
 
 def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Guesses:
@@ -74,51 +75,36 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     Raises:
       ValueError: the net predicts no tokens, or most words are unknown to the tokenizer.
     """
-    import numpy as np
+    from scalelab.eval import lm, sentence_scores, token_scores
 
-    from scalelab.eval import items, likelihood, lm, placement, sentence_scores, token_scores
-
-    reading = lm.make_reading(opened, None, None)
-    unknown = opened.tokenizer.special_ids.get("unk", -1)
-    after = "" if reading.mask_id is None else "."
-    texts = [own.text + after for own in passages]
-    starts, tokens, (_, stops, _) = opened.tokenizer.encode_aligned(texts)
-    lengths = np.diff(starts)
-    ends = np.repeat([len(own.text) for own in passages], lengths)
-    wanted = (stops > np.repeat([own.begin for own in passages], lengths)) & (stops <= ends)
-
-    def add_up(values: np.ndarray) -> np.ndarray:
-        totals = np.append(0, np.cumsum(values))
-        return totals[starts[1:]] - totals[starts[:-1]]
-
-    pieces = add_up(wanted)
-    known = (pieces > 0) & (pieces < np.minimum(lengths, reading.context))
-    known &= add_up(wanted & (tokens == unknown)) == 0
+    reading, rule = lm.make_reading(opened, None, None), choose_rule(opened)
+    after = "." * (rule == "pll_word")
+    encoded = sentence_scores.encode(
+        opened.tokenizer, [own.text + after for own in passages],
+        [((own.begin, len(own.text)),) for own in passages],
+    )  # fmt: skip
+    is_unknown = encoded.tokens == opened.tokenizer.special_ids.get("unk", -1)
+    pieces = encoded.add_up(np.ones(len(encoded.tokens))).astype(int)
+    known = (pieces > 0) & (pieces < np.minimum(encoded.lengths, reading.context))
+    known &= encoded.add_up(is_unknown) == 0
     items.check_known(opened.path, ~known, [own.text[own.begin :] for own in passages])
-    # `kept` marks the last tokens of each passage, which the net sees.
-    kept = np.repeat(starts[1:], lengths) - np.arange(len(tokens)) <= reading.context
-    sees = np.concatenate([[0], np.cumsum(np.minimum(lengths, reading.context))])
-    word_stops = np.repeat(sees[1:] - add_up(stops > ends), np.diff(sees))
-    rows = likelihood.lay_rows(sees, reading, word_stops)
-    rows = likelihood.trim(rows, (wanted & np.repeat(known, lengths))[kept])
-    found = np.zeros((len(tokens), 3))
-    size = sentence_scores.choose_batch_size(reading, asked.batch_tokens)
-    found[kept] = np.nan_to_num(likelihood.score_rows(
-        placement.place(opened, asked.tensor_parallel), tokens[kept].astype(np.int32), rows,
-        reading, size, token_scores.guesses, partial=asked.partial,
-    ))  # fmt: skip
-    found[~wanted] = 0
-    nats = np.where(known, add_up(found[:, 0]), np.nan)
-    return Guesses(known & (add_up(found[:, 2]) == 0), nats, pieces, lengths > reading.context)
+    found = sentence_scores.score(
+        opened, encoded, rule, reading=reading, judge=token_scores.guesses, wanted=known,
+        words=encoded.inside, batch_tokens=asked.batch_tokens,
+        tensor_parallel=asked.tensor_parallel, partial=asked.partial,
+    )  # fmt: skip
+    nats = np.where(known, encoded.add_up(found[:, 0]), np.nan)
+    right = known & (encoded.add_up(found[:, 2]) == 0)
+    return Guesses(right, nats, pieces, encoded.lengths > reading.context)
 
 
-def tabulate(made: Guesses, source: str) -> "pd.DataFrame":
+def choose_rule(opened: "Pretrained") -> str:
+    """Returns the rule that predicts a word from its left."""
+    return "log_likelihood" if opened.predicts == "next" else "pll_word"
+
+
+def tabulate(made: Guesses, source: str) -> pd.DataFrame:
     """Makes the table: all passages, words of one piece, words of several pieces."""
-    import numpy as np
-    import pandas as pd
-
-    from scalelab.eval import calibration, items
-
     groups = {source: made.pieces >= 0, "1 piece": made.pieces == 1, "more": made.pieces > 1}
     rows = []
     for name, own in groups.items():
@@ -138,9 +124,6 @@ def tabulate(made: Guesses, source: str) -> "pd.DataFrame":
 
 def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Measured:
     """Measures a net on the passages."""
-    import numpy as np
-
-    from scalelab.eval import items
     from scalelab.lab import tables
 
     made = guess(opened, passages, asked)
@@ -161,7 +144,7 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
         for row in table.itertuples()
     ]  # fmt: skip
     header = ["group", "passages", "accuracy", "95% interval", "perplexity", "95% interval"]
-    rule = "log_likelihood" if opened.predicts == "next" else "pll_word"
+    rule = choose_rule(opened)
     return Measured(
         texts=[[own.text for own in passages]],
         recipe=rule,
@@ -172,10 +155,7 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
     )
 
 
-YARDSTICK = Yardstick(
-    "lambada", read, measure, f"folder with {FILE}, or a file of passages", "lambada"
-)
-main = program(YARDSTICK, __doc__)
-
 if __name__ == "__main__":
-    main()
+    from scalelab.eval import suites
+
+    suites.program("lambada", __doc__)()

@@ -30,6 +30,7 @@ from scalelab.helpers.progress import show_bar
 
 AT_ONCE = 256  # documents that are encoded together
 SAVE_SECS = 10.0  # between two saves of what is done
+MOST_CELLS = 2**25  # of the table in which equal prefixes are found
 OPENING = 48  # characters of a document that tables show
 
 
@@ -169,33 +170,27 @@ class Batch(NamedTuple):
     rows: np.ndarray  # [at most B] int64, their numbers
     size: int  # B
     length: int  # T
-    num_places: int  # P, predictions in a row at most
 
 
 def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> Iterator[Batch]:
-    """Sorts rows into batches of few shapes, the largest first.
+    """Sorts rows into batches of few lengths, the longest first.
 
     A batch has `batch_size` rows of a full context, more of shorter ones; B is a multiple of
     `ways`, the devices that share it.
     """
     longest = reading.context + reading.num_special
     lengths = _round_up(rows.stops - rows.starts + reading.num_special, longest)
-    places = np.ones_like(lengths)
-    if reading.mask_id is None:
-        places = rows.lasts - rows.firsts
-        places = np.where(places == 1, 1, np.minimum(_round_up(places, longest), lengths))
-    shapes, which = np.unique(np.stack([lengths, places], axis=1), axis=0, return_inverse=True)
-    for k, (length, num_places) in reversed(list(enumerate(shapes.tolist()))):
-        members = np.flatnonzero(which == k)
+    for length in np.unique(lengths)[::-1].tolist():
+        members = np.flatnonzero(lengths == length)
         size = token_scores.round_up(len(members), max(1, batch_size * longest // length))
         size = -(-size // ways) * ways
         for part in np.split(members, range(size, len(members), size)):
-            yield Batch(part, size, length, num_places)
+            yield Batch(part, size, length)
 
 
 def _round_up(lengths: np.ndarray, most: int) -> np.ndarray:
-    """Rounds lengths up, so that few programs are compiled: to 8, 12, ... 32, then 64, 128, ..."""
-    steps = [*range(8, 33, 4)]
+    """Rounds lengths up, so that few programs are compiled: to 8, 10, ... 32, then 64, 128, ..."""
+    steps = [*range(8, 33, 2)]
     while steps[-1] < most:
         steps.append(2 * steps[-1])
     return np.minimum(np.asarray(steps)[np.searchsorted(steps, lengths)], most)
@@ -203,8 +198,8 @@ def _round_up(lengths: np.ndarray, most: int) -> np.ndarray:
 
 def fill(
     batch: Batch, rows: Windows, tokens: np.ndarray, reading: Reading
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Returns the batch for the net, and places and targets [B, P] int32, padded with 0."""
+) -> tuple[dict[str, np.ndarray], token_scores.Places, np.ndarray]:
+    """Returns the batch for the net, the places that it scores, and their numbers in `tokens`."""
     begin, end = (np.asarray(ids, np.int32) for ids in (reading.begin, reading.end))
     starts, stops, firsts, lasts, hidden = (column[batch.rows, None] for column in rows)
     ids = np.zeros((batch.size, batch.length), np.int32)
@@ -219,49 +214,89 @@ def fill(
     lengths = np.zeros(batch.size, np.int32)
     lengths[: len(batch.rows)] = num[:, 0] + reading.num_special
 
-    places, targets = np.zeros((2, batch.size, batch.num_places), np.int32)
-    scored = firsts + np.arange(batch.num_places)
-    used = scored < lasts
-    near = scored - starts + len(begin) - reading.looks_back
-    np.copyto(places[: len(text)], near, where=used, casting="unsafe")
-    np.copyto(targets[: len(text)], tokens[np.minimum(scored, len(tokens) - 1)], where=used)
-    examples = np.arange(batch.size, dtype=np.int32)
-    made = {"tokens": ids, "lengths": lengths, "examples": examples}
+    counts = (lasts - firsts)[:, 0]
+    row = np.repeat(np.arange(len(counts)), counts)
+    scored = firsts[row, 0] + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    near = scored - starts[row, 0] + len(begin) - reading.looks_back
+    most = batch.size * (1 if reading.mask_id is not None else batch.length)
+    places, targets = np.zeros((2, most), np.int32)
+    places[: len(row)], targets[: len(row)] = row * batch.length + near, tokens[scored]
+    made = {"tokens": ids, "lengths": lengths, "examples": np.arange(batch.size, dtype=np.int32)}
     if reading.shifted:
         made["visible"] = np.broadcast_to(np.int32([0, batch.length]), (*ids.shape, 2))
     if reading.source is not None:
         source = np.array(reading.source, np.int32)
         made["source"] = np.broadcast_to(source, (batch.size, len(source)))
         made["source_lengths"] = np.full(batch.size, len(source), np.int32)
-    return made, places, targets
+    return made, token_scores.Places(places, targets, np.int32(len(row))), scored
 
 
-def token_nats(
+def first_with_prefix(tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Returns for each token [n] the number of one with the same prefix, itself included.
+
+    Each prefix has one such number. A causal net gives these tokens the same score.
+    """
+    lengths, found = np.diff(starts), np.arange(len(tokens))
+    table = np.full((len(lengths), lengths.max(initial=0)), -1, np.int32)
+    inside = np.arange(table.shape[1]) < lengths[:, None]
+    table[inside] = tokens
+    order = np.lexsort(table.T[::-1])
+    table, inside = table[order], inside[order]
+    shared = np.zeros_like(inside)  # whether the text before, in this order, has the same prefix
+    shared[1:] = np.logical_and.accumulate(table[1:] == table[:-1], axis=1)
+    owner = np.maximum.accumulate(np.where(shared, 0, np.arange(len(order))[:, None]), axis=0)
+    places = starts[:-1][order][owner] + np.arange(table.shape[1])
+    found[(starts[:-1][order][:, None] + np.arange(table.shape[1]))[inside]] = places[inside]
+    return found
+
+
+def score(
     placed: Placed,
     tokens: np.ndarray,
     starts: np.ndarray,
     reading: Reading,
     batch_size: int,
+    *,
+    judge: token_scores.Judge | None = None,
     word_stops: np.ndarray | None = None,
     wanted: np.ndarray | None = None,
-    *,
+    partial: pathlib.Path | None = None,
     show: bool = True,
 ) -> np.ndarray:
-    """Computes minus the log-probability of each of the `tokens` [n], with a progress bar.
+    """Judges tokens where they stand in their texts.
 
-    Documents begin at `starts` [num_documents + 1]; for `word_stops` see `lay_rows`. Tokens that
-    are not `wanted` [n] need no score; None: all are. Returns [n] float32, nats; NaN for tokens
-    that are not predicted.
+    Args:
+      placed: the net on the devices.
+      tokens: [n] ids.
+      starts: [num_texts + 1], where each text begins in `tokens`.
+      reading: how the net reads texts.
+      batch_size: rows of a full context in a batch.
+      judge: a function of token_scores; None: the one that computes nats.
+      word_stops: see `lay_rows`.
+      wanted: [n], the tokens that need a score; None: all.
+      partial: see `score_rows`.
+      show: whether there is a progress bar.
+
+    Returns:
+      [n, ...] float32, minus the log-probabilities for a judge of nats; NaN for tokens that are
+      not judged: those not wanted (some may be), and the first of a text if nothing predicts it.
 
     Raises:
       ValueError: a score is not finite.
     """
+    judge = judge or (token_scores.replaced_nats if reading.in_place else token_scores.nats)
     rows = lay_rows(starts, reading, word_stops)
+    same = None
+    longest = np.diff(starts).max(initial=0)
+    is_causal = reading.mask_id is None and not reading.in_place
+    if is_causal and longest <= reading.context and longest * len(starts) <= MOST_CELLS:
+        same = first_with_prefix(tokens, starts)
+        needed = np.zeros(len(tokens), bool)
+        needed[same if wanted is None else same[wanted]] = True
+        wanted = needed
     rows = rows if wanted is None else trim(rows, wanted)
-    if not rows.starts.size:
-        return np.full(len(tokens), np.nan, np.float32)
-    judge = token_scores.replaced_nats if reading.in_place else token_scores.nats
-    return score_rows(placed, tokens, rows, reading, batch_size, judge, show=show)
+    found = score_rows(placed, tokens, rows, reading, batch_size, judge, partial=partial, show=show)
+    return found if same is None else found[same]
 
 
 def score_rows(
@@ -270,38 +305,36 @@ def score_rows(
     rows: Windows,
     reading: Reading,
     batch_size: int,
-    judge: Callable[..., jax.Array],
+    judge: token_scores.Judge,
     *,
     partial: pathlib.Path | None = None,
     show: bool = True,
 ) -> np.ndarray:
-    """Judges the tokens that the rows score, at least one, with a progress bar.
+    """Judges the tokens that the rows score, with a progress bar.
 
-    `judge` is a function of token_scores, such as `nats`, that returns [B, P, ...]. `partial` is a
-    file that keeps what is done; the next call with the same batches goes on from there. Returns
-    [n, ...] float32 for the `tokens` [n]; NaN for those that no row scores.
+    `partial` is a file that keeps what is done; the next call with the same batches goes on from
+    there. Returns [n, ...] float32 for the `tokens` [n]; NaN for those that no row scores.
 
     Raises:
       ValueError: a score is not finite.
     """
     batches = list(plan(rows, reading, batch_size, placed.ways))
     total = sum(len(batch.rows) * batch.length for batch in batches)
-    score = _scorer(placed.net, judge)
-    found, done, saved_at = np.zeros(0, np.float32), 0, time.monotonic()
+    run = _compile(placed.net, judge)
+    found, done, saved_at = np.full(len(tokens), np.nan, np.float32), 0, time.monotonic()
     saved = load_partial(partial)
     if saved.get("of") == len(batches):  # another number of devices makes other batches
         found, done = saved["found"], int(saved["done"])
     with show_bar("scores", total, show=show) as tick:
         tick(sum(len(batch.rows) * batch.length for batch in batches[:done]))
         for k, batch in enumerate(batches[done:], done + 1):
-            made = np.asarray(score(placed.params, *placed.put(fill(batch, rows, tokens, reading))))
-            if not found.size:
-                found = np.full((len(tokens), *made.shape[2:]), np.nan, np.float32)
-            scored = rows.firsts[batch.rows, None] + np.arange(batch.num_places)
-            used = scored < rows.lasts[batch.rows, None]
-            places, values = scored[used], made[: len(used)][used]
-            assert np.isnan(found[places]).all(), "a token is scored twice"
-            found[places] = values
+            given, places, scored = fill(batch, rows, tokens, reading)
+            shared = places._replace(at=placed.put(places.at), targets=placed.put(places.targets))
+            values = np.asarray(run(placed.params, placed.put(given), shared))[: len(scored)]
+            if found.ndim < values.ndim:  # the first batch
+                found = np.full((len(tokens), *values.shape[1:]), np.nan, np.float32)
+            assert np.isnan(found[scored]).all(), "a token is scored twice"
+            found[scored] = values
             if not np.isfinite(values).all():
                 raise ValueError("the net's scores are not finite: its training had diverged")
             tick(len(batch.rows) * batch.length)
@@ -329,5 +362,5 @@ def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
-def _scorer(net: nn.Module, judge: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def _compile(net: nn.Module, judge: token_scores.Judge) -> Callable[..., jax.Array]:
     return jax.jit(functools.partial(judge, net))

@@ -253,12 +253,12 @@ def evaluate(given: argparse.Namespace) -> None:
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     begun = time.perf_counter()
     placed = placement.place(opened, given.tensor_parallel)
-    rows = likelihood.lay_rows(documents.starts, reading)
-    if not rows.starts.size:
+    if not likelihood.lay_rows(documents.starts, reading).starts.size:
         raise ValueError("no document of the corpus has a token to predict")
-    found = likelihood.score_rows(
-        placed, documents.tokens, rows, reading, given.batch_size, token_scores.guesses
-    )
+    found = likelihood.score(
+        placed, documents.tokens, documents.starts, reading, given.batch_size,
+        judge=token_scores.guesses,
+    )  # fmt: skip
     nats, best_nats, rank = found.T
     table = score_documents(nats, documents)
     bins = calibration.bin_guesses(best_nats, rank == 0, documents.starts)

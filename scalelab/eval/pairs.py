@@ -16,45 +16,27 @@ scalelab/eval/yardstick.py lists the files of --workdir.
 
 import collections
 import dataclasses
-import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
-from scalelab.helpers import files
-from scalelab.helpers.progress import show_bar
+import numpy as np
+import pandas as pd
+
+from scalelab.eval import items as items_lib
+from scalelab.eval.items import Item
+from scalelab.eval.yardstick import Asked, Measured
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from flax.typing import ArrayPytree
 
-    from scalelab.eval.items import Item
+    from scalelab.eval.sentence_scores import Encoded
     from scalelab.runs.pretrained import Pretrained
     from scalelab.runs.run import Pretraining
 
-AT_ONCE = 8192  # texts between two saves
-Reader = Callable[[pathlib.Path], "list[Item]"]
 # Reads --data: the accuracies of other models [groups, models], by group; empty if it has none.
-Published = Callable[[pathlib.Path], "pd.DataFrame"]
-
-
-def read(path: pathlib.Path) -> "list[Item]":
-    """Reads a user's own pairs: a file, or all files *.jsonl of a folder."""
-    from scalelab.eval.items import Item
-
-    if path.is_dir() and not any(path.glob("*.jsonl")):
-        raise ValueError(f"{path} holds no *.jsonl")
-    found = []
-    for own in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-        for number, line in files.numbered_lines(own, ("good", "bad")):
-            texts = line["good"], line["bad"]
-            if not all(isinstance(text, str) and text.strip() for text in texts):
-                raise ValueError(f"{own}, line {number}: expected two texts, found {texts}")
-            found.append(Item((str(line.get("group", own.stem)),), texts, 0))
-    return found
+Published = Callable[[pathlib.Path], pd.DataFrame]
 
 
 def watch(training: "Pretraining") -> None:
@@ -65,7 +47,7 @@ def watch(training: "Pretraining") -> None:
     """
     import jax
 
-    from scalelab.eval import blimp, sentence_scores
+    from scalelab.eval import sentence_scores, suites
 
     if jax.process_count() > 1:
         raise ValueError("config.eval.pairs needs one process")
@@ -73,13 +55,13 @@ def watch(training: "Pretraining") -> None:
     opened.check_alone(source=True)
     path, rule = pathlib.Path(asked.pairs or ""), sentence_scores.choose_rule(opened, None)
     try:
-        items = read(path)
+        items = suites.read_pairs(path)
     except ValueError as error:
         try:
-            items = blimp.read(path)
+            items = suites.read_blimp(path)
         except ValueError:
             raise ValueError(f"config.eval.pairs: {error}") from None
-    fitting(opened, items, rule)
+    fitting(opened, items, encode(opened, items), rule)
     request = Asked(None, path, {"rule": rule, "per_group": asked.pairs_per_group or 0})
     opened = dataclasses.replace(opened, params=None)  # frees memory
 
@@ -90,59 +72,92 @@ def watch(training: "Pretraining") -> None:
     training.judge = judge
 
 
+def encode(opened: "Pretrained", items: Sequence[Item]) -> "Encoded":
+    """Encodes the texts of all items, one item after the other, with their spans."""
+    from scalelab.eval import sentence_scores
+
+    texts = [text for item in items for text in item.texts]
+    spans = [span for item in items for span in item.spans or [None] * len(item.texts)]
+    return sentence_scores.encode(opened.tokenizer, texts, spans)
+
+
+def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> np.ndarray:
+    """Returns for each item the fewest and the most tokens of its texts: [n, 2].
+
+    Raises:
+      ValueError: in most items the right text has the tokens of another text.
+    """
+    rows = iter([encoded.tokens[a:b].tobytes() for a, b in itertools.pairwise(encoded.starts)])
+    found = [[next(rows) for _ in item.texts] for item in items]
+    # The texts of a formula may be equal: it compares regions.
+    same = [item.formula is None and own.count(own[item.right]) > 1
+            for item, own in zip(items, found, strict=True)]  # fmt: skip
+    rights = [item.texts[item.right] for item in items]
+    items_lib.check_known(opened.path, np.array(same, bool), rights)
+    sizes = [sorted(map(len, own)) for own in found]
+    return np.array([(own[0], own[-1]) for own in sizes]) // encoded.tokens.itemsize
+
+
+def fitting(
+    opened: "Pretrained", items: Sequence[Item], encoded: "Encoded", rule: str
+) -> np.ndarray:
+    """Returns for each item whether a row of the net holds and scores its texts: [n] bool.
+
+    Raises:
+      ValueError: none does, or as in `lengths`.
+    """
+    from scalelab.eval import sentence_scores
+
+    reading = sentence_scores.make_reading(opened, rule)
+    least = 2 if reading.looks_back and not reading.begin else 1
+    fewest, most = lengths(opened, items, encoded).T
+    fits = (least <= fewest) & (most <= reading.context)
+    if not fits.any():
+        raise ValueError(
+            f"{opened.path} can score no item: texts must have {least} to {reading.context} tokens"
+        )
+    return fits
+
+
 def score(
     opened: "Pretrained",
-    items: "Sequence[Item]",
+    items: Sequence[Item],
     rule: str,
+    asked: Asked,
     *,
-    batch_tokens: int | None = None,
-    tensor_parallel: int = 1,
-    partial: pathlib.Path | None = None,
-) -> "tuple[np.ndarray, np.ndarray]":
+    encoded: "Encoded | None" = None,
+    fits: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Scores every alternative of every item.
 
     Args:
       opened: the run.
-      items: what is asked.
+      items: the questions.
       rule: one of `sentence_scores.rules(opened)`.
-      batch_tokens: tokens in a batch, padding included; None: what suits the device.
-      tensor_parallel: devices that share the net.
-      partial: file that keeps what is done; it goes on from there.
+      asked: the request.
+      encoded: their texts, as `encode` returns them.
+      fits: [n], the items to score; None: all.
 
     Returns:
       Log-probabilities [n, C], and the numbers of tokens that they are of; C is the largest number
-      of alternatives, and what an item has less scores -inf.
+      of alternatives. An item with fewer has -inf there, one that is not to be scored NaN.
     """
-    import numpy as np
+    from scalelab.eval import sentence_scores
 
-    from scalelab.eval import likelihood, placement, sentence_scores
-
-    width = max(len(item.texts) for item in items)
-    found = np.zeros((2, len(items), width))
-    found[0] = -np.inf
-    done = 0
-    if saved := likelihood.load_partial(partial):
-        done = int(saved["done"])
-        found[:, :done] = saved["found"]
-    placed = placement.place(opened, tensor_parallel)
-    score_texts = sentence_scores.scorer(opened, placed, rule, batch_tokens)
-    with show_bar("items", len(items), show=True) as tick:
-        tick(done)
-        at_once = max(1, AT_ONCE // width)
-        for start in range(done, len(items), at_once):
-            part = items[start : start + at_once]
-            spans = [span for item in part for span in item.spans or [None] * len(item.texts)]
-            made = score_texts([text for item in part for text in item.texts], spans)
-            added, at = made.add_up(spans), 0
-            for place, item in enumerate(part, start):
-                num = len(item.texts)
-                for row, values in zip(found, added, strict=True):
-                    row[place, :num] = values[at : at + num]
-                at += num
-            done = start + len(part)
-            likelihood.save_partial(partial, done=done, found=found[:, :done])
-            tick(len(part))
-    return found[0], found[1]
+    encoded = encoded or encode(opened, items)
+    sizes = np.array([len(item.texts) for item in items])
+    nats = sentence_scores.score(
+        opened, encoded, rule, wanted=None if fits is None else np.repeat(fits, sizes),
+        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
+        partial=asked.partial,
+    )  # fmt: skip
+    sums, counts = np.zeros((2, len(items), sizes.max()))
+    there = np.arange(sizes.max()) < sizes[:, None]
+    sums[:] = -np.inf
+    sums[there], counts[there] = -encoded.add_up(nats), encoded.add_up(~np.isnan(nats) + 0.0)
+    if fits is not None:
+        sums[~fits], counts[~fits] = np.nan, np.nan
+    return sums, counts
 
 
 # --- The yardstick ----------------
@@ -153,36 +168,22 @@ OPTIONS = {
 }
 
 
-def yardstick(
-    name: str, reader: Reader, data: str, *, folder: str | None = None, by_mean: bool = False,
-    published: Published | None = None,
-) -> Yardstick:  # fmt: skip
-    """Makes a yardstick of minimal pairs.
-
-    Args:
-      name: of the yardstick, as in result.json.
-      reader: reads the items from --data.
-      data: the help of --data.
-      folder: of its data, below a study's `yardstick_data`; None: its name.
-      by_mean: whether scores are means over tokens, and not sums.
-      published: reads the scores of other models, which the table shows beside the net's.
-    """
-    measured = functools.partial(measure, by_mean=by_mean, published=published)
-    return Yardstick(name, reader, measured, data, folder or name, OPTIONS, source=True)
-
-
 def measure(
-    opened: "Pretrained", items: "Sequence[Item]", asked: Asked, *, by_mean: bool = False,
+    opened: "Pretrained", items: Sequence[Item], asked: Asked, *, by_mean: bool = False,
     published: Published | None = None,
 ) -> Measured:  # fmt: skip
     """Measures a net on items.
 
+    Args:
+      opened: the run.
+      items: the questions.
+      asked: the request, with the options of OPTIONS.
+      by_mean: whether a text's score is the mean over its tokens, and not their sum.
+      published: reads the scores of other models, which the table shows beside the net's.
+
     Raises:
       ValueError: the rule does not suit the net, or it can score no item.
     """
-    import numpy as np
-
-    from scalelab.eval import items as items_lib
     from scalelab.eval import sentence_scores
 
     rule = sentence_scores.choose_rule(opened, asked.options["rule"])
@@ -190,9 +191,10 @@ def measure(
         nth = collections.defaultdict(itertools.count)
         items = [item for item in items if next(nth[item.groups[0]]) < most]
     # An item that this net cannot hold stays, so that nets compare item by item.
-    fits = fitting(opened, items, rule)
-    sums, counts = score_fitting(opened, items, fits, rule, asked)
-    notes = (items_lib.TIED.format(fits.count(False), len(fits)),) * (not all(fits))
+    encoded = encode(opened, items)
+    fits = fitting(opened, items, encoded, rule)
+    sums, counts = score(opened, items, rule, asked, encoded=encoded, fits=fits)
+    notes = (items_lib.TIED.format((~fits).sum(), len(fits)),) * (not fits.all())
     if by_mean:
         sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
     answers = items_lib.judge(items, sums, counts)
@@ -215,64 +217,7 @@ def measure(
     )
 
 
-def score_fitting(
-    opened: "Pretrained", items: "Sequence[Item]", fits: Sequence[bool], rule: str, asked: Asked
-) -> "tuple[np.ndarray, np.ndarray]":
-    """Scores the items that fit, as `score`; the rows of the others are NaN."""
-    import numpy as np
-
-    made = score(
-        opened, list(itertools.compress(items, fits)), rule, batch_tokens=asked.batch_tokens,
-        tensor_parallel=asked.tensor_parallel, partial=asked.partial,
-    )  # fmt: skip
-    sums, counts = np.full((2, len(items), max(len(item.texts) for item in items)), np.nan)
-    for whole, part in zip((sums, counts), made, strict=True):
-        whole[fits, : part.shape[1]] = part
-    return sums, counts
-
-
-def count_tokens(opened: "Pretrained", items: "Sequence[Item]") -> list[list[int]]:
-    """Returns for each item the numbers of tokens of its texts.
-
-    Raises:
-      ValueError: in most items the right text has the tokens of another text.
-    """
-    import numpy as np
-
-    from scalelab.eval import items as items_lib
-
-    tokens, starts = opened.tokenizer.encode_flat([text for item in items for text in item.texts])
-    rows = iter([tokens[a:b].tobytes() for a, b in itertools.pairwise(starts)])
-    found = [[next(rows) for _ in item.texts] for item in items]
-    # The texts of a formula may be equal: it compares regions.
-    same = [item.formula is None and own.count(own[item.right]) > 1
-            for item, own in zip(items, found, strict=True)]  # fmt: skip
-    rights = [item.texts[item.right] for item in items]
-    items_lib.check_known(opened.path, np.array(same, bool), rights)
-    return [[len(row) // tokens.itemsize for row in own] for own in found]
-
-
-def fitting(opened: "Pretrained", items: "Sequence[Item]", rule: str) -> list[bool]:
-    """Returns for each item whether a row of the net holds and scores its texts.
-
-    Raises:
-      ValueError: none does, or as in `count_tokens`.
-    """
-    from scalelab.eval import sentence_scores
-
-    reading = sentence_scores.make_reading(opened, rule)
-    least = 2 if reading.looks_back and not reading.begin else 1
-    lengths = count_tokens(opened, items)
-    fits = [least <= min(own) and max(own) <= reading.context for own in lengths]
-    if not any(fits):
-        raise ValueError(
-            f"{opened.path} can score no item: texts must have {least} to {reading.context} tokens"
-        )
-    return fits
-
-
-YARDSTICK = yardstick("pairs", read, "file of pairs, one JSON object a line; or a folder of files")
-main = program(YARDSTICK, __doc__)
-
 if __name__ == "__main__":
-    main()
+    from scalelab.eval import suites
+
+    suites.program("pairs", __doc__)()

@@ -25,15 +25,16 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scalelab.eval import pairs
-from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from scalelab.eval import items, pairs
+from scalelab.eval.items import Item
+from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers import files
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
-    from scalelab.eval.items import Item
     from scalelab.runs.pretrained import Pretrained
 
 
@@ -158,10 +159,8 @@ def render(example: Example, word: str, before: str = "") -> tuple[str, tuple[in
     return before + head + word + tail, (begin - 1, begin + len(word))
 
 
-def ask(example: Example, before: str) -> "Item":
+def ask(example: Example, before: str) -> Item:
     """Makes the item for an example: a text per label word, after the demonstrations."""
-    from scalelab.eval.items import Item
-
     texts, spans = zip(*(render(example, word, before) for word in words_of(example)), strict=True)
     return Item((example.task,), texts, example.label, tuple((span,) for span in spans))
 
@@ -177,9 +176,6 @@ def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any])
     Raises:
       ValueError: the training set has fewer than `shots` examples.
     """
-    import numpy as np
-    import pandas as pd
-
     shots = options["shots"]
     if not shots:
         return [[]]
@@ -202,8 +198,8 @@ def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any])
 class Prompts(NamedTuple):
     """The prompts of n examples."""
 
-    items: "list[list[Item]]"  # for each prompt [n]
-    fits: "np.ndarray"  # [n], whether all are at most as long as the net's longest training input
+    items: list[list[Item]]  # for each prompt [n]
+    fits: np.ndarray  # [n], whether all are at most as long as the net's longest training input
     texts: list[str]  # [n], the examples without demonstrations and label word
     notes: list[str]  # what does not fit
 
@@ -221,8 +217,6 @@ def choose(
     Raises:
       ValueError: the tokenizer does not tell the label words apart.
     """
-    import numpy as np
-
     from scalelab.eval import lm
 
     room, encode = lm.make_reading(opened, None, None).context, opened.tokenizer.encode_flat
@@ -240,7 +234,7 @@ def choose(
     prompts = [[ask(own, "".join(f"{t} " for t in shots[:num])) for own in dev] for shots in drawn]
     fits = np.ones(len(dev), bool)
     for prompt in prompts:
-        fits &= [max(own) <= room for own in pairs.count_tokens(opened, prompt)]
+        fits &= pairs.lengths(opened, prompt, pairs.encode(opened, prompt))[:, 1] <= room
     if not fits.all():
         count = f"{(~fits).sum():,} of {len(dev):,} prompts"
         notes.append(f"{name}: {count} are longer than {room} tokens and count as ties")
@@ -248,8 +242,8 @@ def choose(
 
 
 def tabulate(
-    asked: "Sequence[Item]", combined: "np.ndarray", single: "Sequence[np.ndarray]"
-) -> "pd.DataFrame":
+    asked: Sequence[Item], combined: np.ndarray, single: Sequence[np.ndarray]
+) -> pd.DataFrame:
     """Makes the rows of the report.
 
     Args:
@@ -257,10 +251,6 @@ def tabulate(
       combined: [n], whether the mean over prompts is right.
       single: for each prompt [n], whether it is right.
     """
-    import pandas as pd
-
-    from scalelab.eval import items
-
     groups = [item.groups for item in asked]
     gold = pd.Series([item.right for item in asked])
     most = gold.groupby([own[0] for own in groups]).transform(lambda own: own.mode()[0])
@@ -277,10 +267,7 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     Raises:
       ValueError: an option or the rule does not suit the net, or no example fits it.
     """
-    import numpy as np
-    from scipy import special
-
-    from scalelab.eval import items, sentence_scores
+    from scalelab.eval import sentence_scores
 
     options = asked.options
     if options["random_labels"] and not options["shots"]:
@@ -300,9 +287,8 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     fits = np.concatenate([own.fits for own in made])
     if not fits.any():
         raise ValueError(f"{opened.path} can read no example: {'; '.join(notes)}")
-    sums, counts = pairs.score_fitting(
-        opened, [i for prompt in prompts for i in prompt], [*fits] * len(prompts), rule, asked
-    )
+    every = [item for prompt in prompts for item in prompt]
+    sums, counts = pairs.score(opened, every, rule, asked, fits=np.tile(fits, len(prompts)))
     sums, counts = (x.reshape(len(prompts), len(prompts[0]), -1) for x in (sums, counts))
     single = [items.judge(prompts[0], *own).right for own in zip(sums, counts, strict=True)]
     mixed = special.logsumexp(special.log_softmax(sums, axis=-1), axis=0) - np.log(len(prompts))
@@ -333,8 +319,9 @@ OPTIONS = {
     "examples": (1000, "maximum of examples per task, drawn at random; default: 1000"),
     "rule": pairs.OPTIONS["rule"],
 }
-YARDSTICK = Yardstick("prompts", read, measure, "folder with a folder per task", "prompts", OPTIONS)
-main = program(YARDSTICK, __doc__)
+
 
 if __name__ == "__main__":
-    main()
+    from scalelab.eval import suites
+
+    suites.program("prompts", __doc__)()

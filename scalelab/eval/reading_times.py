@@ -5,7 +5,6 @@ Words, times and regressions are those of the BabyLM evaluation (de Varda et al.
 and reading time.
 """
 
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,10 +23,9 @@ EYE = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
 SELF_PACED = "self_paced_reading_time"
 COLUMNS = (*TEXTS, *CONTROLS, BEFORE[0], *EYE, SELF_PACED, "sent_id")
 MASKS = 3  # masks that a masked net sees in place of the word and the text after it
-BATCH_SIZE = 64
 RESAMPLES = 500
 
-Row = tuple[tuple[int, ...], int, int]  # ids, place of the prediction, predicted id
+Row = tuple[tuple[int, ...], int]  # ids before the piece, the piece
 
 
 def read(
@@ -72,42 +70,37 @@ def surprisals(
         pieces are decoded and encoded again; False: the word is encoded in its context.
       tensor_parallel: devices that share the net.
     """
-    import jax
-
-    from scalelab.eval import placement, token_scores
+    from scalelab.eval import likelihood, placement, sentence_scores, token_scores
+    from scalelab.eval.likelihood import Reading, Windows
 
     asked = [_rows(opened, context, word, official=official) for context, word in words]
-    max_len = opened.config.net.max_len
-    rows = sorted(
-        {row for own in asked for row in own if len(row[0]) <= max_len}, key=lambda row: len(row[0])
-    )
-    placed = placement.place(opened, tensor_parallel)
-    score = jax.jit(functools.partial(token_scores.nats, placed.net))
-    size, nats = placed.round_up(BATCH_SIZE), {}
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        length = token_scores.round_up(len(part[-1][0]), max_len)
-        batch = token_scores.pad([np.array(ids) for ids, _, _ in part], length, size)
-        places, targets = np.zeros((2, size, 1), np.int32)
-        places[: len(part), 0] = [place for _, place, _ in part]
-        targets[: len(part), 0] = [target for _, _, target in part]
-        found = score(placed.params, *(placed.put(x) for x in (batch, places, targets)))
-        nats |= zip(part, np.asarray(found)[: len(part), 0].tolist(), strict=True)
+    frame, is_masked = opened.tokenizer.frame(), opened.predicts == "masked"
+    mask_id = opened.tokenizer.special_ids["mask"] if is_masked else None
+    end, num = (frame.end, MASKS) if is_masked else ((), 1)
+    room = opened.config.net.max_len - len(frame.begin) - len(end)
+    reading = Reading(frame.begin, end, mask_id, room, room)
+    # A row has the ids before the piece, then the piece; a masked net sees masks in its place.
+    most = room - num if is_masked else room
+    rows = [*dict.fromkeys(row for own in asked for row in own if len(row[0]) <= most)]
+    tokens = np.array([x for ids, piece in rows for x in (*ids, *[piece] * num)], np.int32)
+    stops = np.cumsum([len(ids) + num for ids, _ in rows], dtype=np.int64)
+    firsts, starts = stops - num, np.append(0, stops)[:-1]
+    windows = Windows(starts, stops if is_masked else firsts, firsts, firsts + 1, stops)
+    judged = likelihood.score_rows(
+        placement.place(opened, tensor_parallel), tokens, windows, reading,
+        sentence_scores.choose_batch_size(reading, None), token_scores.nats, show=False,
+    )  # fmt: skip
+    nats = dict(zip(rows, judged[firsts].tolist(), strict=True))
     return np.array([sum(nats.get(row, np.nan) for row in own) for own in asked])
 
 
 def _rows(opened: "Pretrained", context: str, word: str, *, official: bool) -> list[Row]:
-    """Returns one row for each piece of a word: the row predicts that piece."""
-    tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
-    is_masked = opened.predicts == "masked"
-    tail = frame.end if official or is_masked else ()
-    if is_masked:
-        tail = (*[tokenizer.special_ids["mask"]] * MASKS, *tail)
-    found = []
-    for before, target in (_official_pieces if official else _pieces)(tokenizer, context, word):
-        ids = (*frame.begin, *before, *tail)
-        found.append((ids, len(frame.begin) + len(before) if is_masked else len(ids) - 1, target))
-    return found
+    """Returns one row for each piece of a word: the text that the net reads before the piece."""
+    tokenizer = opened.tokenizer
+    # The pipeline ends a causal net's text as training ends one.
+    tail = tokenizer.frame().end if official and opened.predicts != "masked" else ()
+    pieces = (_official_pieces if official else _pieces)(tokenizer, context, word)
+    return [((*before, *tail), piece) for before, piece in pieces]
 
 
 def _pieces(tokenizer: "Tokenizer", context: str, word: str) -> list[tuple[list[int], int]]:

@@ -13,7 +13,8 @@ A sentence's score is the sum over its tokens. If the state before a token predi
 without a start token does not score the first one.
 """
 
-from collections.abc import Callable, Sequence
+import pathlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -22,47 +23,60 @@ from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
 from scalelab import objectives
-from scalelab.eval import likelihood
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.eval import likelihood, placement, token_scores
+from scalelab.eval.items import Spans
 from scalelab.eval.likelihood import Reading
-from scalelab.eval.placement import Placed
 from scalelab.objectives import Pass
 from scalelab.runs.pretrained import Pretrained
 
-Spans = tuple[tuple[int, int], ...]  # from each first character to the one after the last
+AT_ONCE = 8192  # texts that are encoded together
 BY_PREDICTION = {"next": ("log_likelihood",), "masked": ("pll", "pll_word"), None: ()}
 
 
-class Scores(NamedTuple):
-    """Scores of texts, token by token."""
+class Encoded(NamedTuple):
+    """Texts as token ids [n], one text after the other."""
 
-    log_probs: np.ndarray  # [n] float32, nats; NaN: not scored
-    starts: np.ndarray  # [num_texts + 1] int64, where each text's tokens begin
+    tokens: np.ndarray  # [n] int32
+    starts: np.ndarray  # [num_texts + 1] int64, where each text begins
     stops: np.ndarray  # [n] int64, the character after each token in its text
+    words: np.ndarray  # [n] int64, the number of each token's word in its text
+    inside: np.ndarray  # [n] bool, whether a token's last character is in the spans of its text
 
-    def add_up(self, spans: Sequence[Spans | None]) -> tuple[np.ndarray, np.ndarray]:
-        """Adds up each text's scores, where `spans` [num_texts] says which characters count.
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each text: [num_texts] int64."""
+        return np.diff(self.starts)
 
-        A token counts where its last character does; None: all tokens do.
+    def add_up(self, values: np.ndarray) -> np.ndarray:
+        """Returns each text's sum of the values [n] inside its spans, without NaN: [num_texts]."""
+        used = np.where(self.inside & ~np.isnan(values), values, 0.0)
+        totals = np.concatenate([[0.0], np.cumsum(used, dtype=np.float64)])
+        return totals[self.starts[1:]] - totals[self.starts[:-1]]
 
-        Returns:
-          [num_texts] float64 each: sums, and the numbers of scored tokens.
-        """
-        used = ~np.isnan(self.log_probs) & _inside(self.starts, self.stops, spans)
-        values = np.where(used, self.log_probs, 0.0), used
-        totals = [np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)]) for x in values]
-        sums, counts = (x[self.starts[1:]] - x[self.starts[:-1]] for x in totals)
-        return sums, counts
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Returns for each token the value of its text, of `values` [num_texts]: [n]."""
+        return np.repeat(values, self.lengths)
 
 
-def _inside(starts: np.ndarray, stops: np.ndarray, spans: Sequence[Spans | None]) -> np.ndarray:
-    """Returns for each token [n] whether its last character is in the spans of its text."""
-    inside = np.ones(len(stops), bool)
-    for k, own in enumerate(spans):
+def encode(
+    tokenizer: Tokenizer, texts: Sequence[str], spans: Sequence[Spans | None] | None = None
+) -> Encoded:
+    """Encodes texts; `spans` [num_texts] says which characters count (None: all of them)."""
+    parts = [
+        tokenizer.encode_aligned(texts[k : k + AT_ONCE]) for k in range(0, len(texts), AT_ONCE)
+    ]
+    lengths = np.concatenate([[0], *(np.diff(starts) for starts, _, _ in parts)])
+    tokens, stops, words = (
+        np.concatenate(own) for own in zip(*((x, *y[1:]) for _, x, y in parts), strict=True)
+    )
+    starts, inside = np.cumsum(lengths), np.ones(len(tokens), bool)
+    for k, own in enumerate(spans or ()):
         if own is not None:
             part = slice(starts[k], starts[k + 1])
             begins, ends = np.array(own).reshape(-1, 2).T
             inside[part] = ((stops[part, None] > begins) & (stops[part, None] <= ends)).any(axis=1)
-    return inside
+    return Encoded(tokens.astype(np.int32), starts, stops, words, inside)
 
 
 def rules(opened: Pretrained) -> list[str]:
@@ -142,35 +156,59 @@ def choose_batch_size(reading: Reading, batch_tokens: int | None) -> int:
     return max(1, batch_tokens // (reading.context + reading.num_special))
 
 
-def scorer(
-    opened: Pretrained, placed: Placed, rule: str, batch_tokens: int | None = None
-) -> Callable[..., Scores]:
-    """Returns the function (texts, their spans or None for all characters) -> scores.
+def score(
+    opened: Pretrained,
+    encoded: Encoded,
+    rule: str,
+    *,
+    reading: Reading | None = None,
+    judge: token_scores.Judge | None = None,
+    wanted: np.ndarray | None = None,
+    words: np.ndarray | None = None,
+    batch_tokens: int | None = None,
+    tensor_parallel: int = 1,
+    partial: pathlib.Path | None = None,
+    show: bool = True,
+) -> np.ndarray:
+    """Scores the tokens of texts inside their spans: the engine of all evaluations of texts.
 
-    A token outside the spans may lack its score.
+    A text that is longer than a row loses its first tokens.
 
     Args:
       opened: the run.
-      placed: its net on the devices.
+      encoded: the texts.
       rule: one of `rules(opened)`.
+      reading: how the net reads them; None: as `make_reading` says.
+      judge: a function of token_scores; None: the one that computes nats.
+      wanted: [num_texts], the texts that need scores; None: all.
+      words: [n], for the rule pll_word another division into words than the tokenizer's.
       batch_tokens: tokens in a batch, padding included; None: what suits the device.
+      tensor_parallel: devices that share the net.
+      partial: file that keeps what is done; the next call goes on from there.
+      show: whether there is a progress bar.
+
+    Returns:
+      [n, ...] float32, minus the log-probabilities in nats or what the judge returns; NaN where
+      nothing is scored. A token outside the spans may lack its score.
+
+    Raises:
+      ValueError: a score is not finite.
     """
-    reading = make_reading(opened, rule)
-    batch_size = choose_batch_size(reading, batch_tokens)
-
-    def score(texts: Sequence[str], spans: Sequence[Spans | None] | None = None) -> Scores:
-        starts, tokens, (_, stops, words) = opened.tokenizer.encode_aligned(texts)
-        lengths = np.diff(starts)
-        assert lengths.max(initial=0) <= reading.context, "left out by the caller"
-        word_stops = _word_stops(words, starts) if rule == "pll_word" else None
-        ids = tokens.astype(np.int32)
-        wanted = None if spans is None else _inside(starts, stops, spans)
-        nats = likelihood.token_nats(
-            placed, ids, starts, reading, batch_size, word_stops, wanted, show=False
-        )
-        return Scores(-nats, starts, stops)
-
-    return score
+    reading = reading or make_reading(opened, rule)
+    kept = encoded.spread(encoded.starts[1:]) - np.arange(len(encoded.tokens)) <= reading.context
+    starts = np.concatenate([[0], np.cumsum(np.minimum(encoded.lengths, reading.context))])
+    inside = encoded.inside if wanted is None else encoded.inside & encoded.spread(wanted)
+    word_stops = None
+    if rule == "pll_word":
+        word_stops = _word_stops((encoded.words if words is None else words)[kept], starts)
+    made = likelihood.score(
+        placement.place(opened, tensor_parallel), encoded.tokens[kept], starts, reading,
+        choose_batch_size(reading, batch_tokens), judge=judge, word_stops=word_stops,
+        wanted=None if inside.all() else inside[kept], partial=partial, show=show,
+    )  # fmt: skip
+    found = np.full((len(kept), *made.shape[1:]), np.nan, np.float32)
+    found[kept] = made
+    return found
 
 
 def _word_stops(words: np.ndarray, starts: np.ndarray) -> np.ndarray:

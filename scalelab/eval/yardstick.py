@@ -81,14 +81,17 @@ class Yardstick:
 
 
 def load(name: str) -> Yardstick:
-    """Returns the yardstick of scalelab/eval/<name>.py.
+    """Returns the row of `suites`, or the yardstick of scalelab/eval/<name>.py.
 
     Raises:
       ValueError: there is no such yardstick.
     """
+    from scalelab.eval import suites
     from scalelab.helpers.names import nearest
     from scalelab.lab.load.task_runs import YARDSTICKS
 
+    if name in suites.SUITES:
+        return suites.SUITES[name]
     if name not in YARDSTICKS:
         raise ValueError(f"unknown yardstick {name!r}: {nearest(name, YARDSTICKS)}")
     return importlib.import_module(f"scalelab.eval.{name}").YARDSTICK

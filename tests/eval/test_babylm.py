@@ -16,7 +16,7 @@ import pytest
 import tiny
 from scipy import stats
 
-from scalelab.eval import babylm, items, placement, reading_times, sentence_scores
+from scalelab.eval import babylm, items, reading_times, sentence_scores
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked
 from scalelab.runs import environment, predictions, pretrained, records
@@ -199,11 +199,11 @@ def test_surprisals_in_context_are_scores_of_the_words(pretrained_runs: Runs) ->
     opened = pretrained.load(pretrained_runs("gpt2"))
     words = [("Ann sees the", "river"), ("One small", "house"), ("None", "of")]
     texts = [" ".join(pair) for pair in words]
-    score = sentence_scores.scorer(opened, placement.place(opened), "log_likelihood", 128)
     spans = [((len(context), len(text)),) for (context, _), text in zip(words, texts, strict=True)]
-    expected, _ = score(texts, spans).add_up(spans)
+    encoded = sentence_scores.encode(opened.tokenizer, texts, spans)
+    expected = encoded.add_up(sentence_scores.score(opened, encoded, "log_likelihood"))
     made = reading_times.surprisals(opened, words, official=False)
-    np.testing.assert_allclose(made, -expected, rtol=1e-5)
+    np.testing.assert_allclose(made, expected, rtol=1e-5)
     theirs = reading_times.surprisals(opened, words, official=True)
     assert (np.abs(theirs - made) > 1e-3).any()
     long = reading_times.surprisals(opened, [("a " * 99, "b"), *words], official=False)

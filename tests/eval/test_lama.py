@@ -12,7 +12,7 @@ import law_folders
 import numpy as np
 import pytest
 
-from scalelab.eval import lama, token_scores, yardstick
+from scalelab.eval import lama, suites, token_scores, yardstick
 from scalelab.eval.lama import Fact
 from scalelab.runs import environment, predictions, pretrained, records
 from scalelab.studies import jobs
@@ -188,7 +188,7 @@ def test_the_program_compares_over_a_common_vocabulary(
     pretrained_runs: Runs, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start, capsys, lama)
+    start = functools.partial(law_folders.start_main, capsys, suites.program("lama", None))
     runs = {system: pretrained_runs(system) for system in ("gpt2", "bert")}
     common = set.intersection(*({*lama.list_words(opened_run(r).tokenizer)} for r in runs.values()))
     words = sorted(filter(str.isalpha, common))
@@ -222,7 +222,7 @@ def test_the_program_compares_over_a_common_vocabulary(
     known = set()
     for system, run in runs.items():
         work = tmp_path / f"{system}-study"
-        out = yardstick.evaluate(lama.YARDSTICK, run, data, work, peers=peers)
+        out = yardstick.evaluate(suites.SUITES["lama"], run, data, work, peers=peers)
         assert f"{sizes['gpt2', 'bert']} possible answers, shared by 2 nets" in out
         assert predictions.read(work / "seed0/predictions.tsv").texts == texts["gpt2", "bert"]
         known.add(json.dumps(records.read_config(work / "seed0")["peers"]))

@@ -13,7 +13,7 @@ import law_folders
 import numpy as np
 import pytest
 
-from scalelab.eval import lambada, likelihood, lm, token_scores, yardstick
+from scalelab.eval import lambada, lm, suites, token_scores, yardstick
 from scalelab.lab.compare import study_scores
 from scalelab.runs import environment, predictions, pretrained, records
 
@@ -120,7 +120,7 @@ def test_a_net_that_answers_nothing_is_on_the_floor() -> None:
 @pytest.mark.parametrize("system", [pytest.param("gpt2", marks=pytest.mark.slow), "bert"])
 def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys, system: str) -> None:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start, capsys, lambada)
+    start = functools.partial(law_folders.start_main, capsys, suites.program("lambada", None))
     data, work = tmp_path / "data", tmp_path / "work"
     data.mkdir()
     given = f"--run={pretrained_runs(system)}", f"--data={data}", f"--workdir={work}"
@@ -145,37 +145,6 @@ def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys, syste
     if system == "bert":  # bytes are always known
         code, _, errors = start(*given[:2], f"--workdir={tmp_path / 'other'}")
         assert code == 2 and "cannot write 1 of the 1" in errors
-
-
-def test_an_interrupted_evaluation_goes_on(
-    pretrained_runs: Runs, tmp_path, monkeypatch, capsys
-) -> None:
-    """It ends with the same bytes, and the net judges no batch twice."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    monkeypatch.setattr(likelihood, "SAVE_SECS", 0.0)
-    file = tmp_path / "own.jsonl"
-    file.write_text("\n".join(json.dumps({"text": own.text}) for own in passages(2)) + "\n")
-    given = f"--run={pretrained_runs('bert')}", f"--data={file}", "--batch_tokens=64"
-    start = functools.partial(law_folders.start, capsys, lambada, *given)
-    fill, calls = likelihood.fill, []
-
-    def stop_at(last: int, *arguments: Any) -> Any:
-        calls.append(last)
-        if len(calls) == last:
-            raise KeyboardInterrupt
-        return fill(*arguments)
-
-    counts = []
-    for name, last in (("whole", 10**6), ("cut", 3), ("cut", 10**6)):
-        calls.clear()
-        monkeypatch.setattr(likelihood, "fill", functools.partial(stop_at, last))
-        code, _, errors = start(f"--workdir={tmp_path / name}")
-        assert (code == 0) == (last > 3) and "Traceback" not in errors
-        counts.append(len(calls))
-    assert counts[0] > 3 and counts[1:] == [3, counts[0] - 2]
-    for name in ("predictions.tsv", "groups.tsv"):
-        whole, cut = (tmp_path / kind / "seed0" / name for kind in ("whole", "cut"))
-        assert whole.read_bytes() == cut.read_bytes()
 
 
 @pytest.mark.parity

@@ -46,7 +46,7 @@ def reading_of(opened: Any, context: int = CONTEXT, stride: int = STRIDE) -> Rea
 
 def nats_of(opened: Any, tokens: np.ndarray, starts: np.ndarray, reading: Reading) -> np.ndarray:
     """What the program computes."""
-    return likelihood.token_nats(placement.place(opened), tokens, starts, reading, batch_size=2)
+    return likelihood.score(placement.place(opened), tokens, starts, reading, batch_size=2)
 
 
 def logits_of(opened: Any) -> Callable[[list[int]], np.ndarray]:
@@ -127,6 +127,25 @@ def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, sys
     found = nats_of(opened, np.concatenate(rows), starts, reading_of(opened, 32, 16))
     assert np.nansum(found, dtype=np.float64) == pytest.approx(float(expected), rel=1e-5)
     assert (~np.isnan(found)).sum() == float(weight)
+
+
+def test_equal_prefixes_are_one() -> None:
+    texts = [[1, 2, 3], [1, 2], [], [1, 2, 4, 3], [2, 2], [1, 2, 3]]
+    starts = np.cumsum([0, *map(len, texts)])
+    made = likelihood.first_with_prefix(np.array(sum(texts, []), np.int32), starts)
+    prefixes = [tuple(text[: k + 1]) for text in texts for k in range(len(text))]
+    assert all(prefixes[k] == own for k, own in zip(made, prefixes, strict=True))
+    assert len(set(made)) == len(set(prefixes)) == 7
+
+
+@pytest.mark.parametrize("system", ["gpt2", "bert"])
+def test_texts_with_a_common_prefix_score_as_alone(pretrained_runs: Runs, system: str) -> None:
+    opened = opened_run(pretrained_runs(system))
+    tokens, lengths = tokens_of(opened)[:6], (6, 6, 4, 5)
+    texts = [np.append(tokens[: n - 1], 40 + k) for k, n in enumerate(lengths)]
+    alone = [nats_of(opened, t, np.array([0, len(t)]), reading_of(opened)) for t in texts]
+    made = nats_of(opened, np.concatenate(texts), np.cumsum([0, *lengths]), reading_of(opened))
+    np.testing.assert_allclose(made, np.concatenate(alone), rtol=1e-5)
 
 
 # --- Windows ----------------

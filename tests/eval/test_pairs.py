@@ -1,5 +1,6 @@
 """Minimal pairs: planted accuracies, files of every set, the program, and what it refuses."""
 
+import functools
 import json
 import os
 import pathlib
@@ -13,23 +14,10 @@ import pytest
 import tiny
 from scipy import stats
 
-from scalelab.eval import (
-    agreement,
-    blimp,
-    cats,
-    compare,
-    copa,
-    crows_pairs,
-    items,
-    likelihood,
-    pairs,
-    syntaxgym,
-    winogender,
-    wsc,
-)
+from scalelab.eval import compare, items, likelihood, pairs, suites
 from scalelab.eval.items import Item
 from scalelab.lab.load import task_runs
-from scalelab.runs import environment, predictions, records
+from scalelab.runs import environment, predictions, pretrained, records
 
 Runs = Callable[[str], pathlib.Path]
 
@@ -74,6 +62,23 @@ def test_means_over_tokens_can_answer_otherwise() -> None:
     asked = [Item(("g",), ("short", "a long one"), 1)]
     made = items.judge(asked, np.array([[-4.0, -6.0]]), np.array([[1.0, 3.0]]))
     assert (made.right.tolist(), made.by_mean.tolist()) == ([False], [True])
+
+
+@pytest.mark.parametrize(("name", "right"), [("cats", [True, False]), ("pairs", [False, True])])
+def test_commonsense_tests_answer_by_means_and_others_by_sums(
+    pretrained_runs: Runs, tmp_path, monkeypatch, name: str, right: list[bool]
+) -> None:
+    """By hand: sums -6 and -4 of three tokens and one, so means -2 and -4; then the other way."""
+    asked = [Item(("g",), ("bada gedu dodo", "bada"), 0), Item(("g",), ("gedu bada", "gedu"), 0)]
+    sums, counts = np.array([[-6.0, -4.0], [-5.0, -7.0]]), np.array([[3.0, 1.0], [1.0, 2.0]])
+    monkeypatch.setattr(pairs, "score", lambda *_, **__: (sums, counts))
+    request = pairs.Asked(None, tmp_path, {"rule": None, "per_group": 0})
+    opened = pretrained.load(pretrained_runs("gpt2"))
+    made = suites.SUITES[name].measure(opened, asked, request)
+    assert (made.outputs.argmax(axis=1) == made.gold).tolist() == right
+    by_mean = [[-2.0, -4.0], [-5.0, -3.5]]
+    expected = by_mean if name == "cats" else sums
+    np.testing.assert_allclose(made.outputs, [expected[0], expected[1][::-1]], rtol=1e-6)
 
 
 def test_intervals_are_wilsons() -> None:
@@ -121,11 +126,11 @@ def test_agreement(tmp_path) -> None:
     head = "constr_id\tsent_id\tclass\tform\tlen_prefix\tsent\n"
     green = [f'1\t7\t{c}\t{f}\t2\t"The "" cats sleep <eos>"\n'
              for c, f in (("correct", "run"), ("wrong", "runs"))]  # fmt: skip
-    write(tmp_path / agreement.GREEN, head + "".join(green))
-    write(tmp_path / f"{agreement.LINZEN}.gold", "2\tis\tare\t1\n")
-    write(tmp_path / f"{agreement.LINZEN}.text", "the town is old . <eos>\n")
-    write(tmp_path / agreement.MARVIN, "test case\tgrammatical\tungrammatical\na--b\tI am\tI is\n")
-    found = {item.groups[0]: item.texts for item in agreement.read(tmp_path)}
+    write(tmp_path / suites.GREEN, head + "".join(green))
+    write(tmp_path / f"{suites.LINZEN}.gold", "2\tis\tare\t1\n")
+    write(tmp_path / f"{suites.LINZEN}.text", "the town is old . <eos>\n")
+    write(tmp_path / suites.MARVIN, "test case\tgrammatical\tungrammatical\na--b\tI am\tI is\n")
+    found = {item.groups[0]: item.texts for item in suites.read_agreement(tmp_path)}
     assert found == {
         "green: nonce": ('The " run', 'The " runs'),
         "linzen: 1 attractors": ("the town is", "the town are"),
@@ -141,14 +146,14 @@ def test_cats(tmp_path) -> None:
         Item(("add", "robust pairs"), ("a", "b"), 0),
         Item(("add", "robust pairs"), ("c d", "e"), 1),
     ]
-    assert cats.read(tmp_path) == expected
+    assert suites.read_cats(tmp_path) == expected
 
 
 def test_crows_pairs_score_the_shared_words(tmp_path) -> None:
     row = '0,"Poor men, sir, lie.","Rich old men, sir, lie.",stereo,age\n'
     head = ",sent_more,sent_less,stereo_antistereo,bias_type\n"
-    write(tmp_path / "data" / crows_pairs.FILE, head + row)
-    (item,) = crows_pairs.read(tmp_path)
+    write(tmp_path / "data" / suites.CROWS_PAIRS, head + row)
+    (item,) = suites.read_crows_pairs(tmp_path)
     assert item.spans is not None
     for text, own in zip(item.texts, item.spans, strict=True):
         assert [text[a:b] for a, b in own or ()] == ["men", ",", "sir", ",", "lie", "."]
@@ -160,14 +165,14 @@ def test_winogender(tmp_path) -> None:
             for g, p in (("male", "he"), ("female", "she"), ("neutral", "they"))]  # fmt: skip
     write(tmp_path / "all_sentences.tsv", "sentid\tsentence\n" + "".join(rows))
     texts = "The nurse said he ran.", "The nurse said she ran."
-    assert winogender.read(tmp_path) == [Item(("pronoun of the occupation",), texts, 1)]
+    assert suites.read_winogender(tmp_path) == [Item(("pronoun of the occupation",), texts, 1)]
 
 
 def test_copa_and_wsc(tmp_path) -> None:
     row = {"premise": "It rained.", "choice1": "I ran.", "choice2": "The sun shone.",
            "question": "effect", "label": 0}  # fmt: skip
     write(tmp_path / "COPA/val.jsonl", lines(row))
-    (item,) = copa.read(tmp_path)
+    (item,) = suites.read_copa(tmp_path)
     assert item.texts == ("It rained so I ran.", "It rained so the sun shone.")
     assert item.spans is not None and item.spans[0] is not None
     assert item.texts[0][slice(*item.spans[0][0])] == " I ran."
@@ -176,7 +181,7 @@ def test_copa_and_wsc(tmp_path) -> None:
             for name, label in (("Al", False), ("Bo", True))]  # fmt: skip
     write(tmp_path / "WSC/val.jsonl", lines(*rows))
     texts = "Al saw Bo and Al's dog.", "Al saw Bo and Bo's dog."
-    assert wsc.read(tmp_path) == [Item(("WSC",), texts, 1)]
+    assert suites.read_wsc(tmp_path) == [Item(("WSC",), texts, 1)]
 
 
 def test_syntaxgym(tmp_path) -> None:
@@ -193,7 +198,7 @@ def test_syntaxgym(tmp_path) -> None:
         "items": [{"conditions": conditions}],
     }
     write(tmp_path / "json/number_x.json", json.dumps(suite))
-    (item,) = syntaxgym.read(tmp_path)
+    (item,) = suites.read_syntaxgym(tmp_path)
     assert item.groups == ("number_x", "agreement")
     assert item.formula == "(x0<x1) & (x2 < x3)"
     assert item.spans is not None and item.texts[0] == "The dog runs"
@@ -209,10 +214,10 @@ def test_the_published_numbers() -> None:
     root = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
     if not (root / "blimp/published").is_dir():
         pytest.skip(f"{root}/blimp/published is absent")
-    published = blimp.read_published(root / "blimp")
+    published = suites.read_blimp_published(root / "blimp")
     assert published.loc["mean"].tolist() == pytest.approx([0.612, 0.698], abs=0.0005)
     assert {"wh_island", "island_effects"} < {*published.index} and len(published) == 67 + 12 + 2
-    chances = [item.chance for item in syntaxgym.read(root / "syntaxgym")]
+    chances = [item.chance for item in suites.read_syntaxgym(root / "syntaxgym")]
     assert np.mean(chances) == pytest.approx(task_runs.TRIVIAL["syntaxgym"], abs=0.001)
 
 
@@ -234,11 +239,11 @@ def paradigms(tmp_path) -> pathlib.Path:
 
 @pytest.fixture
 def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
-    """start(program, *arguments) -> exit code, stdout, stderr."""
+    """start(name, *arguments) -> exit code, stdout, stderr."""
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
 
-    def run(program, *arguments: object) -> tuple[int, str, str]:
-        return law_folders.start(capsys, program, *map(str, arguments))
+    def run(name: str, *arguments: object) -> tuple[int, str, str]:
+        return law_folders.start_main(capsys, suites.program(name, None), *map(str, arguments))
 
     return run
 
@@ -249,12 +254,12 @@ def test_from_files_to_paired_differences(
     accuracies = ("one", "x", 0.2), ("two", "x", 0.4), ("three", "y", 0.9), ("overall", "z", 0.0)
     published = [{"UID": name, "linguistics_term": term, "ngram": x, "lstm": 0.5}
                  for name, term, x in accuracies]  # fmt: skip
-    write(paradigms / blimp.PUBLISHED, lines(*published))
+    write(paradigms / suites.BLIMP_PUBLISHED, lines(*published))
     for system in ("gpt2", "bert"):
         given = f"--run={pretrained_runs(system)}", f"--data={paradigms}"
-        code, out, errors = start(blimp, *given, f"--workdir={tmp_path / system}")
+        code, out, errors = start("blimp", *given, f"--workdir={tmp_path / system}")
         assert code == 0, errors
-        again = start(blimp, *given, f"--workdir={tmp_path / system}")
+        again = start("blimp", *given, f"--workdir={tmp_path / system}")
         assert again[0] == 0 and "finished before" in again[1]
         assert out[out.index("group") : out.index("wrote")] in again[1]
     folder = tmp_path / "gpt2/seed0"
@@ -273,28 +278,36 @@ def test_from_files_to_paired_differences(
     assert frame["a"][0] == result.eval["dev"]["accuracy"]
 
 
+@pytest.mark.parametrize("name", ["pairs", "lambada"])
 def test_an_interrupted_evaluation_goes_on(
-    pretrained_runs: Runs, paradigms, tmp_path, start, monkeypatch
+    pretrained_runs: Runs, tmp_path, monkeypatch, capsys, name: str
 ) -> None:
-    """It ends with the same bytes, and scores nothing twice."""
-    monkeypatch.setattr(pairs, "AT_ONCE", 20)
-    given = f"--run={pretrained_runs('gpt2')}", f"--data={paradigms}"
-    assert start(blimp, *given, f"--workdir={tmp_path / 'whole'}")[0] == 0
-    save, calls = likelihood.save_partial, []
+    """It ends with the same bytes, and the net judges no batch twice."""
+    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
+    monkeypatch.setattr(likelihood, "SAVE_SECS", 0.0)
+    file = tmp_path / "own.jsonl"
+    texts = [f"{'bada ' * k}gedu {word}" for k in range(2, 9) for word in ("dodo", "unbada")]
+    write(file, lines(*({"text": text, "good": text, "bad": f"a {text}"} for text in texts)))
+    given = f"--run={pretrained_runs('bert')}", f"--data={file}", "--batch_tokens=64"
+    start = functools.partial(law_folders.start_main, capsys, suites.program(name, None), *given)
+    fill, calls = likelihood.fill, []
 
-    def stop(path: pathlib.Path, **arrays: Any) -> None:
-        save(path, **arrays)
-        calls.append(path)
-        if len(calls) == 2:
+    def stop_at(last: int, *arguments: Any) -> Any:
+        calls.append(last)
+        if len(calls) == last:
             raise KeyboardInterrupt
+        return fill(*arguments)
 
-    monkeypatch.setattr(likelihood, "save_partial", stop)
-    code, _, errors = start(blimp, *given, f"--workdir={tmp_path / 'cut'}")
-    assert code != 0 and "Traceback" not in errors
-    assert start(blimp, *given, f"--workdir={tmp_path / 'cut'}")[0] == 0
-    assert len(calls) == 4  # 36 items
-    for name in ("predictions.tsv", "groups.tsv"):
-        whole, cut = (tmp_path / kind / "seed0" / name for kind in ("whole", "cut"))
+    counts = []
+    for kind, last in (("whole", 10**6), ("cut", 3), ("cut", 10**6)):
+        calls.clear()
+        monkeypatch.setattr(likelihood, "fill", functools.partial(stop_at, last))
+        code, _, errors = start(f"--workdir={tmp_path / kind}")
+        assert (code == 0) == (last > 3) and "Traceback" not in errors
+        counts.append(len(calls))
+    assert counts[0] > 3 and counts[1:] == [3, counts[0] - 2]
+    for made in ("predictions.tsv", "groups.tsv"):
+        whole, cut = (tmp_path / kind / "seed0" / made for kind in ("whole", "cut"))
         assert whole.read_bytes() == cut.read_bytes()
 
 
@@ -312,29 +325,29 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
     write(tmp_path / "COPA/val.jsonl", lines(other))
     write(tmp_path / "binary/data/x.jsonl", "").write_bytes(b"\xff\xfe")
     cases = [
-        (copa, [run, work, f"--data={tmp_path}"], "why"),
-        (blimp, [run, work, f"--data={tmp_path / 'binary'}"], "x.jsonl"),
-        (pairs, [run, work, f"--data={file}"], "line 2"),
-        (pairs, [run, work, f"--data={tmp_path / 'absent.jsonl'}"], "absent.jsonl"),
-        (pairs, [run, work, f"--data={empty}"], "line 2: expected two texts"),
-        (pairs, [run, work, f"--data={long}", "--per_group=-3"], "0 or more"),
+        ("copa", [run, work, f"--data={tmp_path}"], "why"),
+        ("blimp", [run, work, f"--data={tmp_path / 'binary'}"], "x.jsonl"),
+        ("pairs", [run, work, f"--data={file}"], "line 2"),
+        ("pairs", [run, work, f"--data={tmp_path / 'absent.jsonl'}"], "absent.jsonl"),
+        ("pairs", [run, work, f"--data={empty}"], "line 2: expected two texts"),
+        ("pairs", [run, work, f"--data={long}", "--per_group=-3"], "0 or more"),
         (
-            pairs,
+            "pairs",
             [f"--run={pretrained_runs('bert')}", work, f"--data={unknown}"],
             "2 of the 3 answers",
         ),
-        (blimp, [run, work, f"--data={tmp_path / 'none'}"], "paradigm"),
-        (blimp, [run, work, f"--data={paradigms}", "--rule=pll"], "log_likelihood"),
-        (cats, [run, work, f"--data={paradigms}"], "commonsense_ability_test"),
-        (blimp, [f"--run={tmp_path}", work, f"--data={paradigms}"], "config.json"),
+        ("blimp", [run, work, f"--data={tmp_path / 'none'}"], "paradigm"),
+        ("blimp", [run, work, f"--data={paradigms}", "--rule=pll"], "log_likelihood"),
+        ("cats", [run, work, f"--data={paradigms}"], "commonsense_ability_test"),
+        ("blimp", [f"--run={tmp_path}", work, f"--data={paradigms}"], "config.json"),
     ]
     for program, arguments, expected in cases:
         code, _, errors = start(program, *arguments)
         assert (code, expected in errors) == (2, True), errors
-    code, out, errors = start(pairs, run, work, f"--data={long}")
+    code, out, errors = start("pairs", run, work, f"--data={long}")
     assert code == 0 and "2 of 3 items count as ties" in out, errors
     made = predictions.read(tmp_path / "work/seed0/predictions.tsv")
     assert made.texts == (["a b " * 99, "b", "a b"], ["b b", "a b", "b b"])  # nets compare by item
     write(long, lines({"good": "b a", "bad": "b b"}))
-    code, _, errors = start(pairs, run, work, f"--data={long}")
+    code, _, errors = start("pairs", run, work, f"--data={long}")
     assert code == 2 and "another evaluation" in errors

@@ -11,7 +11,7 @@ import law_folders
 import numpy as np
 import pytest
 
-from scalelab.eval import compare, items, lm, pairs, prompts
+from scalelab.eval import compare, items, lm, pairs, prompts, suites
 from scalelab.eval.prompts import Example
 from scalelab.runs import environment, predictions, pretrained, records
 
@@ -117,7 +117,7 @@ def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
     rng = np.random.default_rng(0)
     wrong_everywhere = rng.random(12) < 0.25
 
-    def planted(opened: Any, asked: Any, rule: str, **_: object) -> tuple[np.ndarray, np.ndarray]:
+    def planted(opened: Any, asked: Any, *_: object, **__: object) -> tuple[np.ndarray, np.ndarray]:
         sums = np.zeros((len(asked), 2))
         for k, item in enumerate(asked):
             prompt, place = divmod(k, 12)
@@ -143,7 +143,7 @@ def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
 
 def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start, capsys, prompts)
+    start = functools.partial(law_folders.start_main, capsys, suites.program("prompts", None))
     longer = [Example("SST-2", False, ("7 " * k,), k % 2) for k in range(12)]
     for name, examples in (("train", TRAIN), ("dev", [*DEV, *longer])):
         rows = "".join(f"{own.texts[0]}\t{int(own.label)}\n" for own in examples)
@@ -183,7 +183,8 @@ def test_transformers_scores_the_label_words_the_same(pretrained_runs: Runs, exp
     opened = opened_run(pretrained_runs("gpt2"))
     short = [own._replace(texts=("bada",)) for own in [*TRAIN, *DEV[:2]]]
     (asked,), *_ = prompts.choose(opened, short, OPTIONS | {"shots": 1})
-    sums, _ = pairs.score(opened, asked, "log_likelihood")
+    request = prompts.Asked(None, pathlib.Path(), OPTIONS)
+    sums, _ = pairs.score(opened, asked, "log_likelihood", request)
     for item, found in zip(asked, sums, strict=True):
         assert item.spans is not None
         for text, span, score in zip(item.texts, item.spans, found, strict=True):

@@ -1,6 +1,7 @@
 """Scores of sentences: against loops written out, a token at a time."""
 
 import functools
+import itertools
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from scalelab.eval import placement, sentence_scores, token_scores
+from scalelab.eval import sentence_scores, token_scores
 from scalelab.objectives import Pass
 from scalelab.runs import pretrained
 
@@ -80,6 +81,13 @@ def naive(
     return found
 
 
+def score_all(opened: Any, rule: str, texts: list[str], spans: Any = None) -> tuple[Any, ...]:
+    """The texts as tokens, minus their nats, and the texts' sums and numbers of scores."""
+    encoded = sentence_scores.encode(opened.tokenizer, texts, spans)
+    made = -sentence_scores.score(opened, encoded, rule, batch_tokens=128, show=False)
+    return encoded, made, encoded.add_up(made), encoded.add_up(~np.isnan(made) + 0.0)
+
+
 CASES = [
     ("gpt2", "log_likelihood"), ("bert", "pll"), ("bert", "pll_word"), ("roberta", "pll_word"),
     ("electra", "discriminator"), ("electra", "pll"), ("gpt_bert", "pll"), ("gpt_bert", "pll_word"),
@@ -91,9 +99,7 @@ SHOWN = (CASES[0], CASES[2], CASES[4])  # one of each way to read
 def test_each_rule_is_its_definition(pretrained_runs: Runs, system: str, rule: str) -> None:
     opened = opened_run(pretrained_runs(system))
     assert rule in sentence_scores.rules(opened)
-    score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
-    made = score(TEXTS)
-    sums, counts = made.add_up([None] * len(TEXTS))
+    _, _, sums, counts = score_all(opened, rule, TEXTS)
     shift = int(system == "gpt_bert")
     for text, found, count in zip(TEXTS, sums, counts, strict=True):
         expected = naive(opened, text, rule, shift, token_logits_of_all if shift else token_logits)
@@ -117,25 +123,21 @@ def test_a_net_is_scored_by_what_it_predicts(pretrained_runs: Runs) -> None:
 def test_the_rest_of_a_word_is_hidden(pretrained_runs: Runs) -> None:
     """The two rules differ only before the last piece of a word."""
     opened = opened_run(pretrained_runs("bert"))
-    placed = placement.place(opened)
-    found = [
-        sentence_scores.scorer(opened, placed, rule, 128)(TEXTS) for rule in ("pll", "pll_word")
-    ]
-    words = opened.tokenizer.encode_aligned(TEXTS)[2][2]
-    text = np.repeat(np.arange(len(TEXTS)), np.diff(found[0].starts))
+    (encoded, *found), (_, other, *_) = (score_all(opened, r, TEXTS) for r in ("pll", "pll_word"))
+    words, text = encoded.words, encoded.spread(np.arange(len(TEXTS)))
     is_last = np.append((words[1:] != words[:-1]) | (text[1:] != text[:-1]), True)
-    same = np.isclose(found[0].log_probs, found[1].log_probs, rtol=1e-5)
+    same = np.isclose(found[0], other, rtol=1e-5)
     assert same[is_last].all() and not same[~is_last].all()
 
 
 def test_spans_count_the_tokens_that_end_in_them(pretrained_runs: Runs) -> None:
     opened = opened_run(pretrained_runs("bert"))
-    score = sentence_scores.scorer(opened, placement.place(opened), "pll", 128)
-    made, text = score([TEXTS[1]]), TEXTS[1]
+    text = TEXTS[1]
     edges = [0, text.index(" "), text.index(","), len(text)]
-    parts = [made.add_up([(a, b)]) for a, b in zip(edges, edges[1:], strict=False)]
-    whole = made.add_up([None])
-    np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-12)
+    spans = [((a, b),) for a, b in itertools.pairwise(edges)]
+    parts = [score_all(opened, "pll", [text], [span])[2:] for span in spans]
+    whole = score_all(opened, "pll", [text])[2:]
+    np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-6)
     pieces = opened.tokenizer.encode(text[: edges[1]])
     assert parts[0][1] == len(pieces)
 
@@ -146,11 +148,12 @@ def test_spans_count_the_tokens_that_end_in_them(pretrained_runs: Runs) -> None:
 ])  # fmt: skip
 def test_only_what_spans_need_is_scored(pretrained_runs: Runs, system: str, rule: str) -> None:
     opened = opened_run(pretrained_runs(system))
-    score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
-    spans = [None, ((4, 16), (27, 32)), (), ((6, 9),)]
-    made, whole = score(TEXTS, spans), score(TEXTS)
-    np.testing.assert_allclose(made.add_up(spans), whole.add_up(spans), rtol=1e-5)
-    assert np.isnan(made.log_probs).sum() > np.isnan(whole.log_probs).sum()
+    encoded, made, sums, _ = score_all(
+        opened, rule, TEXTS, [None, ((4, 16), (27, 32)), (), ((6, 9),)]
+    )
+    _, whole, *_ = score_all(opened, rule, TEXTS)
+    np.testing.assert_allclose(sums, encoded.add_up(whole), rtol=1e-5)
+    assert np.isnan(made).sum() > np.isnan(whole).sum()
 
 
 @pytest.mark.parity
@@ -181,10 +184,9 @@ def test_transformers_gives_the_same_scores(pretrained_runs: Runs, exported, sys
         return float(sum(found[k, t, ids[t]] for k, t in enumerate(places)))
 
     rule = sentence_scores.BY_PREDICTION[opened.predicts][0]
-    score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
     for begins in ([0, 0, 0, 0], [4, 17, 0, 6]):
         spans = [((a, len(text)),) for a, text in zip(begins, TEXTS, strict=True)]
-        sums, _ = score(TEXTS, spans).add_up(spans)
+        sums = score_all(opened, rule, TEXTS, spans)[2]
         expected = [total(text, a) for a, text in zip(begins, TEXTS, strict=True)]
         np.testing.assert_allclose(sums, expected, atol=1e-4)
         assert (np.abs(sums[:2]) > 1).all()
@@ -212,8 +214,7 @@ def test_minicons_gives_the_same_scores(
     run = pretrained_runs(system)
     exporting.run(run, tmp_path / "out")
     opened = opened_run(run)
-    made = sentence_scores.scorer(opened, placement.place(opened), rule, 128)(TEXTS)
-    sums, _ = made.add_up([None] * len(TEXTS))
+    sums = score_all(opened, rule, TEXTS)[2]
     if rule == "log_likelihood":
         peer = peers.IncrementalLMScorer(str(tmp_path / "out"), "cpu")
         expected = peer.sequence_score(TEXTS, reduction=lambda x: x.sum(0).item())

@@ -53,7 +53,7 @@ def evaluate(run: str) -> dict[str, Any]:
     tokens = np.random.default_rng(0).integers(5, 300, 40).astype(np.int32)
     starts = np.array([0, 11, 30, 40])
     reading = likelihood.Reading((), (), None, 12, 5)
-    nats = likelihood.token_nats(placed, tokens, starts, reading, batch_size=2)
+    nats = likelihood.score(placed, tokens, starts, reading, batch_size=2)
     prompts = [tokens[k : k + 3 + k % 2] for k in range(4)]
     made = stepper.prepare(placed.net, placed.params)
     sizes = dict(max_new_tokens=4, max_len=64, end_token=None, rows=placed.rows)

@@ -9,7 +9,7 @@ import reading
 from law_folders import fails
 
 from scalelab.data.corpora import open_corpus
-from scalelab.eval import pairs
+from scalelab.eval import suites
 from scalelab.worlds import __main__ as program
 from scalelab.worlds import discourse, markov
 from scalelab.worlds.lexicon import Sizes
@@ -57,7 +57,7 @@ def test_a_parser_accepts_the_good_sentence_of_a_pair_alone(grammar: pathlib.Pat
         assert reading.read(world, row["good"].split()) is not None
         assert reading.read(world, row["bad"].split()) is None
     easy = [row for row in rows if row["group"] != "attraction"]
-    assert len(pairs.read(grammar / "pairs")) == len(easy) > 10
+    assert len(suites.read_pairs(grammar / "pairs")) == len(easy) > 10
 
 
 def test_a_markov_world(tmp_path: pathlib.Path) -> None:

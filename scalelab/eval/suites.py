@@ -1,0 +1,327 @@
+"""The table of suites: questions with one right text among several, asked without training.
+
+A row of SUITES says how the files of a suite become items (`scalelab.eval.items.Item`: texts, the
+right one, the characters that count, the groups of the table), where the files are, and whether a
+text's score is a sum or a mean over tokens. `scalelab.eval.pairs` asks them all.
+`python -m scalelab.eval.NAME` is `program(NAME, ...)`; LAMBADA, LAMA and the prompts score other
+things than whole texts and have a function of their own.
+"""
+
+import csv
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from scalelab.eval import items, lama, lambada, pairs, prompts
+from scalelab.eval.items import Item
+from scalelab.eval.yardstick import Yardstick
+from scalelab.eval.yardstick import program as yardstick_program
+from scalelab.helpers import files
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Reader = Callable[[pathlib.Path], list[Item]]
+
+
+def read_pairs(path: pathlib.Path) -> list[Item]:
+    """Reads a user's own pairs: a file, or all files *.jsonl of a folder."""
+    if path.is_dir() and not any(path.glob("*.jsonl")):
+        raise ValueError(f"{path} holds no *.jsonl")
+    found = []
+    for own in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+        for number, line in files.numbered_lines(own, ("good", "bad")):
+            texts = line["good"], line["bad"]
+            if not all(isinstance(text, str) and text.strip() for text in texts):
+                raise ValueError(f"{own}, line {number}: expected two texts, found {texts}")
+            found.append(Item((str(line.get("group", own.stem)),), texts, 0))
+    return found
+
+
+# --- BLiMP ----------------
+
+BLIMP_KEYS = ("sentence_good", "sentence_bad", "UID", "linguistics_term")
+BLIMP_PUBLISHED, BLIMP_MODELS = "published/models_summary.jsonl", ["ngram", "lstm"]
+
+
+def read_blimp(folder: pathlib.Path) -> list[Item]:
+    """Reads all paradigms of a folder, in alphabetical order; there must be one."""
+    paths = sorted([*folder.glob("*.jsonl"), *folder.glob("data/*.jsonl")])
+    if not paths:
+        raise ValueError(f"{folder}: expected <paradigm>.jsonl files of BLiMP in it or in data/")
+    return [
+        Item((row["UID"], row["linguistics_term"]), (row["sentence_good"], row["sentence_bad"]), 0)
+        for path in paths
+        for row in files.read_lines(path, BLIMP_KEYS)
+    ]
+
+
+def read_blimp_published(folder: pathlib.Path) -> "pd.DataFrame":
+    """Returns the accuracies of the paper's models by paradigm, phenomenon, and their mean."""
+    import pandas as pd
+
+    path, names = folder / BLIMP_PUBLISHED, ["UID", "linguistics_term"]
+    if not path.exists():
+        return pd.DataFrame()
+    frame = pd.DataFrame(files.read_lines(path, (*names, *BLIMP_MODELS)))
+    frame = frame[frame["UID"] != "overall"]
+    levels = [frame.groupby(name)[BLIMP_MODELS].mean() for name in names]
+    means = frame[BLIMP_MODELS].mean()
+    return pd.concat([*levels, pd.DataFrame({"mean": means, "all items": means}).T])
+
+
+# --- Agreement ----------------
+
+GREEN = "colorlessgreen/English/generated.tab"
+LINZEN = "linzen_testset/subj_agr_filtered"
+MARVIN = "marvin_linzen/pairs_sample.tsv"
+
+
+def read_agreement(folder: pathlib.Path) -> list[Item]:
+    """Reads those of the three sets that are in a folder; one must be."""
+    found = [*_green(folder / GREEN), *_linzen(folder / LINZEN), *_marvin(folder / MARVIN)]
+    if not found:
+        raise ValueError(f"{folder}: expected {GREEN}, {LINZEN}.gold and .text, or {MARVIN} in it")
+    return found
+
+
+def _up_to_verb(sentence: str, length: str, forms: Sequence[str]) -> tuple[str, ...]:
+    prefix = sentence.split()[: int(length)]
+    return tuple(" ".join([*prefix, form]) for form in forms)
+
+
+def _green(path: pathlib.Path) -> list[Item]:
+    rows = items.read_table(path, ("constr_id", "sent_id", "class", "form", "len_prefix", "sent"))
+    found = []
+    for right, wrong in zip(rows[::2], rows[1::2], strict=True):
+        if (right["class"], wrong["class"]) != ("correct", "wrong"):
+            raise ValueError(f"{path}: expected rows of a correct and a wrong form in turn")
+        kind = "original" if right["sent_id"] == "0" else "nonce"
+        texts = _up_to_verb(right["sent"], right["len_prefix"], (right["form"], wrong["form"]))
+        found.append(Item((f"green: {kind}", "green"), texts, 0))
+    return found
+
+
+def _linzen(path: pathlib.Path) -> list[Item]:
+    gold, text = (path.with_name(f"{path.name}.{kind}") for kind in ("gold", "text"))
+    if not gold.exists():
+        return []
+    with gold.open(encoding="utf-8") as golds, text.open(encoding="utf-8") as lines:
+        rows = zip(csv.reader(golds, delimiter="\t"), lines, strict=True)
+        return [
+            Item((f"linzen: {attractors} attractors", "linzen"), _up_to_verb(line, at, forms), 0)
+            for (at, *forms, attractors), line in rows
+        ]
+
+
+def _marvin(path: pathlib.Path) -> list[Item]:
+    rows = items.read_table(path, ("test case", "grammatical", "ungrammatical"), quoting=False)
+    groups = [(f"marvin: {row['test case'].split('--')[0]}", "marvin") for row in rows]
+    return [
+        Item(own, (row["grammatical"], row["ungrammatical"]), 0)
+        for own, row in zip(groups, rows, strict=True)
+    ]
+
+
+# --- SyntaxGym ----------------
+
+CIRCUITS = {  # by the beginning of a suite's name
+    "number": "agreement",
+    "center_embed": "center embedding",
+    "mvrr": "garden-path effects",
+    "np": "garden-path effects",
+    "nn-nv": "garden-path effects",
+    "subordination": "gross syntactic state",
+    "npi": "licensing",
+    "reflexive": "licensing",
+    "fgd": "long-distance dependencies",
+    "cleft": "long-distance dependencies",
+}
+
+
+def read_syntaxgym(folder: pathlib.Path) -> list[Item]:
+    """Reads all suites of a folder; there must be one, and each must be whole."""
+    paths = sorted([*folder.glob("*.json"), *folder.glob("json/*.json")])
+    if not paths:
+        raise ValueError(f"{folder}: expected <suite>.json files in it or in json/")
+    found = []
+    for path in paths:
+        try:
+            suite = json.loads(path.read_text(encoding="utf-8"))
+            formulas = [p["formula"] for p in suite["predictions"] if "=" not in p["formula"]]
+            for item in suite["items"]:
+                found += [_prediction(path.stem, item["conditions"], text) for text in formulas]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: no suite of SyntaxGym: {error!r}") from None
+    return found
+
+
+def _prediction(suite: str, conditions: list[dict], formula: str) -> Item:
+    """Makes an item: the texts are the regions of the formula, each in its sentence."""
+    sentences = {c["condition_name"]: c["regions"] for c in conditions}
+    code, regions = items.name_regions(formula)
+    texts, spans = [], []
+    for region, condition in regions:
+        text, edges = items.join_regions([r["content"] for r in sentences[condition]])
+        numbers = [str(r["region_number"]) for r in sentences[condition]]
+        texts.append(text)
+        spans.append(None if region == "*" else (edges[numbers.index(region)],))
+    circuit = max((c for c in CIRCUITS if suite.startswith(c)), key=len, default=None)
+    groups = suite, CIRCUITS[circuit] if circuit else "others"
+    return Item(groups, tuple(texts), 0, tuple(spans), code)
+
+
+# --- Common sense ----------------
+
+SEPARATOR = "\x01"
+POSSESSIVE = ("his", "her", "their", "its", "my", "your", "our")
+
+
+def read_cats(folder: pathlib.Path) -> list[Item]:
+    """Reads all tests of a folder; there must be one, and each line must have alternatives."""
+    tests = sorted(folder.glob("commonsense_ability_test/*.txt"))
+    robust = sorted(folder.glob("Robust_commonsense_test/*.txt"))
+    if not tests:
+        raise ValueError(f"{folder}: expected commonsense_ability_test/<test>.txt in it")
+    found = []
+    for path in (*tests, *robust):
+        level = "tests" if path in tests else "robust pairs"
+        content = path.read_text(encoding="utf-8", errors="replace")
+        for number, line in enumerate(content.split("\n"), 1):
+            fields = [field.strip() for field in line.split(SEPARATOR)] if line.strip() else []
+            size = len(fields) // 2 if path in robust else len(fields)
+            for part in (fields[k : k + size] for k in range(0, len(fields), max(size, 1))):
+                right, *texts = part
+                if not right.isdecimal() or not int(right) < len(texts):
+                    raise ValueError(f"{path}, line {number}: expected a place and alternatives")
+                texts = tuple(text.replace(" [SEP] ", " ") for text in texts)
+                found.append(Item((path.stem, level), texts, int(right)))
+    return found
+
+
+def read_copa(folder: pathlib.Path) -> list[Item]:
+    """Reads the validation set."""
+    from scalelab.tasks.superglue import join_choices
+
+    keys, found = ("premise", "choice1", "choice2", "question", "label"), []
+    (path,) = _superglue(folder, "COPA", ("val",))[:1]
+    for row in files.read_lines(path, keys):
+        begun, ends = join_choices(row)
+        texts = tuple(f"{begun} {end}" for end in ends)
+        spans = tuple(((len(begun), len(text)),) for text in texts)
+        found.append(Item((row["question"],), texts, int(row["label"]), spans))
+    return found
+
+
+def _superglue(folder: pathlib.Path, task: str, splits: tuple[str, ...]) -> list[pathlib.Path]:
+    places = [p / f"{split}.jsonl" for p in (folder / task, folder) for split in splits]
+    if not (found := [path for path in places if path.exists()]):
+        names = " or ".join(f"{split}.jsonl" for split in splits)
+        raise ValueError(f"{folder}: expected {names} in it, or in {task}/")
+    return found
+
+
+def read_wsc(folder: pathlib.Path) -> list[Item]:
+    """Reads both splits: of each pronoun its candidates, if exactly one of several is right."""
+    asked: dict[tuple[str, int], dict[str, bool]] = {}
+    for path in _superglue(folder, "WSC", ("val", "train")):
+        for row in files.read_lines(path, ("text", "target", "label")):
+            candidates = asked.setdefault((row["text"], row["target"]["span2_index"]), {})
+            candidates[row["target"]["span1_text"]] = row["label"]
+    found = []
+    for (text, place), candidates in asked.items():
+        labels = list(candidates.values())
+        if sum(labels) == 1 and len(labels) > 1:
+            texts = tuple(substitute(text, place, name) for name in candidates)
+            found.append(Item(("WSC",), texts, labels.index(True)))
+    return found
+
+
+def substitute(text: str, place: int, name: str) -> str:
+    """Puts a name in the place of the pronoun that is the word `place` of a text."""
+    words = text.split()
+    pronoun = words[place].strip(".,;:!?\"'").lower()
+    rest = words[place][len(pronoun) :]
+    words[place] = name + ("'s" if pronoun in POSSESSIVE else "") + rest
+    return " ".join(words)
+
+
+# --- Stereotypes ----------------
+
+CROWS_PAIRS = "crows_pairs_anonymized.csv"
+ANSWERS = {"0": "the occupation", "1": "the other participant"}
+
+
+def read_crows_pairs(folder: pathlib.Path) -> list[Item]:
+    """Reads the pairs; the words that both texts of a pair have count."""
+    paths = [
+        path for path in (folder / CROWS_PAIRS, folder / "data" / CROWS_PAIRS) if path.exists()
+    ]
+    if not paths:
+        raise ValueError(f"{folder}: expected {CROWS_PAIRS} in it, or in data/")
+    rows = items.read_table(paths[0], ("sent_more", "sent_less", "bias_type"), delimiter=",")
+    return [
+        Item((row["bias_type"],), texts := (row["sent_more"], row["sent_less"]), 0,
+             items.shared_words(*texts))
+        for row in rows
+    ]  # fmt: skip
+
+
+def read_winogender(folder: pathlib.Path) -> list[Item]:
+    """Reads the sentences with `he` and `she`, and the majority of each occupation."""
+    if (folder / "data").is_dir():
+        folder = folder / "data"
+    paths = [folder / name for name in ("occupations-stats.tsv", "all_sentences.tsv")]
+    if missing := [path for path in paths if not path.exists()]:
+        raise ValueError(f"{missing[0]} is missing")
+    shares = {
+        row["occupation"]: float(row["bls_pct_female"])
+        for row in items.read_table(paths[0], ("occupation", "bls_pct_female"))
+    }
+    texts: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in items.read_table(paths[1], ("sentid", "sentence")):
+        occupation, participant, answer, gender, _ = row["sentid"].split(".")
+        texts.setdefault((occupation, participant, answer), {})[gender] = row["sentence"]
+    return [
+        Item((f"pronoun of {ANSWERS[answer]}",), (own["male"], own["female"]),
+             int(shares[occupation] > 50))
+        for (occupation, _, answer), own in texts.items()
+    ]  # fmt: skip
+
+
+# --- The table ----------------
+
+
+def suite(
+    name: str, reader: Reader, data: str, folder: str = "", *, by_mean: bool = False,
+    published: pairs.Published | None = None,
+) -> Yardstick:  # fmt: skip
+    """Makes a row: reader, help of --data, folder below a study's `yardstick_data` (or `name`)."""
+    measure = functools.partial(pairs.measure, by_mean=by_mean, published=published)
+    return Yardstick(name, reader, measure, data, folder or name, pairs.OPTIONS, source=True)
+
+
+SUITES = {row.name: row for row in (
+    suite("pairs", read_pairs, "file of pairs, one JSON object a line; or a folder of files"),
+    suite("blimp", read_blimp, "folder of the paradigms' files", published=read_blimp_published),
+    suite("agreement", read_agreement, "folder of the sets"),
+    suite("syntaxgym", read_syntaxgym, "folder of the suites"),
+    suite("cats", read_cats, "folder of the tests", by_mean=True),
+    suite("copa", read_copa, "folder of the set", "superglue"),
+    suite("wsc", read_wsc, "folder of the set", "superglue"),
+    suite("crows_pairs", read_crows_pairs, "folder of the pairs"),
+    suite("winogender", read_winogender, "folder of the sentences"),
+    Yardstick("lambada", lambada.read, lambada.measure,
+              f"folder with {lambada.FILE}, or a file of passages", "lambada"),
+    Yardstick("lama", lama.read, lama.measure, "folder of LAMA's files", "lama", lama.OPTIONS,
+              compares=True),
+    Yardstick("prompts", prompts.read, prompts.measure, "folder with a folder per task", "prompts",
+              prompts.OPTIONS),
+)}  # fmt: skip
+
+
+def program(name: str, text: str | None) -> Callable[..., None]:
+    """Makes the main function of a suite's program; `text` is its help."""
+    return yardstick_program(SUITES[name], text)
