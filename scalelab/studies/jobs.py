@@ -63,16 +63,18 @@ def list_jobs(study: Study) -> list[Job]:
     of all runs comes before the second, so that every point has a run early. A folder without
     checkpoints counts as done if no job needs them.
     """
-    pretrain, finetune = [], []
+    pretrain, finetune, stages = [], [], study.facts.stages
     for run in sorted(study.runs, key=lambda r: r.seed):
-        left, chosen, damaged = unfinished_tasks(study, run), is_finetuned(study, run), run.damaged
-        if run.finished and chosen and left and not any(run.folder.glob("checkpoints/[0-9]*")):
+        rule, left, damaged = stages[run.stage].finetune, unfinished_tasks(study, run), run.damaged
+        # Older studies fine-tuned the "best:k" runs of a stage: those with scores are done.
+        chosen = rule == "all" or (rule != "none" and run.tasks)
+        left = left if chosen else []
+        if run.finished and left and not any(run.folder.glob("checkpoints/[0-9]*")):
             damaged = "it has no checkpoint to fine-tune"
         trained = run.finished and not damaged
         pretrain.append(Job(PRETRAIN, run.name, DONE if trained else READY, damaged=damaged))
-        if chosen is not False:
-            ready = READY if trained and chosen else WAITING
-            state = DONE if chosen and not left else ready
+        if chosen and study.facts.measured:
+            state = (READY if trained else WAITING) if left else DONE
             finetune.append(Job(FINETUNE, run.name, state, tuple(left), damaged))
     return finetune + pretrain
 
@@ -92,24 +94,6 @@ def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
             if any(k not in done for k in range(facts.finetune_seeds * (name in facts.tasks) or 1)):
                 left.append(prefix + name)
     return left
-
-
-def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
-    """Returns whether a run is to be fine-tuned; None while that depends on unfinished runs."""
-    rule = study.facts.stages[run.stage].finetune
-    if rule == "none" or not study.facts.measured:
-        return False
-    if rule == "all":
-        return True
-    losses = {}
-    for point in study.points:
-        known = [r.loss for r in point.runs if r.stage == run.stage]
-        if None in known:
-            return None
-        if known:
-            losses[point] = sum(loss for loss in known if loss is not None) / len(known)
-    best = sorted(losses, key=losses.__getitem__)[: int(rule.removeprefix("best:"))]
-    return any(run in point.runs for point in best)
 
 
 def last_metrics(run_folder: pathlib.Path) -> dict[str, float]:

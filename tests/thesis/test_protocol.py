@@ -111,7 +111,7 @@ def test_every_run_is_the_protocols(name: str, tmp_path) -> None:
                 a, h, n = map(int, shape.split("x"))
                 net = {"net.num_heads": a, "net.width": h, "net.num_layers": n}
                 expected[system, shape, variant] = fields | net | {"system": system}
-    planned = expand.expand_runs(load(name), tmp_path)
+    planned = expand.expand_runs(load(name))
     found = {(r.system, str(r.shape), r.variant): config_lib.science(r.config) for r in planned}
     assert len(planned) == len(found)  # one pre-training of each
     assert found == expected
@@ -122,7 +122,7 @@ def test_every_published_row_is_a_run(name: str, tmp_path) -> None:
     """So that printed numbers stand beside ours, which go by system, shape and variant."""
     runs = {
         (r.system, r.shape, r.variant)
-        for r in expand.expand_runs(load(name), tmp_path)
+        for r in expand.expand_runs(load(name))
         if str(r.shape) not in BESIDE.get(name, ())
     }
     rows = [row for table in TABLES[name].values() for row in published.read_table(table)]
@@ -132,9 +132,9 @@ def test_every_published_row_is_a_run(name: str, tmp_path) -> None:
 KINDS = [*score_tables.TABLES, *comparison.TABLES]
 
 
-def tables_of(made: spec.StudySpec, path, **changes) -> dict[str, list[str]]:
+def tables_of(made: spec.StudySpec, path) -> dict[str, list[str]]:
     """The rows of each table of scores that a study asks for, once everything is planned."""
-    expand.write(made, expand.expand_runs(made, path, **changes), path, "")
+    expand.write(made, expand.expand_runs(made), path, "")
     study = study_runs.read(path)
     found = {}
     for table in study.facts.tables:
@@ -166,7 +166,7 @@ def test_fine_tuning_is_the_protocols(name: str, tmp_path) -> None:
     if name == "thesis_7_5_3":
         assert set(rules.values()) == {"none"}
     else:
-        assert rules == {stage: "best:3" if stage == "grid" else "all" for stage in rules}
+        assert rules == {stage: "none" if stage == "untuned" else "all" for stage in rules}
     printed = published.read_table("7.6")
     assert {str(r.shape) for r, cells in printed.items() if "large" not in cells} == set(UNTUNED)
     values = tiny.config_module("finetune").get_config("recipe=thesis").to_dict()
@@ -185,7 +185,7 @@ def test_fine_tuning_is_the_protocols(name: str, tmp_path) -> None:
 def test_other_scales_share_their_runs(name: str, scale: str, tmp_path) -> None:
     """A run that two studies of one scale and clock name is one run, trained once."""
     mine, theirs = (
-        {run.name: run.config for run in expand.expand_runs(load(study, scale), tmp_path)}
+        {run.name: run.config for run in expand.expand_runs(load(study, scale))}
         for study in (name, "thesis_7_5_1")
     )
     shared = mine.keys() & theirs.keys()
