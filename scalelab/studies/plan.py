@@ -4,13 +4,12 @@ Times three steps of each distinct net, batch size and length, and adds up. Fine
 from the same steps. Compiled programs stay in the cache for the runs.
 """
 
-import functools
 import math
 import pathlib
 import statistics
 import sys
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scalelab.config import durations
 from scalelab.helpers.files import write_json
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from scalelab.resources.blueprint import Blueprint, StepTime
     from scalelab.tasks.task import Splits
 
-T = TypeVar("T")
 HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "fine-tune", "memory")
 WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens of a word, and special ones, of a task's text
 
@@ -46,8 +44,11 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     expand.write(spec, planned, workdir, command)
     machine = planned[0].config.machine
     environment.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
-    clock = Clock()
-    rows = [expect(spec, run, clock, task_tokens) for run in planned]
+    known: dict[str, Any] = {}
+    libraries = environment.peak_memory_bytes()
+    rows = [expect(spec, run, measure(run, known), task_tokens) for run in planned]
+    for row in rows:
+        row["peak_bytes"] += libraries
     (workdir / "plans").mkdir(exist_ok=True)
     write_json(workdir / "plans" / f"{spec.name}.json", {"workers": num_workers, "runs": rows})
     return "\n".join([describe(rows, num_workers), *describe_claims(spec, planned)])
@@ -84,69 +85,46 @@ def count_tokens(splits: "Splits", spec: StudySpec, name: str) -> float:
     return length * (values["epochs"] * num_train + evaluations * num_dev / 3)
 
 
-class Clock:
-    """Times each distinct step of a study, and loads its data, each once."""
+class Measured(NamedTuple):
+    """What runs of equal nets and texts share: the net, its step in each phase, and the data."""
 
-    def __init__(self) -> None:
-        self.process_bytes = environment.peak_memory_bytes()
-        self._known: dict[Hashable, Any] = {}
-
-    def _once(self, key: Hashable, make: Callable[[], T], note: str = "") -> T:
-        if key not in self._known:
-            if note:
-                print(f"timing steps: {note}", file=sys.stderr, flush=True)
-            self._known[key] = make()
-        return self._known[key]
-
-    def draw(self, run: PlannedRun) -> "Blueprint":
-        """Returns a run's net and batches in the abstract."""
-        from scalelab.resources import blueprint
-
-        return self._once(net_key(run), lambda: blueprint.draw(run.config))
-
-    def data(self, run: PlannedRun) -> "Data":
-        """Returns a run's prepared data, which all runs with its texts and lengths share."""
-        from scalelab import systems
-        from scalelab.data import load_data
-
-        c = run.config
-        key = (c.data, c.tokenizer, c.short, c.long, c.system, str(c.format_options))
-        return self._once(key, lambda: load_data(c, systems.load(run.system)))
-
-    def pretraining(self, run: PlannedRun) -> list["StepTime"]:
-        """Returns the time of a step of each phase of a run."""
-        from scalelab import sharding
-        from scalelab.resources import blueprint
-
-        found, plan, machine = [], self.draw(run), run.config.machine
-        mesh = sharding.make_mesh(
-            machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
-        )
-        for phase in plan.phases:
-            size = phase.length, phase.batch_size
-            time_steps = functools.partial(blueprint.time_steps, plan, *size, mesh)
-            note = f"{run.system} {run.shape}, {phase.batch_size} x {phase.length}"
-            found.append(self._once((net_key(run), *size), time_steps, note))
-        return found
+    plan: "Blueprint"
+    steps: list["StepTime"]
+    data: "Data"
 
 
-def net_key(run: PlannedRun) -> Hashable:
-    """Returns the fields that decide the programs of a run."""
-    config = run.config
-    phases = tuple((phase.batch_size, phase.max_len) for phase in config.phases)
-    options = str((config.system_options, config.objective_options, config.format_options))
-    form = config.data.format
-    return run.system, config.net, config.objective, options, config.tokenizer, form, phases
+def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
+    """Times the steps of a run and loads its data, unless they are `known` from another run."""
+    from scalelab import sharding, systems
+    from scalelab.data import load_data
+    from scalelab.resources import blueprint
+
+    c = run.config
+    texts = (c.system, c.data, c.tokenizer, c.short, c.long, c.format_options)
+    phases = [(phase.max_len, phase.batch_size) for phase in c.phases]
+    options = (c.system_options, c.objective_options, c.format_options)
+    net = (c.system, c.net, c.objective, options, c.tokenizer, c.data.format, phases)
+    if repr(net) not in known:
+        plan, sizes = blueprint.draw(c), ", ".join(f"{b} x {t}" for t, b in phases)
+        print(f"timing steps: {run.system} {run.shape}, {sizes}", file=sys.stderr, flush=True)
+        ways = (c.machine.data_parallel, c.machine.fsdp_parallel, c.machine.tensor_parallel)
+        mesh = sharding.make_mesh(*ways)
+        known[repr(net)] = plan, [blueprint.time_steps(plan, *size, mesh) for size in phases]
+    if repr(texts) not in known:
+        known[repr(texts)] = load_data(c, systems.load(run.system))
+    return Measured(*known[repr(net)], known[repr(texts)])
 
 
-def expect(spec: StudySpec, run: PlannedRun, clock: Clock, task_tokens: float) -> dict[str, Any]:
+def expect(
+    spec: StudySpec, run: PlannedRun, measured: Measured, task_tokens: float
+) -> dict[str, Any]:
     """Adds up one pre-training and its fine-tunings, each of `task_tokens` on all tasks together.
 
     A fine-tuning has the pre-training's speed of the shortest phase, without its heads' FLOPs.
     """
     from scalelab.resources import flops
 
-    plan, steps, data = clock.draw(run), clock.pretraining(run), clock.data(run)
+    plan, steps, data = measured
     tokens = [
         phase.batch_size * own.train.meta["num_tokens"] / len(own.train)
         for phase, own in zip(plan.phases, data.phases, strict=False)
@@ -180,8 +158,7 @@ def expect(spec: StudySpec, run: PlannedRun, clock: Clock, task_tokens: float) -
         # Of compiling; the programs of an earlier seed are kept.
         "start_secs": 0.0 if kept else sum(step.compile_secs for step in steps),
         "finetune_secs": finetune,
-        # This process's libraries, and the state, batch and buffers of a step.
-        "peak_bytes": clock.process_bytes + max(step.num_bytes for step in steps),
+        "peak_bytes": max(step.num_bytes for step in steps),  # without libraries
     }
 
 

@@ -2,75 +2,69 @@
 
 import sys
 import types
+from typing import Any
+from unittest import mock
 
 import a_study
 import pytest
 
 from scalelab.data import probe_rows, probes
-from scalelab.resources.blueprint import StepTime
-from scalelab.studies import expand, finetunings, plan
+from scalelab.resources import blueprint
+from scalelab.studies import expand, finetunings, plan, spec
 
 TOKENS = 20.0 * (300 + 30)  # of a fine-tuning
 
 
-class FakeClock(plan.Clock):
-    """A step takes 2 s, its compilation 5 s.
-
-    Examples have 20 tokens.
-    """
-
-    def pretraining(self, run):
-        return [StepTime(2.0, 5.0, 100) for _ in self.draw(run).phases]
-
-    def data(self, run):
-        class Store(list):
-            meta = {"num_tokens": 2000.0}
-
-        phase = types.SimpleNamespace(train=Store(range(100)), steps_per_epoch=12)
-        return types.SimpleNamespace(phases=[phase])
+def expect(made: spec.StudySpec, run: expand.PlannedRun) -> dict[str, Any]:
+    """A step takes 2 s, its compilation 5 s. Examples have 20 tokens."""
+    train = mock.MagicMock(meta={"num_tokens": 2000.0}, __len__=lambda self: 100)
+    data = types.SimpleNamespace(phases=[types.SimpleNamespace(train=train, steps_per_epoch=12)])
+    drawn = blueprint.draw(run.config)
+    steps = [blueprint.StepTime(2.0, 5.0, 100) for _ in drawn.phases]
+    return plan.expect(made, run, plan.Measured(drawn, steps, data), TOKENS)
 
 
 def test_a_plan_adds_up_what_training_would_do(tmp_path) -> None:
     made = a_study.make(seeds=2, finetune__seeds=3)
     first, _, second, _ = expand.expand_runs(made)
-    clock = FakeClock()
-    found = plan.expect(made, first, clock, TOKENS)
+    found = expect(made, first)
     assert (found["steps"], found["secs"], found["start_secs"]) == (6, 12.0, 5.0)
     assert found["tokens"] == pytest.approx(6 * 8 * 20)
-    assert found["flops"] == pytest.approx(6 * clock.draw(first).phases[0].forward.train)
-    forward = clock.draw(first).phases[0].forward
+    forward = blueprint.draw(first.config).phases[0].forward
+    assert found["flops"] == pytest.approx(6 * forward.train)
     share = (forward.body + forward.attention) / forward.forward
     assert found["finetune_secs"] == pytest.approx(3 * TOKENS * share * 2.0 / (8 * 32))
-    assert found["peak_bytes"] > 100
+    assert found["peak_bytes"] == 100
     secs = {"pretrain__optim__total_steps": None, "pretrain__optim__warmup_steps": None}
     secs |= {"pretrain__optim__total_secs": 9.0, "pretrain__optim__warmup_secs": 1.0}
     timed = expand.expand_runs(a_study.make(matched="secs", **secs))[0]
-    assert plan.expect(made, timed, clock, 0.0)["steps"] == 5
+    assert expect(made, timed)["steps"] == 5
     kept = "pretrain__machine__compile_cache_dir"
     again = expand.expand_runs(a_study.make(seeds=2, **{kept: str(tmp_path)}))[2]
-    assert plan.expect(made, again, clock, 0.0)["start_secs"] == 0
+    assert expect(made, again)["start_secs"] == 0
 
 
 def test_a_net_that_cannot_fit_is_refused_before_steps_are_timed(tmp_path) -> None:
     made = a_study.make(fields=("tokenizer.vocab_size=1000000000",))
     with pytest.raises(ValueError, match="GB are free"):
-        plan.Clock().pretraining(expand.expand_runs(made)[0])
+        plan.measure(expand.expand_runs(made)[0], {})
 
 
 def test_a_stage_without_fine_tunings_has_none(tmp_path) -> None:
     made = a_study.make(stages={"main": a_study.stage(finetune="none")})
-    found = [plan.expect(made, run, FakeClock(), TOKENS) for run in expand.expand_runs(made)]
+    found = [expect(made, run) for run in expand.expand_runs(made)]
     assert [run["finetune_secs"] for run in found] == [0.0, 0.0]
     assert "2 runs, " in plan.describe(found, 2)
 
 
 @pytest.mark.slow
-def test_steps_are_timed_once_for_each_net(tmp_path, capsys) -> None:
+def test_steps_are_timed_once_for_each_net(monkeypatch, capsys) -> None:
     runs = expand.expand_runs(a_study.make(seeds=2))
-    clock = plan.Clock()
-    found = [clock.pretraining(run) for run in runs]
-    assert found[0] == found[2] and found[1] == found[3]
-    assert all(steps[0].secs > 0 and steps[0].num_bytes > 0 for steps in found)
+    monkeypatch.setattr("scalelab.data.load_data", lambda config, system: system)
+    known: dict[str, Any] = {}
+    found = [plan.measure(run, known) for run in runs]
+    assert found[0] == found[2] and found[1] == found[3] and found[0] != found[1]
+    assert all(one.steps[0].secs > 0 and one.steps[0].num_bytes > 0 for one in found)
     assert capsys.readouterr().err.count("timing steps") == 2
 
 
