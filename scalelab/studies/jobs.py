@@ -6,21 +6,18 @@ The state is read from the run folders, so any number of processes agree on it. 
 program. Exit code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
 """
 
-import contextlib
 import dataclasses
 import pathlib
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
-from scalelab.config.durations import CLOCKS
 from scalelab.eval import yardstick
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
-from scalelab.runs.json_files import parse_numbers
 
 if TYPE_CHECKING:
     from scalelab.runs.pretrained import Pretrained
@@ -94,26 +91,6 @@ def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
             if any(k not in done for k in range(facts.finetune_seeds * (name in facts.tasks) or 1)):
                 left.append(prefix + name)
     return left
-
-
-def last_metrics(run_folder: pathlib.Path) -> dict[str, float]:
-    """Returns the newest value of each number in a run's last lines; {} if there are none."""
-    found: dict[str, float] = {}
-    with contextlib.suppress(OSError), (run_folder / "metrics.jsonl").open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - 4096))
-        for line in file.read().decode(errors="replace").split("\n"):
-            with contextlib.suppress(ValueError):  # the first may be cut, the last half written
-                found |= parse_numbers(line)
-    return found
-
-
-def progress(last: Mapping[str, float], config: Mapping[str, Any]) -> float | None:
-    """Returns the share of a pre-training's budget that is done, by `last_metrics`."""
-    try:
-        totals = {c.logged: config["optim"][f"total_{name}"] for name, c in CLOCKS.items()}
-        return next((min(1.0, last[name] / total) for name, total in totals.items() if total), None)
-    except (KeyError, TypeError):
-        return None
 
 
 # --- The program ----------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import NotNegative, Positive
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
 from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.runs import json_files
-from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
 
 HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "memory GiB",
@@ -52,9 +52,17 @@ def read_plan(workdir: pathlib.Path, name: str) -> Plan:
     return {run.name: run for run in plan.runs}
 
 
+def last_metrics(run: PretrainRun) -> dict[str, float]:
+    """Returns the newest value of each logged number of a pre-training."""
+    return {name: value for line in run.lines for name, value in line.items()}
+
+
 def share_done(run: PretrainRun) -> float | None:
     """Returns the share of a pre-training's budget that is done; None if nothing was logged."""
-    return jobs.progress(jobs.last_metrics(run.folder), run.config)
+    last, optim = last_metrics(run), run.config["optim"]
+    totals = {clock.logged: optim.get(f"total_{name}") for name, clock in CLOCKS.items()}
+    known = ((last[name], total) for name, total in totals.items() if total and name in last)
+    return next((min(1.0, done / total) for done, total in known), None)
 
 
 def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
@@ -155,8 +163,7 @@ def describe_working(study: Study, found: Sequence[Job], working: Sequence[str])
         if job.kind == FINETUNE:
             rows.append([name, f"{count - job.num_left}/{count} tasks", "", "", ""])
             continue
-        last = jobs.last_metrics(runs[job.run].folder)
-        share = jobs.progress(last, runs[job.run].config)
+        last, share = last_metrics(runs[job.run]), share_done(runs[job.run])
         shown = {"train/loss": ".4f", "train/tokens_per_sec": ",.0f"}
         loss, rate = (f"{last[k]:{form}}" if k in last else "" for k, form in shown.items())
         left = format_secs(last["seconds"] * (1 / share - 1)) if share else ""

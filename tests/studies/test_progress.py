@@ -64,6 +64,8 @@ def test_a_terminal_has_a_table_of_running_jobs_and_a_log_has_lines(tmp_path) ->
     later = {"step": 3, "tokens": 9, "flops": 9.0, "seconds": 90.0, "eval/loss": 4.0}
     written = f'{json.dumps(line)}\n{json.dumps(later)}\n{{"step": 4, "tok'
     (folder / "metrics.jsonl").write_text(written)
+    facts = json.loads((tmp_path / "studies/two.json").read_text())["runs"][0]
+    (folder / "config.json").write_text(json.dumps(facts["config"]))
     for terminal in (True, False):
         stream = io.StringIO()
         stream.isatty = lambda terminal=terminal: terminal
