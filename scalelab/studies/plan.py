@@ -112,7 +112,8 @@ def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
         known[repr(net)] = plan, [blueprint.time_steps(plan, *size, mesh) for size in phases]
     if repr(texts) not in known:
         known[repr(texts)] = load_data(c, systems.load(run.system))
-    return Measured(*known[repr(net)], known[repr(texts)])
+    plan, steps = known[repr(net)]
+    return Measured(plan, steps, known[repr(texts)])
 
 
 def expect(
