@@ -1,4 +1,4 @@
-"""What the benchmarks share: command lines, cores and clocks."""
+"""What the benchmarks share: command lines, cores, clocks and tables."""
 
 import argparse
 import gc
@@ -8,40 +8,24 @@ import os
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config import cli
 from scalelab.resources import malloc
 
-SIZES = ("batch_size", "length", "vocab_size")
 
+def make_parser(name: str, text: str | None, **defaults: Any) -> cli.Parser:
+    """Makes the command line of `python -m benchmarks.<name>`; its help is the docstring `text`.
 
-def make_parser(
-    name: str, text: str | None, *, repeats: int | None = None, threads: bool = True
-) -> cli.Parser:
-    """Makes the command line of `python -m benchmarks.<name>`, with the flags that all have.
-
-    Args:
-      name: the benchmark's module.
-      text: its docstring, which is the help.
-      repeats: the default of --repeats; None: there is no such flag.
-      threads: whether there is --threads.
+    A flag has the type of its default: a list is given joined by commas, None is a text.
     """
     made = cli.Parser(f"python -m benchmarks.{name}", text)
-    if repeats is not None:
-        made.add_argument("--repeats", type=int, default=repeats)
-    if threads:
-        made.add_argument("--threads", type=int, default=2, help="of all sides, on CPU")
+    for flag, default in defaults.items():
+        kind = {list: comma_list, type(None): str}.get(type(default), type(default))
+        made.add_argument(f"--{flag}", type=kind, default=default)
     made.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the numbers there")
     return made
-
-
-def add_sizes(made: cli.Parser) -> None:
-    """Adds the sizes of a batch."""
-    made.add_argument("--batch_size", type=int, default=64)
-    made.add_argument("--length", type=int, default=128, help="tokens of an example")
-    made.add_argument("--vocab_size", type=int, default=30_000)
 
 
 def comma_list(text: str) -> list[str]:
@@ -116,13 +100,14 @@ def heading(found: dict[str, Any]) -> str:
     )
 
 
-class Spent(NamedTuple):
-    """Time that a call took.
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a Markdown table."""
+    for row in (header, ["---"] * len(header), *rows):
+        print(f"| {' | '.join(row)} |")
 
-    Attributes:
-      wall: seconds by the clock.
-      cpu: CPU seconds of all threads of this process.
-    """
+
+class Spent(NamedTuple):
+    """Time that a call took: seconds by the clock, and CPU seconds of this process's threads."""
 
     wall: float
     cpu: float
@@ -136,9 +121,15 @@ def timed(call: Callable[..., Any], *arguments: Any) -> Spent:
     return Spent(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def rates(amount: float, each: Sequence[Spent]) -> dict[str, float]:
-    """Returns medians of `amount` per second of wall and of CPU time."""
+def medians(calls: Sequence[Mapping[str, Callable[[], Any]]]) -> dict[str, Spent]:
+    """Times the calls of each repetition, one after another; returns the medians by name."""
+    each = [{name: timed(call) for name, call in repetition.items()} for repetition in calls]
     return {
-        "per_sec": amount / statistics.median(spent.wall for spent in each),
-        "per_cpu_sec": amount / statistics.median(spent.cpu for spent in each),
+        name: Spent(*map(statistics.median, zip(*(made[name] for made in each), strict=True)))
+        for name in each[0]
     }
+
+
+def rates(amount: float, spent: Spent) -> dict[str, float]:
+    """Returns `amount` per second of wall and of CPU time."""
+    return {"per_sec": amount / spent.wall, "per_cpu_sec": amount / spent.cpu}

@@ -21,6 +21,7 @@ Target: SST-2 at 2x128x2, at least 3x the peer.
 
 import argparse
 import collections
+import functools
 import tempfile
 import time
 from collections.abc import Iterable
@@ -86,11 +87,7 @@ def choose_steps(run: "TaskRun", steps: int, repeats: int) -> list[range]:
 
 
 class Ours:
-    """The engine's training and evaluation of one seed.
-
-    Args:
-      run: the task.
-    """
+    """The engine's training and evaluation of one seed."""
 
     def __init__(self, run: "TaskRun") -> None:
         from scalelab.finetuning.training import Finetuning
@@ -134,27 +131,25 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         begun = time.perf_counter()
         ours.train(by_length.values())
         compile_secs = time.perf_counter() - begun
-        peer, num_dev = None, ours.evaluate()
+        num_dev, call = ours.evaluate(), functools.partial
+        calls = [{"train": call(ours.train, part), "evaluate": ours.evaluate} for part in parts]
+        tokens = {sum(ours.batches.num_tokens(step) for part in parts for step in part)}
         if not about["missing_peer"]:
             from benchmarks import peers
 
             peer = peers.Finetuning(run, given.threads)
             peer.train(ids[0][: 5 * run.config.batch_size])
             peer.evaluate()
-        calls: dict[str, list[common.Spent]] = collections.defaultdict(list)
-        for part, chosen in zip(parts, ids, strict=True):
-            calls["train"].append(common.timed(ours.train, part))
-            calls["evaluate"].append(common.timed(ours.evaluate))
-            if peer:
-                calls["peer_train"].append(common.timed(peer.train, chosen))
-                calls["peer_evaluate"].append(common.timed(peer.evaluate))
-    tokens = sum(ours.batches.num_tokens(step) for part in parts for step in part)
-    if peer and sum(map(peer.num_tokens, ids)) != tokens:
-        raise cli.Stopped(f"the sides saw different tokens: ours {tokens}")
+            tokens.add(sum(map(peer.num_tokens, ids)))
+            for own, chosen in zip(calls, ids, strict=True):
+                own |= {"peer_train": call(peer.train, chosen), "peer_evaluate": peer.evaluate}
+        if len(tokens) > 1:
+            raise cli.Stopped(f"the sides saw different numbers of tokens: {tokens}")
+        found = common.medians(calls)
     per_call = sum(map(len, ids)) / len(ids)  # the last batch of an epoch may be smaller
     return about | {
-        name: common.rates(per_call if "train" in name else num_dev, each)
-        for name, each in calls.items()
+        name: common.rates(per_call if "train" in name else num_dev, spent)
+        for name, spent in found.items()
     } | {
         "compile_secs": compile_secs,
         "compiled_lengths": sorted(by_length),
@@ -170,24 +165,23 @@ def report(found: dict[str, Any]) -> None:
         f"{common.heading(found)}\n{found['task']}, {found['shape']}: {found['repeats']}"
         f" repetitions of {found['steps']:,} of {found['steps_per_epoch']:,} steps of"
         f" {found['batch_size']} examples\n{len(found['compiled_lengths'])} lengths compiled in"
-        f" {found['compile_secs']:.1f} s\n\n"
-        f"{'examples':16} {'a second':>10} {'CPU second':>11} {'over peer':>10}"
+        f" {found['compile_secs']:.1f} s\n"
     )
+    rows = []
     for name in ("train", "peer_train", "evaluate", "peer_evaluate"):
         if name in found:
             made, base = found[name], found.get(f"peer_{name}")
-            ratio = f"{made['per_sec'] / base['per_sec']:9.2f}x" if base else ""
-            print(f"{name:16} {made['per_sec']:10,.0f} {made['per_cpu_sec']:11,.0f} {ratio}")
+            ratio = f"{made['per_sec'] / base['per_sec']:.2f}x" if base else ""
+            rows.append([name, f"{made['per_sec']:,.0f}", f"{made['per_cpu_sec']:,.0f}", ratio])
+    common.print_table(("examples", "a second", "a CPU second", "over peer"), rows)
 
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = common.make_parser("finetune", __doc__, repeats=3)
-    made.add_argument("--task", default="sst2")
-    made.add_argument("--data", default="../shared/data/glue", help="holds SST-2/, RTE/, ...")
-    made.add_argument("--shape", default="2x128x2")
-    made.add_argument("--steps", type=int, default=200, help="0: whole epochs")
-    return made
+    return common.make_parser(
+        "finetune", __doc__, task="sst2", data="../shared/data/glue", shape="2x128x2", steps=200,
+        repeats=3, threads=2,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

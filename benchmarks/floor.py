@@ -1,4 +1,4 @@
-"""The floor of a step: its own matrix products alone, forward and backward; and the peak rate.
+"""The floor of a step: its own matrix products alone, forward and backward.
 
 The products are the projections, attention, FFN and the head on the predicted positions, with
 nothing in between: no softmax, norm, activation, dropout, loss or update. Gradients have the form
@@ -20,15 +20,9 @@ from scalelab.resources.blueprint import Blueprint
 
 Matrices = dict[str, jax.Array]
 
-PEAK_SIZES = {"cpu": (1024, 2048)}  # of the matrices; larger ones elsewhere
-
 
 class Floor:
-    """The products of a training step as one program.
-
-    Args:
-      run: an abstract run with one phase; see `blueprint.draw_alone`.
-    """
+    """The products of a training step as one program; of a run with one phase."""
 
     def __init__(self, run: Blueprint) -> None:
         rng, net, (phase, *_) = np.random.default_rng(0), run.config.net, run.phases
@@ -62,17 +56,15 @@ def draw(rng: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
 
 def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
     """Returns the sizes of a run's matrices: layers stacked, the table, the heads' own."""
-    net = run.config.net
-    sizes: dict[str, tuple[int, ...]] = dict.fromkeys(
-        ("query", "key", "value", "out"), (net.num_layers, net.width, net.width)
-    )
-    sizes["inner"] = (net.num_layers, net.width, 4 * net.width)
-    sizes["outer"] = (net.num_layers, 4 * net.width, net.width)
-    sizes["table"] = (run.config.tokenizer.vocab_size, net.width)
+    layers, width = run.config.net.num_layers, run.config.net.width
+    square, wide = (layers, width, width), (layers, width, 4 * width)
+    sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("query", "key", "value", "out"), square)
+    sizes |= {"inner": wide, "outer": (layers, 4 * width, width)}
+    sizes["table"] = (run.config.tokenizer.vocab_size, width)
     if isinstance(run.net.token_head, TransformHead):
-        sizes["transform"] = (net.width, net.width)
+        sizes["transform"] = (width, width)
     if "pair" in run.system.HEADS:
-        sizes["pooler"] = (net.width, net.width)
+        sizes["pooler"] = (width, width)
     return sizes
 
 
@@ -111,22 +103,3 @@ def layer_products(num_heads: int, made: Matrices, x: jax.Array) -> jax.Array:
     unroll = 1 if in_a_loop(num_layers, "none") else num_layers
     hidden, _ = jax.lax.scan(layer, flat, stacked, unroll=unroll)
     return hidden.reshape(x.shape)
-
-
-class Peak:
-    """The fastest product of large square float32 matrices so far, in FLOP/s."""
-
-    def __init__(self) -> None:
-        self.programs, self.wall = [], 0.0
-        for size in PEAK_SIZES.get(jax.default_backend(), (4096, 8192)):
-            a = jnp.ones((size, size), jnp.float32)
-            self.programs.append((size, a, jax.jit(jnp.matmul).lower(a, a).compile()))
-        self()
-
-    def __call__(self) -> None:
-        """Measures once more and keeps the largest rate so far."""
-        for size, a, program in self.programs:
-            for _ in range(3 if size <= 1024 else 1):
-                begun = time.perf_counter()
-                program(a, a).block_until_ready()
-                self.wall = max(self.wall, 2.0 * size**3 / (time.perf_counter() - begun))

@@ -1,7 +1,7 @@
 """The loop of scalelab.train beside its step: what a run takes that the step does not.
 
   python -m benchmarks.loop [--cases=2x16x1:512:16x32,2x128x2:8192:64x128] [--steps=1000]
-      [--corpus=builtin] [--dtype=float32] [--data=GLUE_DIR --init=RUN] [--json=FILE]
+      [--corpus=builtin] [--dtype=float32] [--json=FILE]
 
 A case is heads x width x layers : vocabulary : batch x length, of BERT. For each, in one process:
 
@@ -9,11 +9,10 @@ A case is heads x width x layers : vocabulary : batch x length, of BERT. For eac
   loop   `scalelab.train` on a prepared corpus with a line each 50 steps and no validation but the
          first and the last; the time between the first line and the last
 
-Then whole programs, each started twice, the second of which counts:
+Then whole programs (--programs=0: none), each started twice, the second of which counts:
 
   first step   from the command to the first step of 2x128x2
   200 steps    of 2x64x2 with 8,192 pieces: wall time over the seconds of training
-  RTE          two seeds from the run --init, with the data of --data: wall time
 """
 
 import argparse
@@ -26,9 +25,7 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from benchmarks import common
+from benchmarks import common, step
 
 EVERY = 50  # steps between two lines
 COLUMNS = ("case", "bare, ms a step", "loop, ms a step", "bare / loop", "compiled in, s")
@@ -63,31 +60,13 @@ class Case(NamedTuple):
 
 def time_bare(case: Case, given: argparse.Namespace) -> float:
     """Returns the seconds of a step that is dispatched alone."""
-    import jax
-
-    from scalelab import sharding
     from scalelab.resources import blueprint
 
     sizes = {"batch_size": case.batch_size, "length": case.length, "vocab_size": case.vocab_size}
-    run, mesh = (
-        blueprint.draw_alone("bert", case.shape, dtype=given.dtype, **sizes),
-        sharding.make_mesh(),
-    )
-    batch, state = run.random_batch(case.length, case.batch_size), run.start(mesh)
-    batch, rate = sharding.put_batch(batch, mesh, case.batch_size), np.float32(1e-4)
-    compiled = run.compile(case.length, case.batch_size, mesh)
-
-    def take(steps: int) -> float:
-        nonlocal state
-        begun = time.perf_counter()
-        for _ in range(steps):
-            state, _ = compiled(state, batch, rate)
-        jax.block_until_ready(state)
-        return (time.perf_counter() - begun) / steps
-
-    take(3)
+    side = step.Ours(blueprint.draw_alone("bert", case.shape, dtype=given.dtype, **sizes))
+    side(3)
     few = max(3, given.steps // 10)
-    return statistics.median(take(few) for _ in range(given.repeats))
+    return statistics.median(common.timed(side, few).wall for _ in range(given.repeats)) / few
 
 
 def time_loop(case: Case, given: argparse.Namespace, folder: pathlib.Path) -> dict[str, float]:
@@ -95,41 +74,32 @@ def time_loop(case: Case, given: argparse.Namespace, folder: pathlib.Path) -> di
     from scalelab import train
     from scalelab.config import files, pretraining
 
-    rarely = {"eval.every_steps": 10**6, "eval.num_examples": case.batch_size}
     pretrain = files.load(files.FOLDER / "pretrain.py")
     config = pretrain.get_config(case.arguments(given, given.steps))
-    lines = {"machine.log_every_steps": EVERY}
-    config.update_from_flattened_dict(case.fields(given) | rarely | lines)
-    config = pretraining.resolve(config.to_dict())
-    result = train.train(config, folder)
+    own = {"eval.every_steps": 10**6, "eval.num_examples": case.batch_size}
+    config.update_from_flattened_dict(case.fields(given) | own | {"machine.log_every_steps": EVERY})
+    result = train.train(pretraining.resolve(config.to_dict()), folder)
     lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
-    lines = [line for line in lines if "train/loss" in line]
-    first, last = lines[0], lines[-1]
-    steps = last["step"] - first["step"]
+    first, *_, last = (line for line in lines if "train/loss" in line)
+    steps, tokens, secs = (last[key] - first[key] for key in ("step", "tokens", "seconds"))
     return {
-        "loop_secs": (last["seconds"] - first["seconds"]) / steps,
-        "loop_tokens_per_sec": (last["tokens"] - first["tokens"])
-        / (last["seconds"] - first["seconds"]),
+        "loop_secs": secs / steps,
+        "loop_tokens_per_sec": tokens / secs,
         "compile_secs": result["compile_secs"],
     }
 
 
 def time_program(flags: list[str], until: str | None = None) -> float:
     """Returns the seconds of `python -m FLAGS`, or of its start until it prints `until`."""
-    begun = time.perf_counter()
+    begun, found = time.perf_counter(), None
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    found = None
-    for line in process.stdout:
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    for line in process.stdout or ():
         if until is not None and until in line and found is None:
             found = time.perf_counter() - begun
-    process.wait()
-    assert process.returncode == 0, flags
+    assert process.wait() == 0, flags
     return time.perf_counter() - begun if found is None else found
 
 
@@ -151,13 +121,6 @@ def time_programs(given: argparse.Namespace, folder: pathlib.Path) -> dict[str, 
         wall = time_program(command(many, given, 200, work))
         seconds = json.loads((work / "result.json").read_text())["seconds"]
         found |= {"wall_secs": wall, "wall_over_training": wall / seconds}
-        if given.data:
-            task = [
-                f"--data={given.data}",
-                f"--init={given.init}",
-                f"--workdir={folder}/rte-{turn}",
-            ]
-            found["rte_secs"] = time_program(["scalelab.eval.rte", "--seeds=2", *task])
     return found
 
 
@@ -175,31 +138,25 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 def report(found: dict[str, Any]) -> None:
     """Prints a Markdown table."""
-    print(f"{common.heading(found)}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    print(f"{common.heading(found)}\n")
+    rows = []
     for case in found["cases"]:
-        name = (
-            f"{case['shape']}, V = {case['vocab_size']:,}, {case['batch_size']} x {case['length']}"
-        )
-        times = (f"{1e3 * case[key]:.2f}" for key in ("bare_secs", "loop_secs"))
+        size = f"V = {case['vocab_size']:,}, {case['batch_size']} x {case['length']}"
+        times = [f"{1e3 * case[key]:.2f}" for key in ("bare_secs", "loop_secs")]
         ratio, compiled = f"{case['bare_over_loop']:.2f}", f"{case['compile_secs']:.1f}"
-        print(f"| {name} | {' | '.join(times)} | {ratio} | {compiled} |")
-    for name, unit in (("first_step_secs", "s"), ("wall_over_training", ""), ("rte_secs", "s")):
+        rows.append([f"{case['shape']}, {size}", *times, ratio, compiled])
+    common.print_table(COLUMNS, rows)
+    for name, unit in (("first_step_secs", "s"), ("wall_over_training", "")):
         if name in found:
             print(f"{name}: {found[name]:.2f} {unit}")
 
 
 def parser() -> Any:
     """Returns the command line."""
-    made = common.make_parser("loop", __doc__, repeats=5)
-    made.add_argument("--cases", type=common.comma_list,
-                      default=["2x16x1:512:16x32", "2x128x2:8192:64x128"])  # fmt: skip
-    made.add_argument("--steps", type=int, default=1000, help="of each run")
-    made.add_argument("--corpus", default="builtin", help="as in configs/pretrain.py")
-    made.add_argument("--dtype", default="float32", help="of the computation")
-    made.add_argument("--programs", type=int, default=1, help="0: leaves the whole programs out")
-    made.add_argument("--data", help="GLUE's folder, for RTE")
-    made.add_argument("--init", help="run folder that RTE starts from")
-    return made
+    return common.make_parser(
+        "loop", __doc__, cases=["2x16x1:512:16x32", "2x128x2:8192:64x128"], steps=1000,
+        corpus="builtin", dtype="float32", programs=1, repeats=5, threads=2,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -33,15 +33,9 @@ def make_model(
     params: Any = None,
     labels: list[str] | None = None,
 ) -> Any:
-    """Makes a class of transformers at the sizes of a net of ours.
+    """Makes a class of transformers at the sizes of a net of ours; `name` None: the family's first.
 
-    Args:
-      system: the family.
-      net: the sizes.
-      vocab_size: V.
-      name: the class; None: the family's first.
-      params: our parameters, which it gets; None: random ones.
-      labels: of a classifier.
+    It gets our `params`, or random ones; `labels` are a classifier's.
     """
     family = maps.load(system)
     architecture = next(a for a in family.architectures if name in (None, a.name))
@@ -73,17 +67,20 @@ def make_adamw(model: Any, optim: pretraining.AdamW) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=optim.learning_rate, betas=betas, eps=optim.eps, fused=True)
 
 
+def update(model: Any, optimizer: torch.optim.AdamW, optim: pretraining.AdamW) -> None:
+    """Clips the gradients and takes a step."""
+    torch.nn.utils.clip_grad_norm_(model.parameters(), optim.clip_norm or float("inf"))
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 # --- Pre-training steps ---------------------------------------------------------------------------
 
 
 class Stock:
     """The class with its default attention and its own loss: every position through the head.
 
-    Args:
-      run: the abstract run.
-      batch: our masked batch.
-      params: our parameters.
-      threads: of PyTorch.
+    It starts from our parameters and takes our masked batch.
     """
 
     compile_secs = 0.0
@@ -115,11 +112,7 @@ class Stock:
         self.model.train()
         for _ in range(steps):
             self.forward().backward()
-            torch.nn.utils.clip_grad_norm_(
-                self.model.parameters(), self.run.config.optim.clip_norm or float("inf")
-            )
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+            update(self.model, self.optimizer, self.run.config.optim)
 
 
 class Tuned(Stock):
@@ -172,12 +165,7 @@ def class_inputs(causal: bool, batch: dict[str, np.ndarray]) -> Tensors:
 
 
 class Finetuning:
-    """Fine-tuning as `run_glue` does it: padding to the longest of a batch, fused AdamW, clipping.
-
-    Args:
-      run: the shape, the texts and the numbers of the recipe.
-      threads: of PyTorch.
-    """
+    """Fine-tuning as `run_glue` does it: padded to the longest of a batch, fused AdamW, clipped."""
 
     def __init__(self, run: "TaskRun", threads: int) -> None:
         torch.set_num_threads(threads)
@@ -216,14 +204,11 @@ class Finetuning:
     def train(self, ids: np.ndarray) -> None:
         """Takes the steps that these examples make."""
         self.model.train()
-        clip_norm = self.run.config.optim.clip_norm or float("inf")
         rows = [self.train_rows[i] for i in ids]
         for batch in self.loader(rows, self.run.config.batch_size, shuffle=True):
             self.model(**batch).loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
-            self.optimizer.step()
+            update(self.model, self.optimizer, self.run.config.optim)
             self.schedule.step()
-            self.optimizer.zero_grad()
 
     def evaluate(self) -> None:
         """Scores the dev sets."""
@@ -235,14 +220,7 @@ class Finetuning:
 
 
 class Decoding:
-    """Greedy `generate` of GPT2LMHeadModel, with its key-value cache.
-
-    Args:
-      run: the abstract run.
-      params: our parameters, which it gets.
-      prompts: [B, P].
-      threads: of PyTorch.
-    """
+    """Greedy `generate` of GPT2LMHeadModel from prompts [B, P], with its key-value cache."""
 
     def __init__(self, run: Blueprint, params: Any, prompts: np.ndarray, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -254,11 +232,7 @@ class Decoding:
         """Returns new tokens [B, new_tokens]."""
         with torch.inference_mode():
             found = self.model.generate(
-                self.prompts,
-                attention_mask=torch.ones_like(self.prompts),
-                max_new_tokens=new_tokens,
-                do_sample=False,
-                use_cache=True,
-                pad_token_id=0,
-            )
+                self.prompts, attention_mask=torch.ones_like(self.prompts),
+                max_new_tokens=new_tokens, do_sample=False, use_cache=True, pad_token_id=0,
+            )  # fmt: skip
         return found[:, self.prompts.shape[1] :].numpy()

@@ -48,19 +48,16 @@ def drain(examples: store.ExampleStore, loader: str, secs: float) -> dict[str, f
     stream = iterate(Batches(examples, 64, MAX_LEN, seed=0), 0, 2**31, loader, prefetch=4)
     for _ in itertools.islice(stream, 5):
         pass
-    count = 0
+    tokens = []
 
     def take() -> None:
-        nonlocal count
         until = time.perf_counter() + secs
-        for batch in stream:
-            count += int(batch["lengths"].sum())
-            if time.perf_counter() > until:
-                return
+        while time.perf_counter() < until:
+            tokens.append(int(next(stream)["lengths"].sum()))
 
     spent = common.timed(take)
     stream.close()
-    return common.rates(count, [spent])
+    return common.rates(sum(tokens), spent)
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -78,11 +75,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         store.write(made, folder / "examples", form.ARRAYS, MAX_LEN)
         ended = time.perf_counter()
         (text,) = (folder / "cache").glob("sentences-*/train.txt")
-        with text.open(encoding="utf-8", newline="\n") as file:
-            lines = (line.rstrip("\n") for line in file if line != "\n")
-            peer = loop_over_calls(
-                prepared.tokenizer_dir, list(itertools.islice(lines, NUM_SENTENCES))
-            )
+        documents = prepare.read_sentences(text, lambda num_bytes: None)
+        lines = (line for document in documents for line in document.split("\n"))
+        chosen = list(itertools.islice(lines, NUM_SENTENCES))
+        peer = loop_over_calls(prepared.tokenizer_dir, chosen)
         used = [resource.getrusage(x) for x in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         common.pin_to_cores(1)
         examples = store.ExampleStore.open(folder / "examples")
@@ -118,12 +114,9 @@ def report(found: dict[str, Any]) -> None:
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = common.make_parser("prepare", __doc__, threads=False)
-    made.add_argument("--corpus", default="builtin", help="reader:argument")
-    made.add_argument("--vocab_size", type=int, default=30_000)
-    made.add_argument("--num_workers", type=int, default=2)
-    made.add_argument("--secs", type=float, default=5.0, help="of batches, for each loader")
-    return made
+    return common.make_parser(
+        "prepare", __doc__, corpus="builtin", vocab_size=30_000, num_workers=2, secs=5.0
+    )
 
 
 if __name__ == "__main__":

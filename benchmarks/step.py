@@ -15,8 +15,8 @@ alternately in one process; the numbers are medians of the repetitions.
 
 PyTorch gets batches that are masked already and starts from our weights; the program checks that
 all losses without dropout are equal. Compiling is timed apart, and three steps of each side go
-untimed. "Of peak" divides the useful FLOPs (flops.py) by the largest rate of a square matrix
-product in the same process. On a busy machine CPU time says more than wall time, though PyTorch's
+untimed. "Of peak" divides the useful FLOPs by the rate of a square matrix product in the same
+process (flops.py). On a busy machine CPU time says more than wall time, though PyTorch's
 threads spin while they wait. All sides keep freed memory (resources/malloc.py).
 
 `--shapes=12x768x12 --batch_size=8 --vocab_size=30522` is BERT-base. For the memory of a step see
@@ -24,8 +24,9 @@ threads spin while they wait. All sides keep freed memory (resources/malloc.py).
 """
 
 import argparse
+import functools
 import gc
-import statistics
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -46,23 +47,19 @@ COLUMNS = ("ms a step", "CPU ms", "tokens/s", "over ours", "by CPU", "of peak", 
 
 
 class Ours:
-    """The step of scalelab.train, on one batch over and over.
-
-    Args:
-      run: the abstract run, with one phase.
-    """
+    """The step of scalelab.train, on one batch over and over; of a run with one phase."""
 
     def __init__(self, run: "Blueprint") -> None:
         import jax
 
         from scalelab import sharding
 
-        (phase,) = run.phases
-        self.run, self.key = run, jax.random.key(1)
-        self.batch, mesh = run.random_batch(phase.length, phase.batch_size), sharding.make_mesh()
+        self.run, self.key, mesh = run, jax.random.key(1), sharding.make_mesh()
+        size = (run.phases[0].length, run.phases[0].batch_size)
+        self.batch = sharding.put_batch(run.random_batch(*size), mesh, size[1])
         self.state, self.rate = run.start(mesh), np.float32(run.config.optim.learning_rate)
         begun = time.perf_counter()
-        self.compiled = run.compile(phase.length, phase.batch_size, mesh)
+        self.compiled = run.compile(*size, mesh)
         self.compile_secs = time.perf_counter() - begun
 
     def masked_batch(self) -> dict[str, np.ndarray]:
@@ -124,54 +121,49 @@ def make_sides(run: "Blueprint", given: argparse.Namespace, missing: str | None)
 
 
 def measure_case(
-    system: str, shape: str, given: argparse.Namespace, peak: Any, missing: str | None
+    system: str, shape: str, given: argparse.Namespace, peak: float, missing: str | None
 ) -> dict[str, Any]:
     """Runs all sides of a system at a shape alternately; returns their numbers."""
     from scalelab.resources import blueprint, flops
 
-    sizes = {name: getattr(given, name) for name in common.SIZES}
-    run = blueprint.draw_alone(system, shape, **sizes)
+    size = (given.batch_size, given.length, given.vocab_size)
+    run = blueprint.draw_alone(
+        system, shape, **dict(zip(("batch_size", "length", "vocab_size"), size, strict=True))
+    )
     sides, count = make_sides(run, given, missing), run.phases[0].forward
-    found: dict[str, Any] = {
+    for side in sides.values():
+        side(UNTIMED)
+    calls = {name: functools.partial(side, 1) for name, side in sides.items()}
+    found = common.medians([calls] * given.repeats)
+    return {
         "system": system,
         "shape": shape,
         "parameters": flops.count_parameters(run.state.params),
         "flops": count.train,
-    }
-    calls: dict[str, list[common.Spent]] = {name: [] for name in sides}
-    for side in sides.values():
-        side(UNTIMED)
-    for _ in range(given.repeats):
-        peak()
-        for name, side in sides.items():
-            calls[name].append(common.timed(side, 1))
-    for name, side in sides.items():
-        wall, cpu = (statistics.median(each) for each in zip(*calls[name], strict=True))
-        ours = found.get("ours", {"step_secs": wall, "step_cpu_secs": cpu})
-        found[name] = {
+    } | {
+        name: {
             "step_secs": wall,
             "step_cpu_secs": cpu,
-            "each": [call.wall for call in calls[name]],
             "tokens_per_sec": given.batch_size * given.length / wall,
-            "over_ours": wall / ours["step_secs"],
-            "over_ours_cpu": cpu / ours["step_cpu_secs"],
-            "of_peak": count.train / wall / peak.wall,
-            "compile_secs": side.compile_secs,
+            "over_ours": wall / found["ours"].wall,
+            "over_ours_cpu": cpu / found["ours"].cpu,
+            "of_peak": count.train / wall / peak,
+            "compile_secs": sides[name].compile_secs,
         }
-    return found
+        for name, (wall, cpu) in found.items()
+    }
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Measures every system at every shape."""
-    about = common.describe(given)
-    from benchmarks import floor
+    from scalelab.resources import flops
 
-    peak, cases = floor.Peak(), []
-    for system in given.systems:
-        for shape in given.shapes:
-            cases.append(measure_case(system, shape, given, peak, about["missing_peer"]))
-            gc.collect()
-    return about | {"cases": cases, "peak_flops_per_sec": peak.wall}
+    about, cases = common.describe(given), []
+    peak = flops.measure_peak()
+    for system, shape in itertools.product(given.systems, given.shapes):
+        cases.append(measure_case(system, shape, given, peak, about["missing_peer"]))
+        gc.collect()
+    return about | {"cases": cases, "peak_flops_per_sec": peak}
 
 
 def report(found: dict[str, Any]) -> None:
@@ -179,33 +171,30 @@ def report(found: dict[str, Any]) -> None:
     print(
         f"{common.heading(found)}\n{found['batch_size']} x {found['length']},"
         f" {found['vocab_size']:,} tokens, float32; {found['repeats']} repetitions\n"
-        f"largest matrix products: {found['peak_flops_per_sec'] / 1e9:,.0f} GFLOP/s"
+        f"square matrix products: {found['peak_flops_per_sec'] / 1e9:,.0f} GFLOP/s"
     )
     for case in found["cases"]:
         print(
             f"\n{case['system']} {case['shape']}: {case['parameters']:,} parameters,"
             f" {case['flops'] / 1e9:,.1f} GFLOP a step\n"
         )
-        print("| |" + "|".join(f" {column} " for column in COLUMNS) + "|")
-        print("|---" * (len(COLUMNS) + 1) + "|")
+        rows = []
         for name in ("ours", "floor", *PEERS):
-            if name in case:
-                made = case[name]
+            if made := case.get(name):
                 cells = [f"{made[key] * 1e3:,.1f}" for key in ("step_secs", "step_cpu_secs")]
                 cells.append(f"{made['tokens_per_sec']:,.0f}")
                 cells += [f"{made[key]:.2f}" for key in ("over_ours", "over_ours_cpu", "of_peak")]
-                print(f"| {name} | {' | '.join(cells)} | {made['compile_secs']:.1f} s |")
+                rows.append([name, *cells, f"{made['compile_secs']:.1f} s"])
+        common.print_table(("", *COLUMNS), rows)
 
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = common.make_parser("step", __doc__, repeats=5)
-    made.add_argument("--systems", type=common.comma_list, default=["bert"])
-    made.add_argument("--shapes", type=common.comma_list, default=SHAPES,
-                      help="heads x width x layers")  # fmt: skip
-    common.add_sizes(made)
-    made.add_argument("--peers", type=common.comma_list, default=PEERS, help=", ".join(PEERS))
-    return made
+    sizes = {"batch_size": 64, "length": 128, "vocab_size": 30_000}
+    return common.make_parser(
+        "step", __doc__, systems=["bert"], shapes=SHAPES, **sizes, peers=PEERS, repeats=5,
+        threads=2,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def plan(workdir: pathlib.Path) -> None:
 
     malloc.keep_freed()  # as the runs do
     spec = read_spec()
-    print(plan_lib.make(spec, workdir, command(), num_workers(spec, workdir)))
+    print(plan_lib.make(spec, workdir, command(), num_workers(spec)))
 
 
 def run(workdir: pathlib.Path) -> None:
@@ -58,28 +58,21 @@ def run(workdir: pathlib.Path) -> None:
     from scalelab.studies import expand, finetunings, jobs, pool, progress
 
     spec = read_spec()
-
-    def refresh() -> None:
-        expand.write(spec, expand.expand_runs(spec, workdir), workdir, command())
-
+    runs = expand.expand_runs(spec)
     path = workdir / "studies" / f"{spec.name}.json"
     if not path.exists() or any(j.state != jobs.DONE for j in jobs.read(workdir, spec.name)[1]):
-        first = expand.expand_runs(spec, workdir)[0]
-        finetunings.prepare(spec.finetune.data, first.config, workdir)
+        finetunings.prepare(spec.finetune.data, runs[0].config, workdir)
         for name in spec.finetune.tasks:  # missing data is refused before anything is trained
             finetunings.load(name, spec.finetune.data, workdir)
         for found in map(yardstick.load, spec.yardsticks):
             yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
-    refresh()
-    number = num_workers(spec, workdir)
+    expand.write(spec, runs, workdir, command())
+    number = num_workers(spec)
     screen = progress.Screen(sys.stderr, number, progress.read_plan(workdir, spec.name))
-    workers = pool.Pool(workdir, spec.name, number, refresh, screen)
     with screen:
-        failed = workers.run()
+        failed = pool.Pool(workdir, spec.name, number, screen).run()
     print(progress.describe_end(*jobs.read(workdir, spec.name), failed))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
-    if workers.refused:
-        raise cli.Stopped(f"later stages have not begun: {workers.refused}")
     if failed:
         raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
 
@@ -182,11 +175,11 @@ def study_name() -> str | None:
     return cli.config_values()["name"]
 
 
-def num_workers(spec: StudySpec, workdir: pathlib.Path) -> int:
+def num_workers(spec: StudySpec) -> int:
     """Returns how many processes work at a time."""
     from scalelab.studies import pool
 
-    return WORKERS.value or pool.default_workers(spec, workdir)
+    return WORKERS.value or pool.default_workers(spec)
 
 
 def command() -> str:

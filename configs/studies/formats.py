@@ -11,8 +11,10 @@
 Hypothesis f1 is about NSP on the same pairs, f2 about pairs against sentences. A pass over segment
 pairs repeats text: on WikiText-103 it has 1.58 times as many tokens as a pass over sentences
 (protocol, Table 7.1). The `unique` variants get this factor more tokens, so that they pass over the
-corpus as often as the sentences (f3, f4); the factor is counted in the corpus at hand. See
-scalelab/thesis/variant_hypotheses.py for budgets below one pass.
+corpus as often as the sentences (f3, f4). The argument `repeats` sets the factor of another corpus:
+the ratio of the training tokens that `scalelab.data.inspect` prints of the two formats. f3 and f4
+stay undecided where passes differ by more than 5%. See scalelab/thesis/variant_hypotheses.py for
+budgets below one pass.
 
 GPT is BERT's net without segments and with causal attention. It reads the same sentences in the
 same word pieces (f5) and is fine-tuned as GPT (P2-10; Devlin et al. 2019, section 5.1; Liu et al.
@@ -32,7 +34,9 @@ SHAPES = {"full": ("2x128x2", "2x256x9"), "small": ("2x128x2",), "tiny": ("2x32x
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
     study = files.load(files.FOLDER / "study.py")
-    config = study.get_config(arguments)
+    given = files.arguments(arguments, (*study.ARGUMENTS, "repeats"), "scale=tiny")
+    repeats = given.pop("repeats", "1.5776")  # tokens of a pass over pairs / over sentences
+    config = study.get_config(",".join(f"{k}={v.replace(',', ',,')}" for k, v in given.items()))
     config.name = "formats"
     config.title = "Objective and format, crossed"
     config.question = "Does BERT's lead on sentence pairs come from NSP or from the format?"
@@ -45,8 +49,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         sentences = (*sentences, *unique, share)
         left = (*left, "optim.learning_rate=1e-4")
     else:
-        passes = "xpass:mlm_on_sentences"
-        unique = (f"optim.total_tokens={passes}", f"optim.warmup_tokens={passes}")
+        unique = (f"optim.total_tokens=x{repeats}", f"optim.warmup_tokens=x{repeats}")
     config.variants.mlm_on_pairs = ("objective=mlm",)
     config.variants.mlm_on_sentences = sentences
     config.variants.pairs_unique = unique

@@ -41,11 +41,6 @@ class Data:
         digests = [phase.train.fingerprint() for phase in self.phases]
         return "-".join([self.corpus_hash[:12], *digests])
 
-    @property
-    def pass_tokens(self) -> int:
-        """Tokens, special ones included, of one pass over the training examples of all phases."""
-        return sum(int(phase.train.meta["num_tokens"]) for phase in self.phases)
-
     @functools.cached_property
     def words_per_token(self) -> float:
         """Words of text for each token of an example, special ones included.

@@ -209,25 +209,13 @@ def _continues(letter: str, shape: dict[str, Part]) -> bool:
 # --- WordPiece by its own rule ------------------------------------------------------------------
 
 
-def gains(
-    pairs: np.ndarray, left: np.ndarray, right: np.ndarray, total: float, is_double: np.ndarray
-) -> np.ndarray:
-    """Returns the gain in log-likelihood, in nats, of merging each pair: float64 [n].
-
-    Args:
-      pairs: occurrences of the pair, without overlaps.
-      left: frequency of the pair's first piece.
-      right: frequency of the pair's second piece.
-      total: sum of all frequencies.
-      is_double: whether both pieces of the pair are the same.
-    """
-    lost = _h(left) - _h(left - pairs) + _h(right) - _h(right - pairs)
-    lost = np.where(is_double, _h(left) - _h(left - 2 * pairs), lost)
-    return _h(pairs) - lost + _h(total) - _h(total - pairs)
-
-
 def _h(counts: np.ndarray | float) -> np.ndarray:
     return counts * np.log(np.maximum(counts, 1))
+
+
+def _double_if_full(values: np.ndarray, size: int) -> np.ndarray:
+    full = size > values.shape[-1]
+    return np.append(values, np.zeros_like(values), axis=-1) if full else values
 
 
 class Pieces:
@@ -247,7 +235,7 @@ class Pieces:
         # Each pair of ids has a slot; a pair without occurrences frees its slot for another pair.
         self._slots: dict[tuple[int, int], int] = {}
         self._free: list[int] = []
-        self._where: list[set[int]] = []
+        self._where: list[set[int]] = []  # words with the pair of a slot
         self._pairs = np.zeros((3, 1 << 16), np.int64)  # left, right, occurrences
         self.rows = [
             [self._piece(CONTINUATION * (k > 0) + char) for k, char in enumerate(word)]
@@ -261,8 +249,7 @@ class Pieces:
         if text not in self._ids:
             self._ids[text] = len(self.texts)
             self.texts.append(text)
-            if len(self.texts) > len(self._frequency):
-                self._frequency = np.append(self._frequency, np.zeros_like(self._frequency))
+            self._frequency = _double_if_full(self._frequency, len(self.texts))
         return self._ids[text]
 
     def _count(self, word: int, sign: int) -> None:
@@ -291,19 +278,22 @@ class Pieces:
         if not self._free:
             self._free.append(len(self._where))
             self._where.append(set())
+            self._pairs = _double_if_full(self._pairs, len(self._where))
         slot = self._free.pop()
-        if slot == self._pairs.shape[1]:
-            self._pairs = np.append(self._pairs, np.zeros_like(self._pairs), axis=1)
         self._pairs[:, slot] = *pair, 0
         return slot
 
     def gains(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the pairs of MIN_FREQUENCY or more: ids [2, n], and their gains [n]."""
+        """Returns the pairs of MIN_FREQUENCY or more: ids [2, n]; and their gains in nats [n].
+
+        Occurrences do not overlap, so a merge of "aa" takes two pieces each.
+        """
         live = np.flatnonzero(self._pairs[2, : len(self._where)] >= MIN_FREQUENCY)
         left, right, pairs = self._pairs[:, live]
-        frequencies = self._frequency[left], self._frequency[right], self._frequency.sum()
-        found = gains(pairs, *frequencies, left == right)
-        return np.stack([left, right]), found
+        a, b, total = self._frequency[left], self._frequency[right], self._frequency.sum()
+        lost = _h(a) - _h(a - pairs) + _h(b) - _h(b - pairs)
+        lost = np.where(left == right, _h(a) - _h(a - 2 * pairs), lost)
+        return np.stack([left, right]), _h(pairs) - lost + _h(total) - _h(total - pairs)
 
     def merge(self, left: int, right: int) -> str:
         """Joins a pair wherever it occurs; returns the text of the new piece."""
@@ -325,9 +315,6 @@ class Pieces:
 def learn(words: Mapping[str, int]) -> Iterator[str]:
     """Yields new pieces in the order of learning, given words with their frequencies."""
     made = Pieces(words)
-    while True:
-        pairs, found = made.gains()
-        if not len(found):
-            return
-        left, right = pairs[:, np.argmax(found)].tolist()
-        yield made.merge(left, right)
+    while len((found := made.gains())[1]):
+        pairs, gains = found
+        yield made.merge(*pairs[:, np.argmax(gains)].tolist())

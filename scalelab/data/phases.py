@@ -73,58 +73,9 @@ def make_phases(
       ValueError: too few examples for one batch of a phase, or none for validation; in contiguous
         order, fewer documents than rows of a batch.
     """
-    form, rate = formats.load(config.data.format), config.long.example_rate
-    options = make_options(form, config.format_options)
-    choices: dict[str, Any] = {"specials": specials, "options": options}
-    build = functools.partial(form.build, **choices)
-    shared_key = {
-        "documents": key,
-        "specials": dataclasses.asdict(specials),
-        "options": choices["options"] and dataclasses.asdict(choices["options"]),
-        "format": config.data.format,
-        "version": [form.VERSION, VERSION],
-        "store": store.VERSION,
-    }
-    lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
-
-    # Called only if examples have to be made.
-    annotated = functools.cache(lambda: _annotate(form, documents, tokenizer, options))
-
-    @functools.cache  # called only if examples have to be made, or for contiguous order
-    def training_ids() -> tuple[np.ndarray | None, ...]:
-        if not rate:
-            return (None,)
-        return split_documents(documents["train"], build, lengths, rate, config.seed)
-
-    def open_store(split: str, place: int) -> ExampleStore:
-        max_len, seed = config.phases[place].max_len, config.seed
-        own_key = {"lengths": lengths, "example_rate": rate, "place": place}
-        if split == "valid":
-            own_key, seed = {"max_len": max_len}, VALID_SEED
-
-        def write(directory: Path) -> None:
-            ids = training_ids()[place] if split == "train" else None
-            examples = build(annotated()[split], max_len=max_len, seed=seed, document_ids=ids)
-            share = 1 if ids is None else len(ids) / documents[split].num_documents
-            total = round(share * len(documents[split].tokens))
-            examples = _with_bar(examples, f"examples ({split}, {max_len})", total, progress)
-            store.write(examples, directory, getattr(form, "STORED", form.ARRAYS), max_len)
-
-        whole_key = shared_key | own_key | {"split": split, "seed": seed}
-        return ExampleStore.open(
-            cache.entry(config.machine.cache_dir, "examples", whole_key, write)
-        )
-
-    def open_phase(place: int) -> PhaseData:
-        max_len, batch_size = config.phases[place].max_len, config.phases[place].batch_size
-        corrupt = getattr(form, "corrupt", None)
-        if corrupt is not None:
-            corrupt = functools.partial(corrupt, **choices, max_len=max_len)
-        stores = open_store("train", place), open_store("valid", place)
-        return _check(PhaseData(max_len, batch_size, *stores, corrupt))
-
+    maker = _Maker(config, documents, specials, key, progress, tokenizer)
     for place, phase in enumerate(config.phases if order == "contiguous" else ()):
-        ids = training_ids()[place]
+        ids = maker.training_ids[place]
         count = documents["train"].num_documents if ids is None else len(ids)
         if count < phase.batch_size:
             name = ("short", "long")[place]
@@ -134,53 +85,105 @@ def make_phases(
                 f" for length {phase.max_len}: use more text, or set config.{name}.batch_size to"
                 f" {count} or less"
             )
-    return tuple(map(open_phase, range(len(config.phases))))
+    return tuple(map(maker.open_phase, range(len(config.phases))))
 
 
-def _annotate(
-    form: formats.Format,
-    documents: dict[str, Documents],
-    tokenizer: "Tokenizer | None",
-    options: object,
-) -> dict[str, Documents]:
-    """Lets the format mark the units of the documents, where it does."""
-    annotate = getattr(form, "annotate", None)
-    if annotate is None or tokenizer is None:
-        return documents
-    made = annotate(documents, tokenizer, options)
-    has_units = any(array.name == "units" for array in form.ARRAYS)
-    if has_units and not np.any(made["train"].units & formats.ENTITY):
-        logging.warning(
-            "The training text has no entities, so that words are masked in their place: they are"
-            " spans of the corpus or runs of capitals, which tokenizer.lowercase=True removes"
+@dataclasses.dataclass
+class _Maker:
+    """Makes the examples of a run; arguments as of `make_phases`."""
+
+    config: Config
+    documents: dict[str, Documents]
+    specials: Specials
+    key: object
+    progress: bool
+    tokenizer: "Tokenizer | None"
+
+    def __post_init__(self) -> None:
+        self.form, rate = formats.load(self.config.data.format), self.config.long.example_rate
+        self.options = make_options(self.form, self.config.format_options)
+        self.choices: dict[str, Any] = {"specials": self.specials, "options": self.options}
+        self.lengths = [self.config.short.max_len, *([self.config.long.max_len] if rate else [])]
+
+    @functools.cached_property
+    def annotated(self) -> dict[str, Documents]:
+        """The documents, with their units marked where the format does so."""
+        annotate = getattr(self.form, "annotate", None)
+        if annotate is None or self.tokenizer is None:
+            return self.documents
+        made = annotate(self.documents, self.tokenizer, self.options)
+        has_units = any(array.name == "units" for array in self.form.ARRAYS)
+        if has_units and not np.any(made["train"].units & formats.ENTITY):
+            logging.warning(
+                "The training text has no entities, so that words are masked in their place: they"
+                " are spans of the corpus or runs of capitals, which tokenizer.lowercase=True"
+                " removes"
+            )
+        return made
+
+    @functools.cached_property
+    def training_ids(self) -> tuple[np.ndarray | None, ...]:
+        """The training documents of each phase; None is all."""
+        rate = self.config.long.example_rate
+        if not rate:
+            return (None,)
+        build = functools.partial(self.form.build, **self.choices)
+        return split_documents(self.documents["train"], build, self.lengths, rate, self.config.seed)
+
+    def open_phase(self, place: int) -> PhaseData:
+        """Opens the examples of a phase, and makes those that the cache lacks."""
+        phase, corrupt = self.config.phases[place], getattr(self.form, "corrupt", None)
+        if corrupt is not None:
+            corrupt = functools.partial(corrupt, **self.choices, max_len=phase.max_len)
+        own = {"lengths": self.lengths, "example_rate": self.config.long.example_rate}
+        own |= {"place": place, "seed": self.config.seed}
+        train = self.open_store("train", place, own)
+        valid = self.open_store("valid", place, {"max_len": phase.max_len, "seed": VALID_SEED})
+        if len(train) < phase.batch_size:
+            raise ValueError(
+                f"the corpus is too small: it makes {len(train)} training examples of length"
+                f" {phase.max_len}, fewer than one batch of {phase.batch_size}; use more text, a"
+                " smaller batch_size, or --config.long.example_rate=0 for a single phase"
+            )
+        if not len(valid):
+            raise ValueError(
+                f"the validation split makes no example of length {phase.max_len};"
+                " use more text, or a larger --config.data.valid_rate"
+            )
+        return PhaseData(phase.max_len, phase.batch_size, train, valid, corrupt)
+
+    def open_store(self, split: str, place: int, own_key: dict[str, Any]) -> ExampleStore:
+        """Opens the examples of a split; `own_key` has its seed."""
+        write = functools.partial(self.write, split, place, own_key["seed"])
+        key = own_key | {
+            "split": split,
+            "documents": self.key,
+            "specials": dataclasses.asdict(self.specials),
+            "options": self.options and dataclasses.asdict(self.options),
+            "format": self.config.data.format,
+            "version": [self.form.VERSION, VERSION],
+            "store": store.VERSION,
+        }
+        return ExampleStore.open(cache.entry(self.config.machine.cache_dir, "examples", key, write))
+
+    def write(self, split: str, place: int, seed: int, directory: Path) -> None:
+        """Writes the examples of a split into a folder."""
+        max_len, documents = self.config.phases[place].max_len, self.documents[split]
+        ids = self.training_ids[place] if split == "train" else None
+        share = 1 if ids is None else len(ids) / documents.num_documents
+        examples = self.form.build(
+            self.annotated[split], max_len=max_len, seed=seed, document_ids=ids, **self.choices
         )
-    return made
+        label, total = f"examples ({split}, {max_len})", round(share * len(documents.tokens))
+        arrays = getattr(self.form, "STORED", self.form.ARRAYS)
+        with show_bar(label, total, show=self.progress) as tick:
+            store.write(_ticked(examples, tick), directory, arrays, max_len)
 
 
-def _with_bar(
-    examples: Iterator[Examples], label: str, num_tokens: int, show: bool
-) -> Iterator[Examples]:
-    """Yields chunks of examples, with a bar of their tokens."""
-    with show_bar(label, num_tokens, show=show) as tick:
-        for chunk in examples:
-            yield chunk
-            tick(len(chunk.ragged["tokens"].values))
-
-
-def _check(phase: PhaseData) -> PhaseData:
-    max_len, batch_size, train = phase.max_len, phase.batch_size, phase.train
-    if len(train) < batch_size:
-        raise ValueError(
-            f"the corpus is too small: it makes {len(train)} training examples of length"
-            f" {max_len}, fewer than one batch of {batch_size}; use more text, a smaller"
-            " batch_size, or --config.long.example_rate=0 for a single phase"
-        )
-    if not len(phase.valid):
-        raise ValueError(
-            f"the validation split makes no example of length {max_len};"
-            " use more text, or a larger --config.data.valid_rate"
-        )
-    return phase
+def _ticked(examples: Iterator[Examples], tick: Callable[[int], object]) -> Iterator[Examples]:
+    for chunk in examples:
+        yield chunk
+        tick(len(chunk.ragged["tokens"].values))
 
 
 def split_documents(

@@ -5,6 +5,7 @@ makes. What a step takes, in bytes (`memory.py`) or seconds (`time_steps`), star
 """
 
 import dataclasses
+import functools
 import statistics
 import time
 
@@ -37,12 +38,22 @@ class Blueprint(Model):
 
     config: Config
     boxed: TrainState  # abstract; its parameters are boxed with the names of their axes
-    phases: tuple[Phase, ...]
 
-    @property
+    @functools.cached_property
     def state(self) -> TrainState:
         """The state in the abstract."""
         return jax.eval_shape(nn.unbox, self.boxed)
+
+    @functools.cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The batches of the phases."""
+        now, phases = self.state, self.config.phases
+        costs = flops.count_phases(
+            now.params, self.net, self.terms, self.config, now.carried, now.frozen
+        )
+        return tuple(
+            Phase(p.batch_size, p.max_len, cost) for p, cost in zip(phases, costs, strict=True)
+        )
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
         """A batch [B, ...] in the abstract, as training gives it to the step."""
@@ -91,27 +102,16 @@ def draw(config: Config) -> Blueprint:
         lambda key: state.fresh(key, model.net, model.terms, model.tx, **sizes),
         jax.random.key(0),
     )
-    now = jax.eval_shape(nn.unbox, boxed)
-    costs = flops.count_phases(now.params, model.net, model.terms, config, now.carried, now.frozen)
-    phases = tuple(
-        Phase(p.batch_size, p.max_len, cost) for p, cost in zip(config.phases, costs, strict=True)
-    )
-    return Blueprint(**vars(model), config=config, boxed=boxed, phases=phases)
+    return Blueprint(**vars(model), config=config, boxed=boxed)
 
 
 def draw_alone(
     system: str, shape: str, *, batch_size: int, length: int, vocab_size: int,
     dtype: str = "float32",
 ) -> Blueprint:  # fmt: skip
-    """Draws up a run of a system's own config at some sizes.
+    """Draws up a run of a system's own config at some sizes, with one phase and no padding.
 
-    Args:
-      system: a file of scalelab/systems.
-      shape: heads x width x layers.
-      batch_size: B of the only phase.
-      length: T of the only phase; no example is padded.
-      vocab_size: V.
-      dtype: of the computation.
+    `shape` is heads x width x layers, `length` the tokens of an example.
     """
     pretrain = files.load(files.FOLDER / "pretrain.py")
     config = pretrain.get_config(f"system={system},shape={shape},steps=1000")

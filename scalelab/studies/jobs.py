@@ -6,21 +6,18 @@ The state is read from the run folders, so any number of processes agree on it. 
 program. Exit code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
 """
 
-import contextlib
 import dataclasses
 import pathlib
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
-from scalelab.config.durations import CLOCKS
 from scalelab.eval import yardstick
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
-from scalelab.runs.json_files import parse_numbers
 
 if TYPE_CHECKING:
     from scalelab.runs.pretrained import Pretrained
@@ -63,16 +60,18 @@ def list_jobs(study: Study) -> list[Job]:
     of all runs comes before the second, so that every point has a run early. A folder without
     checkpoints counts as done if no job needs them.
     """
-    pretrain, finetune = [], []
+    pretrain, finetune, stages = [], [], study.facts.stages
     for run in sorted(study.runs, key=lambda r: r.seed):
-        left, chosen, damaged = unfinished_tasks(study, run), is_finetuned(study, run), run.damaged
-        if run.finished and chosen and left and not any(run.folder.glob("checkpoints/[0-9]*")):
+        rule, left, damaged = stages[run.stage].finetune, unfinished_tasks(study, run), run.damaged
+        # Older studies fine-tuned the "best:k" runs of a stage: those with scores are done.
+        chosen = rule == "all" or (rule != "none" and run.tasks)
+        left = left if chosen else []
+        if run.finished and left and not any(run.folder.glob("checkpoints/[0-9]*")):
             damaged = "it has no checkpoint to fine-tune"
         trained = run.finished and not damaged
         pretrain.append(Job(PRETRAIN, run.name, DONE if trained else READY, damaged=damaged))
-        if chosen is not False:
-            ready = READY if trained and chosen else WAITING
-            state = DONE if chosen and not left else ready
+        if chosen and study.facts.measured:
+            state = (READY if trained else WAITING) if left else DONE
             finetune.append(Job(FINETUNE, run.name, state, tuple(left), damaged))
     return finetune + pretrain
 
@@ -92,44 +91,6 @@ def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
             if any(k not in done for k in range(facts.finetune_seeds * (name in facts.tasks) or 1)):
                 left.append(prefix + name)
     return left
-
-
-def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
-    """Returns whether a run is to be fine-tuned; None while that depends on unfinished runs."""
-    rule = study.facts.stages[run.stage].finetune
-    if rule == "none" or not study.facts.measured:
-        return False
-    if rule == "all":
-        return True
-    losses = {}
-    for point in study.points:
-        known = [r.loss for r in point.runs if r.stage == run.stage]
-        if None in known:
-            return None
-        if known:
-            losses[point] = sum(loss for loss in known if loss is not None) / len(known)
-    best = sorted(losses, key=losses.__getitem__)[: int(rule.removeprefix("best:"))]
-    return any(run in point.runs for point in best)
-
-
-def last_metrics(run_folder: pathlib.Path) -> dict[str, float]:
-    """Returns the newest value of each number in a run's last lines; {} if there are none."""
-    found: dict[str, float] = {}
-    with contextlib.suppress(OSError), (run_folder / "metrics.jsonl").open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - 4096))
-        for line in file.read().decode(errors="replace").split("\n"):
-            with contextlib.suppress(ValueError):  # the first may be cut, the last half written
-                found |= parse_numbers(line)
-    return found
-
-
-def progress(last: Mapping[str, float], config: Mapping[str, Any]) -> float | None:
-    """Returns the share of a pre-training's budget that is done, by `last_metrics`."""
-    try:
-        totals = {c.logged: config["optim"][f"total_{name}"] for name, c in CLOCKS.items()}
-        return next((min(1.0, last[name] / total) for name, total in totals.items() if total), None)
-    except (KeyError, TypeError):
-        return None
 
 
 # --- The program ----------------------------------------------------------------------------------

@@ -3,10 +3,9 @@
 import pathlib
 import shutil
 
-from scalelab.helpers.files import write_json
 from scalelab.lab.load import study_runs
 from scalelab.runs import archive
-from scalelab.studies import expand, jobs
+from scalelab.studies import jobs
 
 
 def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
@@ -25,8 +24,6 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
         if source.exists():
             (to / part).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, to / part / source.name)
-    if found := expand.read_passes(workdir):
-        write_json(to / expand.PASSES, expand.read_passes(to) | found)
     left = len({run.name for run in study.runs} & open_runs)
     return (
         f"{study.name}: packed {packed} runs into {to}, {kept} were there"

@@ -43,9 +43,7 @@ class Pool:
     workdir: pathlib.Path  # holds studies/, runs/, locks/, logs/
     name: str  # of the study
     num_workers: int  # processes at a time
-    refresh: Callable[[], None]  # called when a job has ended: later stages may have new runs
     show: Show  # called with (study, jobs, names of working jobs, failed)
-    refused: str | None = None  # ValueError of `refresh`: there are no new runs, the rest goes on
     failed: dict[str, str] = dataclasses.field(default_factory=dict)  # jobs -> the reason
     _stop: threading.Event = dataclasses.field(default_factory=threading.Event)
 
@@ -102,7 +100,10 @@ class Pool:
             self.show(study, found, [*working.values()], self.failed)
             if working:
                 for future in futures.wait(working, READ_SECS, futures.FIRST_COMPLETED).done:
-                    self._note(working.pop(future), future.result())
+                    name, reason = working.pop(future), future.result()
+                    if reason:
+                        self.failed[name] = reason
+                        write_text(self.workdir / "logs" / f"{name}.failed", reason)
             elif any(is_claimed(self.workdir, job) for job in left):
                 self._stop.wait(POLL_SECS)  # more may follow what another process does
             else:
@@ -139,19 +140,8 @@ class Pool:
                     process.wait()
         return describe_failure(process.returncode, path) if process.returncode else None
 
-    def _note(self, name: str, reason: str | None) -> None:
-        """Notes that a process has ended, and why it failed; then lists new runs."""
-        if reason:
-            self.failed[name] = reason
-            write_text(self.workdir / "logs" / f"{name}.failed", reason)
-        self.refused = None
-        try:
-            self.refresh()
-        except ValueError as error:
-            self.refused = str(error)
 
-
-def default_workers(spec: StudySpec, workdir: pathlib.Path) -> int:
+def default_workers(spec: StudySpec) -> int:
     """Returns how many processes work at a time unless the user says so.
 
     On one GPU there are several if all nets are small and no budget is in seconds, which processes
@@ -162,7 +152,7 @@ def default_workers(spec: StudySpec, workdir: pathlib.Path) -> int:
         return min(MAX_WORKERS, cores)
     if environment.num_gpus() != 1:
         return 1
-    runs = expand.expand_runs(spec, workdir, foreseen=True)
+    runs = expand.expand_runs(spec)
     if any(r.config.optim.total_secs or (r.describe().n_model or 0) > SMALL for r in runs):
         return 1
     return max(1, min(MAX_WORKERS_ON_GPU, cores // 2, len(runs)))

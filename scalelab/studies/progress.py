@@ -14,14 +14,13 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import NotNegative, Positive
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
 from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.runs import json_files
-from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
-from scalelab.studies.spec import COMPOUND
 
 HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "memory GiB",
           "planned", "loss")  # fmt: skip
@@ -32,13 +31,9 @@ class PlanEntry:
     """The expected cost of a run."""
 
     name: str
-    stage: str
-    n_model: int
-    foreseen: bool  # whether the shape was not known yet
     secs: Positive  # of pre-training
     start_secs: NotNegative  # of compiling
     finetune_secs: NotNegative
-    finetune_share: NotNegative  # of the stage's runs that are fine-tuned
     peak_bytes: float
 
 
@@ -57,56 +52,38 @@ def read_plan(workdir: pathlib.Path, name: str) -> Plan:
     return {run.name: run for run in plan.runs}
 
 
-def planned(plan: Plan, name: str, stage: str, n_model: int) -> PlanEntry | None:
-    """Returns the plan's estimate of a run; None if the plan does not list the run.
-
-    A run whose shape was not known when the plan was made has the entry of the nearest size.
-    """
-    if name in plan:
-        return plan[name]
-    own = name.split("-")
-    alike = [
-        entry for other, entry in plan.items()
-        if entry.foreseen and entry.stage == stage
-        and other.split("-")[:1] + other.split("-")[2:] == own[:1] + own[2:]
-    ]  # fmt: skip
-    return min(alike, key=lambda entry: abs(entry.n_model - n_model), default=None)
+def last_metrics(run: PretrainRun) -> dict[str, float]:
+    """Returns the newest value of each logged number of a pre-training."""
+    return {name: value for line in run.lines for name, value in line.items()}
 
 
 def share_done(run: PretrainRun) -> float | None:
     """Returns the share of a pre-training's budget that is done; None if nothing was logged."""
-    return jobs.progress(jobs.last_metrics(run.folder), run.config)
+    last, optim = last_metrics(run), run.config["optim"]
+    totals = {clock.logged: optim.get(f"total_{name}") for name, clock in CLOCKS.items()}
+    known = ((last[name], total) for name, total in totals.items() if total and name in last)
+    return next((min(1.0, done / total) for done, total in known), None)
 
 
 def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
     """Returns the planned seconds that are left for one process; None without a plan.
 
-    Planned seconds are scaled by the time of finished runs. Runs outside the plan are not counted;
-    an undecided "best:k" stage counts k of its points.
+    Planned seconds are scaled by the time of finished runs. Runs outside the plan are not counted.
     """
     if not plan:
         return None
-    expected = {run.name: planned(plan, run.name, run.stage, run.n_model) for run in study.runs}
-    taken = [(run.result.seconds, known.secs) for run in study.runs
-             if run.result is not None and (known := expected[run.name])]  # fmt: skip
+    taken = [(run.result.seconds, plan[run.name].secs) for run in study.runs
+             if run.result is not None and run.name in plan]  # fmt: skip
     total, runs = 0.0, {run.name: run for run in study.runs}
     for job in found:
-        run, known = runs[job.run], expected[job.run]
-        if job.state == DONE or known is None:
+        if job.state == DONE or job.run not in plan:
             continue
+        known = plan[job.run]
         if job.kind == PRETRAIN:
-            done = share_done(run) or 0.0
+            done = share_done(runs[job.run]) or 0.0
             total += known.secs * (1 - done) + known.start_secs
         else:
-            share = job.num_left / max(1, study.facts.num_scores)
-            decided = jobs.is_finetuned(study, run) is not None
-            share *= 1.0 if decided else known.finetune_share
-            total += share * known.finetune_secs
-    begun = {run.stage for run in study.runs}
-    for entry in plan.values() if any(job.state != DONE for job in found) else ():
-        if entry.foreseen and entry.stage not in begun:
-            total += entry.secs + entry.start_secs
-            total += entry.finetune_share * entry.finetune_secs
+            total += known.finetune_secs * job.num_left / max(1, study.facts.num_scores)
     return total * (sum(a for a, _ in taken) / sum(b for _, b in taken) if taken else 1.0)
 
 
@@ -140,7 +117,7 @@ def describe_runs(
                 states[kind] = f"running {done}".strip()
             elif done:
                 states[kind] = f"stopped at {done}" if kind == PRETRAIN else done
-        expected, result = planned(plan, run.name, run.stage, run.n_model), run.result
+        expected, result = plan.get(run.name), run.result
         rows.append([
             run.name,
             *states.values(),
@@ -186,8 +163,7 @@ def describe_working(study: Study, found: Sequence[Job], working: Sequence[str])
         if job.kind == FINETUNE:
             rows.append([name, f"{count - job.num_left}/{count} tasks", "", "", ""])
             continue
-        last = jobs.last_metrics(runs[job.run].folder)
-        share = jobs.progress(last, runs[job.run].config)
+        last, share = last_metrics(runs[job.run]), share_done(runs[job.run])
         shown = {"train/loss": ".4f", "train/tokens_per_sec": ",.0f"}
         loss, rate = (f"{last[k]:{form}}" if k in last else "" for k, form in shown.items())
         left = format_secs(last["seconds"] * (1 / share - 1)) if share else ""
@@ -242,28 +218,8 @@ def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) 
         return f"{study.name}: nothing left to do in {study.workdir}"
     lines = [f"{study.name}: {done} of {len(found)} jobs are done in {study.workdir}"]
     lines += [f"  failed: {name}: {reason}" for name, reason in failed.items()]
-    lost = {name.rpartition(".")[0] for name in failed if name.endswith(PRETRAIN)}
-    advice = ["start the same command again to retry failed jobs; their logs give the reasons"]
-    for stage, facts in study.facts.stages.items():
-        runs = {run.name: run for run in study.runs if run.stage == stage}
-        waits = [
-            j.run for j in found if j.kind == FINETUNE and j.state == WAITING and j.run in runs
-        ]
-        if waits:
-            which = "their own pre-training"
-            if facts.finetune != "all":
-                which = f"{facts.finetune}, which needs the losses of all runs"
-            lines.append(
-                f"  waiting: stage {stage}: fine-tuning of {', '.join(waits)}: for {which}"
-            )
-        if not runs:
-            lines.append(
-                f"  waiting: stage {stage}: {', '.join(facts.shapes)} depends on all runs and"
-                " fine-tunings of the stage before"
-            )
-        bad = {str(run.shape) for run in runs.values() if run.name in lost}
-        left = [shape for shape in facts.shapes if shape not in bad]
-        if bad and left and not any(shape.startswith(COMPOUND) for shape in facts.shapes):
-            given = f'--config.stages.{stage}.shapes="{tuple(left)}"'
-            advice.append(f"or go on without {', '.join(sorted(bad))}: {given}")
-    return "\n".join([*lines, *(f"  {line}" for line in advice if failed)])
+    failed_runs = [name.rpartition(".")[0] for name in failed if name.endswith(PRETRAIN)]
+    if waits := [job.run for job in found if job.state == WAITING and job.run in failed_runs]:
+        lines.append(f"  waiting for their pre-training: fine-tuning of {', '.join(waits)}")
+    advice = "start the same command again to retry failed jobs; their logs give the reasons"
+    return "\n".join([*lines, *[f"  {advice}"] * bool(failed)])

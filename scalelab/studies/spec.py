@@ -21,8 +21,6 @@ from scalelab.lab.tables import parse_name
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 
-COMPOUND = "compound:"  # shapes that come out of an earlier stage: "compound:1" is one step up
-
 
 @dataclasses.dataclass(frozen=True)
 class StudySpec(StudyFields):
@@ -58,8 +56,8 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
         raise ValueError("config.stages is empty: the study has no runs")
     if spec.variants.get(BASELINE) != ():
         raise ValueError(f"config.variants must have {BASELINE!r}, which changes nothing: ()")
-    for place, (name, stage) in enumerate(spec.stages.items()):
-        _check_stage(spec, f"config.stages.{name}", stage, is_first=place == 0)
+    for name, stage in spec.stages.items():
+        _check_stage(spec, f"config.stages.{name}", stage)
     _check_names(spec.system_fields, module_names("systems"), "config.system_fields")
     _check_names(spec.free, FACTORS, "config.free")
     recipes.get(spec.finetune.recipe)
@@ -79,19 +77,15 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     return spec
 
 
-def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -> None:
+def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
     for factor in ("systems", "shapes", "variants"):
         if not getattr(stage, factor):
             raise ValueError(f"{where}.{factor} is empty: name at least one")
     _check_names(stage.systems, module_names("systems"), f"{where}.systems")
     _check_names(stage.variants, spec.variants, f"{where}.variants")
     for shape in stage.shapes:
-        if not shape.startswith(COMPOUND):
-            Shape.parse(shape)
-        elif is_first:
-            raise ValueError(f"{where}.shapes {shape!r}: no stage comes before it")
-        elif not shape.removeprefix(COMPOUND).removeprefix("-").isdecimal():
-            raise ValueError(f"{where}.shapes {shape!r}: expected a whole number of steps")
+        Shape.parse(shape)
+    _check_names([stage.finetune], ("all", "none"), f"{where}.finetune")
     if stage.finetune != "none" and (spec.finetune.tasks or spec.yardsticks):
         for name in stage.systems:
             if more := systems.more_inputs(systems.load(name)):
@@ -139,8 +133,7 @@ def _check_claim(spec: StudySpec, line: Sequence[Any]) -> None:
     ]  # fmt: skip
     systems, measured = {row.system for row in rows}, (*spec.finetune.tasks, *spec.yardsticks)
     claim = claim_lines.parse(line, systems, spec.variants, measured)
-    scaled = any(str(row.shape).startswith(COMPOUND) for row in rows)  # not known yet
-    if not scaled and not claim.pair(rows):
+    if not claim.pair(rows):
         held = ", ".join(claim.matched)
         same = f" of the same {held}" if held else ""
         raise ValueError(f"the study has no two rows to compare{same}; see config.stages")

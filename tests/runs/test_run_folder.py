@@ -9,7 +9,6 @@ from scalelab.finetuning import progress
 from scalelab.finetuning.plan import read_choice
 from scalelab.helpers import files
 from scalelab.runs import run_folder
-from scalelab.studies import jobs
 
 
 @pytest.mark.parametrize(("name", "content"), [
@@ -21,12 +20,6 @@ def test_a_file_of_another_form_is_named(tmp_path: pathlib.Path, name: str, cont
     readers = {"environment": run_folder.write_description, "grid": read_choice}
     with pytest.raises(ValueError, match=rf"{name}\.json"):
         readers.get(name, run_folder.claim)(tmp_path, {})
-
-
-@pytest.mark.parametrize("line", ['{"step": ' + "9" * 3000 + "}", "[" * 4000 + "]" * 4000])
-def test_the_status_of_a_study_survives_a_damaged_line(tmp_path: pathlib.Path, line: str) -> None:
-    (tmp_path / "metrics.jsonl").write_text(line + "\n")
-    assert jobs.progress(jobs.last_metrics(tmp_path), {"optim": {"total_steps": 5}}) is None
 
 
 def test_an_equal_file_is_not_written_again(tmp_path: pathlib.Path) -> None:

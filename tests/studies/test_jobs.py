@@ -15,9 +15,7 @@ import pytest
 import task_folders
 
 from scalelab.config import cli
-from scalelab.config.pretraining import Shape
 from scalelab.eval import yardstick
-from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import study_runs
 from scalelab.runs import environment
 from scalelab.studies import expand, finetunings, jobs, pool
@@ -27,7 +25,7 @@ DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
 
 def planned(workdir: pathlib.Path, **changes) -> str:
     made = a_study.make(**changes)
-    expand.write(made, expand.expand_runs(made, workdir), workdir, "")
+    expand.write(made, expand.expand_runs(made), workdir, "")
     return made.name
 
 
@@ -92,37 +90,21 @@ def test_from_scratch_is_the_first_seeds(tmp_path) -> None:
     assert len(study.runs) == 4
 
 
-def test_the_best_are_fine_tuned(tmp_path) -> None:
-    stage = a_study.stage(
-        systems=("bert",), shapes=("2x8x1", "2x12x1", "2x16x1"), finetune="best:2"
-    )
+def test_the_stages_rule_says_what_is_fine_tuned(tmp_path) -> None:
+    """Older files have best:k: the runs that were chosen have scores."""
+    stage = a_study.stage(systems=("bert",), shapes=("2x8x1", "2x12x1"))
     planned(tmp_path, finetune__tasks=("wnli",), stages={"main": stage})
-    names = ["bert-2x8x1-seed0", "bert-2x12x1-seed0", "bert-2x16x1-seed0"]
-    finish(tmp_path, names[0], 5.0)
-    finish(tmp_path, names[1], 4.0)
-    assert {states(tmp_path)[f"{n}.finetune"] for n in names} == {WAITING}
-    finish(tmp_path, names[2], 6.0)
-    found = states(tmp_path)
-    assert found[f"{names[0]}.finetune"] == found[f"{names[1]}.finetune"] == READY
-    assert f"{names[2]}.finetune" not in found
-
-
-def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
-    """The best of the three of least loss is scaled: known once its fine-tunings are."""
-    grid = a_study.stage(systems=("bert",), shapes=("2x8x1", "2x12x1"), finetune="best:2")
-    up = a_study.stage(systems=("bert",), shapes=("compound:1",))
-    made = a_study.make(finetune__tasks=("wnli",), stages={"grid": grid, "up": up})
-    for name, loss, wrong in (("bert-2x8x1-seed0", 5.0, 30), ("bert-2x12x1-seed0", 5.5, 3)):
-        found = expand.expand_runs(made, tmp_path)
-        assert len(found) == 2
-        expand.write(made, found, tmp_path, "")
-        finish(tmp_path, name, loss)
-        tune(tmp_path / "runs" / name, wrong)
-    *_, last = expand.expand_runs(made, tmp_path)
-    assert last.stage == "up"
-    scaling = shape_rules.Scaling(Shape(2, 12, 1))
-    assert last.shape == scaling.at(scaling.phi + 1)
-    assert last.shape.n_model == pytest.approx(2 * 12 * 12**2, rel=0.2)  # whole heads
+    names, path = ["bert-2x8x1-seed0", "bert-2x12x1-seed0"], tmp_path / "studies/two.json"
+    for name in names:
+        finish(tmp_path, name)
+    tune(tmp_path / "runs" / names[0], 3)
+    for rule, expected in (("all", {0: DONE, 1: READY}), ("none", {}), ("best:1", {0: DONE})):
+        facts = json.loads(path.read_text())
+        facts["stages"]["main"]["finetune"] = rule
+        path.write_text(json.dumps(facts))
+        found = states(tmp_path)
+        assert {k: found.pop(f"{names[k]}.finetune") for k in expected} == expected
+        assert found == {f"{name}.pretrain": DONE for name in names}
 
 
 def tune(folder: pathlib.Path, wrong: int) -> None:
@@ -155,7 +137,7 @@ class Invented(pool.Pool):
 
 
 def invented(workdir: pathlib.Path, name: str, workers: int = 2) -> Invented:
-    return Invented(workdir, name, workers, lambda: None, lambda *_: None)
+    return Invented(workdir, name, workers, lambda *_: None)
 
 
 def started(workdir: pathlib.Path) -> list[str]:
@@ -172,15 +154,6 @@ def test_one_failure_does_not_stop_the_rest(tmp_path) -> None:
     assert len(started(tmp_path)) == 4
     assert sorted(states(tmp_path).values()) == [DONE, DONE, DONE, READY]
     assert not invented(tmp_path, name).run()  # started again, it retries
-    assert set(states(tmp_path).values()) == {DONE}
-
-
-def test_what_later_stages_lack_does_not_stop_the_rest(tmp_path) -> None:
-    """They are planned after each job; why they cannot be, is told at the end."""
-    name = planned(tmp_path, seeds=2)
-    job_pool = invented(tmp_path, name)
-    job_pool.refresh = lambda: int("no shape")
-    assert not job_pool.run() and "no shape" in job_pool.refused
     assert set(states(tmp_path).values()) == {DONE}
 
 
@@ -205,7 +178,7 @@ def test_a_job_that_another_process_did_has_not_failed(tmp_path) -> None:
         if job_pool.failed:
             finish(tmp_path, "bert-2x8x1-seed0", checkpoint=False)
 
-    job_pool.refresh = finish_elsewhere
+    job_pool.show = finish_elsewhere
     assert job_pool.run() == {} and job_pool.failed
     assert set(states(tmp_path).values()) == {DONE}
 
@@ -298,13 +271,13 @@ def test_processes_share_the_memory_of_a_gpu(
                     "pretrain__optim__warmup_steps": None, "pretrain__optim__warmup_secs": 1.0}, 1),
 ])  # fmt: skip
 def test_processes_at_a_time(
-    tmp_path, monkeypatch, gpus: int, tpu: bool, cores: int, changes: dict, expected: int
+    monkeypatch, gpus: int, tpu: bool, cores: int, changes: dict, expected: int
 ) -> None:
     """On one GPU several of small nets, unless the budget is in seconds."""
     monkeypatch.setattr(environment, "num_gpus", lambda: gpus)
     monkeypatch.setattr(environment, "has_accelerator", lambda: gpus > 0 or tpu)
     monkeypatch.setattr(environment, "cores", lambda: [*range(cores)])
-    assert pool.default_workers(a_study.make(**{"seeds": 5} | changes), tmp_path) == expected
+    assert pool.default_workers(a_study.make(**{"seeds": 5} | changes)) == expected
 
 
 def test_two_processes_share_the_work(tmp_path) -> None:

@@ -47,14 +47,14 @@ class Pool(Invented):
 
 def test_it_runs_while_the_processes_do(calls, tmp_path) -> None:
     name = planned(tmp_path)
-    Pool(tmp_path, name, 2, lambda: None, lambda *_: None).run()
+    Pool(tmp_path, name, 2, lambda *_: None).run()
     assert calls.read_text().splitlines() == ["start all", "quit"]
     folders = {path.read_text().strip() for path in tmp_path.glob("logs/*.log")}
     assert len(folders) == 1 and not pathlib.Path(folders.pop()).exists()
 
 
 def test_an_interrupt_stops_it(calls, tmp_path) -> None:
-    jobs = Invented(tmp_path, planned(tmp_path), 2, lambda: None, lambda *_: None)
+    jobs = Invented(tmp_path, planned(tmp_path), 2, lambda *_: None)
     jobs.secs = 60.0
     threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
     with pytest.raises(cli.Stopped):

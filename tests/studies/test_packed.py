@@ -40,7 +40,7 @@ def test_a_packed_study_is_gone_on_with(name: str, workdir) -> None:
     values = tiny.config_module(f"studies/{name}").get_config(arguments).to_dict()
     values["finetune"]["scratch"] = False  # as they were run
     made = spec.resolve(values)
-    planned = expand.expand_runs(made, workdir)
+    planned = expand.expand_runs(made)
     assert {run.name for run in planned} == {run.name for run in before.runs}
     configs = {run.name: run.config for run in before.runs}
     for run in planned:

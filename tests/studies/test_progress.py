@@ -1,30 +1,21 @@
 """How far a study is, what a study that cannot go on says, and that nothing finished is lost."""
 
-import functools
 import io
 import json
 import re
 
 import a_study
 import pytest
-from test_jobs import finish, invented, states, tune
+from test_jobs import finish, invented, tune
 
 from scalelab.lab.load import study_runs
 from scalelab.studies import expand, jobs, pool, progress
-from scalelab.studies.progress import PlanEntry
 
-GRID = ("2x8x1", "2x10x1", "2x20x1")
-BAD = "bert-2x10x1-seed0"
-
-
-def staged(shapes=GRID, **changes):
-    grid = a_study.stage(systems=("bert",), shapes=shapes, finetune="best:2")
-    up = a_study.stage(systems=("bert",), shapes=("compound:1",))
-    return a_study.make(finetune__tasks=("wnli",), stages={"grid": grid, "up": up}, **changes)
+BAD = "bert-2x8x1-seed0"
 
 
 def write(made, workdir) -> list[str]:
-    expand.write(made, expand.expand_runs(made, workdir), workdir, "")
+    expand.write(made, expand.expand_runs(made), workdir, "")
     return [run.name for run in study_runs.read(workdir).runs]
 
 
@@ -33,22 +24,15 @@ def ends(workdir) -> str:
     return progress.describe_end(study, found, pool.read_failures(workdir, found))
 
 
-def test_a_failed_run_of_a_grid_is_told_with_what_waits_for_it(tmp_path) -> None:
-    name = staged().name
-    write(staged(), tmp_path)
-    job_pool = invented(tmp_path, name)
+def test_a_failed_run_is_told_with_what_waits_for_it(tmp_path) -> None:
+    made = a_study.make(finetune__tasks=("wnli",))
+    write(made, tmp_path)
+    job_pool = invented(tmp_path, made.name)
     job_pool.failing = BAD
-    assert list(job_pool.run()) == [f"{BAD}.pretrain"]
+    assert f"{BAD}.pretrain" in job_pool.run()
     text = ends(tmp_path)
-    assert f"{BAD}.pretrain" in text and "it went wrong" in text
-    assert re.search("stage grid: .*bert-2x8x1-seed0", text)
-    assert "stage up: compound:1" in text
-    assert """--config.stages.grid.shapes="('2x8x1', '2x20x1')\"""" in text
-    # The way out that it tells: without the shape the two others are the best.
-    assert BAD not in write(staged(("2x8x1", "2x20x1")), tmp_path)
-    for shape in ("2x8x1", "2x20x1"):
-        finish(tmp_path, f"bert-{shape}-seed0")
-    assert states(tmp_path)["bert-2x8x1-seed0.finetune"] == jobs.READY
+    assert f"failed: {BAD}.pretrain" in text and "it went wrong" in text
+    assert f"waiting for their pre-training: fine-tuning of {BAD}\n" in text
 
 
 def test_a_failure_is_forgotten_once_it_is_tried_again(tmp_path) -> None:
@@ -80,6 +64,8 @@ def test_a_terminal_has_a_table_of_running_jobs_and_a_log_has_lines(tmp_path) ->
     later = {"step": 3, "tokens": 9, "flops": 9.0, "seconds": 90.0, "eval/loss": 4.0}
     written = f'{json.dumps(line)}\n{json.dumps(later)}\n{{"step": 4, "tok'
     (folder / "metrics.jsonl").write_text(written)
+    facts = json.loads((tmp_path / "studies/two.json").read_text())["runs"][0]
+    (folder / "config.json").write_text(json.dumps(facts["config"]))
     for terminal in (True, False):
         stream = io.StringIO()
         stream.isatty = lambda terminal=terminal: terminal
@@ -96,42 +82,26 @@ def test_a_terminal_has_a_table_of_running_jobs_and_a_log_has_lines(tmp_path) ->
 # --- The time left --------------------------------------------------------------------------------
 
 
-def entry(stage: str, n_model: int, foreseen: bool = False, share: float = 1.0) -> PlanEntry:
-    secs = {"secs": 9.0, "start_secs": 1.0, "finetune_secs": 6.0, "finetune_share": share}
-    return PlanEntry("", stage, n_model, foreseen, peak_bytes=1e9, **secs)
+def test_the_time_left(tmp_path) -> None:
+    """By hand, with seconds as planned: two runs, each of 10 and 6."""
+    secs = {"secs": 9.0, "start_secs": 1.0, "finetune_secs": 6.0}
+    known = {
+        f"{name}-2x8x1-seed0": progress.PlanEntry("", **secs, peak_bytes=1e9)
+        for name in ("bert", "gpt2")
+    }
 
-
-PLAN = {f"bert-{s}-seed0": entry("grid", 1, share=2 / 3) for s in GRID} | {
-    "bert-compound:1-seed0": entry("up", 3000, foreseen=True),
-    "bert-compound:2-seed0": entry("up", 6000, foreseen=True),
-}
-
-
-def test_a_later_run_is_found_in_the_plan_by_its_size() -> None:
-    found = functools.partial(progress.planned, PLAN)
-    assert found("bert-2x20x1-seed0", "grid", 1) is PLAN["bert-2x20x1-seed0"]
-    assert found("bert-2x17x1-seed0", "up", 3500) is PLAN["bert-compound:1-seed0"]
-    assert found("bert-2x17x1-seed0", "up", 5000) is PLAN["bert-compound:2-seed0"]
-    assert found("bert-2x17x1-seed1", "up", 3500) is None
-    assert found("bert-2x17x1-wide-seed0", "up", 3500) is None
-
-
-def test_the_time_left_counts_what_will_be_chosen_and_later_stages(tmp_path) -> None:
-    """By hand, with seconds as planned: 3 x 10 + 2 of 3 x 6 + (10 + 6)."""
-
-    def secs() -> float | None:
+    def left() -> float | None:
         study, found = jobs.read(tmp_path, None)
-        return progress.secs_left(study, found, {name: PLAN[name] for name in list(PLAN)[:4]})
+        return progress.secs_left(study, found, known)
 
-    names = write(staged(), tmp_path)
-    assert secs() == pytest.approx(30 + 12 + 16)
+    names = write(a_study.make(finetune__tasks=("wnli",)), tmp_path)
+    assert left() == pytest.approx(20 + 12)
     finish_all(tmp_path, names, tuned=False)  # in 2 s each, of 9 planned
-    assert secs() == pytest.approx(2 / 9 * (12 + 16))
+    assert left() == pytest.approx(2 / 9 * 12)
     finish_all(tmp_path, names)
-    assert write(staged(), tmp_path) != names
-    assert secs() == pytest.approx(2 / 9 * 16)
+    assert left() == 0
     study, found = jobs.read(tmp_path, None)
     assert progress.secs_left(study, found, {}) is None
-    assert "ETA" in progress.summary(study, found, [], {}, PLAN, 1)
-    text = progress.describe_runs(study, found, [], {}, PLAN)
+    assert "ETA" in progress.summary(study, found, [], {}, known, 1)
+    text = progress.describe_runs(study, found, [], {}, known)
     assert "memory GiB" in text and "0.93" in text  # planned: 1e9 bytes

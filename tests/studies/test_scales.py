@@ -26,7 +26,7 @@ def resolved(scale: str) -> dict[str, dict[str, object]]:
     arguments = f"scale={scale},corpus=wikitext:/w"
     config = tiny.config_module("studies/thesis_7_5_1").get_config(arguments)
     made = spec.resolve(config.to_dict())
-    run = next(run for run in expand.expand_runs(made, tiny.ROOT) if run.system == "roberta")
+    run = next(run for run in expand.expand_runs(made) if run.system == "roberta")
     assert not any(d.field in rows("pre-training") for d in systems.load("roberta").DEPARTURES)
     parts = {
         "study": flatten(config.to_dict()),
@@ -84,7 +84,7 @@ def test_a_grid_makes_variants_named_by_what_they_change() -> None:
     )
     config.claims = (("mask_rate_0p4 > baseline", "bits_per_byte"),)
     config.claims = (*config.claims, ("learning_rate_0p001 < baseline", "loss"))
-    runs = expand.expand_runs(made := spec.resolve(config.to_dict()), tiny.ROOT)
+    runs = expand.expand_runs(made := spec.resolve(config.to_dict()))
     (line,) = plan.describe_claims(made, runs)
     assert "mask_rate_0p4 > baseline" in line and "(mask_rate)" in line
     found = {r.variant: (r.config.mask_rate, r.config.optim.learning_rate) for r in runs}
@@ -106,10 +106,10 @@ def test_a_grid_of_options() -> None:
     config.stages.main = dict(
         systems=("spanbert",), shapes=("2x16x1",), variants=names, finetune="none"
     )
-    runs = expand.expand_runs(spec.resolve(config.to_dict()), tiny.ROOT)
+    runs = expand.expand_runs(spec.resolve(config.to_dict()))
     found = {r.variant: (r.config.mask_rate, r.config.objective_options["span_p"]) for r in runs}
     assert found["mask_rate_0p3_span_p_0p5"] == (0.3, 0.5) and len(found) == 4
     study.grid(config, **{"objective_options.span_q": (1,)})
     config.stages.main.variants = ("span_q_1",)
     with pytest.raises(ValueError, match="span_q.*'span_p'"):
-        expand.expand_runs(spec.resolve(config.to_dict()), tiny.ROOT)
+        expand.expand_runs(spec.resolve(config.to_dict()))

@@ -31,7 +31,7 @@ def test_studies_of_the_repository_resolve(name: str, scale: str, tmp_path) -> N
     )
     assert made.name == name
     assert made.scale == scale
-    assert expand.expand_runs(made, tmp_path)
+    assert expand.expand_runs(made)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_studies_of_the_repository_resolve(name: str, scale: str, tmp_path) -> N
 def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> None:
     module = tiny.config_module(f"studies/{name}")
     made = spec.resolve(module.get_config("seeds=1").to_dict())
-    assert {r.system for r in expand.expand_runs(made, tmp_path)} == systems
+    assert {r.system for r in expand.expand_runs(made)} == systems
     with pytest.raises(ValueError, match="one scale"):
         module.get_config("scale=tiny")
 
@@ -51,7 +51,7 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
 def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> None:
     given = f"scale={scale},corpus=builtin,data=/d,yardsticks=/y,seeds=1"
     made = spec.resolve(tiny.config_module(f"studies/{name}").get_config(given).to_dict())
-    runs = expand.expand_runs(made, tmp_path)
+    runs = expand.expand_runs(made)
     assert made.name == name
     assert len(runs) == LADDERS[name] + (name == "objectives_8" and scale in ("nano", "world"))
     variants = {(run.system, run.shape, run.variant) for run in runs}
@@ -66,7 +66,7 @@ def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> Non
     module = tiny.config_module("studies/family")
     given = f"scale={scale},corpus=builtin,data=/d,yardsticks=/y"
     made = spec.resolve(module.get_config(given).to_dict())
-    runs = expand.expand_runs(made, tmp_path)
+    runs = expand.expand_runs(made)
     assert {r.system for r in runs if r.stage == "tokens"} == {*names.module_names("systems")}
     per_step = {
         run.system: blueprint.draw(run.config).phases[0].forward.train
@@ -106,8 +106,8 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"stages": {"main": a_study.stage(systems=("bret",))}}, "unknown 'bret': .*'bert'"),
         ({"stages": {"main": a_study.stage(shapes=("2x9x1",))}}, "2 heads"),
         ({"stages": {"main": a_study.stage(shapes=("2-8-1",))}}, "expected AxHxL"),
-        ({"stages": {"main": a_study.stage(shapes=("compound:1",))}}, "no stage"),
-        ({"stages": {"main": a_study.stage(finetune="best:x")}}, "best:k"),
+        ({"stages": {"main": a_study.stage(shapes=("compound:1",))}}, "expected AxHxL"),
+        ({"stages": {"main": a_study.stage(finetune="best:2")}}, "finetune: unknown 'best:2'"),
         ({"finetune__tasks": ("sst",)}, "unknown task 'sst': .*'sst2'"),
         ({"yardsticks": ("blmp",)}, "unknown yardstick 'blmp': .*'blimp'"),
         ({"yardsticks": ("blimp",)}, "yardstick_data"),
@@ -155,7 +155,7 @@ def test_bad_fields_of_fine_tunings(fields, message, tmp_path) -> None:
     """Before anything starts: when the study's file is written."""
     made = a_study.make(finetune__tasks=("wnli",), finetune__fields=fields)
     with pytest.raises(ValueError, match=message):
-        expand.write(made, expand.expand_runs(made, tmp_path), tmp_path, "")
+        expand.write(made, expand.expand_runs(made), tmp_path, "")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_study_in_the_docs_resolves(tmp_path) -> None:
     path = tmp_path / "mask_rates.py"
     path.write_text(code)
     made = spec.resolve(files.load(path).get_config("scale=small,data=/d").to_dict())
-    runs = expand.expand_runs(made, tmp_path)
+    runs = expand.expand_runs(made)
     assert [run.config.mask_rate for run in runs if run.seed == 0] == [0.15, 0.3, 0.4]
     assert len(made.claims) == 2
 
@@ -190,6 +190,6 @@ def test_the_study_in_the_readme_resolves_at_every_scale(scale: str, tmp_path, m
     path = tmp_path / "dropout.py"
     path.write_text(code)
     made = spec.resolve(files.load(path).get_config(scale).to_dict())
-    runs = [run for run in expand.expand_runs(made, tmp_path) if run.seed == 0]
+    runs = [run for run in expand.expand_runs(made) if run.seed == 0]
     assert len(made.claims) == 1
     assert [run.config.net.dropout_rate for run in runs] == [0.1, 0.0]

@@ -41,13 +41,9 @@ def load(name: str, arguments: str) -> spec.StudySpec:
 
 def invent(made: spec.StudySpec, truth, path, without=()) -> Invented:
     """What the study would find: scores only of what it fine-tunes, as many numbers as seeds."""
-    planned = [run for run in expand.expand_runs(made, path) if str(run.shape) not in without]
+    planned = [run for run in expand.expand_runs(made) if str(run.shape) not in without]
     rows = {Row(r.system, r.shape, r.variant): made.stages[r.stage].finetune for r in planned}
     tuned = {row for row, rule in rows.items() if rule == "all"}
-    for rule in {rule for rule in rows.values() if rule.startswith("best:")}:
-        of_stage = [row for row in rows if rows[row] == rule]
-        best = sorted(of_stage, key=lambda row: truth(row, "loss"))
-        tuned |= set(best[: int(rule.removeprefix("best:"))])
     tasks = set(made.finetune.tasks)
     needs = {"large": {TASK_SCORES[part][0] for part in LARGE}, "cola": {"cola"}}
 

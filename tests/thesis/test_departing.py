@@ -52,7 +52,7 @@ def write(folder, arguments=WIKITEXT, share=1.0, remarks=(), name="thesis_7_5_1"
             place = place[group]
         place[last] = value
     made = spec.resolve(values)
-    expand.write(made, expand.expand_runs(made, folder), folder, "")
+    expand.write(made, expand.expand_runs(made), folder, "")
     for run in study_runs.read(folder).runs:
         finish(run, share)
         for seed in (0,) if made.finetune.tasks else ():
@@ -110,7 +110,7 @@ def test_the_protocols_own_studies_depart_in_nothing(name: str, tmp_path) -> Non
     for arguments in (WIKITEXT, f"{WIKITEXT},seeds=3,data=/glue"):
         made = spec.resolve(module.get_config(arguments).to_dict())
         folder = tmp_path / str(len(arguments))
-        expand.write(made, expand.expand_runs(made, folder), folder, "")
+        expand.write(made, expand.expand_runs(made), folder, "")
         assert protocol.departures(study_runs.read(folder)) == []
 
 

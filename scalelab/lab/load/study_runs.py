@@ -11,7 +11,7 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from scalelab.config.fields import Count, Part, science_diff
 from scalelab.config.pretraining import Shape, with_moved_fields
@@ -29,7 +29,6 @@ FACTORS = ("system", "shape", "variant", "seed")
 FIVE_LARGEST = ("mnli", "qqp", "qnli", "sst2", "cola")
 NEEDED = ("name", "title", "scale", "matched", "free", "allow", "tables", "figures", "hypotheses",
           "variants", "finetune", "stages")  # fmt: skip
-CHOICE = re.compile("all|none|best:0*[1-9][0-9]*")  # of the shapes that are fine-tuned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +49,8 @@ class StudyRun:
 class Stage:
     """Runs of a study that can start at the same time: systems x shapes x variants, all seeds."""
 
-    # AxHxL, or compound:STEP: the shape that scales the best one of the stage before by 2**STEP.
-    shapes: tuple[str, ...]
-    # all, none, or best:k (the k shapes of the least validation loss)
-    finetune: Annotated[str, ("all, none or best:k", lambda text: bool(CHOICE.fullmatch(text)))]
+    shapes: tuple[str, ...]  # AxHxL
+    finetune: str  # all or none; in older files also best:k, the k shapes of the least loss
     systems: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
 
@@ -84,8 +81,7 @@ class StudyFields:
     scale: str = "full"
     matched: str = "steps"  # the clock that runs have in common
     # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3". On a number
-    # "x0.5" multiplies the value before, "xpass:VARIANT" by the tokens of a pass over the corpus
-    # compared with that variant's. A system's departures come before all of them.
+    # "x0.5" multiplies the value before. A system's departures come before all of them.
     fields: tuple[str, ...] = ()
     system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {BASELINE: ()})

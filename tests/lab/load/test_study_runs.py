@@ -37,7 +37,7 @@ def test_a_field_of_a_wrong_type_is_named(tmp_path, wrong) -> None:
     study_folders.write_study(tmp_path, [RUN])
     (tmp_path / "plans").mkdir()
     file, plan = tmp_path / "studies/invented.json", tmp_path / "plans/invented.json"
-    entry = vars(PlanEntry("a", "main", 1, False, 2.0, 0.0, 0.0, 1.0, 9.0))
+    entry = vars(PlanEntry("a", 2.0, 0.0, 0.0, 9.0))
     for cls, values in ((StudyFile, json.loads(file.read_text())), (PlanEntry, entry)):
         for name in (field.name for field in dataclasses.fields(cls)):
             changed = {k: v for k, v in (values | {name: wrong}).items() if v != "absent"}
