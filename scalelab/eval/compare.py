@@ -26,14 +26,17 @@ from scalelab.config import cli
 from scalelab.eval import glue_table
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.lab.load import task_runs
-from scalelab.lab.load.task_runs import ALL_TITLES, SHORT, SeedRun, TaskRuns
-from scalelab.lab.scores.predictions import stack_runs
+from scalelab.lab.compare.comparability import differing
+from scalelab.lab.compare.scores import title_of
+from scalelab.lab.load import frame, task_runs
+from scalelab.lab.load.task_runs import SHORT, TaskRuns
 from scalelab.runs import archive
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
 HEADER = ("task", "metric", "A", "B", "B - A", "95% interval", "p", "p (Holm)", "B is")
 HEADER += ("detectable",)
+COLUMNS = ("name", "task", "split", "metric", "a", "b", "difference", "low", "high", "p", "holm",
+           "verdict", "standard_error", "detectable", "paired", "seeds_a", "seeds_b")  # fmt: skip
 NOTES = (
     "Scores x 100, means over all finished seeds; 95% intervals and p-values by the Multi-Bootstrap"
     " over seeds and dev examples together.",
@@ -66,80 +69,89 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.Dat
       ValueError: dev sets, gold labels or (unless `allow_recipe`) recipes differ, or there is no
         task that both have.
     """
-    done = [
-        {name: None for runs in side for name, task in runs.items() if task.finished}
-        for side in (a, b)
-    ]
+    sides = {"A": a, "B": b}
+    runs = frame.make(
+        (x, str(k), k, own) for x, side in sides.items() for k, own in enumerate(side)
+    )
+    done = [list(runs.loc[runs["row"] == letter, "task"].unique()) for letter in sides]
     shared = [name for name in done[0] if name in done[1]]
     if not shared:
-        names_a, names_b = (", ".join(map(_title, names)) or "none" for names in done)
+        names_a, names_b = (", ".join(map(title_of, names)) or "none" for names in done)
         raise ValueError(f"no task that both have finished: A has {names_a}, B has {names_b}")
-    lines = [line for name in shared for line in _compare_task(name, a, b, allow_recipe)]
-    frame = pd.DataFrame(lines)
-    main = ~frame["task"].duplicated()
-    frame["holm"] = pd.Series(estimates.holm(list(frame["p"][main])), frame.index[main])
-    few = frame[["seeds_a", "seeds_b"]].min(axis=1) < 2
-    certain = ~few & (frame["holm"] < 1 - estimates.LEVEL)
-    better = np.where(frame["difference"] > 0, "better", "worse")
-    frame["verdict"] = np.where(main, np.where(certain, better, "undecided"), "")
+    rows = []
+    for name in shared:
+        own = runs[runs["task"] == name]
+        _check_task(own, sides, allow_recipe)
+        rows += _compare_task(own)
+    table = pd.DataFrame(rows)
+    main = ~table["task"].duplicated()
+    table["holm"] = pd.Series(estimates.holm(list(table["p"][main])), table.index[main])
+    certain = (table[["seeds_a", "seeds_b"]].min(axis=1) > 1) & (
+        table["holm"] < 1 - estimates.LEVEL
+    )
+    better = np.where(table["difference"] > 0, "better", "worse")
+    table["verdict"] = np.where(main, np.where(certain, better, "undecided"), "")
     if len(shared) > 1:
-        means = frame.groupby("task", sort=False)[["a", "b"]].mean().mean()
-        by_task = [bootstrap.mean(list(own), same_runs=True)
-                   for _, own in frame.groupby("task", sort=False)["estimate"]]  # fmt: skip
-        least = frame[["seeds_a", "seeds_b"]].min()
+        by_task = table.groupby("task", sort=False)
+        found = [bootstrap.mean(list(own), same_runs=True) for _, own in by_task["estimate"]]
         mean = {"name": f"mean of {len(shared)} tasks", "split": "", "metric": "", "verdict": ""}
-        mean |= {"a": means["a"], "b": means["b"], "paired": frame["paired"].all()}
-        mean |= _describe(bootstrap.mean(by_task), least["seeds_a"], least["seeds_b"])
-        frame = pd.concat([frame, pd.DataFrame([mean])], ignore_index=True)
-    order = ["name", "task", "split", "metric", "a", "b", "difference", "low", "high", "p", "holm",
-             "verdict", "standard_error", "detectable", "paired", "seeds_a", "seeds_b"]  # fmt: skip
-    return frame[order], _describe_sides(a, b, shared, frame)
+        mean |= by_task[["a", "b"]].mean().mean().to_dict() | {"paired": table["paired"].all()}
+        mean |= _describe(bootstrap.mean(found), *table[["seeds_a", "seeds_b"]].min())
+        table = pd.concat([table, pd.DataFrame([mean])], ignore_index=True)
+    return table[list(COLUMNS)], _describe_sides(sides, shared, runs, table)
 
 
-def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[dict[str, Any]]:
-    """Returns the differences on one task, its main metric first."""
-    title, sides = _title(name), []
-    for letter, system in (("A", a), ("B", b)):
-        side = [runs[name] for runs in system if name in runs and runs[name].finished]
-        counts = {len(task.finished) for task in side}
-        if len(side) < len(system):
+def _check_task(runs: pd.DataFrame, sides: dict[str, System], allow_recipe: bool) -> None:
+    """Raises a ValueError if the finished runs of a task do not compare."""
+    title, recipes, keys = title_of(runs["task"].iloc[0]), [], []
+    for letter, side in sides.items():
+        own = runs[runs["row"] == letter]
+        counts = list(own.groupby("run", sort=False)["finetune_seed"].nunique())
+        if len(counts) < len(side):
             raise ValueError(f"{title}: a folder of {letter} has no finished run of this task")
-        if len(counts) > 1:
-            numbers = ", ".join(str(len(task.finished)) for task in side)
+        if len(set(counts)) > 1:
+            numbers = ", ".join(map(str, counts))
             raise ValueError(f"{title}: folders of {letter} differ in number of seeds: {numbers}")
-        sides.append(side)
-    recipes = [{str(r.result.recipe) for r in _finished(x, name) if r.result} for x in (a, b)]
-    if recipes[0] != recipes[1] and not allow_recipe:
-        by_a, by_b = (" and ".join(sorted(found)) for found in recipes)
+        recipes.append({"recipe": " and ".join(sorted({str(x) for x in own["recipe"]}))})
+        keys += [set(zip(x["split"], x["metric"], strict=True)) for _, x in own.groupby("run")]
+    if any(own != keys[0] for own in keys):
+        raise ValueError(f"{title}: dev splits or metrics differ: {keys}")
+    if (apart := differing(recipes)) and not allow_recipe:
+        by_a, by_b = apart["recipe"]
         raise ValueError(
             f"{title}: A was fine-tuned by recipe {by_a}, B by {by_b}, so the difference would"
             " include the recipes; --allow compares anyway"
         )
-    keys = sides[0][0].keys
-    for task in sides[0] + sides[1]:
-        if set(task.keys) != set(keys):
-            raise ValueError(f"{title}: dev splits or metrics differ: {keys} and {task.keys}")
-    pairs = zip(_finished(a, name), _finished(b, name), strict=False)
-    paired = len(_finished(a, name)) == len(_finished(b, name)) and all(
-        x.seed == y.seed and x.weights is not None and x.weights == y.weights for x, y in pairs
+
+
+def _compare_task(runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Returns the differences on one task, its main metric first."""
+    name = runs["task"].iloc[0]
+    title, (starts_a, starts_b) = (
+        title_of(name),
+        (
+            [(run.seed, run.weights) for run in runs.loc[runs["row"] == letter, "tuning"].unique()]
+            for letter in "AB"
+        ),
     )
-    lines = []
-    for split, metric in keys:
-        runs_a, runs_b = (stack_runs(side, split) for side in sides)
-        if different := task_runs.differ(runs_a.examples, runs_b.examples):
+    paired = starts_a == starts_b and all(weights for _, weights in starts_a)
+    rows = []
+    for (split, metric), own in runs.groupby(["split", "metric"], sort=False):
+        sides = [own[own["row"] == letter] for letter in "AB"]
+        in_a, in_b = map(frame.stack, sides)
+        if different := task_runs.differ(in_a.examples, in_b.examples):
             raise ValueError(f"{title} {split}: A and B were scored on different data: {different}")
         found = bootstrap.compare(
-            runs_a.examples.gold, runs_a.predicted, runs_b.predicted, metric, paired=paired,
+            in_a.examples.gold, in_a.predicted, in_b.predicted, metric, paired=paired,
             num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode()),
         )  # fmt: skip
-        scores = [np.mean([x for task in side for x in task.values((split, metric))])
-                  for side in sides]  # fmt: skip
-        lines.append({
+        a, b = (np.mean(side["score"].to_numpy()) for side in sides)
+        rows.append({
             "name": SHORT.get(split, title) if name == "mnli" else title, "task": name,
-            "split": split, "metric": metric, "a": scores[0], "b": scores[1], "paired": paired,
-            **_describe(found, runs_a.predicted[..., 0].size, runs_b.predicted[..., 0].size),
+            "split": split, "metric": metric, "a": a, "b": b, "paired": paired,
+            **_describe(found, *map(len, sides)),
         })  # fmt: skip
-    return lines
+    return rows
 
 
 def _describe(found: estimates.Estimate, seeds_a: int, seeds_b: int) -> dict[str, Any]:
@@ -152,58 +164,51 @@ def _describe(found: estimates.Estimate, seeds_a: int, seeds_b: int) -> dict[str
     }  # fmt: skip
 
 
-def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame) -> list[str]:
+def _describe_sides(
+    sides: dict[str, System], shared: list[str], runs: pd.DataFrame, table: pd.DataFrame
+) -> list[str]:
     """Returns the notes below the table."""
-    pairs = {_title(name): (_finished(a, name), _finished(b, name)) for name in shared}
-    apart = glue_table.differing_settings(pairs, ("in A", "in B"))
-    paired = frame[frame["paired"] & frame["task"].notna()]["task"].unique()
-    found = [
-        *NOTES,
-        "Seeds are independent: the runs did not begin with the same weights and seeds.",
-    ]
-    if len(paired):
-        where = "" if len(paired) == len(shared) else f" in {', '.join(map(_title, paired))} alone"
-        found[-1] = f"Seeds are paired{where}: both began with the same weights and the same seeds."
-    for titles, fields in apart:
+    paired = table[table["paired"] & table["task"].notna()]["task"].unique()
+    where = "" if len(paired) == len(shared) else f" in {', '.join(map(title_of, paired))} alone"
+    how = f"paired{where}: both began with the same weights and the same seeds."
+    if not len(paired):
+        how = "independent: the runs did not begin with the same weights and seeds."
+    found = [*NOTES, f"Seeds are {how}"]
+    runs = runs[runs["task"].isin(shared)]
+    for titles, fields in glue_table.differing_settings(runs, {"A": "in A", "B": "in B"}):
         found.append(
             f"Fine-tuned with different settings in {titles}: {fields}. There B - A includes the"
             " effect of the settings."
         )
-    if frame[["seeds_a", "seeds_b"]].min(axis=None) < 2:
+    if table[["seeds_a", "seeds_b"]].min(axis=None) < 2:
         found.append("With a single seed, p holds for these runs only, not for the systems.")
-    if len(a) == 1 or len(b) == 1:
+    if any(len(side) == 1 for side in sides.values()):
         found.append("One pre-training: the result holds for these weights, not for the system.")
     letters: dict[str, list[str]] = {}  # note -> the sides that have it
-    for letter, side in (("A", a), ("B", b)):
-        unshared = {name: None for runs in side for name in runs if name not in shared}
+    for letter, side in sides.items():
+        unshared = {name: None for own in side for name in own if name not in shared}
         if unshared:
-            names = ", ".join(map(_title, unshared))
+            names = ", ".join(map(title_of, unshared))
             found.append(f"Not compared, because A or B has not finished it; in {letter}: {names}.")
-        every = {name: [seed for runs in side for seed in runs[name].runs] for name in shared}
-        merged = {name: TaskRuns(name, tuple(seeds)) for name, seeds in every.items()}
+        merged = {
+            name: TaskRuns(name, tuple(run for own in side for run in own[name].runs))
+            for name in shared
+        }
         for note in glue_table.describe_runs(merged):
             letters.setdefault(note, []).append(letter)
     return [*found, *(f"{' and '.join(own)}: {note}" for note, own in letters.items())]
 
 
-def _title(name: str) -> str:
-    return ALL_TITLES.get(name, name)
-
-
-def _finished(system: System, name: str) -> list[SeedRun]:
-    return [run for runs in system if name in runs for run in runs[name].finished]
-
-
-def cells(frame: pd.DataFrame) -> list[list[str]]:
+def cells(table: pd.DataFrame) -> list[list[str]]:
     """Returns the lines of the table for a terminal, in points."""
     lines = []
-    for row in frame.itertuples():
-        known = None if pd.isna(row.detectable) else row.detectable
-        detectable = "-" if known is None else f"{100 * known:.1f}" if known < 1 else "none"
+    for row in table.itertuples():
+        detectable = "-" if pd.isna(row.detectable) else f"{100 * row.detectable:.1f}"
         lines.append([
             row.name, row.metric, f"{100 * row.a:.1f}", f"{100 * row.b:.1f}",
             f"{100 * row.difference:+.1f}", f"[{100 * row.low:+.1f}, {100 * row.high:+.1f}]",
-            f"{row.p:.4f}", "" if pd.isna(row.holm) else f"{row.holm:.4f}", row.verdict, detectable,
+            f"{row.p:.4f}", "" if pd.isna(row.holm) else f"{row.holm:.4f}", row.verdict,
+            "none" if row.detectable >= 1 else detectable,
         ])  # fmt: skip
     return lines
 
@@ -218,11 +223,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with cli.one_message("nothing was written"):
         a, b = open_system(given.a), open_system(given.b)
-        frame, notes = compare(a, b, allow_recipe=given.allow)
+        table, notes = compare(a, b, allow_recipe=given.allow)
         if given.csv:
-            frame.assign(footnotes=" ".join(notes)).to_csv(given.csv, index=False)
+            table.assign(footnotes=" ".join(notes)).to_csv(given.csv, index=False)
         print(f"A: {given.a}\nB: {given.b}\n")
-        print(tables.plain(HEADER, cells(frame), 2), end="")
+        print(tables.plain(HEADER, cells(table), 2), end="")
         print("".join(f"* {note}\n" for note in notes), end="")
 
 

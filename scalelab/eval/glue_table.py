@@ -16,9 +16,9 @@ import pandas as pd
 from scalelab.helpers import files
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, scores
-from scalelab.lab.load import task_runs
-from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, SeedRun, TaskRuns
-from scalelab.lab.scores.predictions import stack_runs
+from scalelab.lab.compare.comparability import differing
+from scalelab.lab.load import frame, task_runs
+from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
 from scalelab.runs.records import TaskResult
 
 Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net from random weights
@@ -26,6 +26,8 @@ Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net fr
 NO_BASELINE = "no baseline run"
 NUMBERS = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
 HIDDEN = ("estimate", "examples")  # columns of a row that glue.csv leaves out
+NOTHING: Row = dict.fromkeys((*NUMBERS, *HIDDEN))
+PREFIXES = ("", "scratch_")
 SCORES = (
     "Scores x 100 on dev sets, of the last step; the mean is over all finished seeds, degenerate"
     " ones included. 95% interval of the mean: Multi-Bootstrap over fine-tuning seeds and dev"
@@ -51,7 +53,7 @@ def write(workdir: pathlib.Path, *, only: str | None = None) -> str:
         markdown = texts.to_markdown(index=False, colalign=sides, disable_numparse=True)
         bullets = "".join(f"- {note}\n" for note in notes)
         files.write_text(workdir / "glue.md", f"{markdown}\n\n{bullets}")
-        hidden = [f"{prefix}{name}" for prefix in ("", "scratch_") for name in HIDDEN]
+        hidden = [prefix + name for prefix in PREFIXES for name in HIDDEN]
         numbers = pd.DataFrame(rows, dtype=object).drop(columns=hidden)
         numbers = numbers.assign(footnotes=" ".join(notes))
         files.write_text(workdir / "glue.csv", numbers.to_csv(index=False))
@@ -60,77 +62,79 @@ def write(workdir: pathlib.Path, *, only: str | None = None) -> str:
 
 def read(workdir: pathlib.Path, *, only: str | None = None) -> tuple[list[Row], list[str]]:
     """Returns the rows of a table, and the notes below; arguments and errors as for `write`."""
-    runs = task_runs.read(workdir)
-    scratch = workdir / "scratch"
+    runs, scratch = task_runs.read(workdir), workdir / "scratch"
     begun = any(scratch.glob("seed*")) or any(scratch.glob("*/seed*"))
-    baselines = task_runs.read(scratch) if begun else {}
     if only is not None:
         if only not in runs:
             raise ValueError(f"{workdir} holds no fine-tuning on {only}; on {', '.join(runs)}")
         runs = {only: runs[only]}
-    baselines = {name: task for name, task in baselines.items() if name in runs}
+    found = task_runs.read(scratch) if begun else {}
+    baselines = {name: task for name, task in found.items() if name in runs}
+    lines = frame.make([("", "", 0, runs), ("scratch_", "", 0, baselines)])
     missing: list[str] = []
-    rows = [row for name, task in runs.items()
-            for row in _task_rows(task, baselines.get(name), missing)]  # fmt: skip
+    rows = [row for task in runs.values()
+            for row in _task_rows(task, baselines.get(task.name), lines, missing)]  # fmt: skip
     notes = [SCORES, *describe_runs(runs)]
     if only is None:
-        absent, differing = _find_gaps(rows)
-        averages = _averages(rows, whole=not absent + differing)
+        absent, other = _find_gaps(rows)
+        averages = _averages(rows, whole=not absent + other)
         rows += averages
         if averages:
             notes.append("Averages: means over tasks of the mean of a task's metrics and splits.")
             if absent:
                 notes.append(f"Not the GLUE average of nine: without {', '.join(absent)}.")
-            if differing:
-                notes.append(f"Averages over dev sets that are not GLUE's: {'; '.join(differing)}.")
-    return rows, notes + _describe_baselines(runs, baselines, scratch, only) + missing
+            if other:
+                notes.append(f"Averages over dev sets that are not GLUE's: {'; '.join(other)}.")
+    return rows, notes + _describe_baselines(runs, baselines, lines, scratch, only) + missing
 
 
 # --- Rows -----------------------------------------------------------------------------------------
 
 
-def _task_rows(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> list[Row]:
+def _task_rows(
+    task: TaskRuns, baseline: TaskRuns | None, lines: pd.DataFrame, missing: list[str]
+) -> list[Row]:
     """Returns a row for every metric on every split; one without scores if no run is finished."""
     rows = []
+    several = len({split for split, _ in task.keys}) > 1
     for key in task.keys or (baseline.keys if baseline else [])[:1] or [("", "")]:
-        label = (
-            f"{task.title} {key[0]}" if len({split for split, _ in task.keys}) > 1 else task.title
-        )
-        label = SHORT.get(key[0], label)
+        label = SHORT.get(key[0], f"{task.title} {key[0]}" if several else task.title)
         split, metric = key if task.keys else ("", "")
         row = {"name": label, "task": task.name, "split": split, "metric": metric}
-        row |= _score(task, key, "", missing) | _score(baseline, key, "scratch_", missing)
+        for prefix, own in (("", task), ("scratch_", baseline)):
+            at = (lines["row"] == prefix) & (lines["task"] == task.name)
+            at &= (lines["split"] == key[0]) & (lines["metric"] == key[1])
+            score = _score(own, lines[at], missing) if own and (at.any() or not prefix) else NOTHING
+            row |= {prefix + name: value for name, value in score.items()}
         rows.append(row)
     return rows
 
 
-def _score(task: TaskRuns | None, key: task_runs.Key, prefix: str, missing: list[str]) -> Row:
+def _score(task: TaskRuns, lines: pd.DataFrame, missing: list[str]) -> Row:
     """Returns the columns of some runs; `missing` gets a note where there is no interval."""
-    found: Row = dict.fromkeys((*NUMBERS, *HIDDEN))
-    if task and (key in task.keys or not prefix):
-        values = pd.Series(task.values(key) if task.finished else [], dtype=float)
-        found |= {
-            "median": values.median(), "mean": values.mean(), "sd": values.std(),
-            "seeds": len(values),
-            "failed": sum(run.failed is not None for run in task.runs),
-            "unfinished": sum(run.unfinished for run in task.runs),
-            "degenerate": sum(bool(run.degenerate) for run in task.finished),
-        }  # fmt: skip
-        try:
-            if len(values):
-                stack, seed = stack_runs([task], key[0]), zlib.crc32(task.name.encode())
-                gold = stack.examples.gold
-                e = bootstrap.multi_bootstrap(gold, stack.predicted, key[1], seed=seed)
-                found |= {"estimate": e, "low": e.low, "high": e.high, "examples": len(gold)}
-        except ValueError as error:
-            note = f"{task.title}: no interval: {error}"
-            missing += [] if note in missing else [note]
-    return {prefix + name: value for name, value in found.items()}
+    values = pd.Series(list(lines["score"]), dtype=float)
+    found = NOTHING | {
+        "median": values.median(), "mean": values.mean(), "sd": values.std(),
+        "seeds": len(values),
+        "failed": sum(run.failed is not None for run in task.runs),
+        "unfinished": sum(run.unfinished for run in task.runs),
+        "degenerate": sum(bool(run.degenerate) for run in task.finished),
+    }  # fmt: skip
+    try:
+        if len(values):
+            (examples, predicted), metric = frame.stack(lines), lines["metric"].iloc[0]
+            seed = zlib.crc32(task.name.encode())
+            e = bootstrap.multi_bootstrap(examples.gold, predicted, metric, seed=seed)
+            found |= {"estimate": e, "low": e.low, "high": e.high, "examples": len(examples.gold)}
+    except ValueError as error:
+        note = f"{task.title}: no interval: {error}"
+        missing += [] if note in missing else [note]
+    return found
 
 
 def _find_gaps(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Returns the tasks and splits of GLUE without scores, and the dev sets that are not GLUE's."""
-    absent, differing = [], []
+    absent, other = [], []
     for name, sizes in DEV_SIZES.items():
         scored = {r["split"]: r["examples"] for r in rows if r["task"] == name and r["split"]}
         for split, size in sizes.items() if scored else ():
@@ -139,9 +143,9 @@ def _find_gaps(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
                 absent.append(label)
             elif found not in (None, size):
                 how = " carved or cut" if found < size else ""
-                differing.append(f"{label} {found:,}{how} (GLUE's {size:,})")
+                other.append(f"{label} {found:,}{how} (GLUE's {size:,})")
         absent += [] if scored else [TITLES[name]]
-    return absent, differing
+    return absent, other
 
 
 def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
@@ -158,29 +162,29 @@ def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
             for task, split, metric in (scores.TASK_SCORES[part] for part in parts)
         ]
     return [
-        {"name": label, "task": None, "split": "", "metric": "", **_average(parts, ""),
-         **_average(parts, "scratch_")}
+        {"name": label, "task": None, "split": "", "metric": ""}
+        | {prefix + name: x for prefix in PREFIXES for name, x in _average(parts, prefix).items()}
         for label, parts in found.items() if parts and all(parts)
     ]  # fmt: skip
 
 
-def _average(parts: Sequence[Sequence[Row]], prefix: str) -> Row:
+def _average(tasks: Sequence[Sequence[Row]], prefix: str) -> Row:
     """Returns the mean over tasks of the mean of a task's rows; no column if one is missing.
 
     A median or sd over seeds would need the same seeds in every task.
     """
-    found: Row = dict.fromkeys((*NUMBERS, *HIDDEN))
-    tasks = [[{name: row[prefix + name] for name in found} for row in rows] for rows in parts]
-    if all(row["seeds"] for rows in tasks for row in rows):
-        found["mean"] = np.mean([np.mean([row["mean"] for row in rows]) for rows in tasks])
-        found["seeds"] = min(row["seeds"] for rows in tasks for row in rows)
-        for name in ("failed", "unfinished", "degenerate"):
-            found[name] = sum(rows[0][name] for rows in tasks)
-        if all(row["estimate"] for rows in tasks for row in rows):
-            means = [bootstrap.mean([r["estimate"] for r in t], same_runs=True) for t in tasks]
-            e = bootstrap.mean(means)
-            found |= {"estimate": e, "low": e.low, "high": e.high}
-    return {prefix + name: value for name, value in found.items()}
+    if not all(row[prefix + "seeds"] for rows in tasks for row in rows):
+        return NOTHING
+    column = lambda name: [[row[prefix + name] for row in rows] for rows in tasks]  # noqa: E731
+    found = NOTHING | {
+        "mean": np.mean([np.mean(own) for own in column("mean")]),
+        "seeds": min(min(own) for own in column("seeds")),
+        **{name: sum(own[0] for own in column(name)) for name in NUMBERS[-3:]},
+    }
+    if all(map(all, column("estimate"))):
+        e = bootstrap.mean([bootstrap.mean(own, same_runs=True) for own in column("estimate")])
+        found |= {"estimate": e, "low": e.low, "high": e.high}
+    return found
 
 
 def _texts(rows: Sequence[Row]) -> pd.DataFrame:
@@ -244,42 +248,46 @@ def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def differing_settings(
-    pairs: Mapping[str, tuple[Sequence[SeedRun], Sequence[SeedRun]]], sides: tuple[str, str]
-) -> list[tuple[str, str]]:
+def differing_settings(lines: pd.DataFrame, sides: Mapping[str, str]) -> list[tuple[str, str]]:
     """Returns titles of tasks that two sides were adapted to differently, and the fields.
 
     A field that one side does not record counts as equal, because earlier results record few.
 
+    Args:
+      lines: of `frame.make`.
+      sides: row of `lines` -> how to say it: "A" -> "in A".
+
     Returns:
-      Pairs such as ("RTE, WNLI", "epochs 1 in A, 6 in B"), with the sides "in A" and "in B".
+      Pairs such as ("RTE, WNLI", "epochs 1 in A, 6 in B").
     """
     found: dict[str, list[str]] = {}
-    for title, both in pairs.items():
-        seen: list[dict[str, dict[str, None]]] = [{}, {}]
-        for runs, values in zip(both, seen, strict=True):
-            for result in (run.result for run in runs if run.result):
-                own = {"recipe": result.recipe, "mnli_first": result.mnli_first}
-                if digest := (result.data or {}).get("train"):
-                    own["training set"] = digest[:8]
-                for field, x in (own | (result.settings or {})).items():
-                    values.setdefault(field, {})["off" if x is None else str(x)] = None
+    for task, own in lines.groupby("task", sort=False):
+        texts = []
+        for row in sides:
+            runs = own.loc[own["row"] == row, "tuning"].unique()
+            values = pd.DataFrame([_settings(run.result) for run in runs if run.result])
+            texts.append({x: " and ".join(sorted(set(values[x].dropna()))) for x in values})
+        apart = differing(texts, texts[0].keys() ^ texts[1].keys())
         fields = [
-            f"{field} {' and '.join(sorted(in_a))} {sides[0]}, "
-            f"{' and '.join(sorted(in_b))} {sides[1]}"
-            for field, in_a in seen[0].items() if set(in_a) != set(in_b := seen[1].get(field, in_a))
-        ]  # fmt: skip
+            f"{x} " + ", ".join(f"{v} {s}" for v, s in zip(pair, sides.values(), strict=True))
+            for x, pair in apart.items()
+        ]
         if fields:
-            found.setdefault("; ".join(fields), []).append(title)
+            found.setdefault("; ".join(fields), []).append(scores.title_of(str(task)))
     return [(", ".join(titles), fields) for fields, titles in found.items()]
 
 
+def _settings(result: TaskResult) -> dict[str, str]:
+    own = {"recipe": result.recipe, "mnli_first": result.mnli_first}
+    if digest := (result.data or {}).get("train"):
+        own["training set"] = digest[:8]
+    return {k: "off" if x is None else str(x) for k, x in (own | (result.settings or {})).items()}
+
+
 def _describe_baselines(
-    runs: Mapping[str, TaskRuns],
-    baselines: Mapping[str, TaskRuns],
-    scratch: pathlib.Path,
-    only: str | None,
-) -> list[str]:
+    runs: Mapping[str, TaskRuns], baselines: Mapping[str, TaskRuns], lines: pd.DataFrame,
+    scratch: pathlib.Path, only: str | None,
+) -> list[str]:  # fmt: skip
     """Returns notes on the column "from scratch", or the command that fills it."""
     done = [run for task in runs.values() for run in task.finished]
     if done and all(run.from_scratch for run in done):
@@ -290,8 +298,7 @@ def _describe_baselines(
         how = f"No baseline run: the same command with {command} trains the net from random weights"
         return [f"{how}, and the table then shows it."] if only and done else []
     found = ["From scratch: the same net from random weights, mean and 95% interval."]
-    pairs = {task.title: (runs[name].finished, task.finished) for name, task in baselines.items()}
-    for titles, fields in differing_settings(pairs, ("here", "from scratch")):
+    for titles, fields in differing_settings(lines, {"": "here", "scratch_": "from scratch"}):
         found.append(
             f"From scratch was fine-tuned with other settings in {titles}, so the difference"
             f" includes their effect: {fields}."

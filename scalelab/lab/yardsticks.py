@@ -44,10 +44,9 @@ from scalelab.lab import tables
 from scalelab.lab.compare import run_points
 from scalelab.lab.compare.comparability import PREFIX
 from scalelab.lab.compare.run_points import RunPoint
-from scalelab.lab.load import task_runs
+from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
 from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, YARDSTICKS, TaskRuns
-from scalelab.lab.scores import predictions
 from scalelab.runs.records import Line
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
@@ -106,9 +105,9 @@ def _seed_agreement(points: Sequence[RunPoint]) -> float:
 def _item_error(points: Sequence[RunPoint], task: str) -> float:
     """Returns the binomial standard error of a share of right answers; NaN for other metrics."""
     _, split, metric = TASK_SCORES[MAIN[task]]
-    if metric not in SHARES or points[0].folder is None:
+    if metric not in SHARES or points[0].run is None:
         return math.nan
-    tuned = task_runs.read(points[0].folder / "tasks")[task].finished[0]
+    tuned = points[0].run.tuned["tasks"][task].finished[0]
     share = float(np.mean([p.value for p in points]))
     return math.sqrt(share * (1 - share) / len(tuned.predictions(split).gold))
 
@@ -155,21 +154,25 @@ def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Cur
 
 def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
     """Yields the same as `_logged`, of yardsticks at shares of the budget and at the end."""
-    early: dict[pathlib.Path | None, dict[float, dict[str, TaskRuns]]] = {
-        run.record.folder: task_runs.read_early(run.record.folder) for run in runs if run.record
-    }
     for task in YARDSTICKS:
-        is_early = any(task in tuned for own in early.values() for tuned in own.values())
-        is_final = any(run.row["task"] is None and run.row.get(task) is not None for run in runs)
-        for point in run_points.make(runs, task)[0] if is_early and is_final else ():
+        early = any(task in tasks for run in runs for _, tasks in _early(run))
+        final = any(run.row["task"] is None and run.row.get(task) is not None for run in runs)
+        for point in run_points.make(runs, task)[0] if early and final else ():
             items, curve = point.fields.get(f"{PREFIX}texts"), Curve()
-            for share, tuned in early[point.folder].items():
+            for share, tuned in _early(point.run):
                 seeds = tuned[task].finished if task in tuned else []
                 if any(seed.config.get("texts") == items for seed in seeds):
-                    value = predictions.score_run(tuned, [TASK_SCORES[MAIN[task]]])
+                    value = frame.mean_score(tuned, [TASK_SCORES[MAIN[task]]])
                     curve += [(share, 0, value)] if value is not None else []
             if curve:
                 yield ALL_TITLES[task], str(items), point, [*curve, (1.0, 0, point.value)]
+
+
+def _early(run: LoadedRun | None) -> list[tuple[float, dict[str, TaskRuns]]]:
+    """Returns the scores of yardsticks at shares of the budget, the smallest share first."""
+    parts = run.tuned.items() if run else ()
+    found = {float(part[6:]): own for part, own in parts if part.startswith("early/")}
+    return [(share, found[share]) for share in sorted(found)]
 
 
 def _kind(point: RunPoint, name: str, last: Line) -> str:

@@ -22,7 +22,7 @@ not between objectives, mask rates or texts.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config.durations import CLOCKS
@@ -52,13 +52,18 @@ BITS_GROUPS = ("objective", "mask_rate", "objective_options", "data")
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 
-class _Tuning(NamedTuple):
-    """The settings of a fine-tuning: folder inside the runs' folder, task, pre-training, fields."""
+def differing(
+    sides: Iterable[Mapping[str, Any]], free: Collection[str] = ()
+) -> dict[str, list[Any]]:
+    """Returns the fields in which runs differ, with the value of each run: comparable if empty.
 
-    name: str
-    task: str
-    origin: str
-    fields: dict[str, Any]
+    Every comparison asks this function. `sides` has the fields of each run, a missing one is off,
+    as None is; fields in `free` may differ.
+    """
+    sides = list(sides)
+    names = dict.fromkeys(name for side in sides for name in side if name not in free)
+    values = {name: [side.get(name) for side in sides] for name in names}
+    return {name: own for name, own in values.items() if any(x != own[0] for x in own)}
 
 
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
@@ -96,22 +101,19 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
 
 def _compare_pretrainings(study: Study) -> dict[str, str]:
     """Returns the forbidden differences of two pre-trainings: the fields, with both runs."""
-    clock = study.facts.matched
-    name = MATCHED[clock]
-    runs = [(point, run) for point in study.points for run in point.finished]
-    fields, readings = {}, {}
-    for _, run in runs:
+    clock, found = study.facts.matched, dict[str, str]()
+    runs = []
+    for point, run in ((p, run) for p in study.points for run in p.finished):
         assert run.result
         own = {"data": run.result.data_hash, "numerics": run.environment.numerics_versions,
                "params": run.result.params}  # fmt: skip
-        fields[run.name], readings[run.name] = science(run.config) | own, reading(run, clock)
-    found: dict[str, str] = {}
-    for (p, a), (q, b) in itertools.combinations(runs, 2):
-        free = _free_fields(study, p, q, a, b) | own_options(fields[a.name], fields[b.name])
-        _note_differences(found, (a.name, fields[a.name]), (b.name, fields[b.name]), free)
-        x, y = readings[a.name], readings[b.name]
+        runs.append((point, run, science(run.config) | own, reading(run, clock)))
+    for (p, a, mine, x), (q, b, other, y) in itertools.combinations(runs, 2):
+        free = _free_fields(study, p, q, a, b) | own_options(mine, other)
+        _note_differences(found, (a.name, mine), (b.name, other), free)
         if p.variant == q.variant and a.stage == b.stage and not are_equal((x, y)):
-            found.setdefault("matched", f"{x:,.0f} {name} in {a.name}, {y:,.0f} in {b.name}")
+            text = f"{x:,.0f} {MATCHED[clock]} in {a.name}, {y:,.0f} in {b.name}"
+            found.setdefault("matched", text)
     return found
 
 
@@ -133,20 +135,6 @@ def _free_fields(study: Study, p: Point, q: Point, a: PretrainRun, b: PretrainRu
     return free | {line.partition("=")[0] for line in lines} | ({"params"} if p != q else set())
 
 
-def _read_tunings(study: Study) -> list[_Tuning]:
-    """Returns the settings of the ended fine-tunings of a study's tasks."""
-    found = []
-    for run, part in itertools.product(study.runs, ("tasks", "scratch")):
-        for task, tuned in getattr(run, part).items() if run.finished else ():
-            for seed in tuned.runs if task in study.facts.measured else ():
-                if seed.result is None:
-                    continue
-                name = f"{run.name}/{part}/{task}/seed{seed.seed}"
-                fields = describe_tuning(seed) | {"init": seed.weights}
-                found.append(_Tuning(name, task, f"{run.name}/{part}", fields))
-    return found
-
-
 def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
     """Returns the settings of a fine-tuning, except those of its net, task, seed and machine."""
     fields = science(tuned.config).items()
@@ -157,45 +145,39 @@ def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
 
 def _compare_tunings(study: Study) -> dict[str, str]:
     """Returns the fields in which fine-tunings differ from each other, or from the plan."""
-    declared = {
-        departure.field.removeprefix(PREFIX)
-        for own in study.facts.departures.values()
-        for departure in own
-        if departure.field.startswith(PREFIX)
-    }
-    free, planned = declared.union(study.facts.chosen), study.facts.adaptation
+    facts = study.facts
+    departures = [departure.field for own in facts.departures.values() for departure in own]
+    declared = {x.removeprefix(PREFIX) for x in departures if x.startswith(PREFIX)}
     found: dict[str, str] = {}
-    firsts: dict[str, _Tuning] = {}
-    for tuning in _read_tunings(study):
-        same_task = firsts.setdefault(tuning.task, tuning)
-        same_net = firsts.setdefault(tuning.origin, tuning)
-        sides = [(x.name, x.fields) for x in (same_task, same_net, tuning)]
-        _note_differences(found, sides[0], sides[2], free | {"init"}, PREFIX)
-        others = (same_net.fields.keys() | tuning.fields.keys()) - {"init"}
-        _note_differences(found, sides[1], sides[2], others, PREFIX)
-        for field, value in planned.get(tuning.task, {}).items():
-            actual = tuning.fields.get(field)  # a missing field is off, as None is
-            if actual != value and field not in declared:
-                text = f"{actual!r} in {tuning.name}, planned {value!r}"
-                found.setdefault(PREFIX + field, text)
+    firsts: dict[str, tuple[str, dict[str, Any]]] = {}  # of a task, and of a net: name, fields
+    for run, part in itertools.product(study.runs, ("tasks", "scratch")):
+        tasks = getattr(run, part).items() if run.finished else ()
+        for task, seed in ((t, seed) for t, own in tasks for seed in own.runs):
+            if task not in facts.measured or seed.result is None:
+                continue
+            name, fields = f"{run.name}/{part}/{task}/seed{seed.seed}", describe_tuning(seed)
+            first = firsts.setdefault(task, (name, fields))
+            _note_differences(found, first, (name, fields), declared.union(facts.chosen), PREFIX)
+            weights = name, {"init": seed.weights}
+            first = firsts.setdefault(f"{run.name}/{part}", weights)
+            _note_differences(found, first, weights, (), PREFIX)
+            for field, value in facts.adaptation.get(task, {}).items():
+                actual = fields.get(field)  # a missing field is off, as None is
+                if actual != value and field not in declared:
+                    found.setdefault(PREFIX + field, f"{actual!r} in {name}, planned {value!r}")
     return found
 
 
 def _note_differences(
-    found: dict[str, str],
-    a: tuple[str, dict[str, Any]],
-    b: tuple[str, dict[str, Any]],
-    free: Iterable[str],
-    prefix: str = "",
-) -> None:
-    """Adds the fields in which two runs (name, fields) differ; None is off, as a missing one is."""
-    for field in sorted((a[1].keys() | b[1].keys()).difference(free)):
-        x, y = a[1].get(field), b[1].get(field)
-        if x != y and prefix + field not in found:
-            if isinstance(x, dict) and isinstance(y, dict):  # digests of a task's files
-                parts = {k for k in x.keys() | y.keys() if x.get(k) != y.get(k)}
-                x, y = ({k: v for k, v in side.items() if k in parts} for side in (x, y))
-            found[prefix + field] = f"{x!r} in {a[0]}, {y!r} in {b[0]}"
+    found: dict[str, str], a: tuple[str, dict[str, Any]], b: tuple[str, dict[str, Any]],
+    free: Collection[str], prefix: str = "",
+) -> None:  # fmt: skip
+    """Adds the fields in which two runs (name, fields) differ."""
+    for field, (x, y) in differing((a[1], b[1]), free).items():
+        if isinstance(x, dict) and isinstance(y, dict):  # digests of a task's files
+            parts = differing((x, y))
+            x, y = ({k: v for k, v in side.items() if k in parts} for side in (x, y))
+        found.setdefault(prefix + field, f"{x!r} in {a[0]}, {y!r} in {b[0]}")
 
 
 # --- Losses ---------------------------------------------------------------------------------------
@@ -214,8 +196,7 @@ def loss_fields(config: Mapping[str, Any], score: str = "loss") -> dict[str, Any
 
 def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") -> list[str]:
     """Returns the fields of two configs that make their losses losses of different things."""
-    x, y = loss_fields(a, score), loss_fields(b, score)
-    return [name for name in dict.fromkeys([*x, *y]) if x.get(name) != y.get(name)]
+    return list(differing((loss_fields(a, score), loss_fields(b, score))))
 
 
 def loss_kind(point: Point, score: str = "loss") -> dict[str, Any]:
@@ -238,10 +219,7 @@ def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
 
 def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, list[Any]]:
     """Returns the fields in which the losses of rows differ, with the value of every row."""
-    kinds = [loss_kind(point, score) for point in points if point.finished]
-    names = dict.fromkeys(name for kind in kinds for name in kind)
-    values = {name: [kind.get(name) for kind in kinds] for name in names}
-    return {name: own for name, own in values.items() if any(x != own[0] for x in own)}
+    return differing(loss_kind(point, score) for point in points if point.finished)
 
 
 # --- The matched clock ----------------------------------------------------------------------------

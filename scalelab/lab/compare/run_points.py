@@ -24,10 +24,9 @@ from scalelab.config.fields import own_options, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability, scores
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
-from scalelab.lab.load import run_table, task_runs
+from scalelab.lab.load import frame, run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
-from scalelab.lab.load.task_runs import MAIN, TITLES, TaskRuns
-from scalelab.lab.scores import predictions
+from scalelab.lab.load.task_runs import MAIN, TITLES
 from scalelab.runs.records import RunResult
 
 AXES = {"n_model": "N"} | {c.result: c.label for c in CLOCKS.values() if c.result != "steps"}
@@ -61,7 +60,7 @@ class RunPoint:
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     departures: frozenset[str] = frozenset()  # fields that its system declares
     seed: int | None = None
-    folder: pathlib.Path | None = None
+    run: LoadedRun | None = None
 
     @property
     def setting(self) -> str:
@@ -116,36 +115,27 @@ def make(
     keys = [scores.TASK_SCORES[name] for name in MEASURES[measure]]
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
     notes = [f"{len(broken)} runs are damaged and left out: {'; '.join(broken)}"] if broken else []
-    found, missing = [], 0
-    for run in runs:
-        if run.row["status"] != "completed" or run.row["task"] is not None:
-            continue
-        value, tuned = run.row["loss"], dict[str, TaskRuns]()
-        if keys and run.record:
-            try:
-                folder = run.record.folder / "tasks"
-                tuned = task_runs.read(folder) if any(folder.glob("*/seed*")) else {}
-                value = predictions.score_run(tuned, keys)
-            except ValueError as error:
-                notes.append(f"{run.row['run']}: {error}")
-                value = None
-        missing += value is None
-        if value is not None:
-            own = [tuned[task] for task in dict.fromkeys(task for task, *_ in keys)]
-            found.append((run, float(value), own))
+    ended = [r for r in runs if r.row["status"] == "completed" and r.row["task"] is None]
+    values = [
+        frame.mean_score(run.tuned.get("tasks", {}), keys) if keys else run.row["loss"]
+        for run in ended
+    ]
+    found = [(r, float(x)) for r, x in zip(ended, values, strict=True) if x is not None]
+    missing = len(ended) - len(found)
     if not found:
         raise ValueError(
             f"no finished run with {measure} in {places}, of {len(runs)} runs: wait for them,"
             f" fine-tune them, or choose another measure{'; '.join(['', *notes])}"
         )
     if measure == LOSS:
-        _check_lengths([run.row for run, *_ in found])
+        _check_lengths([run.row for run, _ in found])
     unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in runs)
     if unfinished:
         notes.append(f"{unfinished} runs are unfinished and left out")
     if missing:
         notes.append(f"{missing} runs have no {measure} and are left out")
-    points = [_make_point(*parts) for parts in found]
+    tasks = {task for task, *_ in keys}
+    points = [_make_point(run, value, tasks) for run, value in found]
     if measure == LOSS and len({p.objective for p in points}) > 1:
         notes.append("losses of different objectives do not compare")
     return points, notes
@@ -243,8 +233,7 @@ def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
 
 def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[str]:
     """Returns the fields in which points differ, without the free ones."""
-    names = {field for p in points for field in p.fields}.difference(free)
-    return [name for name in sorted(names) if len({repr(p.fields.get(name)) for p in points}) > 1]
+    return sorted(comparability.differing([p.fields for p in points], free))
 
 
 def describe_undeclared(
@@ -275,7 +264,7 @@ def _group(points: Sequence[RunPoint], free: Collection[str]) -> list[list[RunPo
 # --- A run's fields -------------------------------------------------------------------------------
 
 
-def _make_point(run: LoadedRun, y: float, tuned: Sequence[TaskRuns]) -> RunPoint:
+def _make_point(run: LoadedRun, value: float, tasks: Collection[str]) -> RunPoint:
     """Makes the point of a pre-training with its fine-tunings on the measured tasks."""
     row, record = run.row, run.record
     assert record is not None
@@ -283,10 +272,11 @@ def _make_point(run: LoadedRun, y: float, tuned: Sequence[TaskRuns]) -> RunPoint
     fields = science(record.config) | {"task": None, "seed": None}
     fields |= {"data": record.data_hash, "numerics": record.environment.numerics_versions}
     adapted = []
-    for name, seed in ((task.name, seed) for task in tuned for seed in task.finished):
-        chosen = (seed.result.chosen if seed.result else None) or {}
-        own = {k: v for k, v in comparability.describe_tuning(seed).items() if k not in chosen}
-        adapted.append((name, own))
+    for task in (own for own in run.tuned.get("tasks", {}).values() if own.name in tasks):
+        for seed in task.finished:
+            chosen = (seed.result.chosen if seed.result else None) or {}
+            own = comparability.describe_tuning(seed)
+            adapted.append((task.name, {k: v for k, v in own.items() if k not in chosen}))
     for name in sorted({name for _, own in adapted for name in own}):
         values = {(task, repr(own.get(name))): own.get(name) for task, own in adapted}
         alike = len({text for _, text in values}) == 1  # else the values by task, as text
@@ -294,9 +284,9 @@ def _make_point(run: LoadedRun, y: float, tuned: Sequence[TaskRuns]) -> RunPoint
     fields = {name: x for name, x in fields.items() if x is not None}
     declared = record.result.departures if isinstance(record.result, RunResult) else ()
     return RunPoint(
-        str(row["system"]), str(row["shape"]), known, y, str(row["objective"] or ""), fields,
+        str(row["system"]), str(row["shape"]), known, value, str(row["objective"] or ""), fields,
         frozenset(departure.field for departure in declared),
-        seed=record.config.get("seed"), folder=record.folder,
+        seed=record.config.get("seed"), run=run,
     )  # fmt: skip
 
 

@@ -41,10 +41,9 @@ from scalelab.lab.compare.scores import (
     check,
     score_parts,
 )
-from scalelab.lab.load import task_runs
+from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.load.task_runs import TRIVIAL, YARDSTICKS
-from scalelab.lab.scores.predictions import StudyPredictions, shared_seeds
 from scalelab.runs import archive
 from scalelab.runs.metrics import UNIGRAM, Baseline, check_baselines
 
@@ -75,7 +74,13 @@ class StudyScores(Scores):
     ) -> None:
         self.study, self.part, self.baselines = study, part, baselines or {}
         self.notes: list[str] = []
-        self._stack = functools.cache(StudyPredictions(study, part, self._note).stack)
+        lines = frame.make(
+            (point.label, run.name, run.seed, getattr(run, part))
+            for point in study.points
+            for run in point.finished
+        )
+        self._lines = dict(iter(lines.groupby(["row", "task", "split", "metric"])))
+        self._stack = functools.cache(self._make_stack)
         self._estimate = functools.cache(self._make_estimate)
         self._table = functools.cache(self._make_table)
 
@@ -262,11 +267,25 @@ class StudyScores(Scores):
         )
         return False
 
+    def _make_stack(self, row: Point, name: str, seeds: Seeds) -> frame.Stack | None:
+        """Stacks a row's predictions for a score; None if some are missing or unusable."""
+        lines = self._lines.get((row.label, *TASK_SCORES[name]))
+        if lines is None:
+            return None
+        chosen = lines[lines["seed"].isin(seeds[0]) & lines["finetune_seed"].isin(seeds[1])]
+        if len(chosen) < len(seeds[0]) * len(seeds[1]):
+            return None
+        try:
+            return frame.stack(chosen)
+        except ValueError as error:
+            self._note(f"{row.label}, {name}: {error}")
+            return None
+
     def _dev_set(self, parts: Parts, name: str, seeds: Seeds) -> DevSet | None:
         """Returns gold, weights with predictions [P, F, n], and the metric of a score."""
         first, rows = None, []
         for row, weight in parts:
-            stack = self._stack(_point(row), name, TASK_SCORES[name], *seeds)
+            stack = self._stack(_point(row), name, seeds)
             if stack is None:
                 return None
             first = first or stack.examples
@@ -283,7 +302,7 @@ class StudyScores(Scores):
         there = []
         for row in rows:
             runs = _point(row).finished
-            found = {run.seed: shared_seeds(getattr(run, self.part), tasks) for run in runs}
+            found = {run.seed: frame.shared_seeds(getattr(run, self.part), tasks) for run in runs}
             there.append({seed: tuned for seed, tuned in found.items() if tuned})
         pretrain = set.intersection(*(set(found) for found in there))
         tuned = [found[p] for found in there for p in pretrain]

@@ -27,6 +27,7 @@ from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
 from scalelab.helpers.names import nearest, suggest_folder
 from scalelab.lab.load import task_runs
+from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.runs import archive, json_files, records
 from scalelab.runs.records import RunRecord, RunResult, TaskResult, Unreadable
 
@@ -55,10 +56,14 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """A run: its row of the table, and its record; None if its files cannot be read."""
+    """A run: its row of the table, its record (None: unreadable), and its fine-tunings.
+
+    Those are by their folder in the run, "tasks", "scratch" or "early/0.5", and by task.
+    """
 
     row: Row
     record: RunRecord | None
+    tuned: dict[str, dict[str, TaskRuns]] = dataclasses.field(default_factory=dict)
 
     @property
     def place(self) -> pathlib.Path:
@@ -81,20 +86,30 @@ def load_runs(folders: Sequence[pathlib.Path], words: Sequence[str] = ()) -> lis
             raise ValueError(f"no such folder: {folder}{suggest_folder(folder, words)}")
         for run in _walk(folder):
             found.setdefault(run.place, run)
-    scores: dict[pathlib.Path, dict[str, list[float]]] = {}
+    by_task: dict[pathlib.Path, list[LoadedRun]] = {}
     for place, run in found.items():
         task, score = run.row["task"], run.row["score"]
         if run.row["status"] == "completed" and isinstance(task, str) and score is not None:
             run.row[task] = score
-            if SEED.fullmatch(place.name) and place.parent.parent.name == "tasks":
-                by_task = scores.setdefault(place.parent.parent.parent, {})
-                by_task.setdefault(task, []).append(float(score))
-    for place, by_task in scores.items():
-        if place in found and found[place].record:
-            means = {task: sum(values) / len(values) for task, values in by_task.items()}
-            text = " ".join(f"{task} {100 * mean:.1f}" for task, mean in means.items())
-            found[place].row.update(means, scores=text)
+        if run.record and SEED.fullmatch(place.name):
+            by_task.setdefault(place.parent, []).append(run)
+    for place, seeds in by_task.items():
+        base = next((p for p in place.parents[1:3] if p in found and found[p].record), None)
+        if base is not None:
+            _add_tuned(found[base], str(place.parent.relative_to(base)), place.name, seeds)
     return list(found.values())
+
+
+def _add_tuned(run: LoadedRun, part: str, folder: str, seeds: Sequence[LoadedRun]) -> None:
+    """Adds fine-tunings of one folder to their pre-training, and the mean score to its row."""
+    runs = [task_runs.from_record(own.record, int(own.place.name[4:])) for own in seeds]
+    task = task_runs.gather(folder, sorted(runs, key=lambda own: own.seed))
+    run.tuned[part] = task_runs.in_order([*run.tuned.get(part, {}).values(), task])
+    values = [float(own.row[task.name]) for own in seeds if task.name in own.row]  # the finished
+    if part == "tasks" and values:
+        run.row[task.name] = mean = sum(values) / len(values)
+        texts = run.row["scores"], f"{task.name} {100 * mean:.1f}"
+        run.row["scores"] = " ".join(filter(None, texts))
 
 
 def as_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:

@@ -9,11 +9,12 @@ import dataclasses
 import pathlib
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from scalelab.helpers.names import suggest_folder
 from scalelab.runs import predictions, records
-from scalelab.runs.records import Environment, TaskResult, Unreadable
+from scalelab.runs.records import Environment, RunRecord, TaskResult, Unreadable
 from scalelab.tasks import metrics
 
 # The nine tasks in the order of GLUE's own table (Wang et al. 2019, arXiv:1804.07461).
@@ -107,6 +108,7 @@ class SeedRun:
     failed: str | None = None  # what went wrong; None: nothing
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     environment: Environment = Environment()
+    _predictions: dict[str, predictions.Predictions] = dataclasses.field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
@@ -131,15 +133,21 @@ class SeedRun:
         return self.result.degenerate if self.result else None
 
     def predictions(self, split: str) -> predictions.Predictions:
-        """Reads its predictions on a dev split.
+        """Reads its predictions on a dev split once, and keeps neither texts nor probabilities.
 
         Raises:
           Unreadable: the file is missing or not whole.
         """
-        splits = list(dict.fromkeys(name for name, _ in self.scores))
-        path = self.folder / f"predictions{f'-{split}' * (splits.index(split) > 0)}.tsv"
-        packed = path.with_suffix(".npz")
-        return predictions.read(packed if packed.exists() and not path.exists() else path)
+        if split not in self._predictions:
+            splits = list(dict.fromkeys(name for name, _ in self.scores))
+            path = self.folder / f"predictions{f'-{split}' * (splits.index(split) > 0)}.tsv"
+            packed = path.with_suffix(".npz")
+            found = predictions.read(packed if packed.exists() and not path.exists() else path)
+            digest = found.texts_digest
+            self._predictions[split] = dataclasses.replace(
+                found, texts=None, probabilities=None, packed_digest=digest
+            )
+        return self._predictions[split]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -186,29 +194,39 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
     folders = {path: _seeds(path) for path in (workdir, *sorted(workdir.iterdir()))}
     if folders[workdir]:
         folders = {workdir: folders[workdir]}
-    found: dict[str, TaskRuns] = {}
-    for folder, seeds in folders.items():
-        if not seeds:
-            continue
-        runs = [read_seed(path, k) for k, path in sorted(seeds.items())
-                if num_seeds is None or k < num_seeds]  # fmt: skip
-        scored = Counter((r.result.task, tuple(r.scores)) for r in runs if r.result and r.finished)
-        for place, run in enumerate(runs if scored else ()):
-            task, keys = scored.most_common(1)[0][0]
-            other = run.result and run.result.task != task
-            if other or (run.finished and tuple(run.scores) != keys):
-                why = "has another task or other metrics"
-                runs[place] = SeedRun(run.folder, run.seed, failed=why)
-        sound_first = sorted(runs, key=lambda r: r.failed is not None)
-        named = [r.config["task"] for r in sound_first if r.config.get("task")]
-        name = named[0] if named else folder.name
-        if name in found:
-            raise ValueError(f"{workdir} holds {name} twice, in {folder.name} too")
-        found[name] = TaskRuns(name, tuple(runs))
+    found = [
+        gather(folder.name, [read_seed(path, k) for k, path in sorted(seeds.items())
+                             if num_seeds is None or k < num_seeds])
+        for folder, seeds in folders.items() if seeds
+    ]  # fmt: skip
     if not found:
         raise ValueError(f"{workdir} holds no fine-tuning: expected <task>/seed0 or seed0 in it")
+    name, count = Counter(task.name for task in found).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{workdir} holds {name} twice")
+    return in_order(found)
+
+
+def in_order(tasks: Iterable[TaskRuns]) -> dict[str, TaskRuns]:
+    """Returns tasks by name: GLUE's nine in GLUE's order, yardsticks, then others by name."""
+    found = {task.name: task for task in tasks}
     order = [*ALL_TITLES, *sorted(found.keys() - ALL_TITLES.keys())]
     return {name: found[name] for name in order if name in found}
+
+
+def gather(folder: str, runs: Sequence[SeedRun]) -> TaskRuns:
+    """Returns the runs of one folder; one with another task or other metrics than most failed."""
+    scored = Counter((r.result.task, tuple(r.scores)) for r in runs if r.result and r.finished)
+    task, keys = scored.most_common(1)[0][0] if scored else (None, ())
+    runs = [
+        SeedRun(r.folder, r.seed, failed="has another task or other metrics")
+        if task and ((r.result and r.result.task != task)
+                     or (r.finished and tuple(r.scores) != keys)) else r
+        for r in runs
+    ]  # fmt: skip
+    sound_first = sorted(runs, key=lambda r: r.failed is not None)
+    named = [r.config["task"] for r in sound_first if r.config.get("task")]
+    return TaskRuns(named[0] if named else folder, tuple(runs))
 
 
 def read_early(run: pathlib.Path) -> dict[float, dict[str, TaskRuns]]:
@@ -225,6 +243,12 @@ def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
         record = records.read_run(folder, metrics=False)
     except Unreadable as error:
         return SeedRun(folder, seed, failed=f"{error.path.name} {error.reason}")
+    return from_record(record, seed)
+
+
+def from_record(record: RunRecord, seed: int) -> SeedRun:
+    """Returns a fine-tuning from the content of its folder."""
+    folder = record.folder
     result, config, environment = record.result, record.config, record.environment
     if isinstance(result, TaskResult) and result.recipe:  # a layer chosen on dev is a run's own
         result = dataclasses.replace(result, recipe=CHOSEN_LAYER.sub("best", result.recipe))
