@@ -78,11 +78,8 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.Dat
     if not shared:
         names_a, names_b = (", ".join(map(title_of, names)) or "none" for names in done)
         raise ValueError(f"no task that both have finished: A has {names_a}, B has {names_b}")
-    rows = []
-    for name in shared:
-        own = runs[runs["task"] == name]
-        _check_task(own, sides, allow_recipe)
-        rows += _compare_task(own)
+    rows = [row for name in shared
+            for row in _compare_task(runs[runs["task"] == name], sides, allow_recipe)]  # fmt: skip
     table = pd.DataFrame(rows)
     main = ~table["task"].duplicated()
     table["holm"] = pd.Series(estimates.holm(list(table["p"][main])), table.index[main])
@@ -101,55 +98,47 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.Dat
     return table[list(COLUMNS)], _describe_sides(sides, shared, runs, table)
 
 
-def _check_task(runs: pd.DataFrame, sides: dict[str, System], allow_recipe: bool) -> None:
-    """Raises a ValueError if the finished runs of a task do not compare."""
-    title, recipes, keys = title_of(runs["task"].iloc[0]), [], []
-    for letter, side in sides.items():
-        own = runs[runs["row"] == letter]
-        counts = list(own.groupby("run", sort=False)["finetune_seed"].nunique())
-        if len(counts) < len(side):
-            raise ValueError(f"{title}: a folder of {letter} has no finished run of this task")
-        if len(set(counts)) > 1:
-            numbers = ", ".join(map(str, counts))
-            raise ValueError(f"{title}: folders of {letter} differ in number of seeds: {numbers}")
-        recipes.append({"recipe": " and ".join(sorted({str(x) for x in own["recipe"]}))})
-        keys += [set(zip(x["split"], x["metric"], strict=True)) for _, x in own.groupby("run")]
-    if any(own != keys[0] for own in keys):
-        raise ValueError(f"{title}: dev splits or metrics differ: {keys}")
+def _compare_task(
+    runs: pd.DataFrame, sides: dict[str, System], allow_recipe: bool
+) -> list[dict[str, Any]]:
+    """Returns the differences on one task, its main metric first."""
+    name = runs["task"].iloc[0]
+    title, tunings = title_of(name), dict(iter(runs.groupby("row")["tuning"].unique().items()))
+    recipes = [
+        {"recipe": " and ".join(sorted({str(run.result.recipe) for run in tunings[x]}))}
+        for x in sides
+    ]
     if (apart := differing(recipes)) and not allow_recipe:
         by_a, by_b = apart["recipe"]
         raise ValueError(
             f"{title}: A was fine-tuned by recipe {by_a}, B by {by_b}, so the difference would"
             " include the recipes; --allow compares anyway"
         )
-
-
-def _compare_task(runs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Returns the differences on one task, its main metric first."""
-    name = runs["task"].iloc[0]
-    title, (starts_a, starts_b) = (
-        title_of(name),
-        (
-            [(run.seed, run.weights) for run in runs.loc[runs["row"] == letter, "tuning"].unique()]
-            for letter in "AB"
-        ),
-    )
+    starts_a, starts_b = ([(run.seed, run.weights) for run in tunings[x]] for x in sides)
     paired = starts_a == starts_b and all(weights for _, weights in starts_a)
     rows = []
     for (split, metric), own in runs.groupby(["split", "metric"], sort=False):
-        sides = [own[own["row"] == letter] for letter in "AB"]
-        in_a, in_b = map(frame.stack, sides)
-        if different := task_runs.differ(in_a.examples, in_b.examples):
-            raise ValueError(f"{title} {split}: A and B were scored on different data: {different}")
+        lines = [own[own["row"] == letter] for letter in sides]
+        for letter, side in zip(sides, lines, strict=True):
+            if side["run"].nunique() < len(sides[letter]):
+                raise ValueError(
+                    f"{title}: a folder of {letter} has no finished run: {split} {metric}"
+                )
+        try:
+            in_a, in_b = map(frame.stack, lines)
+            if different := task_runs.differ(in_a.examples, in_b.examples):
+                raise ValueError(f"A and B were scored on different data: {different}")
+        except ValueError as error:
+            raise ValueError(f"{title} {split}: {error}") from None
         found = bootstrap.compare(
             in_a.examples.gold, in_a.predicted, in_b.predicted, metric, paired=paired,
             num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode()),
         )  # fmt: skip
-        a, b = (np.mean(side["score"].to_numpy()) for side in sides)
+        a, b = (np.mean(side["score"].to_numpy()) for side in lines)
         rows.append({
             "name": SHORT.get(split, title) if name == "mnli" else title, "task": name,
             "split": split, "metric": metric, "a": a, "b": b, "paired": paired,
-            **_describe(found, *map(len, sides)),
+            **_describe(found, *map(len, lines)),
         })  # fmt: skip
     return rows
 

@@ -7,7 +7,7 @@ percent; in glue.csv they are fractions with all digits.
 
 import pathlib
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from scalelab.runs.records import TaskResult
 Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net from random weights
 
 NO_BASELINE = "no baseline run"
-NUMBERS = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
+COUNTS = ("seeds", "failed", "unfinished", "degenerate")
+NUMBERS = ("median", "mean", "sd", "low", "high", *COUNTS)
 HIDDEN = ("estimate", "examples")  # columns of a row that glue.csv leaves out
 NOTHING: Row = dict.fromkeys((*NUMBERS, *HIDDEN))
 PREFIXES = ("", "scratch_")
@@ -33,6 +34,12 @@ SCORES = (
     " ones included. 95% interval of the mean: Multi-Bootstrap over fine-tuning seeds and dev"
     " examples together; pre-training was not repeated, so its variation is not included."
 )
+MARKS = {  # field of a result -> what is said of the tasks that have it
+    "mnli_first": "mnli-first: started from weights fine-tuned on MNLI",
+    "early_stopping": "Early stopping on dev: steps chosen by dev score, too high",
+    "chosen": "Grid: settings chosen on dev with the first seed, which is among the scores shown,"
+    " so they are too high",
+}
 
 
 def write(workdir: pathlib.Path, *, only: str | None = None) -> str:
@@ -179,7 +186,7 @@ def _average(tasks: Sequence[Sequence[Row]], prefix: str) -> Row:
     found = NOTHING | {
         "mean": np.mean([np.mean(own) for own in column("mean")]),
         "seeds": min(min(own) for own in column("seeds")),
-        **{name: sum(own[0] for own in column(name)) for name in NUMBERS[-3:]},
+        **{name: sum(own[0] for own in column(name)) for name in COUNTS[1:]},
     }
     if all(map(all, column("estimate"))):
         e = bootstrap.mean([bootstrap.mean(own, same_runs=True) for own in column("estimate")])
@@ -189,26 +196,24 @@ def _average(tasks: Sequence[Sequence[Row]], prefix: str) -> Row:
 
 def _texts(rows: Sequence[Row]) -> pd.DataFrame:
     """Returns the table for people, in percent."""
+    percent = lambda x: "-" if x is None or x != x else f"{100 * x:.1f}"  # noqa: E731
 
-    def percent(x: float | None) -> str:
-        return "-" if x is None or x != x else f"{100 * x:.1f}"
-
-    def interval(low: float | None, high: float | None) -> str:
+    def interval(row: Row, prefix: str) -> str:
+        low, high = (row[prefix + end] for end in ("low", "high"))
         return "-" if low is None else f"[{percent(low)}, {percent(high)}]"
 
-    lines = []
-    for row in rows:
-        scratch = f"{percent(row['scratch_mean'])} "
-        scratch += interval(row["scratch_low"], row["scratch_high"])
-        absent = NO_BASELINE if row["task"] else "-"
-        lines.append(
-            {"task": row["name"], "metric": row["metric"]}
-            | {name: percent(row[name]) for name in ("median", "mean", "sd")}
-            | {"95% interval": interval(row["low"], row["high"])}
-            | {name: str(row[name]) for name in ("seeds", "failed", "unfinished", "degenerate")}
-            | {"from scratch": absent if row["scratch_mean"] is None else scratch}
-        )
-    return pd.DataFrame(lines)
+    def scratch(row: Row) -> str:
+        if row["scratch_mean"] is None:
+            return NO_BASELINE if row["task"] else "-"
+        return f"{percent(row['scratch_mean'])} {interval(row, 'scratch_')}"
+
+    return pd.DataFrame([
+        {"task": row["name"], "metric": row["metric"]}
+        | {name: percent(row[name]) for name in ("median", "mean", "sd")}
+        | {"95% interval": interval(row, "")}
+        | {name: str(row[name]) for name in COUNTS} | {"from scratch": scratch(row)}
+        for row in rows
+    ])  # fmt: skip
 
 
 # --- Notes ----------------------------------------------------------------------------------------
@@ -216,19 +221,14 @@ def _texts(rows: Sequence[Row]) -> pd.DataFrame:
 
 def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
     """Describes how runs were adapted, which failed or learnt nothing, which data is missing."""
-    runs = [run.result for task in tasks.values() for run in task.finished if run.result]
+    done = [(task, run) for task in tasks.values() for run in task.finished]
+    results = [(task.title, run.result) for task, run in done if run.result]
     names = {"System": "system", "recipe": "recipe", "initial weights": "init"}
-    parts = {label: dict.fromkeys(str(v) for r in runs if (v := getattr(r, field)) is not None)
-             for label, field in names.items()}  # fmt: skip
+    parts = {label: dict.fromkeys(str(v) for _, r in results if (v := getattr(r, f)) is not None)
+             for label, f in names.items()}  # fmt: skip
     found = ["; ".join(f"{label} {' and '.join(x)}" for label, x in parts.items() if x) + "."]
-    marks: dict[str, Callable[[TaskResult], object]] = {
-        "mnli-first: started from weights fine-tuned on MNLI": lambda r: r.mnli_first,
-        "Early stopping on dev: steps chosen by dev score, too high": lambda r: r.early_stopping,
-        "Grid: settings chosen on dev with the first seed, which is among the scores shown, so they"
-        " are too high": lambda r: r.chosen,
-    }  # fmt: skip
-    for note, marked in marks.items():
-        titles = dict.fromkeys(TITLES.get(r.task, r.task) for r in runs if marked(r))
+    for field, note in MARKS.items():
+        titles = dict.fromkeys(title for title, result in results if getattr(result, field))
         found += [f"{note}: {', '.join(titles)}."] if titles else []
     for task in tasks.values():
         for run in task.runs:
@@ -242,9 +242,8 @@ def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
             found.append(f"{task.title}: mean {task.keys[0][1]} of the other {len(sound)}: {mean}")
     if single := [task.title for task in tasks.values() if len(task.finished) == 1]:
         found.append(f"One seed, so the interval is over examples alone: {', '.join(single)}.")
-    for task in tasks.values():
-        for remark in (x for run in task.finished if run.result for x in run.result.remarks):
-            found.append(remark if remark.startswith(task.title) else f"{task.title}: {remark}")
+    for title, remark in ((title, x) for title, result in results for x in result.remarks):
+        found.append(remark if remark.startswith(title) else f"{title}: {remark}")
     return list(dict.fromkeys(found))
 
 

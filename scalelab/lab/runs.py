@@ -21,9 +21,10 @@ from typing import Any
 
 import pandas as pd
 
-from scalelab.config import cli, pretraining
+from scalelab.config import cli
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
+from scalelab.lab.compare.comparability import differing_lines
 from scalelab.lab.load import run_table
 from scalelab.runs import archive, records
 
@@ -32,7 +33,7 @@ SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", 
          "loss", "scores", "note")  # fmt: skip
 NUM_TEXTS = 5  # of these, which come first
 NUM_SCORES = 3  # shown of a run; --csv has all
-SEEDS = ("seed:", "data.order_seed:")  # lines of the fields in which runs of a variant may differ
+SEEDS = ("seed", "data.order_seed")  # fields in which runs of a variant may differ
 FORMATS = {"flops": ".3g", "seconds": ",.0f", "loss": ".4f", "score": ".4f"}
 
 
@@ -143,8 +144,7 @@ def _read_side(text: str) -> list[records.RunRecord]:
     """
     first, *others = side = [*map(records.read_run, archive.find_runs(text))]
     for run in others:
-        lines = pretraining.science_diff(run.config, first.config)
-        if lines := [line for line in lines if not line.startswith(SEEDS)]:
+        if lines := differing_lines(first.config, run.config, SEEDS):
             raise ValueError(
                 f"{text}: runs of one side may differ in their seeds alone, but from {first.folder}"
                 f" to {run.folder} differ:\n  " + "\n  ".join(lines)
@@ -165,10 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from scalelab.lab.show import pair
 
             a, b = map(_read_side, (given.a, given.b))
-            differing = pretraining.science_diff(b[0].config, a[0].config)
-            if max(len(a), len(b)) > 1:
-                differing = [line for line in differing if not line.startswith(SEEDS)]
-            text = pair.describe(a, b, differing, given.points)
+            free = SEEDS if max(len(a), len(b)) > 1 else ()
+            lines = differing_lines(a[0].config, b[0].config, free)
+            text = pair.describe(a, b, lines, given.points)
         elif given.command == "pack":
             if given.to.exists():
                 raise ValueError(f"--to={given.to} exists; name a new folder")

@@ -71,7 +71,7 @@ def measure(points: Sequence[RunPoint]) -> dict[str, float]:
     Returns:
       systems, runs, between, within, ratio, error, p and agreement, not times 100; NaN if unknown.
     """
-    groups = [[p.value for p in own] for own in run_points.settings(points)]
+    groups = [[p.value for p in own] for own in run_points.group(points)]
     parts = np.array([(np.mean(own), len(own) * np.var(own), len(own) - 1) for own in groups])
     between, within, ratio = _spreads(parts)
     others = [_spreads(np.delete(parts, k, axis=0))[2] for k in range(len(groups))]
@@ -118,9 +118,13 @@ def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
     finished = [run.row for run in runs if run.row["task"] is None]
     for task in (name for name in MAIN if any(row.get(name) is not None for row in finished)):
         points, own_notes = run_points.make(runs, task)
-        notes += [f"{ALL_TITLES.get(task, task)}: {note}" for note in own_notes]
-        for (shape, budget), own in _by_budget(points).items():
-            row = {"score": ALL_TITLES.get(task, task), "shape": shape, "budget": budget}
+        title = ALL_TITLES.get(task, task)
+        notes += [f"{title}: {note}" for note in own_notes]
+        groups: dict[tuple[str, str], list[RunPoint]] = {}
+        for point in points:
+            groups.setdefault(_budget(point), []).append(point)
+        for (shape, budget), own in groups.items():
+            row = {"score": title, "shape": shape, "budget": budget}
             rows.append(row | measure(own) | {"items": _item_error(own, task)})
     return pd.DataFrame(rows), notes
 
@@ -208,14 +212,6 @@ def _compare_ranks(points: Sequence[RunPoint], curves: Sequence[Curve]) -> dict[
         **{f"{part:.0%}": taus[num - 1] if num else math.nan for part, num in early.items()},
         "final from": shares[max(others, default=-1) + 1],
     }  # fmt: skip
-
-
-def _by_budget(points: Sequence[RunPoint]) -> dict[tuple[str, str], list[RunPoint]]:
-    """Groups points by shape and by the budget in their config."""
-    found: dict[tuple[str, str], list[RunPoint]] = {}
-    for p in points:
-        found.setdefault(_budget(p), []).append(p)
-    return found
 
 
 def _budget(p: RunPoint) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from scalelab.config.fields import OWNERS, flatten
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare.comparability import PREFIX
+from scalelab.lab.compare.comparability import PREFIX, differing_lines
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import BASELINE, StudyFile, StudyRun
 from scalelab.runs import archive, json_files, records
@@ -168,25 +168,22 @@ def check_shared(facts: StudyFile, workdir: pathlib.Path) -> None:
     Raises:
       ValueError: they do not agree; the message names the fields.
     """
-    configs = {run.name: run.config for run in facts.runs}
-    compared = []  # (place, fields of this study, fields in the folder)
+    configs, compared = {run.name: run.config for run in facts.runs}, []
     for path in sorted((workdir / "studies").glob("*.json")):
         other = study_runs.read_facts(path)
         planned = {run.name: run.config for run in other.runs if run.name in configs}
-        compared += [(f"{path} plans {name}", configs[name], planned[name]) for name in planned]
-        both = facts.adaptation.keys() & other.adaptation.keys()
-        compared += [
-            (f"{path} fine-tunes on {task}", facts.adaptation[task], other.adaptation[task])
-            for task in sorted(both) if planned
-        ]  # fmt: skip
+        compared += [(f"{path} plans {name}", planned[name], configs[name]) for name in planned]
+        tasks = sorted(facts.adaptation.keys() & other.adaptation.keys()) if planned else ()
+        pairs = [(task, other.adaptation[task], facts.adaptation[task]) for task in tasks]
+        compared += [(f"{path} fine-tunes on {task}", *pair) for task, *pair in pairs]
     for name, config in configs.items():
         folder = archive.find_run(workdir, name)
         if (folder / "config.json").exists():
-            compared.append((f"{folder} is there", config, records.read_config(folder)))
-    for what, wanted, found in compared:
-        if differing := config_lib.science_diff(wanted, found):
+            compared.append((f"{folder} is there", records.read_config(folder), config))
+    for what, found, wanted in compared:
+        if lines := differing_lines(found, wanted):
+            more = f"\n  and {len(lines) - SHOWN} more" * (len(lines) > SHOWN)
             raise ValueError(
                 f"{what} with other fields; choose another --workdir, or undo:\n  "
-                + "\n  ".join(differing[:SHOWN])
-                + f"\n  and {len(differing) - SHOWN} more" * (len(differing) > SHOWN)
-            )
+                + "\n  ".join(lines[:SHOWN]) + more
+            )  # fmt: skip

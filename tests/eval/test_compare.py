@@ -200,4 +200,4 @@ def test_bad_folders_are_one_message(tmp_path, capsys) -> None:
     assert "seed1/predictions.tsv" in fails(capsys, a, c)
     assert "of B has no" in fails(capsys, a, f"{a},{tmp_path / 'b'}")
     d = task_folders.write_all(tmp_path / "d", tasks=("rte",), num_seeds=2)
-    assert "seeds: 3, 2" in fails(capsys, a, f"{a},{d}")
+    assert "seeds" in fails(capsys, a, f"{a},{d}")

@@ -66,6 +66,12 @@ def differing(
     return {name: own for name, own in values.items() if any(x != own[0] for x in own)}
 
 
+def differing_lines(a: object, b: object, free: Collection[str] = ()) -> list[str]:
+    """Returns lines "field: x -> y" for the science fields in which two configs differ."""
+    found = differing((science(a), science(b)), free)
+    return [f"{field}: {x!r} -> {y!r}" for field, (x, y) in sorted(found.items())]
+
+
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     """Checks all finished runs of a study, and all their fine-tunings.
 

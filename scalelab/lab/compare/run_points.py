@@ -141,12 +141,13 @@ def make(
     return points, notes
 
 
-def settings(points: Sequence[RunPoint]) -> list[list[RunPoint]]:
-    """Groups points of runs that differ only in their seed."""
-    groups: dict[str, list[RunPoint]] = {}
-    for point in points:
-        groups.setdefault(point.setting, []).append(point)
-    return list(groups.values())
+def group(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[list[RunPoint]]:
+    """Groups points of one system that agree in all fields that are not free; seeds are."""
+    found: dict[str, list[RunPoint]] = {}
+    for p in points:
+        fields = sorted((k, v) for k, v in p.fields.items() if k not in free)
+        found.setdefault(repr((p.system, fields)), []).append(p)
+    return list(found.values())
 
 
 def by_system(points: Sequence[RunPoint]) -> dict[str, list[RunPoint]]:
@@ -180,12 +181,12 @@ def pool(
       The points of each pool by its name, "bert" or "bert, optim.total_steps=400"; and notes.
     """
     system, let = points[0].system, {*free, *allow}
-    groups = _group(points, let)
-    by_total = (same for group in groups for same in _group(group, let.difference(TOTALS)))
+    groups = group(points, let)
+    by_total = (same for own in groups for same in group(own, let.difference(TOTALS)))
     if any(differing(same, let.difference(WARMUPS).union(allow)) for same in by_total):
         let = let.difference(WARMUPS).union(allow)
-        groups = _group(points, let)
-    firsts = [group[0] for group in groups]
+        groups = group(points, let)
+    firsts = [own[0] for own in groups]
     fields = differing(firsts, let)
     labels: list[tuple[str, ...]] = [(system,)] * len(groups)
     for field in fields:  # the fields that distinguish pools
@@ -199,7 +200,7 @@ def pool(
             f" ({'; '.join(names)}): select runs with --where=FIELD=VALUE, or pool them anyway with"
             f" --allow={','.join(fields)}"
         )
-    for field in sorted({f for group in groups for f in differing(group, free) if f in allow}):
+    for field in sorted({f for own in groups for f in differing(own, free) if f in allow}):
         values = ", ".join(sorted({str(p.fields.get(field, "none")) for p in points}))
         notes.append(f"{system}: allowed to differ by --allow: {field}: {values}")
     return dict(zip(names, groups, strict=True)), notes
@@ -250,15 +251,6 @@ def describe_undeclared(
                 " a departure: only a study that declares them may compare the two"
             )
     return notes
-
-
-def _group(points: Sequence[RunPoint], free: Collection[str]) -> list[list[RunPoint]]:
-    """Groups points that agree in all fields that are not free."""
-    found: dict[str, list[RunPoint]] = {}
-    for p in points:
-        key = repr(sorted((k, v) for k, v in p.fields.items() if k not in free))
-        found.setdefault(key, []).append(p)
-    return list(found.values())
 
 
 # --- A run's fields -------------------------------------------------------------------------------

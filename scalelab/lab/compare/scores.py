@@ -7,7 +7,7 @@ hypotheses with their verdicts, its tables and figures, and published numbers to
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -16,12 +16,6 @@ from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from scalelab.lab.show.score_tables import TableRequest
-    from scalelab.lab.tables import Table
 
 # GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
 MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
@@ -110,8 +104,8 @@ class Scores(Protocol):
         return []
 
 
-class Comparison(Protocol):
-    """The members of a comparison's module.
+class Comparison:
+    """The members of a comparison's module; here those of none: nothing of its own.
 
     Attributes:
       HYPOTHESES: id -> (scores, score) -> finding without verdict.
@@ -121,8 +115,8 @@ class Comparison(Protocol):
     """
 
     HYPOTHESES: Mapping[str, Callable[[Scores, str], Finding]] = {}
-    TABLES: "Mapping[str, Callable[[TableRequest], Table | None]]" = {}
-    FIGURES: "Mapping[str, Callable[[Study, Scores, Scores | None], Figure | None]]" = {}
+    TABLES: Mapping[str, Callable[[Any], Any]] = {}
+    FIGURES: Mapping[str, Callable[[Study, Scores, Scores | None], Any]] = {}
     CAPTIONS: Mapping[str, str] = {}
 
     def published(self) -> Scores | None:
@@ -133,10 +127,6 @@ class Comparison(Protocol):
         return []
 
 
-class NoComparison(Comparison):
-    """The comparison of a study that names none: no hypotheses, tables or figures of its own."""
-
-
 def load_comparison(name: str | None, trusted: str | None = None) -> Comparison:
     """Imports the comparison that a study names; None: an empty one.
 
@@ -145,7 +135,7 @@ def load_comparison(name: str | None, trusted: str | None = None) -> Comparison:
         scalelab, and the user has not named it as `trusted`: a received study must not run code.
     """
     if name is None:
-        return NoComparison()
+        return Comparison()
     if not str(name).startswith("scalelab.") and name != trusted:
         raise ValueError(f"the study imports {name!r}; if you trust it: --comparison={name}")
     try:

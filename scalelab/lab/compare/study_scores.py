@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -117,7 +117,11 @@ class StudyScores(Scores):
         failed: dict[str, dict[str, str]] = {}  # objective -> row -> how it misses the baseline
         missing: dict[str, list[str]] = {}  # number -> the rows without it
         for row in map(_point, rows):
-            for objective, failure, lacking in self._check_objectives(row):
+            config = row.runs[0].config
+            names = parse_objective(str(config.get("objective")))
+            options = config.get("objective_options") or {}
+            checked = check_baselines(names, options, _validation(row), self.baselines)
+            for objective, failure, lacking in checked:
                 if failure:
                     failed.setdefault(objective, {})[row.label] = failure
                 if lacking:
@@ -145,13 +149,6 @@ class StudyScores(Scores):
                 missing[f"{title} against the same nets from scratch"] = untrained
         unchecked = (f"{what} of {_shorten(labels)}" for what, labels in missing.items())
         return "; ".join(reasons), "; ".join(unchecked)
-
-    def _check_objectives(self, row: Point) -> Iterator[tuple[str, str, str]]:
-        """Yields each objective, how it misses its baseline or "", and the missing number or ""."""
-        config = row.runs[0].config
-        names = parse_objective(str(config.get("objective")))
-        options = config.get("objective_options") or {}
-        return check_baselines(names, options, _validation(row), self.baselines)
 
     def passes(self, row: Row) -> list[float | None]:
         """Returns each finished pre-training's passes over its corpus; None: not recorded."""
@@ -207,25 +204,20 @@ class StudyScores(Scores):
         if score in PRETRAINING_SCORES:
             if score != "seconds" and not self._losses_compare(parts, score):
                 return None
-            numbers = []
-            for row, weight in parts:
-                known = {run.seed: getattr(run.result, score) for run in _point(row).finished}
-                numbers.append((weight, {s: x for s, x in known.items() if x is not None}))
-            found = estimates.contrast_numbers(
-                numbers, others=self._others(parts, score), seed=seed
-            )
+            numbers = [(weight, _numbers(_point(row), score)) for row, weight in parts]
+            others = self._others(parts, score)
+            found = estimates.contrast_numbers(numbers, others=others, seed=seed)
             if found is None or len(parts) > 1:
                 return found
             return dataclasses.replace(found, low=max(found.low, 0.0))  # no loss is below 0
         seeds = self._seeds([row for row, _ in parts], score)
         if not all(seeds):
             return None
-        sets = [self._dev_set(parts, name, seeds) for name in score_parts(score)]
-        whole = [found for found in sets if found is not None]
-        if len(whole) < len(sets):
+        sets = self._dev_sets(parts, score, seeds)
+        if not sets:
             return None
         table = self._table(score, seeds)
-        return bootstrap.mean_score(whole, num_resamples=NUM_RESAMPLES, seed=seed, table=table)
+        return bootstrap.mean_score(sets, num_resamples=NUM_RESAMPLES, seed=seed, table=table)
 
     def _make_table(self, score: str, seeds: Seeds) -> list[np.ndarray]:
         """Returns the scores [P] of each row that has finished these seeds."""
@@ -233,23 +225,20 @@ class StudyScores(Scores):
         for row in self.rows:
             there = self._seeds([row], score)
             if all(set(own) <= set(all_own) for own, all_own in zip(seeds, there, strict=True)):
-                parts = [self._dev_set(((row, 1.0),), name, seeds) for name in score_parts(score)]
-                whole = [part for part in parts if part is not None]
-                found += [bootstrap.by_seed(whole)] if len(whole) == len(parts) else []
+                sets = self._dev_sets(((row, 1.0),), score, seeds)
+                found += [bootstrap.by_seed(sets)] if sets else []
         return found
 
     def _others(self, parts: Parts, score: str) -> list[dict[int, float]]:
         """Returns seed -> loss of each row not in `parts` whose losses compare with theirs."""
         if score == "seconds":
             return []
-        kinds = {str(comparability.loss_kind(_point(row), score)) for row, _ in parts}
-        given = [row for row, _ in parts]
-        others = [
-            row for row in self.rows
-            if row not in given and str(comparability.loss_kind(row, score)) in kinds
+        given = [_point(row) for row, _ in parts]
+        kinds = [comparability.loss_kind(row, score) for row in given]
+        return [
+            _numbers(row, score) for row in self.rows
+            if row not in given and comparability.loss_kind(row, score) in kinds
         ]  # fmt: skip
-        found = [{r.seed: getattr(r.result, score) for r in row.finished} for row in others]
-        return [{s: x for s, x in own.items() if x is not None} for own in found]
 
     def _losses_compare(self, parts: Parts, score: str) -> bool:
         """Whether a sum of losses is a loss, or a difference between losses of the same thing."""
@@ -280,6 +269,12 @@ class StudyScores(Scores):
         except ValueError as error:
             self._note(f"{row.label}, {name}: {error}")
             return None
+
+    def _dev_sets(self, parts: Parts, score: str, seeds: Seeds) -> list[DevSet]:
+        """Returns the dev sets of a score; [] if one is missing."""
+        found = [self._dev_set(parts, name, seeds) for name in score_parts(score)]
+        whole = [own for own in found if own is not None]
+        return whole if len(whole) == len(found) else []
 
     def _dev_set(self, parts: Parts, name: str, seeds: Seeds) -> DevSet | None:
         """Returns gold, weights with predictions [P, F, n], and the metric of a score."""
@@ -338,6 +333,12 @@ def _constant(metric: str, gold: np.ndarray) -> float:
 def _shorten(labels: Sequence[str]) -> str:
     more = len(labels) - 1
     return labels[0] + (f" and {more} more row{'s' * (more > 1)}" if more else "")
+
+
+def _numbers(row: Point, score: str) -> dict[int, float]:
+    """Returns seed -> score of the finished pre-trainings that have one."""
+    known = {run.seed: getattr(run.result, score) for run in row.finished}
+    return {seed: x for seed, x in known.items() if x is not None}
 
 
 def _point(row: Row) -> Point:

@@ -7,8 +7,7 @@ import pytest
 import run_folders
 import task_folders
 
-from scalelab.lab.load import task_runs
-from scalelab.lab.scores.predictions import stack_runs
+from scalelab.lab.load import frame, task_runs
 from scalelab.tasks.task import load_task, task_names
 
 
@@ -88,9 +87,9 @@ def test_a_run_of_another_task_is_a_failed_run(tmp_path) -> None:
 
 def test_predictions_of_all_seeds(tmp_path) -> None:
     task_folders.write_all(tmp_path, tasks=("mnli",), num_wrong=4)
-    task = task_runs.read(tmp_path)["mnli"]
+    lines = frame.make([("", "", 0, task_runs.read(tmp_path))])
     for split in ("matched", "mismatched"):
-        examples, predicted = stack_runs([task], split)
+        examples, predicted = frame.stack(lines[lines["split"] == split])
         _, gold = task_folders.dev_set("mnli", split)
         np.testing.assert_array_equal(examples.gold, gold)
         assert predicted.shape == (1, 3, 60)
@@ -108,7 +107,7 @@ def test_how_dev_sets_differ(tmp_path, monkeypatch, change, words: str) -> None:
     monkeypatch.setattr(task_folders, "dev_set", lambda *_: changed)
     task_folders.write_run(tmp_path / "rte", "rte", 1, 5)
     with pytest.raises(ValueError, match=words):
-        stack_runs([task_runs.read(tmp_path)["rte"]], "dev")
+        frame.stack(frame.make([("", "", 0, task_runs.read(tmp_path))]))
 
 
 def test_weights_are_told_apart(tmp_path) -> None:
