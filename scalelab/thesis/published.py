@@ -1,8 +1,9 @@
 """The published numbers of the benchmark's thesis.
 
 Table 7.1, `epochs`, describes the corpus. Tables 7.2 to 7.8 and B.1 to B.5, one file each in
-published/, have one run a row: system, shape and variant, then scores as printed, in percent. Each
-is of one pre-training and one fine-tuning, so none has an interval. published/doubts.csv names the
+published/, have one run a row: system, shape and variant, then scores as printed, in percent.
+Variants are "baseline", "half_steps", "half_batch", "short_only" (no long sequences),
+"fewer_epochs" (5 instead of 6) and "fewer_long_epochs" (5, of long sequences 3). Each is of one pre-training and one fine-tuning, so none has an interval. published/doubts.csv names the
 cells that are wrong, or not exact: they are shown as doubtful and never used; a doubtful GLUE-Large
 is replaced by the mean of its three parts.
 
@@ -12,7 +13,6 @@ shapes is misprinted; N here is that of the shape.
 """
 
 import csv
-import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -24,28 +24,9 @@ from scalelab.config.pretraining import Shape
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import Estimate, without_interval
 from scalelab.lab.compare.scores import LARGE, Scores
-from scalelab.lab.load.study_runs import BASELINE
+from scalelab.lab.load.study_runs import Row as Row
 
 TABLES = ("7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8", "B.1", "B.2", "B.3", "B.4", "B.5")
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of a table.
-
-    Its variant is "baseline", "half_steps", "half_batch", "short_only" (no long sequences),
-    "fewer_epochs" (5 instead of 6) or "fewer_long_epochs" (5, of long sequences 3).
-    """
-
-    system: str
-    shape: Shape
-    variant: str
-
-    @property
-    def label(self) -> str:
-        """The name in tables, as of study_runs.Point."""
-        variant = "" if self.variant == BASELINE else f" {self.variant}"
-        return f"{self.system} {self.shape}{variant}"
 
 
 class Cell(NamedTuple):

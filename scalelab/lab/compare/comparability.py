@@ -68,8 +68,9 @@ def differing(
 
 def differing_lines(a: object, b: object, free: Collection[str] = ()) -> list[str]:
     """Returns lines "field: x -> y" for the science fields in which two configs differ."""
-    found = differing((science(a), science(b)), free)
-    return [f"{field}: {x!r} -> {y!r}" for field, (x, y) in sorted(found.items())]
+    x, y = science(a), science(b)
+    names = sorted(differing((x, y), free))
+    return [f"{k}: {x.get(k, 'absent')!r} -> {y.get(k, 'absent')!r}" for k in names]
 
 
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:

@@ -11,10 +11,9 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.load.study_runs import Study
+from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES
 
 # GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
@@ -31,30 +30,6 @@ TITLES = {
     "seconds": "seconds of pre-training",
 }  # fmt: skip
 REQUIRED = ("HYPOTHESES", "TABLES", "FIGURES", "CAPTIONS", "published", "departures")
-
-
-class Row(Protocol):
-    """A row of a table: study_runs.Point, or a printed one."""
-
-    @property
-    def system(self) -> str:
-        """The system's name."""
-        ...
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of the net."""
-        ...
-
-    @property
-    def variant(self) -> str:
-        """The variant's name in the study; study_runs.BASELINE changes nothing."""
-        ...
-
-    @property
-    def label(self) -> str:
-        """The name in tables."""
-        ...
 
 
 class Scores(Protocol):

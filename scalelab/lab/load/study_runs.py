@@ -182,25 +182,32 @@ class PretrainRun:
         return found
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Point:
-    """A row of a table: all runs that differ only in their seed, finished or not."""
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table."""
 
     system: str
     shape: Shape
-    variant: str  # the variant's name in the study; BASELINE changes nothing
-    runs: tuple[PretrainRun, ...]
-
-    @property
-    def finished(self) -> tuple[PretrainRun, ...]:
-        """The runs that have been pre-trained."""
-        return tuple(run for run in self.runs if run.finished)
+    variant: str  # its name in the study; BASELINE changes nothing
 
     @property
     def label(self) -> str:
         """The name in tables: "bert 2x128x2", "bert 2x128x2 half_steps"."""
         variant = "" if self.variant == BASELINE else f" {self.variant}"
         return f"{self.system} {self.shape}{variant}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Point(Row):
+    """A row of a study: all runs that differ only in their seed, finished or not."""
+
+    runs: tuple[PretrainRun, ...]
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    @property
+    def finished(self) -> tuple[PretrainRun, ...]:
+        """The runs that have been pre-trained."""
+        return tuple(run for run in self.runs if run.finished)
 
     @property
     def n_model(self) -> int:
