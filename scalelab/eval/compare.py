@@ -192,12 +192,13 @@ def cells(table: pd.DataFrame) -> list[list[str]]:
     """Returns the lines of the table for a terminal, in points."""
     lines = []
     for row in table.itertuples():
-        detectable = "-" if pd.isna(row.detectable) else f"{100 * row.detectable:.1f}"
+        least = np.inf if pd.isna(row.detectable) else row.detectable
+        detectable = f"{100 * least:.1f}" if least < 1 else "none" if np.isfinite(least) else "-"
         lines.append([
             row.name, row.metric, f"{100 * row.a:.1f}", f"{100 * row.b:.1f}",
             f"{100 * row.difference:+.1f}", f"[{100 * row.low:+.1f}, {100 * row.high:+.1f}]",
             f"{row.p:.4f}", "" if pd.isna(row.holm) else f"{row.holm:.4f}", row.verdict,
-            "none" if row.detectable >= 1 else detectable,
+            detectable,
         ])  # fmt: skip
     return lines
 

@@ -54,17 +54,15 @@ def write(workdir: pathlib.Path, *, only: str | None = None) -> str:
     """
     rows, notes = read(workdir, only=only)
     texts = _texts(rows)
-    cells: list[list[str]] = texts.to_numpy().tolist()
     if only is None:
-        sides = ["left"] * 2 + ["right"] * (len(texts.columns) - 2)
-        markdown = texts.to_markdown(index=False, colalign=sides, disable_numparse=True)
-        bullets = "".join(f"- {note}\n" for note in notes)
-        files.write_text(workdir / "glue.md", f"{markdown}\n\n{bullets}")
+        markdown = tables.markdown(texts, 2) + "\n" + tables.bullets(notes)
+        files.write_text(workdir / "glue.md", markdown)
         hidden = [prefix + name for prefix in PREFIXES for name in HIDDEN]
         numbers = pd.DataFrame(rows, dtype=object).drop(columns=hidden)
         numbers = numbers.assign(footnotes=" ".join(notes))
         files.write_text(workdir / "glue.csv", numbers.to_csv(index=False))
-    return tables.plain(list(texts), cells, 2) + "".join(f"* {note}\n" for note in notes)
+    plain = tables.plain(list(texts), texts.to_numpy().tolist(), 2)
+    return plain + "".join(f"* {note}\n" for note in notes)
 
 
 def read(workdir: pathlib.Path, *, only: str | None = None) -> tuple[list[Row], list[str]]:
@@ -104,13 +102,13 @@ def _task_rows(
     """Returns a row for every metric on every split; one without scores if no run is finished."""
     rows = []
     several = len({split for split, _ in task.keys}) > 1
+    lines = lines[lines["task"] == task.name]
     for key in task.keys or (baseline.keys if baseline else [])[:1] or [("", "")]:
         label = SHORT.get(key[0], f"{task.title} {key[0]}" if several else task.title)
         split, metric = key if task.keys else ("", "")
         row = {"name": label, "task": task.name, "split": split, "metric": metric}
-        for prefix, own in (("", task), ("scratch_", baseline)):
-            at = (lines["row"] == prefix) & (lines["task"] == task.name)
-            at &= (lines["split"] == key[0]) & (lines["metric"] == key[1])
+        for prefix, own in zip(PREFIXES, (task, baseline), strict=True):
+            at = (lines[["row", "split", "metric"]] == (prefix, *key)).all(axis=1)
             score = _score(own, lines[at], missing) if own and (at.any() or not prefix) else NOTHING
             row |= {prefix + name: value for name, value in score.items()}
         rows.append(row)
