@@ -261,7 +261,8 @@ class StudyScores(Scores):
         lines = self._lines.get((row.label, *TASK_SCORES[name]))
         if lines is None:
             return None
-        chosen = lines[lines["seed"].isin(seeds[0]) & lines["finetune_seed"].isin(seeds[1])]
+        there = lines["seed"].isin(seeds[0]) & lines["finetune_seed"].isin(seeds[1])
+        chosen = pd.DataFrame(lines[there])
         if len(chosen) < len(seeds[0]) * len(seeds[1]):
             return None
         try:

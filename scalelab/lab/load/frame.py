@@ -12,6 +12,8 @@ Tables, tests and fits select lines of it; `stack` makes the array that the boot
 
 # The stubs of pandas are narrower than what it accepts.
 # pyright: reportArgumentType=false
+# pyright: reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

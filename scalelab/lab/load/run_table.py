@@ -108,8 +108,8 @@ def _add_tuned(run: LoadedRun, part: str, folder: str, seeds: Sequence[LoadedRun
     values = [float(own.row[task.name]) for own in seeds if task.name in own.row]  # the finished
     if part == "tasks" and values:
         run.row[task.name] = mean = sum(values) / len(values)
-        texts = run.row["scores"], f"{task.name} {100 * mean:.1f}"
-        run.row["scores"] = " ".join(filter(None, texts))
+        before = f"{run.row['scores']} " if run.row["scores"] else ""
+        run.row["scores"] = f"{before}{task.name} {100 * mean:.1f}"
 
 
 def as_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:

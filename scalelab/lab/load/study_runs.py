@@ -202,7 +202,7 @@ class Point(Row):
     """A row of a study: all runs that differ only in their seed, finished or not."""
 
     runs: tuple[PretrainRun, ...]
-    __eq__, __hash__ = object.__eq__, object.__hash__
+    __eq__, __hash__ = object.__eq__, object.__hash__  # pyright: ignore[reportAssignmentType]
 
     @property
     def finished(self) -> tuple[PretrainRun, ...]:
