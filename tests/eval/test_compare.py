@@ -59,27 +59,21 @@ def test_holm_counts_one_claim_a_task(tmp_path) -> None:
     assert corrected[0] == pytest.approx(min(1, 3 * p[0]))
 
 
-@pytest.mark.parametrize(
-    ("fields", "paired"),
-    [
-        ({"init_digest": "0123abcd"}, True),
-        ({"init_digest": "f0f0f0f0"}, False),
-        ({"init": None, "init_digest": "none"}, False),
-    ],
-)
-def test_seeds_are_paired_where_the_weights_are_the_same(tmp_path, fields, paired: bool) -> None:
+@pytest.mark.parametrize(("fields", "more_seeds", "paired"), [
+    ({"init_digest": "0123abcd"}, 0, True),
+    ({"init_digest": "0123abcd"}, 1, False),
+    ({"init_digest": "f0f0f0f0"}, 0, False),
+    ({"init": None, "init_digest": "none"}, 0, False),
+])  # fmt: skip
+def test_seeds_are_paired_where_weights_and_seeds_are_the_same(
+    tmp_path, fields, more_seeds: int, paired: bool
+) -> None:
     a, b = two(tmp_path, 12, 10, ("rte",), **fields)
+    for seed in range(more_seeds):
+        task_folders.write_run(b / "rte", "rte", 9 + seed, 10, **fields)
     (claim,), notes = claims_of(a, b)
-    assert claim.paired == paired
+    assert claim.paired == paired and (claim.seeds_a, claim.seeds_b) == (4, 4 + more_seeds)
     assert any(n.startswith("Seeds are " + ("paired" if paired else "independent")) for n in notes)
-
-
-def test_other_seeds_are_not_paired(tmp_path) -> None:
-    a, b = two(tmp_path, 12, 10, ("rte",), init_digest="0123abcd")
-    task_folders.write_run(b / "rte", "rte", 9, 10, init_digest="0123abcd")
-    (claim,), _ = claims_of(a, b)
-    assert not claim.paired
-    assert (claim.seeds_a, claim.seeds_b) == (4, 5)
 
 
 def test_several_pretrainings_are_resampled_too(tmp_path) -> None:
@@ -110,23 +104,15 @@ def test_one_seed_decides_nothing(tmp_path, capsys) -> None:
     assert any("single seed" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda texts, gold: (texts[:50], gold[:50]), "60 dev"),
-        (lambda texts, gold: ([t + "." for t in texts], gold), "other texts"),
-        (lambda texts, gold: (texts, 1 - gold), "gold labels"),
-    ],
-)
-def test_other_dev_sets_are_refused(tmp_path, capsys, monkeypatch, change, words: str) -> None:
+def test_other_dev_sets_are_refused(tmp_path, capsys, monkeypatch) -> None:
+    """How dev sets differ: tests/lab/load/test_task_runs.py."""
     a = task_folders.write_all(tmp_path / "a", tasks=TASKS)
     b = task_folders.write_all(tmp_path / "b", tasks=("wnli",))
-    changed = change(*task_folders.dev_set("rte"))
-    monkeypatch.setattr(task_folders, "dev_set", lambda *_: changed)
+    texts, gold = task_folders.dev_set("rte")
+    monkeypatch.setattr(task_folders, "dev_set", lambda *_: (texts, 1 - gold))
     task_folders.write_all(b, tasks=("rte",))
     line = fails(capsys, a, b)
-    assert line.startswith("error: RTE dev: ")
-    assert words in line
+    assert line.startswith("error: RTE dev: ") and "gold labels" in line
 
 
 def test_other_recipes_are_refused_unless_allowed(tmp_path, capsys) -> None:

@@ -1,7 +1,7 @@
 """Finished runs as points (a measurement against clocks and size), and pools of comparable points.
 
 A point is a pre-training that ended. Its measurement is its validation loss at the end, or a score
-of a study's tables, from the predictions of its fine-tunings: one of `scores.TASK_SCORES`,
+of a study's tables, the mean over its fine-tunings: one of `scores.TASK_SCORES`,
 the main score of a task by its name, "glue_large", or "glue", the mean main score of all nine.
 
 `fields` has the fields that must agree: of a pre-training its science fields, "data" (a digest of
