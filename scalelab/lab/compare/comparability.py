@@ -207,14 +207,9 @@ def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") 
 
 
 def loss_kind(point: Point, score: str = "loss") -> dict[str, Any]:
-    """Returns a row's `loss_fields` and the length of its validations."""
-    return loss_fields(point.runs[0].config, score) | {"length": loss_length(point)}
-
-
-def loss_length(point: Point) -> int | None:
-    """Returns the length of a row's validation loss; None while nothing is finished."""
-    evals = [run.result.eval for run in point.finished if run.result]
-    return max((int(length) for by_length in evals for length in by_length), default=None)
+    """Returns a row's `loss_fields` and the length of its validations, None without any."""
+    lengths = (int(x) for run in point.finished if run.result for x in run.result.eval)
+    return loss_fields(point.runs[0].config, score) | {"length": max(lengths, default=None)}
 
 
 def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
@@ -317,13 +312,13 @@ def describe_clock(study: Study, points: Sequence[Point]) -> str:
     """
     clock = study.facts.matched
     name = MATCHED[clock]
-    runs = [(point, run) for point in points for run in point.finished]
+    runs = [(point.variant, run) for point in points for run in point.finished]
     if not runs:
         return f"To be held equal: {name}."
-    stages = {run.stage for _, run in runs}
+    several = len({run.stage for _, run in runs}) > 1
     groups: dict[str, list[float]] = {}
-    for point, run in runs:
-        label = f"{point.variant} ({run.stage})" if len(stages) > 1 else point.variant
+    for variant, run in runs:
+        label = f"{variant} ({run.stage})" if several else variant
         groups.setdefault(label, []).append(reading(run, clock))
     apart = {label: values for label, values in groups.items() if not are_equal(values)}
     if apart:

@@ -37,7 +37,6 @@ MEASURES = {
     **{name: (name,) for name in scores.TASK_SCORES}, **scores.MEANS,
     "glue_large": scores.LARGE, "glue": tuple(MAIN[task] for task in TITLES),
 }  # fmt: skip
-EQUAL = 1.05  # clocks that differ by less count as equal
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
 TOTALS, WARMUPS = (
@@ -159,7 +158,7 @@ def by_system(points: Sequence[RunPoint]) -> dict[str, list[RunPoint]]:
 def clock_differs(points: Sequence[RunPoint], clock: str) -> bool:
     """Returns True if a clock differs between points by more than 5%."""
     readings = [p.clocks[clock] for p in points if clock in p.clocks]
-    return bool(readings) and max(readings) > EQUAL * min(readings)
+    return bool(readings) and not comparability.are_equal(readings)
 
 
 # --- Pools ----------------------------------------------------------------------------------------
