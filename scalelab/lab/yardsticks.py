@@ -47,7 +47,7 @@ from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
 from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, YARDSTICKS, TaskRuns
-from scalelab.runs.records import Line
+from scalelab.runs.records import Line, Unreadable
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
     "between": ("between systems", 100, 1), "within": ("between seeds", 100, 1),
@@ -103,13 +103,16 @@ def _seed_agreement(points: Sequence[RunPoint]) -> float:
 
 
 def _item_error(points: Sequence[RunPoint], task: str) -> float:
-    """Returns the binomial standard error of a share of right answers; NaN for other metrics."""
+    """Returns the binomial standard error of a share of right answers; NaN: unknown."""
     _, split, metric = TASK_SCORES[MAIN[task]]
     if metric not in SHARES or points[0].run is None:
         return math.nan
     tuned = points[0].run.tuned["tasks"][task].finished[0]
     share = float(np.mean([p.value for p in points]))
-    return math.sqrt(share * (1 - share) / len(tuned.predictions(split).gold))
+    try:
+        return math.sqrt(share * (1 - share) / len(tuned.predictions(split).gold))
+    except Unreadable:
+        return math.nan
 
 
 def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
