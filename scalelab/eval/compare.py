@@ -70,9 +70,7 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.Dat
         task that both have.
     """
     sides = {"A": a, "B": b}
-    runs = frame.make(
-        (x, str(k), k, own) for x, side in sides.items() for k, own in enumerate(side)
-    )
+    runs = frame.make((x, str(k), k, own) for x in sides for k, own in enumerate(sides[x]))
     done = [list(runs.loc[runs["row"] == letter, "task"].unique()) for letter in sides]
     shared = [name for name in done[0] if name in done[1]]
     if not shared:
@@ -83,9 +81,8 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.Dat
     table = pd.DataFrame(rows)
     main = ~table["task"].duplicated()
     table["holm"] = pd.Series(estimates.holm(list(table["p"][main])), table.index[main])
-    certain = (table[["seeds_a", "seeds_b"]].min(axis=1) > 1) & (
-        table["holm"] < 1 - estimates.LEVEL
-    )
+    several = table[["seeds_a", "seeds_b"]].min(axis=1) > 1
+    certain = several & (table["holm"] < 1 - estimates.LEVEL)
     better = np.where(table["difference"] > 0, "better", "worse")
     table["verdict"] = np.where(main, np.where(certain, better, "undecided"), "")
     if len(shared) > 1:
@@ -103,13 +100,10 @@ def _compare_task(
 ) -> list[dict[str, Any]]:
     """Returns the differences on one task, its main metric first."""
     name = runs["task"].iloc[0]
-    title, tunings = title_of(name), dict(iter(runs.groupby("row")["tuning"].unique().items()))
-    recipes = [
-        {"recipe": " and ".join(sorted({str(run.result.recipe) for run in tunings[x]}))}
-        for x in sides
-    ]
-    if (apart := differing(recipes)) and not allow_recipe:
-        by_a, by_b = apart["recipe"]
+    title, tunings = title_of(name), runs.groupby("row")["tuning"].unique()
+    recipes = runs.groupby("row")["recipe"].agg(lambda x: " and ".join(sorted(set(map(str, x)))))
+    if differing([{"recipe": recipes[x]} for x in sides]) and not allow_recipe:
+        by_a, by_b = recipes
         raise ValueError(
             f"{title}: A was fine-tuned by recipe {by_a}, B by {by_b}, so the difference would"
             " include the recipes; --allow compares anyway"
