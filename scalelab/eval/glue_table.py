@@ -108,7 +108,7 @@ def _task_rows(
         split, metric = key if task.keys else ("", "")
         row = {"name": label, "task": task.name, "split": split, "metric": metric}
         for prefix, own in zip(PREFIXES, (task, baseline), strict=True):
-            at = (lines[["row", "split", "metric"]] == (prefix, *key)).all(axis=1)
+            at = (lines[["row", "split", "metric"]] == [prefix, *key]).all(axis=1)
             score = _score(own, lines[at], missing) if own and (at.any() or not prefix) else NOTHING
             row |= {prefix + name: value for name, value in score.items()}
         rows.append(row)
