@@ -173,7 +173,8 @@ def test_the_answer_counts_the_decided_parts_of_open_statements(tmp_path) -> Non
 
 def test_a_loss_that_no_objective_brought_down_is_no_headline(tmp_path, monkeypatch) -> None:
     failure = [("mlm", "mlm_loss 7 against 7 of the unigram entropy", "")]
-    monkeypatch.setattr(StudyScores, "_check_objectives", lambda *_: failure)
+    name = "scalelab.lab.compare.study_scores.check_baselines"
+    monkeypatch.setattr(name, lambda *_: failure)
     headline, reason = find(tmp_path, systems=("bert",), tasks=())
     assert headline is None and "the objective of bert 2x16x2 did not take (mlm_loss 7" in reason
 
