@@ -46,10 +46,8 @@ def make_model(
     config = transformers.AutoConfig.for_model(**made)
     model = getattr(transformers, architecture.name)(config)
     if params is not None:
-        sizes = convert.Sizes(net.num_heads, net.num_layers, vocab_size, vocab_size)
-        found = convert.to_tensors(
-            family.rows(architecture), traverse_util.flatten_dict(params, sep="/"), sizes
-        )
+        flat = traverse_util.flatten_dict(params, sep="/")
+        found = convert.to_tensors(family.rows(architecture), flat)
         for key, parameter in model.named_parameters():
             parameter.data.copy_(torch.tensor(found.pop(key)))
         assert not found, found.keys()

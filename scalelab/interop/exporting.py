@@ -16,15 +16,19 @@ from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import imported, kinds
 from scalelab.finetuning.imported import TASK, ClassifierConfig
 from scalelab.helpers.files import write_json, write_text
-from scalelab.interop import config_json, convert, hub, maps, output_folder, side_files
+from scalelab.interop import config_json, convert, hub, maps, output_folder
 from scalelab.interop import tokenizer as tokenizer_lib
+from scalelab.interop.folder import WEIGHTS
 from scalelab.interop.mapping import Architecture, Map
-from scalelab.interop.side_files import WEIGHTS
 from scalelab.lab.show import card
 from scalelab.runs import json_files, pretrained, records
 from scalelab.runs.records import RunRecord
 
-PADDING = "<|padding|>"  # a new token of classifiers with the frame of an import
+PADDING = "<|padding|>"  # a new token
+BIAS_MOVED = (
+    "{} has no bias on its scores, so the run's bias was moved into the last norm: scores are the"
+    " same, the last hidden states are not"
+)
 PIPELINES = {  # by what a class predicts, or the kind of its head
     "masked": "fill-mask",
     "next": "text-generation",
@@ -59,7 +63,7 @@ class ExportedRun:
 def run(
     source: pathlib.Path,
     to: pathlib.Path,
-    dtype: str | None = None,
+    dtype: str = "float32",
     part: str | None = None,
     step: int | None = None,
 ) -> list[str]:
@@ -68,8 +72,7 @@ def run(
     Args:
       source: a run folder: a pre-training, or one seed of a fine-tuning.
       to: the folder to write; files of an earlier export there are replaced, others stay.
-      dtype: "float32", "float16" or "bfloat16" of the stored tensors; None: the dtypes that an
-        imported checkpoint had, else float32.
+      dtype: "float32", "float16" or "bfloat16" of the stored tensors.
       part: which of the run's nets, as its system names them (`systems.Part`); None: the first.
       step: which checkpoint of a pre-training; None: the newest.
 
@@ -198,36 +201,25 @@ def _reads_as_imported(config: ClassifierConfig) -> bool:
     return config.task == TASK or config.frame == "imported"
 
 
-def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
+def _write(exported: ExportedRun, to: pathlib.Path, dtype: str) -> None:
     run, family, architecture = exported.run, exported.family, exported.architecture
-    net, classifier = exported.net, exported.classifier
-    ids = exported.tokenizer.special_ids
-    facts, originals = side_files.load_source(run.folder)
-    count = len(exported.flat[family.token_table])
-    given = {"vocab_rows": count} | facts.sizes
-    if "num_groups" in exported.options:
-        given["num_groups"] = exported.options["num_groups"]
-    sizes = convert.Sizes(net.num_heads, net.num_layers, vocab_size=count, **given)
-    frame = pad = None
+    net, classifier, tokenizer = exported.net, exported.classifier, exported.tokenizer
+    ids = tokenizer.special_ids
+    roles = {role: tokenizer.token(i) for role, i in ids.items()}
+    num_rows, frame = len(exported.flat[family.token_table]), None
     module = systems.load(family.system)
     if classifier and not _reads_as_imported(classifier):
         frame = (module.ADAPTATION.begin, module.ADAPTATION.between, module.ADAPTATION.end)
-    if classifier and module.SEES == "left" and classifier.task != TASK:
-        # The class reads the last token that is not padding, so no text may end in padding's id.
-        pad = frame[0][0] if frame else PADDING
-    roles = {role: exported.tokenizer.token(i) for role, i in ids.items()}
-    if pad is not None:
-        roles["pad"] = pad
-        ids = ids | {"pad": exported.tokenizer.with_added([pad]).token_id(pad)}
-        # A new token gets a row of zeros, which nothing reads.
-        sizes = dataclasses.replace(sizes, vocab_rows=max(sizes.vocab_rows, ids["pad"] + 1))
+    if classifier and module.SEES == "left":
+        roles["pad"] = pad = frame[0][0] if frame else _choose_padding(tokenizer)
+        ids = ids | {"pad": tokenizer.with_added([pad]).token_id(pad)}
+        num_rows = max(num_rows, ids["pad"] + 1)
     fields = dataclasses.asdict(net) | {"ffn_width": net.ffn_width or 4 * net.width}
-    fields |= {"vocab_size": sizes.vocab_rows, "num_segments": sizes.num_segments}
-    fields |= exported.options
+    fields |= {"vocab_size": num_rows, "num_segments": 1} | exported.options
     regression = classifier is not None and classifier.regression
     config = config_json.make_config(family, architecture, fields, ids, exported.labels, regression)
-    write_json(to / "config.json", config | facts.fields)
-    _write_tensors(exported, to, dtype, sizes, facts.dtypes, originals)
+    write_json(to / "config.json", config)
+    _write_tensors(exported, to, dtype, num_rows)
     tokenizer_lib.export(
         run.folder / "tokenizer",
         to,
@@ -243,35 +235,29 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
     write_json(to / output_folder.MARKER, {"system": family.system, "step": exported.step} | marker)
 
 
-def _write_tensors(
-    exported: ExportedRun,
-    to: pathlib.Path,
-    dtype: str | None,
-    sizes: convert.Sizes,
-    dtypes: dict[str, str],
-    originals: convert.Flat,
-) -> None:
-    """Writes the tensors, and a side file where the class lacks a parameter of ours."""
-    family, architecture, flat = exported.family, exported.architecture, exported.flat
-    folded: convert.Flat = {}
-    if any(row.transform == "without_bias" for row in family.rows(architecture)):
-        folded = side_files.fold_bias(flat, family, architecture.name)
-    tensors = convert.to_tensors(family.rows(architecture), flat | folded, sizes) | originals
-    dtypes = dtypes if dtype is None else dict.fromkeys(tensors, dtype)
-    tensors = {name: _round(name, x, dtypes.get(name, "float32")) for name, x in tensors.items()}
+def _choose_padding(tokenizer: Tokenizer) -> str:
+    """Returns a token that no text ends in: the class reads the last token that is not padding."""
+    pad, last = tokenizer.special_ids.get("pad"), tokenizer.frame().end
+    if pad is None or pad in (*last, tokenizer.special_ids.get("unk")):
+        return PADDING
+    return tokenizer.token(pad)
+
+
+def _write_tensors(exported: ExportedRun, to: pathlib.Path, dtype: str, num_rows: int) -> None:
+    """Writes the tensors; a new token gets a row of zeros, which nothing reads."""
+    family, architecture, flat = exported.family, exported.architecture, dict(exported.flat)
+    rows, remarks = family.rows(architecture), exported.remarks
+    table = flat[family.token_table]
+    flat[family.token_table] = np.pad(table, [(0, num_rows - len(table)), (0, 0)])
+    if family.last_shift and any(row.transform == "without_bias" for row in rows):
+        folded = convert.fold_bias(flat, family.last_shift)
+        flat |= folded
+        remarks += [BIAS_MOVED.format(architecture.name)] * bool(folded)
+    tensors = convert.to_tensors(rows, flat)
+    tensors = {name: _round(name, x, dtype) for name, x in tensors.items()}
     save_file(tensors, to / WEIGHTS, metadata={"format": "pt"})
-    found = sorted({x.dtype.name for x in tensors.values()})
-    if found != ["float32"]:
-        origin = "as in the imported checkpoint" if dtype is None else "rounded"
-        exported.remarks.append(f"its parameters are stored in {' and '.join(found)}, {origin}")
-    if folded:
-        exported.remarks.append(
-            f"{architecture.name} has no bias on its scores, so the run's bias was moved into the"
-            " last norm: scores are the same, the last hidden states are not"
-        )
-        if found == ["float32"]:
-            side_files.save_unfolded({path: flat[path] for path in folded}, to)
-            exported.remarks.append(f"{side_files.UNFOLDED} keeps the originals for an import")
+    if dtype != "float32":
+        remarks.append(f"its parameters are rounded to {dtype}")
 
 
 def _round(name: str, x: np.ndarray, dtype: str) -> np.ndarray:

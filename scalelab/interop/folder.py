@@ -12,10 +12,10 @@ from safetensors import safe_open
 from scalelab.helpers.names import brief
 from scalelab.interop import config_json, convert, tokenizer
 from scalelab.interop.mapping import Architecture, Map
-from scalelab.interop.side_files import CONFIG_FIELDS, WEIGHTS, SourceFacts
 from scalelab.interop.tokenizer import ImportedTokenizer
 from scalelab.runs.json_files import read_object
 
+WEIGHTS = "model.safetensors"
 HUB_NAME = r"\w[\w.-]*(/[\w.-]+)?"
 HUB_FILES = [
     "config.json",
@@ -26,7 +26,7 @@ HUB_FILES = [
     "*_tokens*.json",
 ]
 INDEX = f"{WEIGHTS}.index.json"
-FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}  # float32 holds these exactly
+FLOATS = ("F32", "F16", "BF16")  # float32 holds these exactly
 NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # early releases used TensorFlow's names
 MAX_LISTED = 8
 
@@ -99,8 +99,6 @@ class Folder:
     Attributes:
       fields: its sizes and options, by the names of mapping.Field.name.
       params: our parameters by path.
-      facts: facts of the checkpoint that `params` does not hold.
-      originals: tensors that `params` cannot restore bit for bit, by their names in the map.
       remarks: what the import ignores, for the user.
     """
 
@@ -112,8 +110,6 @@ class Folder:
     dropout_rate: float
     tokenizer: ImportedTokenizer
     params: convert.Flat
-    facts: SourceFacts
-    originals: convert.Flat
     remarks: list[str]
 
 
@@ -173,10 +169,7 @@ def open_folder(path: pathlib.Path) -> Folder:
         remarks.append(
             f"the vocabulary is cut from {rows} to {used} rows: the tokenizer uses no other id"
         )
-    num_segments = fields.get("num_segments", 1)
-    sizes = convert.Sizes(
-        fields["num_heads"], num_layers, used, rows, num_segments, num_groups or 1
-    )
+    sizes = convert.Sizes(fields["num_heads"], num_layers, used, rows, num_groups or 1)
     tied = config.get("tie_word_embeddings") is not False
     named = str(config.get("architectures"))
     architecture, names, unused = _match(family, tied, tensors, sizes, named)
@@ -188,18 +181,8 @@ def open_folder(path: pathlib.Path) -> Folder:
     if unused:
         remarks.append(f"ignored, because no head uses them: {', '.join(unused)}")
     read = lambda name: tensors.read(names[name])  # noqa: E731
-    params, originals = convert.to_parameters(family.rows(architecture), read, sizes)
-    originals |= {name: read(name) for name in unused}
-    dtypes = {name: FLOATS.get(tensors.dtypes[stored]) for name, stored in names.items()}
-    facts = SourceFacts(
-        {"vocab_rows": rows, "num_segments": num_segments},
-        {name: dtype for name, dtype in dtypes.items() if dtype in ("float16", "bfloat16")},
-        {name: config[name] for name in CONFIG_FIELDS if name in config},
-    )
-    return Folder(
-        path, config, family, architecture, fields, dropout_rate, texts, params, facts, originals,
-        remarks,
-    )  # fmt: skip
+    params = convert.to_parameters(family.rows(architecture), read, sizes)
+    return Folder(path, config, family, architecture, fields, dropout_rate, texts, params, remarks)
 
 
 def _match(

@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> None:
     out.add_argument(
         "--dtype",
         choices=("float32", "float16", "bfloat16"),
-        help="dtype of the stored tensors; the last two round. Default: the dtypes of the imported"
-        " checkpoint, else float32",
+        default="float32",
+        help="dtype of the stored tensors; the last two round",
     )
     out.add_argument(
         "--part",

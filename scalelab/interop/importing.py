@@ -15,7 +15,7 @@ from flax import traverse_util
 from scalelab import formats, objectives, state, systems
 from scalelab.config.pretraining import Net, Shape, resolve
 from scalelab.finetuning import imported, kinds
-from scalelab.interop import config_json, output_folder, side_files
+from scalelab.interop import config_json, output_folder
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
 from scalelab.resources import flops
@@ -52,9 +52,6 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     architecture, params = opened.architecture, opened.params
     values = (_classifier_values if architecture.kind else _pretrain_values)(opened)
     _check_shapes(opened, values)
-    if architecture.kind:
-        params |= side_files.load_unfolded(opened.path)
-        opened.facts.fields.setdefault("problem_type", None)  # transformers infers it from labels
     origin = {"source": source, "architecture": architecture.name, "notes": opened.remarks}
     with output_folder.filling(place) as partial:
         _write(opened, values, origin, partial)
@@ -172,7 +169,6 @@ def _write(
     checkpoints = Checkpoints(workdir / "checkpoints", 1, write_bytes=largest)
     checkpoints.save(Weights(tree, jnp.int32(0)), {})
     checkpoints.close()
-    side_files.save_source(workdir, opened.facts, opened.originals)
     net = values["net"]
     module = systems.load(values["system"])
     shape = Shape(net["num_heads"], net["width"], net["num_layers"])

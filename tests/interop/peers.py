@@ -121,7 +121,7 @@ def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[
         config.vocab_size,
         num_groups=options.get("num_groups", 1),
     )
-    flat, _ = convert.to_parameters(family.rows(architecture), found.__getitem__, sizes)
+    flat = convert.to_parameters(family.rows(architecture), found.__getitem__, sizes)
     tree = traverse_util.unflatten_dict(flat, sep="/")
     if not architecture.kind:
         return tree
