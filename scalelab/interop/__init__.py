@@ -3,15 +3,12 @@
 The program is `python -m scalelab.interop.hf --help`. A new family needs only a map in
 `maps/<family>.py`, made of the records in `mapping.py`.
 
-Preserved bit for bit when a checkpoint is imported and exported again: every tensor of its
-architecture in its dtype, padding rows and parameters that our net lacks included; the sizes in
-config.json; the ids of padding, beginning and end; problem_type; class names. Preserved when a run
-is exported and imported again: parameters, tokenizer, frame, sizes, class names.
+A run that is exported and imported again keeps its parameters bit for bit, its tokenizer, frame,
+sizes and class names. Lost are clocks, metrics, corpus, optimizer and earlier checkpoints. The GPT
+classifiers of `transformers` have no bias on their scores, so ours moves into the last norm; one
+without a safe padding token gets a new token, with a row of zeros in its embedding.
 
-Lost from a checkpoint: fields of config.json that no net computes with (initializer_range,
-task_specific_params, generation settings, ...). Written as `transformers` writes them today: second
-copies of a table, position buffers, names `gamma` and `beta`, the body's prefix, shards (one file),
-tokenizer files (tokenizer.json). Lost from a run: clocks, metrics, corpus, optimizer, earlier
-checkpoints; digits that --dtype rounds away. A GPT classifier without a padding token gets one more
-row of zeros in its embedding. A body without a head cannot be imported.
+An import keeps what our net computes with, in float32. It loses padding rows of the vocabulary,
+parameters that no head uses, a second segment of RoBERTa, and all other fields of config.json. A
+body without a head cannot be imported.
 """

@@ -18,6 +18,7 @@ from fine_tuned import KINDS
 from safetensors.numpy import load_file
 
 from scalelab import formats, objectives, systems
+from scalelab.finetuning import imported
 from scalelab.interop import exporting, hf, importing, maps, output_folder
 from scalelab.interop.mapping import TASK_HEADS
 from scalelab.runs import pretrained
@@ -77,7 +78,7 @@ def test_a_pretraining(pretrained_runs: Runs, tmp_path, system: str) -> None:
 
 @pytest.mark.parametrize("system", KINDS)
 def test_a_classifier(pretrained_runs: Runs, tmp_path, system: str) -> None:
-    """Twelve classes, of which 10 is before 2 as text; a GPT's bias, kept beside, needs fewer."""
+    """Twelve classes, of which 10 is before 2 as text; a GPT's bias, which moves, needs fewer."""
     moods = [f"mood {letter}" for letter in {"double": "zyxwvutsrqpo"}.get(KINDS[system], "cba")]
     changed = {"task": "moods", "labels": moods}
     run, out = tmp_path / "tuned", tmp_path / "out"
@@ -88,19 +89,18 @@ def test_a_classifier(pretrained_runs: Runs, tmp_path, system: str) -> None:
     config(id2label=dict(sorted(settings(out)["id2label"].items())))(out)
     again = there_and_back(out, tmp_path)
     check_same_tensors(out, again)
-    assert equal(params, pretrained.load_trained(tmp_path / "run"))
+    found = pretrained.load_trained(tmp_path / "run")
+    if (path := maps.load(system).last_shift) is not None:  # test_transformers.py has its scores
+        before, after = imported.flat(params), imported.flat(found)
+        assert not after["head/out/bias"].any() and (before[path] != after[path]).any()
+        params, found = (
+            {k: x for k, x in flat.items() if k not in (path, "head/out/bias")}
+            for flat in (before, after)
+        )
+    assert equal(params, found)
     assert settings(tmp_path / "run")["labels"] == moods
     card = (out / "README.md").read_text()
     assert "fine-tuned on moods" in card and "| dev accuracy | 0.5 |" in card
-    assert (out / "scalelab.safetensors").is_file() == (KINDS[system] == "single")
-    if (
-        KINDS[system] == "single"
-    ):  # where somebody changed the tensors, what is beside is not theirs
-        tensors(score__weight=lambda x: 2 * x)(out)
-        importing.run(str(out), tmp_path / "changed")
-        assert not np.asarray(
-            pretrained.load_trained(tmp_path / "changed")["head"]["out"]["bias"]
-        ).any()
 
 
 def test_the_model_card(pretrained_runs: Runs, tmp_path) -> None:
@@ -131,24 +131,19 @@ def more_rows(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("system", KINDS)
 def test_a_padded_vocabulary_and_dtypes(pretrained_runs: Runs, tmp_path, system: str) -> None:
-    """Each tensor has the next of three dtypes."""
+    """Each tensor has the next of three dtypes; ours are float32, without the rows of no token."""
     out = tmp_path / "out"
     exporting.run(pretrained_runs(system), out)
     found = load_file(out / "model.safetensors")
-    tensors(**{name: more_rows for name, x in found.items() if len(x) == 300})(out)
-    config(vocab_size=304, pad_token_id=1, eos_token_id=None)(out)
     dtypes = (ml_dtypes.bfloat16, np.float32, np.float16)
-    tensors(**{n: lambda x, d=dtypes[i % 3]: x.astype(d) for i, n in enumerate(sorted(found))})(out)
+    rounded = {name: x.astype(dtypes[i % 3]) for i, (name, x) in enumerate(sorted(found.items()))}
+    padded = {name: more_rows(x) if len(x) == 300 else x for name, x in rounded.items()}
+    tensors(**{name: lambda _, x=x: x for name, x in padded.items()})(out)
+    config(vocab_size=304)(out)
     again = there_and_back(out, tmp_path)
-    check_same_tensors(out, again)
-    for field in ("vocab_size", "pad_token_id", "eos_token_id"):
-        assert settings(again)[field] == settings(out)[field]
-    opened = pretrained.load(tmp_path / "run")
-    assert len(opened.params["embed"]["tokens"]["table"]) == 300
-    hf.main(["export", f"{tmp_path}/run", f"--to={tmp_path}/whole", "--dtype=float32"])
-    assert {x.dtype for x in load_file(tmp_path / "whole/model.safetensors").values()} == {
-        np.dtype("float32")
-    }
+    assert settings(again)["vocab_size"] == 300
+    for name, x in load_file(again / "model.safetensors").items():
+        assert x.dtype == np.float32 and np.array_equal(x, rounded[name].astype(np.float32)), name
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -204,9 +199,8 @@ def test_names_of_other_times(pretrained_runs: Runs, tmp_path, system, change, m
     exporting.run(run, tmp_path / "out")
     rename(change, **more)(tmp_path / "out")
     indexed()(tmp_path / "out")  # as a shard
-    again = load_file(there_and_back(tmp_path / "out", tmp_path) / "model.safetensors")
+    importing.run(str(tmp_path / "out"), tmp_path / "run")
     assert equal(pretrained.load(run).params, pretrained.load(tmp_path / "run").params)
-    assert ("roberta.pooler.dense.weight" in again) == (system == "roberta")
 
 
 @pytest.mark.parametrize("system", KINDS)
