@@ -1,4 +1,4 @@
-"""Classifiers and regressions against transformers: scores, losses, gradients of everything."""
+"""Classes with a head for a task against transformers: scores, losses, gradients of everything."""
 
 from typing import Any
 
@@ -9,11 +9,10 @@ import pytest
 
 from scalelab import systems
 from scalelab.finetuning import kinds
-from scalelab.finetuning.kinds import classify
 from scalelab.finetuning.step import FinetuneStep, make_head
 from scalelab.interop import maps
+from scalelab.interop.mapping import Architecture
 from scalelab.nets.classifier import Classifier
-from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
@@ -21,7 +20,24 @@ import peers  # noqa: E402
 import sides  # noqa: E402
 from sides import relative  # noqa: E402
 
-SHAPE, LENGTH, CLASSES = (3, 24, 2), 9, 3
+SHAPE, LENGTH = (3, 24, 2), 9
+# Problem -> labels of our batch; two rows of `choices` are one example.
+LABELS = {
+    "classify": np.array([2, 0, 1, 1], np.int32),
+    "regression": np.array([0.5, 4.0, -1.0, 2.5], np.float32),
+    "tags": np.array(
+        [[0, 2, 1, 0, 3, 0, 0, 1, 0], [0, 1] + [0] * 7, [3] + [0] * 8, [0, 2] + [0] * 7]
+    ),
+    "choices": np.array([1, 0]),
+    "spans": np.array([[1, 3], [0, 4], [0, 0], [2, 7]]),
+}
+CASES = [
+    (system, architecture, problem)
+    for system in peers.CLASSES
+    for architecture in maps.load(system).architectures
+    for problem in LABELS
+    if architecture.kind == ("classify" if problem == "regression" else problem)
+]
 
 
 def make_batch(system: str) -> sides.Batch:
@@ -36,41 +52,50 @@ def make_batch(system: str) -> sides.Batch:
     }
 
 
-def ours(system: str, params: Any, labels: np.ndarray, reads: str | None = None) -> dict[str, Any]:
-    regression = labels.dtype == np.float32
-    count, init = 1 if regression else CLASSES, jax.nn.initializers.zeros
-    adaptation = systems.load(system).ADAPTATION
-    head: Any = OneLayerHead(count, 0.1, init)
-    if maps.load(system).head_kind() == "double":
-        head = TwoLayerHead(count, SHAPE[1], 0.1, init, adaptation.activation)
-    body = sides.build(system, SHAPE, LENGTH)
-    net = Classifier(body, head, reads or adaptation.reads)
-    learner, weights = FinetuneStep(net, optax.identity(), classify.loss), np.ones(4, np.float32)
+def ours(system: str, problem: str, reads: str, params: Any) -> dict[str, Any]:
+    name = "classify" if problem == "regression" else problem
+    kind, labels, num_rows = kinds.load(name), LABELS[problem], 2 if problem == "choices" else 1
+    names = ["a", "b", "c"] if problem in ("classify", "tags") else None
+    head = make_head(
+        maps.load(system).head_kind(name),
+        kinds.num_outputs(name, names),
+        SHAPE[1],
+        0.1,
+        systems.load(system).ADAPTATION.activation,
+    )
+    net = Classifier(sides.build(system, SHAPE, LENGTH), head, reads, num_rows, kind.vectors)
+    learner = FinetuneStep(net, optax.identity(), kind.loss)
+    batch = make_batch(system) | {"labels": labels, "weights": np.ones(len(labels), np.float32)}
 
     def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:
-        scores = learner.scores(params, make_batch(system), train=False)
-        return learner.loss(scores, {"labels": labels, "weights": weights})[0] / 4, scores
+        scores = learner.scores(params, batch, train=False)
+        total, weight = learner.loss(scores, batch)
+        return total / weight, scores
 
     (value, scores), grads = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params)
+    scores = np.asarray(scores)[..., 0] if problem == "choices" else np.asarray(scores)
     return {"loss": value, "scores": scores, "gradients": grads}
 
 
-def theirs(system: str, model: Any, labels: np.ndarray) -> dict[str, Any]:
-    batch = make_batch(system)
-    inputs = sides.inputs(system, batch)
-    out = model(**inputs | {"labels": torch.tensor(labels.astype(labels.dtype.kind + "8"))})
-    out.loss.backward()
+def theirs(system: str, problem: str, model: Any) -> dict[str, Any]:
+    labels, batch = LABELS[problem], make_batch(system)
+    inputs = {k: x for k, x in sides.inputs(system, batch).items() if k != "labels"}
+    if problem == "choices":
+        inputs = {k: x.reshape(-1, 2, LENGTH) for k, x in inputs.items()}
+    if problem == "spans":  # their loss is of the places of padding, too
+        out = model(**inputs)
+        logits = torch.stack([out.start_logits, out.end_logits], dim=-1)
+        valid = torch.tensor(sides.valid_places(batch))[..., None]
+        masked = logits.masked_fill(~valid, -torch.inf)
+        loss = torch.nn.functional.cross_entropy(masked, torch.tensor(labels))
+    else:
+        given = np.where(labels > 0, labels - 1, -100) if problem == "tags" else labels
+        out = model(**inputs, labels=torch.tensor(given.astype(labels.dtype.kind + "8")))
+        logits, loss = out.logits, out.loss
+    loss.backward()
     return {
-        "loss": out.loss.item(),
-        "scores": out.logits.detach().numpy(),
-        "gradients": peers.gradients(model),
-    }
-
-
-LABELS = {
-    "single_label_classification": np.array([2, 0, 1, 1], np.int32),
-    "regression": np.array([0.5, 4.0, -1.0, 2.5], np.float32),
-}
+        "loss": loss.item(), "scores": logits.detach().numpy(), "gradients": peers.gradients(model)
+    }  # fmt: skip
 
 
 def compare_gradients(system: str, found: Any, expected: Any) -> None:
@@ -86,99 +111,27 @@ def compare_gradients(system: str, found: Any, expected: Any) -> None:
             assert relative(a, b) < 1e-4, name
 
 
-@pytest.mark.parametrize("problem", LABELS)
-@pytest.mark.parametrize("system", peers.CLASSES)
-def test_a_task(system: str, problem: str) -> None:
-    labels, count = LABELS[problem], 1 if problem == "regression" else CLASSES
-    more = {"num_labels": count, "problem_type": problem}
+@pytest.mark.parametrize(
+    ("system", "architecture", "problem"), CASES, ids=lambda x: getattr(x, "name", x)
+)
+def test_agrees_with_hugging_face(system: str, architecture: Architecture, problem: str) -> None:
+    """Another token that is read, or other places, are another net."""
+    count = {"regression": 1, "classify": 3, "tags": 3}.get(problem, 2)
+    more: dict[str, Any] = {"name": architecture.name, "num_labels": count}
+    if architecture.kind == "classify":
+        more["problem_type"] = {"classify": "single_label_classification"}.get(problem, problem)
     model = peers.make(system, SHAPE, LENGTH, "classify", **more)
-    params = peers.weights(model)
-    expected, found = theirs(system, model, labels), ours(system, params, labels)
+    params, expected = peers.weights(model), theirs(system, problem, model)
+    reads = systems.load(system).ADAPTATION.reads
+    found = ours(system, problem, reads, params)
+    by_token = problem in ("tags", "spans")
+    valid = sides.valid_places(make_batch(system)) if by_token else slice(None)
+    scores = expected["scores"][valid]
     assert relative(found["loss"], expected["loss"]) < 1e-5
-    assert relative(found["scores"], expected["scores"]) < 1e-5
+    assert relative(found["scores"][valid], scores) < 1e-5
     compare_gradients(system, found["gradients"], expected["gradients"])
-    if count > 1:
-        wrong = "last" if systems.load(system).ADAPTATION.reads == "first" else "first"
-        assert relative(ours(system, params, labels, wrong)["scores"], expected["scores"]) > 1e-2
-
-
-# Kind -> labels of our batch; two rows of `choices` are one example.
-KINDS = {
-    "tags": np.array(
-        [[0, 2, 1, 0, 3, 0, 0, 1, 0], [0, 1] + [0] * 7, [3] + [0] * 8, [0, 2] + [0] * 7]
-    ),
-    "choices": np.array([1, 0]),
-    "spans": np.array([[1, 3], [0, 4], [0, 0], [2, 7]]),
-}
-OTHERS = [
-    (system, architecture)
-    for system in peers.CLASSES
-    for architecture in maps.load(system).architectures
-    if architecture.kind in KINDS
-]
-
-
-@pytest.mark.parametrize(("system", "architecture"), OTHERS, ids=lambda x: getattr(x, "name", x))
-def test_other_kinds_of_head(system: str, architecture: Any) -> None:
-    """Tags, choices and spans: scores, loss and all gradients; another token read differs."""
-    name, kind = architecture.kind, kinds.load(architecture.kind)
-    labels, num_rows = KINDS[name], 2 if name == "choices" else 1
-    tags = ["a", "b", "c"] if name == "tags" else None
-    model = peers.make(
-        system, SHAPE, LENGTH, "classify", name=architecture.name, num_labels=3 if tags else 2
-    )
-    batch = make_batch(system)
-    count = len(batch["tokens"]) // num_rows
-    inputs = {
-        k: x.reshape(-1, 2, LENGTH) if num_rows > 1 else x
-        for k, x in sides.inputs(system, batch).items()
-        if k != "labels"
-    }
-    out = model(**inputs)
-    if name == "spans":
-        logits = torch.stack([out.start_logits, out.end_logits], dim=-1)
-        padded = (
-            torch.arange(LENGTH)[None, :, None] >= torch.tensor(batch["lengths"])[:, None, None]
-        )
-        masked = logits.masked_fill(padded, -torch.inf)
-        loss = torch.nn.functional.cross_entropy(masked, torch.tensor(labels))
+    if by_token:
+        wrong = found["scores"][:, ::-1]
     else:
-        logits = out.logits
-        given = torch.tensor(np.where(labels > 0, labels - 1, -100) if tags else labels)
-        loss = model(**inputs, labels=given).loss
-    loss.backward()
-
-    adaptation = systems.load(system).ADAPTATION
-    head = make_head(
-        maps.load(system).head_kind(name),
-        kinds.num_outputs(name, tags),
-        SHAPE[1],
-        0.1,
-        adaptation.activation,
-    )
-    batch |= {"labels": labels, "weights": np.ones(count, np.float32)}
-
-    def ours(params: Any, reads: str) -> Any:
-        net = Classifier(sides.build(system, SHAPE, LENGTH), head, reads, num_rows, kind.vectors)
-        learner = FinetuneStep(net, optax.identity(), kind.loss)
-
-        def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:
-            scores = learner.scores(params, batch, train=False)
-            total, weight = learner.loss(scores, batch)
-            return total / weight, scores
-
-        return jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params)
-
-    (value, scores), gradients = ours(peers.weights(model), "first")
-    expected = logits.detach().numpy()
-    found = np.asarray(scores)[..., 0] if num_rows > 1 else np.asarray(scores)
-    valid = sides.valid_places(batch) if num_rows == 1 else np.ones(found.shape, bool)
-    assert relative(found[valid], expected[valid]) < 1e-5
-    assert relative(value, loss.item()) < 1e-5
-    compare_gradients(system, gradients, peers.gradients(model))
-    wrong = (
-        np.asarray(ours(peers.weights(model), "last")[0][1])[..., 0]
-        if num_rows > 1
-        else found[:, ::-1]
-    )
-    assert relative(wrong[valid], expected[valid]) > 1e-2
+        wrong = ours(system, problem, "last" if reads == "first" else "first", params)["scores"]
+    assert relative(wrong[valid], scores) > 1e-2
