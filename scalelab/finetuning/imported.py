@@ -207,8 +207,17 @@ def check_shapes(
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))
-    expected = {name: x.shape for name, x in made.items()}
-    there = {name: np.shape(x) for name, x in given.items()}
+    compare_shapes(path, given, made)
+    return count
+
+
+def compare_shapes(path: pathlib.Path, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Refuses parameters whose names or shapes differ from those of the net that was made.
+
+    Raises:
+      ValueError: with the shapes of each.
+    """
+    there, expected = ({name: np.shape(x) for name, x in tree.items()} for tree in (given, made))
     wrong = [
         f"{name}: expected {expected.get(name)}, found {there.get(name)}"
         for name in sorted(expected.keys() | there.keys())
@@ -219,4 +228,3 @@ def check_shapes(
             f"the checkpoint in {path} contradicts its config.json or tokenizer:"
             f" {'; '.join(wrong[:8])}"
         )
-    return count

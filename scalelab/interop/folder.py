@@ -209,15 +209,14 @@ def _match(
         if name in names:
             raise ValueError(f"{names[name]} and {stored} are the same parameter, stored twice")
         names[name] = stored
-    copies = _resolve_copies(family, tied, tensors, names)
-    buffers = {name for name in names if re.fullmatch("|".join(family.buffers), name)}
-    present = names.keys() - buffers - copies
+    _resolve_copies(family, tied, tensors, names)
+    present = {name for name in names if not re.fullmatch("|".join(family.buffers), name)}
     best = min(
         expected,
         key=lambda a: (len(expected[a] - present), len(present - expected[a]), a.name not in named),
     )
     missing, extra = expected[best] - present, present - expected[best]
-    unused = copies | {name for name in extra if re.fullmatch("|".join(family.unused), name)}
+    unused = {name for name in extra if re.fullmatch("|".join(family.unused), name)}
     unmatched = sorted(names[name] for name in extra - unused)
     if missing or unmatched:
         raise ValueError(
@@ -228,20 +227,17 @@ def _match(
     return best, names, sorted(unused)
 
 
-def _resolve_copies(family: Map, tied: bool, tensors: Tensors, names: dict[str, str]) -> set[str]:
+def _resolve_copies(family: Map, tied: bool, tensors: Tensors, names: dict[str, str]) -> None:
     """Resolves the tensors that may be stored under two names; changes `names` in place.
-
-    Returns:
-      The names of tensors of an untied head that `transformers` does not compute with.
 
     Raises:
       ValueError: two copies differ in a tied net.
     """
     if not tied and set(family.tied[0]) <= names.keys():
         for name, original in family.tied[1:]:
-            if name not in names and original in names:  # older versions stored the bias once
-                names[name] = names.pop(original)
-        return {original for _, original in family.tied[1:]} & names.keys()
+            if original in names:  # the copy counts; older versions stored the bias once
+                names.setdefault(name, names.pop(original))
+        return
     for name, original in family.tied:
         copy = names.pop(name, None)
         if copy is not None and original in names:
@@ -252,4 +248,3 @@ def _resolve_copies(family: Map, tied: bool, tensors: Tensors, names: dict[str, 
                 )
         elif copy is not None:  # transformers also uses one for the other
             names[original] = copy
-    return set()

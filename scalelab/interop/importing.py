@@ -142,14 +142,7 @@ def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
     made = objectives.abstract_variables(model.net, model.terms, max_len=config.short.max_len)[
         "params"
     ]
-    expected = {k: x.shape for k, x in traverse_util.flatten_dict(made, sep="/").items()}
-    wrong = [
-        f"{name}: expected {expected.get(name)}, found {x.shape}"
-        for name, x in params.items()
-        if x.shape != expected.get(name)
-    ]
-    if wrong or expected.keys() != params.keys():
-        raise ValueError(f"config.json contradicts the tensors in {path}: {'; '.join(wrong[:8])}")
+    imported.compare_shapes(path, params, traverse_util.flatten_dict(made, sep="/"))
 
 
 def _write(
