@@ -172,7 +172,7 @@ def test_a_step_on_request(pretrained_runs: Runs, tmp_path, capsys) -> None:
     assert json.loads((tmp_path / "0" / output_folder.MARKER).read_text())["step"] == 0
     with pytest.raises(SystemExit) as ended:
         hf.main(["export", str(run), f"--to={tmp_path}/other", "--step=2"])
-    assert ended.value.code == 2 and "0 and 3" in capsys.readouterr().err
+    assert ended.value.code == 2 and "0, 3" in capsys.readouterr().err
 
 
 def old_norms(name: str) -> str:
