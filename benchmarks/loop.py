@@ -1,7 +1,7 @@
 """The loop of scalelab.train beside its step: what a run takes that the step does not.
 
   python -m benchmarks.loop [--cases=2x16x1:512:16x32,2x128x2:8192:64x128] [--steps=1000]
-      [--corpus=builtin] [--dtype=float32] [--json=FILE]
+      [--corpus=builtin] [--dtype=float32] [--glue=DIR --init=RUN] [--json=FILE]
 
 A case is heads x width x layers : vocabulary : batch x length, of BERT. For each, in one process:
 
@@ -13,6 +13,7 @@ Then whole programs (--programs=0: none), each started twice, the second of whic
 
   first step   from the command to the first step of 2x128x2
   200 steps    of 2x64x2 with 8,192 pieces: wall time over the seconds of training
+  RTE          two seeds from the run --init, with the data of --glue: wall time
 """
 
 import argparse
@@ -121,6 +122,10 @@ def time_programs(given: argparse.Namespace, folder: pathlib.Path) -> dict[str, 
         wall = time_program(command(many, given, 200, work))
         seconds = json.loads((work / "result.json").read_text())["seconds"]
         found |= {"wall_secs": wall, "wall_over_training": wall / seconds}
+        if given.glue:
+            flags = [f"--data={given.glue}", f"--init={given.init}", "--seeds=2"]
+            task = ["scalelab.eval.rte", *flags, f"--workdir={folder}/rte-{turn}"]
+            found["rte_secs"] = time_program(task)
     return found
 
 
@@ -146,7 +151,7 @@ def report(found: dict[str, Any]) -> None:
         ratio, compiled = f"{case['bare_over_loop']:.2f}", f"{case['compile_secs']:.1f}"
         rows.append([f"{case['shape']}, {size}", *times, ratio, compiled])
     common.print_table(COLUMNS, rows)
-    for name, unit in (("first_step_secs", "s"), ("wall_over_training", "")):
+    for name, unit in (("first_step_secs", "s"), ("wall_over_training", ""), ("rte_secs", "s")):
         if name in found:
             print(f"{name}: {found[name]:.2f} {unit}")
 
@@ -156,6 +161,7 @@ def parser() -> Any:
     return common.make_parser(
         "loop", __doc__, cases=["2x16x1:512:16x32", "2x128x2:8192:64x128"], steps=1000,
         corpus="builtin", dtype="float32", programs=1, repeats=5, threads=2,
+        glue=None, init=None,
     )  # fmt: skip
 
 
