@@ -253,7 +253,8 @@ class Program:
         made = step.make_train_step(learner.net, learner.all_terms, learner.optimizer)
         row = {"packed": layout.pack(batch)}
         given = self.mesh, self.shardings, state, {}, row, most, size
-        blocks = step.compile_blocks(made, layout.batch, *given)
+        # The host starts each step: a block has few, because the lengths of batches change.
+        blocks = step.compile_blocks(made, layout.batch, *given, has_loop=False)
         cost = flops.of_program(
             lambda params, frozen, row, key: forward(
                 learner.net, params, layout.batch({}, row), learner.all_terms,
