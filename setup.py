@@ -30,7 +30,6 @@ setup(
         "scalelab.lab.show": ["templates/*"],
     },
     install_requires=[
-        "absl-py>=2.1",
         "flax>=0.12",
         "huggingface_hub>=1.3",
         f"importlib_resources>=6; {EXISTS}",  # for tensorflow-datasets, which does not name it

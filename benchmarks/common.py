@@ -20,17 +20,13 @@ def make_parser(name: str, text: str | None, **defaults: Any) -> cli.Parser:
 
     A flag has the type of its default: a list is given joined by commas, None is a text.
     """
-    made = cli.Parser(f"python -m benchmarks.{name}", text)
+    setup = malloc.keep_freed if "threads" in defaults else None
+    made = cli.Parser(f"python -m benchmarks.{name}", text, setup=setup)
     for flag, default in defaults.items():
-        kind = {list: comma_list, type(None): str}.get(type(default), type(default))
+        kind = {list: cli.comma_list, type(None): str}.get(type(default), type(default))
         made.add_argument(f"--{flag}", type=kind, default=default)
     made.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the numbers there")
     return made
-
-
-def comma_list(text: str) -> list[str]:
-    """Reads values joined by commas."""
-    return [part for part in text.split(",") if part]
 
 
 def start(
@@ -39,15 +35,16 @@ def start(
     report: Callable[[Any], None],
 ) -> None:
     """Runs a benchmark as a program: measures on --threads cores, writes --json and prints."""
-    with cli.one_message("what was measured is lost"):
-        given = parser.parse_args()
+
+    def main(given: argparse.Namespace) -> None:
         if hasattr(given, "threads"):
-            malloc.keep_freed()
             pin_to_cores(given.threads)
         found = measure(given)
         if given.json:
             given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         report(found)
+
+    cli.run(main, parser)
 
 
 def pin_to_cores(threads: int) -> None:

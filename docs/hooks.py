@@ -64,15 +64,10 @@ def _config_fields() -> Iterator[str]:
 
 
 def _programs() -> Iterator[str]:
-    """A heading, the command and the docstring of each program."""
-    groups = {
-        f"{group} {name}": module
-        for group in ("eval", "data", "lab")  # `finetune` names some of `eval` again
-        for name, module in programs.members(group).items()
-    }
-    for name, module in {**programs.PROGRAMS, **groups}.items():
-        module = module.split()[0]
-        text = programs._docstring(programs._source(module)).rstrip()
+    """A heading and the description of each program."""
+    tasks = {f"eval {name}": own for name, own in programs.members("eval").items()}
+    for name, program in {**programs.PROGRAMS, **tasks}.items():
+        text = str(programs.load_parser(program).description).rstrip()
         yield f"## scalelab {name}\n\n```text\n{text}\n```\n"
 
 

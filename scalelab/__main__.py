@@ -5,37 +5,93 @@ scalelab eval rte --init=RUN --workdir=DIR
 eval "$(scalelab completion bash)"     completes names and flags; zsh likewise
 """
 
-import ast
+import importlib
 import pathlib
 import re
-import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
+from scalelab.config import cli
 from scalelab.helpers.names import CONFIGS, describe_version, nearest
 
 ROOT = pathlib.Path(__file__).parent
-PROGRAMS = {  # name -> module, perhaps with the program's own command
-    "train": "train",
-    "study": "study",
-    "report": "study report",
-    "runs": "lab.runs",
-    "predict": "predict",
-    "sample": "sample",
-    "fill-mask": "fill_mask",
-    "fit": "fit",
-    "shapes": "shapes",
-    "hf": "interop.hf",
-    "make-tasks": "tasks.self_supervised",
-    "systems": "catalog",
-    "worlds": "worlds.__main__",
+
+
+class Program(NamedTuple):
+    """A program: a module with `parser` and `main`, one line of help, the module's own command."""
+
+    module: str
+    help: str
+    command: str = ""
+
+
+SUITES = {  # programs of eval that are rows of eval/suites.py
+    "pairs": "Your own minimal pairs.",
+    "blimp": "BLiMP: minimal pairs in 12 phenomena.",
+    "syntaxgym": "SyntaxGym: 34 suites of surprisals.",
+    "copa": "COPA: the more plausible cause or effect.",
+    "wsc": "WSC: what a pronoun stands for, by substitution.",
+    "winogender": "Winogender: pronouns of occupations.",
+    "lambada": "LAMBADA: the last word of a passage.",
+    "lama": "LAMA: facts, asked as cloze sentences.",
 }
-GROUPS = {  # name -> its folder, what its programs contain, what they do
-    "finetune": ("eval", r"^    program\.(run|program)\(", "Fine-tunes on a task."),
-    "eval": ("eval", r"^if __name__ == ", "Fine-tunes on a task, measures a yardstick, compares."),
-    "data": ("data", r"^if __name__ == ", "Shows a corpus as a model sees it."),
-    "lab": ("lab", r"^if __name__ == ", "Fits laws, scales shapes, judges yardsticks."),
+PROGRAMS = {  # the name that a user types, perhaps of a group -> program
+    "train": Program("train", "Pre-trains one system."),
+    "study": Program("study", "Plans, runs and reports a comparison stated in one file."),
+    "report": Program("study", "Writes tables, figures and report.html of a study.", "report"),
+    "runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),
+    "predict": Program("predict", "Applies a fine-tuned net to new text."),
+    "sample": Program("sample", "Continues texts."),
+    "fill-mask": Program("fill_mask", "Fills the masks of texts with a masked net."),
+    "fit": Program("fit", "Says what a training step needs in memory, and the largest batch."),
+    "shapes": Program("shapes", "Lists hardware-friendly shapes near a wanted one."),
+    "hf": Program("interop.hf", "Imports and exports checkpoints of Hugging Face transformers."),
+    "make-tasks": Program("tasks.self_supervised", "Makes two self-labelled tasks from a corpus."),
+    "systems": Program(
+        "catalog", "Lists systems, objectives, formats, tasks and yardsticks with their options."
+    ),
+    "worlds": Program("worlds.__main__", "Writes a synthetic corpus and its tasks."),
+    "eval glue": Program("eval.glue", "Fine-tunes one net on all nine GLUE tasks."),
+    "eval tsv": Program("eval.tsv", "Fine-tunes on your own train.tsv and dev.tsv."),
+    "eval compare": Program("eval.compare", "Are two systems different? Task by task."),
+    "eval lm": Program("eval.lm", "Loss, perplexity and bits per byte of documents."),
+    "eval word_order": Program("eval.word_order", "Measures how much a net uses word order."),
+    "eval agreement": Program(
+        "eval.suites", "Agreement of subject and verb, three sets.", "agreement"
+    ),
+    "eval cats": Program(
+        "eval.suites", "Commonsense Ability Tests: which sentence makes sense.", "cats"
+    ),
+    "eval crows_pairs": Program(
+        "eval.suites", "CrowS-Pairs: preference of stereotypes.", "crows_pairs"
+    ),
+    "eval prompts": Program(
+        "eval.suites", "Tasks as text with a gap, after solved examples.", "prompts"
+    ),
+    **{f"eval {name}": Program("eval.suites", text, name) for name, text in SUITES.items()},
+    "eval babylm": Program("eval.babylm", "The zero-shot tasks of the BabyLM Challenge 2026."),
+    "eval probes.pos": Program("eval.probes.pos", "Part of speech, from each layer's states."),
+    "eval probes.dep": Program("eval.probes.dep", "Dependency relations, from states."),
+    "eval probes.spans": Program("eval.probes.spans", "Kinds of chunks, from states."),
+    "eval probes.distance": Program("eval.probes.distance", "Structural probe of syntax trees."),
+    "eval probes.depth": Program("eval.probes.depth", "Structural probe of the depth of words."),
+    "eval probes.heads": Program("eval.probes.heads", "Attention heads as dependency parsers."),
+    "eval probes.tpdn": Program("eval.probes.tpdn", "Tensor product decomposition of vectors."),
+    "data inspect": Program("data.inspect", "Shows a model's view of a corpus."),
+    "data probes": Program("data.probes", "The old name of make-tasks."),
+    "lab runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),
+    "lab laws": Program("lab.laws", "Fits scaling laws to finished runs."),
+    "lab compound": Program("lab.compound", "Finds the best shape of a size and scales it."),
+    "lab yardsticks": Program("lab.yardsticks", "Which score tells systems apart, and how early?"),
 }
+GROUPS = {
+    "finetune": "Fine-tunes on a task.",
+    "eval": "Fine-tunes on a task, measures a yardstick, compares.",
+    "data": "Shows a corpus as a model sees it.",
+    "lab": "Fits laws, scales shapes, judges yardsticks.",
+}
+OWN_TASKS = ("glue", "tsv")  # programs of the group finetune beside the tasks
 COMPLETION = """
 _scalelab() {
   local word="${COMP_WORDS[COMP_CWORD]}" words
@@ -48,82 +104,74 @@ _scalelab() {
 complete -o default -o nospace -F _scalelab scalelab
 """
 SHELLS = {"bash": COMPLETION, "zsh": "autoload -U +X bashcompinit && bashcompinit" + COMPLETION}
-FLAG = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|add(?:_argument)?\(\s*"--(\w+)"')
-# What a program contains that takes the flags of a module -> that module.
-SHARED_FLAGS = {" program.": "eval.program", "(YARDSTICK": "eval.yardstick",
-                "suites.program(": "eval.yardstick",
-                "cli.run(": "config.cli"}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program that the command line names, with the rest as its arguments."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    name = name.replace("_", "-")
     if "--version" in (name, *(rest[:1] if name in GROUPS else ())):
         print(describe_version())
     elif name in ("-h", "--help", "help"):
         print("scalelab PROGRAM [ARGUMENTS]; scalelab PROGRAM --help describes each.\n")
-        print(_table({**PROGRAMS, **dict.fromkeys(GROUPS, "")}))
+        top = {name: own.help for name, own in PROGRAMS.items() if " " not in name}
+        print(_table(top | GROUPS))
     elif name == "completion":
         _complete(rest)
     elif name in GROUPS:
-        _run_member(name, rest)
-    elif name == "population":  # removed; it says what took its place
-        _run(name, rest)
+        there = members(name)
+        if not rest or rest[0] in ("-h", "--help"):
+            lines = _table({name: own.help for name, own in there.items()})
+            print(f"scalelab {name} NAME [ARGUMENTS]; {GROUPS[name]}\n\n{lines}")
+            sys.exit(0 if rest else cli.FAILED)
+        own = _choose(rest[0].replace("-", "_"), there, f"program of {name}")
+        _run(there[own], rest[1:])
+    elif name in cli.REMOVED:
+        cli.fail(f"scalelab {name} is gone: {cli.REMOVED[name]}")
     else:
-        valid = [*PROGRAMS, *GROUPS, "completion"]
-        module, *command = PROGRAMS[_choose(name.replace("_", "-"), valid, "program")].split()
-        _run(module, [*command, *rest])
+        _run(PROGRAMS[_choose(name, _top_names(), "program")], rest)
 
 
-def members(group: str) -> dict[str, str]:
-    """Returns the programs of a group: name -> module."""
-    folder, mark, _ = GROUPS[group]
-    paths = sorted((ROOT / folder).rglob("*.py"))
-    found = [p for p in paths if re.search(mark, p.read_text(encoding="utf-8"), re.MULTILINE)]
-    names = [".".join(p.relative_to(ROOT / folder).with_suffix("").parts) for p in found]
-    return {name: f"{folder}.{name}" for name in names}
+def members(group: str) -> dict[str, Program]:
+    """Returns the programs of a group by name; every task is one of eval and of finetune."""
+    found = {name.partition(" ")[2]: own for name, own in PROGRAMS.items()
+             if name.startswith(f"{'eval' if group == 'finetune' else group} ")}  # fmt: skip
+    if group == "finetune":
+        found = {name: found[name] for name in OWN_TASKS}
+    if group in ("eval", "finetune"):
+        from scalelab.tasks.task import task_names  # late: the other programs need no tasks
+
+        for name in task_names():
+            about = str(importlib.import_module(f"scalelab.eval.{name}").__doc__)
+            found[name] = Program("eval.program", about.splitlines()[0], name)
+    return dict(sorted(found.items()))
 
 
-def _run_member(group: str, rest: Sequence[str]) -> None:
-    there = members(group)
-    if not rest or rest[0] in ("-h", "--help"):
-        print(f"scalelab {group} NAME [ARGUMENTS]; {GROUPS[group][2]}\n\n{_table(there)}")
-        sys.exit(0 if rest else 2)
-    _run(there[_choose(rest[0].replace("-", "_"), there, f"program of {group}")], rest[1:])
+def _top_names() -> list[str]:
+    return [*(name for name in PROGRAMS if " " not in name), *GROUPS, "completion"]
 
 
-def _choose(name: str, valid: Sequence[str] | dict[str, str], what: str) -> str:
+def _choose(name: str, valid: Collection[str], what: str) -> str:
     if name not in valid:
-        print(f"error: unknown {what} {name!r}: {nearest(name, valid)}", file=sys.stderr)
-        sys.exit(2)
+        cli.fail(f"unknown {what} {name!r}: {nearest(name, valid)}")
     return name
 
 
-def _run(module: str, arguments: Sequence[str]) -> None:
-    """Runs a module as `python -m` does."""
-    sys.argv[1:] = arguments
-    runpy.run_module(f"scalelab.{module}", run_name="__main__", alter_sys=True)
+def load_parser(program: Program) -> cli.Parser:
+    """Imports a program and returns its command line, or that of its command."""
+    made = importlib.import_module(f"scalelab.{program.module}").parser()
+    return made.commands.get(program.command, made)
+
+
+def _run(program: Program, arguments: Sequence[str]) -> None:
+    module = importlib.import_module(f"scalelab.{program.module}")
+    command = [program.command] if program.command else []
+    cli.run(module.main, module.parser(), [*command, *arguments])
 
 
 def _table(programs: dict[str, str]) -> str:
-    """Lists programs with the first line of their docstrings."""
     width = max(map(len, programs)) + 2
-    lines = []
-    for name, given in programs.items():
-        module, _, command = given.partition(" ")
-        text = _docstring(_source(module)) if module else GROUPS[name][2]
-        described = re.search(rf"^{command}  +(.*)$", text, re.MULTILINE) if command else None
-        lines.append(f"  {name:{width}}" + (described[1] if described else text.splitlines()[0]))
-    return "\n".join(lines)
-
-
-def _source(module: str) -> str:
-    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def _docstring(source: str) -> str:
-    return ast.get_docstring(ast.parse(source), clean=False) or "\n"
+    return "\n".join(f"  {name:{width}}{text}" for name, text in programs.items())
 
 
 def _complete(rest: Sequence[str]) -> None:
@@ -134,24 +182,26 @@ def _complete(rest: Sequence[str]) -> None:
     name, *more = rest[1:] or [""]
     _, flag, value = "".join(more).rpartition("--config")
     if flag and "--" not in value and (not value or value[0] != "." and value[-1] in "=:,"):
-        print(" ".join(_config_words(name, value)))
+        words = _config_words(name, value)
     elif name == "completion":
-        print(" ".join(SHELLS))
+        words = [*SHELLS]
     elif name in GROUPS and not more:
-        print(" ".join(members(name)))
-    elif name in PROGRAMS or name in GROUPS:
-        found = (PROGRAMS.get(name) or members(name).get(more[0], "")).split()
-        module, command = "".join(found[:1]), found[1:] or more * (name in PROGRAMS)
-        source = _source(module) if module else ""
-        commands = re.findall(rf"^  python -m scalelab\.{re.escape(module)} (\w+)", source, re.M)
-        own = re.search(rf'^    "{"".join(command[:1])}": (\(".*\)),$', source, re.M)
-        for mark, shared in SHARED_FLAGS.items():
-            source += _source(shared) * (mark in source)
-        flags = ast.literal_eval(own[1]) if own else {a or b for a, b in FLAG.findall(source)}
-        shown = [f"--{flag}" for flag in sorted(flags)]
-        print(" ".join([*dict.fromkeys(commands * (not command)), *shown, "--help"]))
+        words = [*members(name)]
+    elif name in GROUPS:
+        words = _program_words(members(name).get(more[0]), more[1:])
     else:
-        print(" ".join([*PROGRAMS, *GROUPS, "completion"]))
+        words = _program_words(PROGRAMS.get(name), more) or _top_names()
+    print(" ".join(words))
+
+
+def _program_words(program: Program | None, typed: Sequence[str]) -> list[str]:
+    """Returns the commands of a program, or its flags and those of the command that is typed."""
+    if program is None:
+        return []
+    parser = load_parser(program)
+    used = parser.commands.get("".join(typed[:1]) or str(parser.default_command), parser)
+    commands = [] if typed else [*parser.commands]
+    return [*commands, *used.flags()]
 
 
 def _config_words(program: str, value: str) -> list[str]:

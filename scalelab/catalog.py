@@ -8,6 +8,7 @@ program's --NAME=VALUE. For a system or an objective, `parity` names the classes
 transformers that the tests compare it with, if there are any.
 """
 
+import argparse
 import dataclasses
 import fnmatch
 import importlib
@@ -80,22 +81,29 @@ def table(found: list[Entry]) -> str:
     return "\n".join(lines[1:])
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line; a user's mistake ends in one message and exit code 2."""
+def parser() -> cli.Parser:
+    """Returns the command line."""
     made = cli.Parser("python -m scalelab.catalog", __doc__)
     made.add_argument("pattern", nargs="?", default="*", help="names to list, such as 'electra*'")
     made.add_argument("--json", action="store_true", help="print one JSON object a line")
-    given = made.parse_args(arguments)
-    with cli.one_message("nothing was changed"):
-        known = list(entries())
-        found = [entry for entry in known if fnmatch.fnmatchcase(entry.name, given.pattern)]
-        if not found:
-            valid = {entry.name for entry in known}
-            raise ValueError(
-                f"no name is like {given.pattern!r}: {names.nearest(given.pattern, valid)}"
-            )
-        as_json = [json.dumps(dataclasses.asdict(entry)) for entry in found]
-        print("\n".join(as_json) if given.json else table(found))
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Prints the entries whose names fit.
+
+    Raises:
+      ValueError: there is none.
+    """
+    known = list(entries())
+    found = [entry for entry in known if fnmatch.fnmatchcase(entry.name, given.pattern)]
+    if not found:
+        valid = {entry.name for entry in known}
+        raise ValueError(
+            f"no name is like {given.pattern!r}: {names.nearest(given.pattern, valid)}"
+        )
+    as_json = [json.dumps(dataclasses.asdict(entry)) for entry in found]
+    print("\n".join(as_json) if given.json else table(found))
 
 
 def _describe(module: types.ModuleType) -> str:
@@ -103,4 +111,4 @@ def _describe(module: types.ModuleType) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

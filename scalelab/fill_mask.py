@@ -131,7 +131,18 @@ def show(text: str, masks: list[list[Filling]], as_json: bool) -> str:
     return "\n".join(lines)
 
 
-def run(given: argparse.Namespace) -> None:
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.fill_mask", __doc__)
+    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
+    made.add_argument("texts", nargs="+", metavar="TEXT", help="with at least one mask")
+    made.add_argument("--top", type=int, default=5, metavar="N", help="tokens of a mask (5)")
+    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
+    made.add_argument("--json", action="store_true", help="for programs")
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
     """Fills the masks of the texts on the command line.
 
     Raises:
@@ -158,18 +169,5 @@ def run(given: argparse.Namespace) -> None:
         print(show(text, masks, given.json), flush=True)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the program; a mistake of the user ends in one message and exit code 2."""
-    made = cli.Parser("python -m scalelab.fill_mask", __doc__)
-    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
-    made.add_argument("texts", nargs="+", metavar="TEXT", help="with at least one mask")
-    made.add_argument("--top", type=int, default=5, metavar="N", help="tokens of a mask (5)")
-    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
-    made.add_argument("--json", action="store_true", help="for programs")
-    given = made.parse_args(arguments)
-    with cli.one_message("start the same command again"):
-        run(given)
-
-
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -14,10 +14,9 @@ scratch are the rest, on CPU with a measured allowance for memory that the compi
 On CPU training keeps freed buffers while memory is plentiful; the program prints the largest total.
 """
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
-
-from absl import flags
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
@@ -27,14 +26,6 @@ if TYPE_CHECKING:
     import jax
 
     from scalelab.resources.memory import StepMemory
-
-flags.adopt_module_key_flags(cli)
-DEVICE = flags.DEFINE_string(
-    "device",
-    None,
-    "An accelerator, such as v100-16, a100-40, h100, tpu-v5e; default: the local device.",
-)
-MEMORY = flags.DEFINE_string("memory", None, "Or the memory itself, such as 24GiB.")
 
 HEADER = (
     "phase", "batch", "parameters", "optimizer", "activations", "gradients, scratch", "in all",
@@ -149,11 +140,23 @@ def _gib(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:.2f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.1f} MiB"
 
 
-def main(argv: list[str]) -> None:
-    """Reads the flags and answers."""
-    del argv
-    print(fit(cli.read_config(), DEVICE.value, MEMORY.value))
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.fit", __doc__, config=Config)
+    made.add_argument("--init", metavar="RUN", help=cli.INIT)
+    made.add_argument(
+        "--device",
+        metavar="NAME",
+        help="an accelerator, such as v100-16, a100-40, h100, tpu-v5e; default: the local device",
+    )
+    made.add_argument("--memory", metavar="SIZE", help="or the memory itself, such as 24GiB")
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Prints what the steps need."""
+    print(fit(cli.read_config(given), given.device, given.memory))
 
 
 if __name__ == "__main__":
-    cli.run(main, when_interrupted="nothing was kept")
+    cli.run(main, parser())

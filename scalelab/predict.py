@@ -9,6 +9,7 @@ predicted label, its name where the label is a number, and the probability of ev
 the score of a regression.
 """
 
+import argparse
 import contextlib
 import csv
 import itertools
@@ -19,6 +20,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 
 from scalelab.config import cli
+from scalelab.helpers.files import whole
 from scalelab.helpers.names import brief
 from scalelab.resources import malloc
 from scalelab.tasks.task import Task
@@ -113,27 +115,29 @@ def predict(
             start += len(part)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line; a user's mistake ends in one message and exit code 2."""
-    made = cli.Parser("python -m scalelab.predict", __doc__)
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.predict", __doc__, setup=malloc.keep_freed)
     made.add_argument("file", type=pathlib.Path, metavar="FILE", help="texts: .tsv, .csv or .jsonl")
     made.add_argument("--run", required=True, type=pathlib.Path, help="folder of a fine-tuned seed")
     made.add_argument("--output", type=pathlib.Path, help="where they go; default: the terminal")
-    made.add_argument("--columns", default="", help="names of the text columns: one or two")
-    given = made.parse_args(arguments)
-    with cli.one_message("no prediction was kept"):
-        malloc.keep_freed()
-        from scalelab.helpers.files import whole
+    made.add_argument(
+        "--columns", type=cli.comma_list, default=[], help="names of the text columns: one or two"
+    )
+    return made
 
-        columns, count, num_cut = [*filter(None, given.columns.split(","))], -1, 0  # -1: header
-        place = whole(given.output) if given.output else contextlib.nullcontext()
-        with place as part, contextlib.ExitStack() as files:
-            out = files.enter_context(part.open("w", encoding="utf-8")) if part else sys.stdout
-            for lines, cut in predict(given.run, given.file, columns):
-                out.writelines(lines)
-                count, num_cut = count + len(lines), num_cut + cut
-        print(f"{count:,} predictions; {num_cut:,} texts were cut to fit", file=sys.stderr)
+
+def main(given: argparse.Namespace) -> None:
+    """Writes the predictions."""
+    count, num_cut = -1, 0  # -1: header
+    place = whole(given.output) if given.output else contextlib.nullcontext()
+    with place as part, contextlib.ExitStack() as files:
+        out = files.enter_context(part.open("w", encoding="utf-8")) if part else sys.stdout
+        for lines, cut in predict(given.run, given.file, given.columns):
+            out.writelines(lines)
+            count, num_cut = count + len(lines), num_cut + cut
+    print(f"{count:,} predictions; {num_cut:,} texts were cut to fit", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -14,12 +14,11 @@ A net that predicts masked tokens gets --max_new_tokens masks behind the prompt.
 --sweeps times, given all other tokens (Gibbs sampling, Wang and Cho 2019).
 """
 
+import argparse
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-
-from absl import flags
 
 from scalelab.config import cli
 from scalelab.resources import malloc
@@ -33,71 +32,73 @@ if TYPE_CHECKING:
     from scalelab.eval.placement import Placed
     from scalelab.runs.pretrained import Pretrained
 
-RUN = flags.DEFINE_string("run", None, "Run folder of a pre-training, such as of gpt2.")
-PROMPT = flags.DEFINE_multi_string("prompt", [], "A text to continue; may be given again.")
-SOURCE = flags.DEFINE_multi_string("source", [], "A source to read first; may be given again.")
-FILE = flags.DEFINE_string("file", None, "A file with prompts, one a line.")
-NUM_SAMPLES = flags.DEFINE_integer("num_samples", 1, "Texts for each prompt.", lower_bound=1)
-MAX_NEW_TOKENS = flags.DEFINE_integer("max_new_tokens", 50, "Tokens to add at most.", lower_bound=1)
-TEMPERATURE = flags.DEFINE_float("temperature", 0.0, "Temperature of the draw; 0: the best token.")
-TOP_K = flags.DEFINE_integer("top_k", None, "Draw among the K best tokens.")
-TOP_P = flags.DEFINE_float(
-    "top_p", None, "Draw among the fewest best tokens of this total probability."
-)
-NUM_BEAMS = flags.DEFINE_integer("num_beams", 1, "Width of a beam search.", lower_bound=1)
-REPETITION_PENALTY = flags.DEFINE_float(
-    "repetition_penalty", None, "Lower the scores of tokens in the text; 1.2 is usual."
-)
-REPETITION_STOP = flags.DEFINE_integer(
-    "repetition_stop", None, "End a text when its last N tokens occur in it before."
-)
-SWEEPS = flags.DEFINE_integer(
-    "sweeps", 10, "How often a masked net draws each new token.", lower_bound=1
-)
-ORDER = flags.DEFINE_enum(
-    "order", "random", ["random", "left_to_right"], "Order of a masked net's draws."
-)
-SEED = flags.DEFINE_integer("seed", 0, "Seed of the draws.", lower_bound=0)
-BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Texts at a time.", lower_bound=1)
-TENSOR_PARALLEL = flags.DEFINE_integer(
-    "tensor_parallel", 1, "Devices that share the net; texts are split over all others.",
-    lower_bound=1,
-)  # fmt: skip
-JSON = flags.DEFINE_bool("json", False, "Print one JSON object a line.")
-
-RULES = (REPETITION_PENALTY, TEMPERATURE, TOP_K, TOP_P, REPETITION_STOP)
-# What nets that predict the next token, or masked tokens, have no use for.
+RULES = ("repetition_penalty", "temperature", "top_k", "top_p", "repetition_stop")
+# Flags that nets that predict the next token, or masked tokens, have no use for: their defaults.
 UNUSED = {
-    "next": (SWEEPS, ORDER),
-    "masked": (NUM_BEAMS, REPETITION_PENALTY, REPETITION_STOP),
+    "next": {"sweeps": 10, "order": "random"},
+    "masked": {"num_beams": 1, "repetition_penalty": None, "repetition_stop": None},
 }
 
 
-def read_prompts() -> list[str]:
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.sample", __doc__, setup=malloc.keep_freed)
+    add = made.add_argument
+    add("--run", metavar="RUN", help="run folder of a pre-training, such as of gpt2")
+    add("--prompt", action="append", default=[], metavar="TEXT",
+        help="a text to continue; may be given again")  # fmt: skip
+    add("--source", action="append", default=[], metavar="TEXT",
+        help="a source to read first; may be given again")  # fmt: skip
+    add("--file", metavar="FILE", help="a file with prompts, one a line")
+    for name, kind, text in (
+        ("num_samples", cli.positive, "texts for each prompt; default: 1"),
+        ("max_new_tokens", cli.positive, "tokens to add at most; default: 50"),
+        ("temperature", float, "temperature of the draw; 0, the default: the best token"),
+        ("top_k", int, "draw among the N best tokens"),
+        ("top_p", float, "draw among the fewest best tokens of this total probability"),
+        ("num_beams", cli.positive, "width of a beam search; default: 1"),
+        ("repetition_penalty", float, "lower the scores of tokens in the text; 1.2 is usual"),
+        ("repetition_stop", int, "end a text when its last N tokens occur in it before"),
+        ("sweeps", cli.positive, "how often a masked net draws each new token; default: 10"),
+        ("seed", cli.natural, "seed of the draws; default: 0"),
+        ("batch_size", cli.positive, "texts at a time; default: 8"),
+        ("tensor_parallel", cli.positive, "devices that share the net; texts are split over all"
+         " others; default: 1"),
+    ):  # fmt: skip
+        add(f"--{name}", type=kind, metavar="N", help=text)
+    add("--order", choices=("random", "left_to_right"),
+        help="order of a masked net's draws; default: random")  # fmt: skip
+    add("--json", action="store_true", help="print one JSON object a line")
+    made.set_defaults(num_samples=1, max_new_tokens=50, temperature=0.0, seed=0, batch_size=8,
+                      tensor_parallel=1)  # fmt: skip
+    return made
+
+
+def read_prompts(given: argparse.Namespace) -> list[str]:
     """Returns the prompts that the flags give.
 
     Raises:
       ValueError: there is none, or flags do not go together.
     """
-    prompts = list(PROMPT.value)
-    if FILE.value is not None:
-        prompts += pathlib.Path(FILE.value).read_text("utf-8", "replace").splitlines()
-    prompts = prompts or [""] * len(SOURCE.value)
+    prompts = list(given.prompt)
+    if given.file is not None:
+        prompts += pathlib.Path(given.file).read_text("utf-8", "replace").splitlines()
+    prompts = prompts or [""] * len(given.source)
     if not prompts:
         raise ValueError("no prompt: give --prompt=TEXT, or --file=FILE with one a line")
-    if SOURCE.value and len(SOURCE.value) != len(prompts):
+    if given.source and len(given.source) != len(prompts):
         raise ValueError(
-            f"{len(prompts)} prompts and {len(SOURCE.value)} sources: give one --source for each"
+            f"{len(prompts)} prompts and {len(given.source)} sources: give one --source for each"
             " prompt, or leave all prompts out"
         )
-    samples, beams = NUM_SAMPLES.value, NUM_BEAMS.value
-    ruled = [f"--{flag.name}" for flag in RULES if flag.value]
+    samples, beams = given.num_samples, given.num_beams or 1
+    ruled = [f"--{name}" for name in RULES if getattr(given, name)]
     if beams > 1 and (ruled or samples > beams):
         raise ValueError(
             f"--num_beams={beams} gives at most that many samples, and has no use for"
             f" {', '.join(ruled) or f'--num_samples={samples}'}"
         )
-    if beams == 1 and samples > 1 and TEMPERATURE.value == 0:
+    if beams == 1 and samples > 1 and given.temperature == 0:
         raise ValueError(
             f"--num_samples={samples} would give the same text again and again; set"
             " --temperature=1 to draw"
@@ -106,11 +107,15 @@ def read_prompts() -> list[str]:
 
 
 def continuations(
-    prompts: "Sequence[np.ndarray]", opened: "Pretrained", sources: "Sequence[np.ndarray]" = ()
+    asked: argparse.Namespace,
+    prompts: "Sequence[np.ndarray]",
+    opened: "Pretrained",
+    sources: "Sequence[np.ndarray]" = (),
 ) -> "Iterator[tuple[int, int, Continuation]]":
     """Continues prompts as the flags say.
 
     Args:
+      asked: the flags.
       prompts: token ids, each [n], n >= 1.
       opened: the run.
       sources: token ids of each prompt's source; (): the net reads none.
@@ -128,37 +133,37 @@ def continuations(
     from scalelab.decode.choose import Rules
     from scalelab.eval import placement
 
-    rules = Rules(**{flag.name: flag.value for flag in RULES})
+    rules = Rules(**{name: getattr(asked, name) for name in RULES})
     max_len = opened.config.net.max_len
-    prompts_lib.check(prompts, MAX_NEW_TOKENS.value, max_len)
+    prompts_lib.check(prompts, asked.max_new_tokens, max_len)
     sizes = {
-        "max_new_tokens": MAX_NEW_TOKENS.value,
+        "max_new_tokens": asked.max_new_tokens,
         "max_len": max_len,
         "end_token": _end_token(opened.tokenizer),
     }
-    placed = placement.place(opened, TENSOR_PARALLEL.value)
+    placed = placement.place(opened, asked.tensor_parallel)
     sizes["rows"] = placed.rows
     made = stepper.prepare(placed.net, placed.params)
-    searched = NUM_BEAMS.value > 1
-    num_samples = 1 if searched else NUM_SAMPLES.value
-    for part, filled in _batches(len(prompts), num_samples, placed):
+    searched = asked.num_beams > 1
+    num_samples = 1 if searched else asked.num_samples
+    for part, filled in _batches(asked, len(prompts), num_samples, placed):
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         read = [sources[place] for place, _ in filled] if sources else None
         if searched:
-            found = beam.search(made, ids, num_beams=NUM_BEAMS.value, sources=read, **sizes)
+            found = beam.search(made, ids, num_beams=asked.num_beams, sources=read, **sizes)
             for (place, _), best in zip(part, found, strict=False):
-                for sample, text in enumerate(best[: NUM_SAMPLES.value]):
+                for sample, text in enumerate(best[: asked.num_samples]):
                     yield place, sample, text
         else:
             whole = [np.concatenate(pair) for pair in zip(read, ids, strict=True)] if read else ids
-            keys = loop.text_keys(SEED.value, whole, numbers)
+            keys = loop.text_keys(asked.seed, whole, numbers)
             texts = loop.generate(made, ids, rules, keys=keys, sources=read, **sizes)
             for (place, sample), text in zip(part, texts, strict=False):
                 yield place, sample, text
 
 
 def resamplings(
-    prompts: "Sequence[np.ndarray]", opened: "Pretrained"
+    asked: argparse.Namespace, prompts: "Sequence[np.ndarray]", opened: "Pretrained"
 ) -> "Iterator[tuple[int, int, Continuation]]":
     """Continues prompts with a masked net as the flags say; yields and raises as `continuations`.
 
@@ -174,37 +179,40 @@ def resamplings(
     from scalelab.decode.choose import Rules
     from scalelab.eval import placement, token_scores
 
-    count, special = MAX_NEW_TOKENS.value, opened.tokenizer.special_ids
+    count, special = asked.max_new_tokens, opened.tokenizer.special_ids
     frame = opened.tokenizer.frame()
     masks = np.full(count, special["mask"])
     rows = [np.concatenate([frame.begin, p, masks, frame.end]).astype(np.int32) for p in prompts]
     prompts_lib.check([row[count:] for row in rows], count, opened.config.net.max_len)
-    placed = placement.place(opened, TENSOR_PARALLEL.value)
+    placed = placement.place(opened, asked.tensor_parallel)
 
     def score(params: ArrayPytree, tokens: jax.Array, *given: jax.Array) -> jax.Array:
         batch = {"tokens": tokens, "lengths": given[0], "examples": jnp.arange(len(tokens))}
         found = token_scores.log_chances(placed.net, params, batch, given[1][:, None])[:, 0]
         return found.at[:, list(special.values())].set(-jnp.inf)
 
-    sizes = {"count": count, "sweeps": SWEEPS.value, "order": ORDER.value}
-    sizes |= {"rules": Rules(**{flag.name: flag.value for flag in RULES}), "mask": special["mask"]}
-    for part, filled in _batches(len(prompts), NUM_SAMPLES.value, placed):
+    sizes = {"count": count, "sweeps": asked.sweeps, "order": asked.order}
+    sizes |= {
+        "rules": Rules(**{name: getattr(asked, name) for name in RULES}),
+        "mask": special["mask"],
+    }
+    for part, filled in _batches(asked, len(prompts), asked.num_samples, placed):
         ids = [rows[place] for place, _ in filled]
         tokens, lengths = prompts_lib.fill(ids, opened.config.net.max_len)
         starts = lengths - np.int32(len(frame.end) + count)
         own, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
-        given = placed.put((tokens, lengths, starts, loop.text_keys(SEED.value, own, numbers)))
+        given = placed.put((tokens, lengths, starts, loop.text_keys(asked.seed, own, numbers)))
         drawn = jax.device_get(gibbs.sample(score, placed.params, *given, **sizes))
         for (place, sample), row, start in zip(part, drawn, starts, strict=False):
             yield place, sample, loop.Continuation(row[start : start + count], "length")
 
 
 def _batches(
-    num_prompts: int, num_samples: int, placed: "Placed"
+    asked: argparse.Namespace, num_prompts: int, num_samples: int, placed: "Placed"
 ) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
     """Yields (prompt, sample) of each text of a batch, and those with the last one as filling."""
     rows = [(place, sample) for place in range(num_prompts) for sample in range(num_samples)]
-    size = placed.round_up(min(BATCH_SIZE.value, len(rows)))
+    size = placed.round_up(min(asked.batch_size, len(rows)))
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size]
         yield part, part + part[-1:] * (size - len(part))
@@ -215,8 +223,12 @@ def _end_token(tokenizer: "Tokenizer") -> int | None:
     return tokenizer.special_ids.get("eos", next(iter(tokenizer.frame().end), None))
 
 
-def _check(opened: "Pretrained") -> str:
-    """Returns what the net predicts, "next" or "masked"; raises ValueError if flags do not fit."""
+def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
+    """Returns what the net predicts, "next" or "masked", and fills in the defaults of its flags.
+
+    Raises:
+      ValueError: flags do not fit.
+    """
     from scalelab.config.fields import frozen_names
 
     system, path = opened.config.system, opened.path
@@ -226,64 +238,67 @@ def _check(opened: "Pretrained") -> str:
             f"{path} is a {system} trained on {opened.config.objective!r}; expected a net that"
             " predicts the next token, or masked tokens"
         )
-    if unused := [f"--{flag.name}" for flag in UNUSED[predicts] if flag.present]:
+    if unused := [f"--{name}" for name in UNUSED[predicts] if getattr(asked, name) is not None]:
         raise ValueError(
             f"{system} predicts {predicts} tokens and has no use for {', '.join(unused)}: leave"
             " them out"
         )
-    if opened.system.HAS_SOURCE != bool(SOURCE.value):
+    if opened.system.HAS_SOURCE != bool(asked.source):
         ours = ("no source: leave --source out", "a source: give --source=TEXT")
         raise ValueError(f"the net of {system} in {path} reads {ours[opened.system.HAS_SOURCE]}")
-    if frozen_names(opened.system) or not SOURCE.value:
+    if frozen_names(opened.system) or not asked.source:
         opened.check_alone()
+    for name, default in (UNUSED["next"] | UNUSED["masked"]).items():
+        if getattr(asked, name) is None:
+            setattr(asked, name, default)
     return predicts
 
 
-def main(argv: list[str]) -> None:
-    """Reads the flags, continues and prints."""
-    del argv
-    run, texts = cli.required(RUN.value, "run"), read_prompts()
-    malloc.keep_freed()
+def main(given: argparse.Namespace) -> None:
+    """Continues and prints."""
+    run, texts = cli.required(given.run, "run"), read_prompts(given)
     import numpy as np
 
     from scalelab.decode import prompts as prompts_lib
     from scalelab.runs import pretrained
 
     opened = pretrained.load(run)
-    predicts = _check(opened)
+    predicts = _check(given, opened)
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     tokenizer = opened.tokenizer
     ids = tokenizer.encode_batch(texts)
     frame, special = tokenizer.frame(), tokenizer.special_ids
     starts = frame.begin or [special[role] for role in ("eos", "bos") if role in special]
-    if predicts == "next" and not (starts or SOURCE.value) and not all(map(len, ids)):
+    if predicts == "next" and not (starts or given.source) and not all(map(len, ids)):
         raise ValueError(
             f"the prompt is empty, and the tokenizer in {opened.tokenizer_dir} has no end-of-text"
             " token to start from: give at least a word"
         )
-    if SOURCE.value:
+    if given.source:
         start = special[vars(opened.system)["START"]]
-        rows = tokenizer.encode_batch(SOURCE.value)
+        rows = tokenizer.encode_batch(given.source)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = prompts_lib.begin(ids, read, start)
     else:
         read = []
         begun = [np.array([*frame.begin, *row] or starts[:1], np.int32) for row in ids]
     masked = predicts == "masked"
-    texts_found = resamplings(ids, opened) if masked else continuations(begun, opened, read)
+    texts_found = (
+        resamplings(given, ids, opened) if masked else continuations(given, begun, opened, read)
+    )
     for place, sample, found in texts_found:
         begin, tokens = ids[place].tolist(), found.tokens.tolist()
         whole, head = tokenizer.decode([*begin, *tokens]), tokenizer.decode(begin)
         tail = whole.removeprefix(head) if whole.startswith(head) else tokenizer.decode(tokens)
-        if JSON.value:
+        if given.json:
             made = {"prompt": texts[place], "text": whole, "continuation": tail, "tokens": tokens}
             made |= {"sample": sample, "ended_by": found.ended_by}
             made |= {} if found.score is None else {"score": found.score}
             print(json.dumps(made, ensure_ascii=False), flush=True)
         else:
-            name = f"{place + 1}" + f".{sample + 1}" * (NUM_SAMPLES.value > 1)
+            name = f"{place + 1}" + f".{sample + 1}" * (given.num_samples > 1)
             print(f"[{name}] {whole}\n", flush=True)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, parser())

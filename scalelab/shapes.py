@@ -13,13 +13,14 @@ every line and times its steps.
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config, Net, Shape
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
+from scalelab.resources import malloc
 
 if TYPE_CHECKING:
     from scalelab.resources.blueprint import Blueprint
@@ -128,14 +129,13 @@ def advise(given: argparse.Namespace) -> str:
     import jax
 
     from scalelab import sharding, systems
-    from scalelab.resources import blueprint, malloc
+    from scalelab.resources import blueprint
     from scalelab.runs import environment
 
     environment.configure_jax(given.compile_cache_dir, given.dtype)
     tile = given.tile or TILES.get(jax.default_backend(), TILES["gpu"])
     sizes = {name: getattr(given, name) for name in ("batch_size", "length", "vocab_size", "dtype")}
     rows, work, secs = [], [], []
-    malloc.keep_freed()  # as training does
     system = systems.load(given.system)
 
     def size(shape: Shape) -> int:
@@ -173,9 +173,9 @@ def advise(given: argparse.Namespace) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the program; a mistake in arguments is one message and exit code 2."""
-    made = cli.Parser("python -m scalelab.shapes", __doc__)
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.shapes", __doc__, setup=malloc.keep_freed)
     add = made.add_argument
     add("--near", required=True, metavar="AxHxL", help="the wanted shape")
     add("--measure", action="store_true", help="time steps of every line")
@@ -187,10 +187,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--vocab_size", type=cli.positive, default=30_000, help="default: 30,000")
     add("--dtype", default="float32", help="float32 or bfloat16; default: float32")
     add("--compile_cache_dir", metavar="DIR", help="folder that keeps compiled programs")
-    given = made.parse_args(arguments)
-    with cli.one_message("start the same command again"):
-        print(advise(given), end="")
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Prints the advice."""
+    print(advise(given), end="")
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

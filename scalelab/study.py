@@ -1,63 +1,40 @@
 """Studies: a comparison stated in one file, planned, run, and reported.
 
-  python -m scalelab.study plan   --config=configs/studies/X.py --workdir=DIR
-  python -m scalelab.study run    --config=configs/studies/X.py --workdir=DIR [--workers=2]
-  python -m scalelab.study status --workdir=DIR [--study=NAME]
-  python -m scalelab.study report --workdir=DIR [--study=NAME] [--to=DIR]
-  python -m scalelab.study pack   --workdir=DIR --to=DIR
-  python -m scalelab.study list   [--workdir=DIR]
-
-plan    times steps here and adds up what every run will take; starts nothing
-run     does what is not finished yet; interrupt it and start it again, also several at once
-status  shows how far each run is
-report  writes tables, figures and report.html of what is finished
-pack    keeps the finished runs without checkpoints and texts, small enough to be committed
-list    lists the studies of a folder; without one, the names that a study's config may use
+python -m scalelab.study plan   --config=configs/studies/X.py --workdir=DIR
+python -m scalelab.study run    --config=configs/studies/X.py --workdir=DIR [--workers=2]
+python -m scalelab.study status --workdir=DIR [--study=NAME]
+python -m scalelab.study report --workdir=DIR [--study=NAME] [--to=DIR]
+python -m scalelab.study pack   --workdir=DIR --to=DIR
+python -m scalelab.study list   [--workdir=DIR]
 """
 
+import argparse
 import pathlib
-import re
 import sys
 import textwrap
-
-from absl import flags
+from collections.abc import Iterable
+from typing import Any
 
 from scalelab.config import cli
 from scalelab.resources import malloc
 from scalelab.runs import environment
 from scalelab.studies.spec import StudySpec
 
-flags.declare_key_flag("config")
-flags.declare_key_flag("workdir")
-flags.FLAGS["workdir"].help = "Folder of studies and their runs: run makes it, and continues in it."
-WORKERS = flags.DEFINE_integer(
-    "workers", None, "Processes at a time; by default one a core, at most 4; up to 8 of small nets"
-    " on one GPU; else 1 on GPUs and TPUs.", lower_bound=1,
-)  # fmt: skip
-STUDY = flags.DEFINE_string("study", None, "Name of the study, where --workdir holds several.")
-COMPARISON = flags.DEFINE_string("comparison", None, "Your own module that a report may import.")
-TO = flags.DEFINE_string("to", None, "Where the report, or the packed runs, go.")
-ALLOW = flags.DEFINE_list(
-    "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
-    " Also data, numerics, matched; of fine-tunings finetune.data, finetune.epochs, ...",
-)  # fmt: skip
 
-
-def plan(workdir: pathlib.Path) -> None:
+def plan(given: argparse.Namespace) -> None:
     """Prints what every run will take, and keeps it."""
     from scalelab.studies import plan as plan_lib
 
-    malloc.keep_freed()  # as the runs do
-    spec = read_spec()
-    print(plan_lib.make(spec, workdir, command(), num_workers(spec)))
+    spec = read_spec(given)
+    print(plan_lib.make(spec, cli.workdir(given), command(given), num_workers(given, spec)))
 
 
-def run(workdir: pathlib.Path) -> None:
+def run(given: argparse.Namespace) -> None:
     """Does what is left of the study."""
     from scalelab.eval import yardstick
     from scalelab.studies import expand, finetunings, jobs, pool, progress
 
-    spec = read_spec()
+    spec, workdir = read_spec(given), cli.workdir(given)
     runs = expand.expand_runs(spec)
     path = workdir / "studies" / f"{spec.name}.json"
     if not path.exists() or any(j.state != jobs.DONE for j in jobs.read(workdir, spec.name)[1]):
@@ -66,8 +43,8 @@ def run(workdir: pathlib.Path) -> None:
             finetunings.load(name, spec.finetune.data, workdir)
         for found in map(yardstick.load, spec.yardsticks):
             yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
-    expand.write(spec, runs, workdir, command())
-    number = num_workers(spec)
+    expand.write(spec, runs, workdir, command(given))
+    number = num_workers(given, spec)
     screen = progress.Screen(sys.stderr, number, progress.read_plan(workdir, spec.name))
     with screen:
         failed = pool.Pool(workdir, spec.name, number, screen).run()
@@ -77,11 +54,12 @@ def run(workdir: pathlib.Path) -> None:
         raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
 
 
-def status(workdir: pathlib.Path) -> None:
+def status(given: argparse.Namespace) -> None:
     """Prints how far the study is."""
     from scalelab.studies import jobs, pool, progress
 
-    study, found = jobs.read(workdir, study_name())
+    workdir = cli.workdir(given)
+    study, found = jobs.read(workdir, given.study)
     working = [job.name for job in found if pool.is_claimed(workdir, job)]
     planned = progress.read_plan(workdir, study.name)
     failures = pool.read_failures(workdir, found)
@@ -92,12 +70,15 @@ def status(workdir: pathlib.Path) -> None:
         print(progress.describe_end(study, found, failed))
 
 
-def list_studies(workdir: pathlib.Path) -> None:
+def list_studies(given: argparse.Namespace) -> None:
     """Prints the studies of a folder, with their titles and how far they are."""
+    if given.workdir is None:
+        list_names(given.comparison)
+        return
     from scalelab.lab import tables
     from scalelab.studies import jobs
 
-    rows = []
+    rows, workdir = [], cli.workdir(given)
     for path in sorted((workdir / "studies").glob("*.json")):
         study, found = jobs.read(workdir, path.stem)
         done = sum(job.state == jobs.DONE for job in found)
@@ -107,7 +88,7 @@ def list_studies(workdir: pathlib.Path) -> None:
     print(tables.plain(("study", "title", "scale", "jobs done"), rows))
 
 
-def list_names() -> None:
+def list_names(comparison: str | None) -> None:
     """Prints the names that a study's config may use, of tables, tasks, claims and so on."""
     from scalelab.helpers.names import module_names
     from scalelab.lab.compare import claim_lines, scores
@@ -115,7 +96,7 @@ def list_names() -> None:
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
 
-    found = scores.load_comparison(COMPARISON.value, COMPARISON.value)
+    found = scores.load_comparison(comparison, comparison)
     lists = {
         "systems": module_names("systems"),
         "tables": [*TABLES, *found.TABLES],
@@ -131,89 +112,100 @@ def list_names() -> None:
     print("claims" + str(claim_lines.__doc__).partition("data")[2].rstrip())
 
 
-def report(workdir: pathlib.Path) -> None:
+def report(given: argparse.Namespace) -> None:
     """Writes the report and says where it is."""
     from scalelab import objectives
     from scalelab.lab.show import report as report_lib
 
-    folder, baselines = TO.value and pathlib.Path(TO.value), objectives.load_baselines()
+    folder, baselines = given.to and pathlib.Path(given.to), objectives.load_baselines()
     page = report_lib.make(
-        workdir, study_name(), folder, ALLOW.value, baselines, COMPARISON.value, print
+        cli.workdir(given), given.study, folder, given.allow, baselines, given.comparison, print
     )
     print(f"report: {page}")
 
 
-def pack(workdir: pathlib.Path) -> None:
+def pack(given: argparse.Namespace) -> None:
     """Copies what a report needs."""
     from scalelab.studies import packing
 
-    print(packing.pack(workdir, study_name(), pathlib.Path(cli.required(TO.value, "to"))))
+    to = pathlib.Path(cli.required(given.to, "to"))
+    print(packing.pack(cli.workdir(given), given.study, to))
 
 
-COMMANDS = dict(plan=plan, run=run, status=status, report=report, pack=pack, list=list_studies)
-FLAGS = {  # that --help of a command shows
-    "plan": ("config", "workdir", "workers"),
-    "run": ("config", "workdir", "workers"),
-    "status": ("workdir", "study"),
-    "report": ("workdir", "study", "to", "allow", "comparison"),
-    "pack": ("workdir", "study", "to"),
-    "list": ("workdir", "comparison"),
-}
-
-
-def read_spec() -> StudySpec:
+def read_spec(given: argparse.Namespace) -> StudySpec:
     """Reads the study that --config names."""
     from scalelab.studies import spec
 
-    return spec.resolve(cli.config_values())
+    return spec.resolve(cli.config_values(given))
 
 
-def study_name() -> str | None:
-    """Returns the study's name by --study or --config; None is the only one."""
-    if STUDY.value or cli.CONFIG.value is None:
-        return STUDY.value
-    return cli.config_values()["name"]
-
-
-def num_workers(spec: StudySpec) -> int:
+def num_workers(given: argparse.Namespace, spec: StudySpec) -> int:
     """Returns how many processes work at a time."""
     from scalelab.studies import pool
 
-    return WORKERS.value or pool.default_workers(spec)
+    return given.workers or pool.default_workers(spec)
 
 
-def command() -> str:
+def command(given: argparse.Namespace) -> str:
     """Returns the command line, for the report."""
-    given = environment.mask_secrets(sys.argv[1:])
-    return environment.join_command(["python", "-m", "scalelab.study", "run", *given])
+    fields = [f"--config.{name}={text}" for name, text in given.fields.items()]
+    words = [f"--config={given.config}", *fields, f"--workdir={given.workdir}"]
+    words += [f"--workers={given.workers}"] * (given.workers is not None)
+    return environment.join_command(
+        ["python", "-m", "scalelab.study", "run", *environment.mask_secrets(words)]
+    )
 
 
-def take_command(arguments: list[str]) -> str:
-    """Takes the command out of the program's arguments, before the flags are read.
+COMMANDS = {
+    "plan": (plan, "times steps here and adds up what every run will take; starts nothing"),
+    "run": (run, "does what is not finished yet; interrupt it and start it again, also several"
+            " at once"),
+    "status": (status, "shows how far each run is"),
+    "report": (report, "writes tables, figures and report.html of what is finished"),
+    "pack": (pack, "keeps the finished runs without checkpoints and texts, small enough to be"
+             " committed"),
+    "list": (list_studies, "lists the studies of a folder; without one, the names that a study's"
+             " config may use"),
+}  # fmt: skip
 
-    From then on, help and messages know the flags of this command only.
-    """
-    from scalelab.helpers.names import nearest
 
-    given = next((a for a in arguments[1:] if not a.startswith("-")), None)
-    if given in COMMANDS:
-        arguments.remove(given)
-        own = rf"(?m)^(?:  python -m scalelab.study )?{given} .*$"
-        sys.modules["__main__"].__doc__ = "\n".join(re.findall(own, str(__doc__)))
-        for known in (flags.FLAGS.flags_by_module_dict(), flags.FLAGS.key_flags_by_module_dict()):
-            known[arguments[0]][:] = [f for f in known[arguments[0]] if f.name in FLAGS[given]]
-        return given
-    if given is not None:
-        cli.fail(f"unknown command {given!r}: {nearest(given, COMMANDS)}")
-    if not cli.asks_for_help(arguments):
-        cli.fail(f"expected a command: {', '.join(COMMANDS)}; --help says what they do")
-    return "plan"
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.study", __doc__)
+    commands, own = made.add_commands(), {}
+    for name, (_, text) in COMMANDS.items():
+        own[name] = commands.add_parser(
+            name, help=text, description=text,
+            config=StudySpec if name in ("plan", "run") else None,
+            setup=malloc.keep_freed if name == "plan" else None,  # as the runs do
+            when_interrupted="no timing was kept" if name == "plan" else None,
+        )  # fmt: skip
+
+    def add(flag: str, names: Iterable[str], text: str, **how: Any) -> None:
+        for name in names:
+            own[name].add_argument(flag, help=text, **how)
+
+    add("--workdir", COMMANDS, "folder of studies and their runs: run makes it, and continues in"
+        " it", metavar="DIR")  # fmt: skip
+    add("--workers", ("plan", "run"), "processes at a time; by default one a core, at most 4; up to"
+        " 8 of small nets on one GPU; else 1 on GPUs and TPUs", type=cli.positive,
+        metavar="N")  # fmt: skip
+    add("--study", ("status", "report", "pack"), "name of the study, where --workdir holds several",
+        metavar="NAME")  # fmt: skip
+    add("--to", ("report", "pack"), "where the report, or the packed runs, go", metavar="DIR")
+    add("--allow", ("report",), "config fields in which runs may differ beyond the study's; the"
+        " report says so. Also data, numerics, matched; of fine-tunings finetune.data,"
+        " finetune.epochs, ...", type=cli.comma_list, default=[],
+        metavar="FIELD,FIELD")  # fmt: skip
+    add("--comparison", ("report", "list"), "your own module that a report may import",
+        metavar="MODULE")  # fmt: skip
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Does what the command asks."""
+    COMMANDS[given.command][0](given)
 
 
 if __name__ == "__main__":
-    chosen = COMMANDS[take_command(sys.argv)]
-    unkept = {"when_interrupted": "no timing was kept"} if chosen is COMMANDS["plan"] else {}
-    if chosen is list_studies and not any("--workdir" in word for word in sys.argv):
-        cli.run(lambda argv: list_names(), StudySpec)
-    else:
-        cli.run(lambda argv: chosen(cli.workdir()), StudySpec, **unkept)
+    cli.run(main, parser())

@@ -10,6 +10,7 @@ what is due between them. `train` is a pre-training, from top to bottom: setup, 
 A fine-tuning (`scalelab.finetune`) is another run of the same loop. The step is in `step.py`.
 """
 
+import argparse
 import contextlib
 import functools
 import importlib
@@ -17,8 +18,6 @@ import pathlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
-
-from absl import flags
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from scalelab.runs.metrics import Pairs, Run
     from scalelab.runs.run import BeforeStep
     from scalelab.step import Blocks
-
-flags.adopt_module_key_flags(cli)
 
 BLOCK_SECS = 1.0  # a block takes about so long at most: an interrupt waits for its end
 Say = Callable[[str], object]
@@ -238,14 +235,20 @@ def train(
         return result
 
 
-def main(argv: list[str]) -> None:
-    """Reads the flags and trains."""
-    del argv
-    malloc.keep_freed()
-    config = cli.read_config()
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.train", __doc__, config=Config, setup=malloc.keep_freed)
+    made.add_argument("--workdir", metavar="DIR", help=cli.WORKDIR)
+    made.add_argument("--init", metavar="RUN", help=cli.INIT)
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Trains."""
+    config = cli.read_config(given)
     with cli.one_of_several() if config.machine.distributed else contextlib.nullcontext():
-        train(config, cli.workdir())
+        train(config, cli.workdir(given))
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, parser())

@@ -3,6 +3,7 @@
 import math
 import pathlib
 
+import in_process
 import numpy as np
 import run_folders
 
@@ -27,7 +28,7 @@ def write(folder: pathlib.Path, widths=WIDTHS, system: str = "bert", num_seeds: 
 
 
 def output(capsys, program, *arguments) -> str:
-    program.main([str(a) for a in arguments])
+    in_process.run(program, arguments)
     return capsys.readouterr().out
 
 
@@ -41,17 +42,7 @@ def fails(capsys, program, *arguments) -> str:
 
 def start(capsys, program, *arguments) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a program."""
-    return start_main(capsys, program.main, *arguments)
-
-
-def start_main(capsys, main, *arguments) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a main function."""
-    code = 0
-    try:
-        main([str(a) for a in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    return code, *capsys.readouterr()
+    return in_process.code(program, arguments), *capsys.readouterr()
 
 
 def budgets(folder: pathlib.Path, widths=WIDTHS, warmups=(10, 10)) -> pathlib.Path:

@@ -17,7 +17,6 @@ import flax.linen  # noqa: F401
 import jax  # noqa: F401
 import pandas as pd  # noqa: F401
 import scipy.stats  # noqa: F401
-from absl import app
 
 from scalelab import objectives  # noqa: F401
 from scalelab.config import cli, files, pretraining  # noqa: F401
@@ -40,23 +39,16 @@ def answers(commands: list[list[str]], *, run: bool = False, **process: Any) -> 
 def stop_after_parsing() -> None:
     """Makes the command lines of programs end once they are read."""
     resolvers = {pretraining.Config: pretraining.resolve, spec.StudySpec: spec.resolve}
-    parse_args = cli.Parser.parse_args
 
-    app.define_help_flags()
-
-    def run(main: Any, config_class: type = pretraining.Config, *_: Any, **__: Any) -> NoReturn:
-        if left := cli._parse(sys.argv, config_class)[1:]:
-            cli.fail(f"unexpected argument {left[0]!r}")
-        if cli.CONFIG.value is not None and config_class in resolvers:
-            resolvers[config_class](cli.config_values())
-        sys.exit(0)
-
-    def parse(self: cli.Parser, *arguments: Any) -> NoReturn:
-        parse_args(self, *arguments)
+    def run(main: Any, parser: cli.Parser, arguments: list[str] | None = None) -> NoReturn:
+        given = parser.parse_args(arguments)
+        config_class = parser.commands.get(getattr(given, "command", ""), parser).config_class
+        if config_class in resolvers and given.config is not None:
+            with cli.one_message(""):
+                resolvers[config_class](cli.config_values(given))
         sys.exit(0)
 
     cli.run = run
-    cli.Parser.parse_args = parse  # type: ignore
 
 
 def start(module: str, arguments: list[str], run: bool) -> None:

@@ -8,19 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import in_process
 import numpy as np
 import pytest
 import tiny
-from absl.testing import flagsaver
 
 from scalelab import systems
 from scalelab import train as train_lib
-from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.data import cache, load_data
-
-# ml_collections loads config files in a way that Python would rather not see.
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 SETTINGS = {
     "tokenizer.vocab_size": 300, "net.max_len": 64, "short.max_len": 32, "short.batch_size": 8,
@@ -28,7 +24,6 @@ SETTINGS = {
     "machine.compile_cache_dir": "",
 }  # fmt: skip
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 Train = Callable[..., str]
 
 
@@ -56,15 +51,7 @@ def refused(
 
     def run(*extra: str, workdir: pathlib.Path = tmp_path / "run", whole: bool = True) -> str:
         argv = arguments(wikitext, cache_dir, workdir, extra) if whole else list(extra)
-        monkeypatch.setattr(sys, "argv", ["train", *argv])
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        try:
-            with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
-                cli.run(train_lib.main)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        assert ended.value.code == 2
+        assert in_process.code(train_lib, argv) == 2
         errors = capsys.readouterr().err
         assert "Traceback" not in errors
         found = re.findall(r"^(?:error: |interrupted; ).*", errors, re.MULTILINE | re.DOTALL)

@@ -2,6 +2,7 @@
 
 import json
 
+import in_process
 import pytest
 import scratch
 
@@ -20,19 +21,19 @@ def test_everything_is_listed_once() -> None:
 
 def test_a_new_system_is_listed_with_its_options(monkeypatch, capsys) -> None:
     scratch.add(monkeypatch, "systems", "fake", __doc__="FAKE: A paper.\n\nMore.")
-    catalog.main(["fake", "--json"])
+    in_process.run(catalog, ["fake", "--json"])
     (made,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (made["kind"], made["description"]) == ("system", "FAKE: A paper.")
     assert made["parity"] == []  # no class of transformers is like it
-    catalog.main(["electra*", "--json"])
+    in_process.run(catalog, ["electra*", "--json"])
     (made,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert made["options"]["generator_rate"] == 0.25 and "no generator" in str(made["meanings"])
     assert "ElectraForPreTraining" in made["parity"]
-    catalog.main(["bert_ltr"])  # whose net is tested without a peer
+    in_process.run(catalog, ["bert_ltr"])  # whose net is tested without a peer
     assert "parity" not in capsys.readouterr().out
 
 
 def test_an_unknown_name(capsys) -> None:
     with pytest.raises(SystemExit) as ended:
-        catalog.main(["elctra*"])
+        in_process.run(catalog, ["elctra*"])
     assert ended.value.code == 2 and "'electra'" in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """`scalelab PROGRAM`: a table of the programs, each of which is a module."""
 
-import importlib.util
+import importlib
 import pathlib
 import shlex
 import subprocess
@@ -11,6 +11,7 @@ import pytest
 import tiny
 
 from scalelab import __main__ as programs
+from scalelab.config import cli
 from scalelab.helpers import names
 from scalelab.tasks.task import task_names
 
@@ -26,16 +27,24 @@ def ends(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]
 
 
 def test_every_program_is_a_module_and_every_task_a_program(capsys) -> None:
-    there = {g: programs.members(g) for g in programs.GROUPS}
-    modules = {
-        *programs.PROGRAMS.values(),
-        *(m for group in there.values() for m in group.values()),
-    }
-    for module in modules:
-        assert importlib.util.find_spec(f"scalelab.{module.split()[0]}"), module
+    there = {group: programs.members(group) for group in programs.GROUPS}
     assert {*task_names(), "glue", "tsv"} == there["finetune"].keys() < there["eval"].keys()
+    listed = {*programs.PROGRAMS.values(), *(p for own in there.values() for p in own.values())}
+    for module in {own.module for own in listed}:
+        found = importlib.import_module(f"scalelab.{module}")
+        parser = found.parser()
+        assert isinstance(parser, cli.Parser) and callable(found.main), module
+        assert all(own.command in ("", *parser.commands) for own in listed if own.module == module)
+    written = {
+        str(path.relative_to(programs.ROOT).with_suffix("")).replace("/", ".")
+        for path in programs.ROOT.rglob("*.py") if "cli.run(main, parser())" in path.read_text()
+    }  # fmt: skip
+    assert written == {own.module for own in listed} - {"eval.program", "eval.suites"} | {
+        "studies.jobs"
+    }
     code, out, _ = ends(capsys)
-    assert code == 0 and all(f"  {name} " in out for name in (*programs.PROGRAMS, *there))
+    top = [name for name in programs.PROGRAMS if " " not in name]
+    assert code == 0 and all(f"  {name} " in out for name in (*top, *there))
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -74,9 +83,9 @@ def test_words_that_complete(capsys) -> None:
         return {*ends(capsys, "completion", "words", *given)[1].split()}
 
     assert words() >= {"train", "eval"} and words("eval") >= {"rte", "blimp"}
-    assert words("study") >= {"plan", "run", "--workers", "--workdir"}
+    assert words("study") >= {"plan", "run"} and words("study", "run") >= {"--workers", "--config"}
     assert words("report") == words("study", "report") == {
-        "--allow", "--comparison", "--help", "--study", "--to", "--workdir",
+        "--allow", "--comparison", "--help", "--study", "--to", "--version", "--workdir",
     }  # fmt: skip
     assert words("completion") == {"bash", "zsh"}
     assert words("eval", "rte") >= {"--init", "--data"} and "--prompt" in words("sample")

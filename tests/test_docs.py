@@ -21,8 +21,8 @@ PAGES += sorted(p for p in (tiny.ROOT / "docs").rglob("*.md") if "history" not i
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"\n]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`((?:python -m |scalelab |make |launch/)[^`]+)`")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w+)(?:\.[\w.<>]+)?(?=[=`\s\]]|$)")
-# Flags of absl, of argparse, and of the tables of options of yardsticks.
-DECLARED = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|"--(\w+)"|"(\w+)": \(|^    \("(\w+)", ', re.M)
+# Flags of argparse, and of the tables of flags and of yardsticks' options.
+DECLARED = re.compile(r'"--(\w+)"|"(\w+)": \(|^ +\("(\w+)", ', re.M)
 ASSIGNED = re.compile(r"^(\w+)=(\S+)$")
 
 

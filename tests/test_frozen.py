@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import flax.linen as nn
+import in_process
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -167,7 +168,7 @@ def test_a_system_reads_a_teacher(
     again = pretrained.load(folder)
     other = losses(jax.tree.map(jnp.zeros_like, opened.params))["loss"][0]
     assert abs(losses(opened.params)["loss"][0] - other) > 1e-3  # the net reads it
-    message = refused(lambda: fill_mask.main([f"--run={folder}", "a [MASK] b"]))
+    message = refused(lambda: in_process.run(fill_mask, [f"--run={folder}", "a [MASK] b"]))
     assert "guided, whose net reads the net of another run (teacher) beside a text" in message
     shutil.rmtree(teacher / "checkpoints" / "3")
     assert re.search("another config.*frozen", refused(lambda: lab.run(folder, config)), re.DOTALL)
@@ -193,7 +194,7 @@ def test_the_teacher_stays_as_it_was(whole: Record, original: pathlib.Path) -> N
 def test_other_programs_open_a_distilled_run(
     whole: Record, student: Make, original: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    fill_mask.main([f"--run={whole.workdir}", "a [MASK] b"])
+    in_process.run(fill_mask, [f"--run={whole.workdir}", "a [MASK] b"])
     found = word_order.losses(whole.workdir, num_examples=8, seed=0)
     assert found.keys() == {"mlm", "distil"}
     config = student(None, objective="mlm", machine__init=str(whole.workdir))

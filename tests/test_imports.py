@@ -17,7 +17,7 @@ PACKAGE = tiny.ROOT / "scalelab"
 TABLE = """
 helpers:
 population: config
-__main__: helpers
+__main__: config helpers tasks
 nn: helpers
 nets: nn
 formats: config helpers
@@ -52,7 +52,7 @@ MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
 BINARIES = {
     "train", "sample", "fill_mask", "fit", "data.inspect", "data.probes",
     "predict", "catalog", "interop.hf", "eval.lm", "eval.word_order", "lab.runs", "lab.laws",
-    "lab.compound", "shapes", "eval.__main__", "data.__main__",
+    "lab.compound", "lab.yardsticks", "shapes", "eval.__main__", "data.__main__",
 }  # fmt: skip
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
@@ -65,7 +65,6 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"config"},
-    "absl": {"config", "train", "sample", "data", "eval", "study", "fit"},
     "orbax": {"runs"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
@@ -151,7 +150,7 @@ def test_no_flags_and_no_configs_below_the_binaries() -> None:
     for module in (m for m in MODULES if room_of(m) in NO_FLAGS and m not in BINARIES):
         names = imports(MODULES[module])
         tops = {name.partition(".")[0] for name in names}
-        assert not tops & {"absl", "ml_collections", "argparse"}, module
+        assert not tops & {"ml_collections", "argparse"}, module
         if not module.startswith("lab."):
             assert "scalelab.config.pretraining" not in names, module
 
@@ -204,17 +203,12 @@ def test_what_is_light(code: str, heavy: set[str]) -> None:
     assert "numpy" in there and not there & heavy
 
 
-@pytest.mark.parametrize("programs", [
-    "train", "sample", "fit",  # whose flags are absl's: one to a process
-    "interop.hf eval.lm eval.word_order fill_mask tasks.self_supervised worlds.__main__ __main__",
-])  # fmt: skip
-def test_help_answers_without_jax(programs: str) -> None:
-    flags = " " not in programs
-    there = imported_by("import scalelab.config.cli\n" * flags + "\n".join(
-        f"import scalelab.{program} as program\n"
-        f"sys.argv = ['{program}', '--help']\n"
-        f"try: {'scalelab.config.cli.run(program.main)' if flags else 'program.main()'}\n"
-        "except SystemExit as end: assert end.code == 0, end.code"
-        for program in programs.split()
-    ))  # fmt: skip
+def test_help_answers_without_jax() -> None:
+    """Of every program; the last line of output is that of `imported_by`."""
+    there = imported_by("""
+from scalelab import __main__ as programs
+for name in [*programs.PROGRAMS, "eval", "eval rte"]:
+    try: programs.main([*name.split(), "--help"])
+    except SystemExit as end: assert end.code == 0, (name, end.code)
+""")
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}

@@ -7,6 +7,7 @@ import pathlib
 
 import fine_tuned
 import glue_folder
+import in_process
 import numpy as np
 import pytest
 
@@ -75,7 +76,7 @@ def test_other_kinds_of_file_and_other_columns(seed, tmp_path, capsys) -> None:
     arguments, _ = [f"--run={folder}", f"--output={tmp_path}/out.tsv"], capsys.readouterr()
     written = []
     for more in ([f"{tmp_path}/new.csv"], [f"{tmp_path}/new.jsonl", "--columns=a,b"]):
-        predict.main([*more, *arguments])
+        in_process.run(predict, [*more, *arguments])
         assert capsys.readouterr().err == "2 predictions; 1 texts were cut to fit\n"
         written.append((tmp_path / "out.tsv").read_text())
     assert written[0] == written[1] and "It was\\ncold." in written[0]
@@ -86,7 +87,7 @@ def test_other_kinds_of_file_and_other_columns(seed, tmp_path, capsys) -> None:
         (["new.txt"], ".csv"), (["short.tsv"], "row 1"),
     ):  # fmt: skip
         with pytest.raises(SystemExit) as ended:
-            predict.main([f"{tmp_path}/{more[0]}", *more[1:], *arguments])
+            in_process.run(predict, [f"{tmp_path}/{more[0]}", *more[1:], *arguments])
         assert ended.value.code == 2 and message in capsys.readouterr().err
     assert (tmp_path / "out.tsv").read_text() == written[1]  # of the last that ended well
 

@@ -3,21 +3,17 @@
 import json
 import pathlib
 import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
+import in_process
 import numpy as np
 import pytest
-from absl.testing import flagsaver
 
 from scalelab import fill_mask, sample
-from scalelab.config import cli
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
 from scalelab.runs import environment, pretrained
-
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 Runs = Callable[[str], pathlib.Path]
 Start = Callable[..., tuple[int, str, str]]
@@ -33,10 +29,7 @@ def start(
 
     def run(system: str | None, *flags: str) -> tuple[int, str, str]:
         given = [f"--run={pretrained_runs(system)}"] if system else []
-        monkeypatch.setattr(sys, "argv", ["sample", *given, *flags])
-        with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
-            cli.run(sample.main)
-        return ended.value.code or 0, *capsys.readouterr()
+        return in_process.code(sample, [*given, *flags]), *capsys.readouterr()
 
     return run
 

@@ -2,6 +2,7 @@
 
 import types
 
+import in_process
 import pytest
 from law_folders import fails
 
@@ -73,7 +74,7 @@ def test_work_by_hand() -> None:
 
 
 def run(*arguments: str) -> None:
-    shapes.main(["--vocab_size=97", "--batch_size=4", "--length=16", *arguments])
+    in_process.run(shapes, ["--vocab_size=97", "--batch_size=4", "--length=16", *arguments])
 
 
 @pytest.mark.slow

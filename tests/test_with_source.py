@@ -4,16 +4,15 @@ import dataclasses
 import json
 import pathlib
 import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import a_study
+import in_process
 import numpy as np
 import pytest
 import scratch
 import small_encdec
-from absl.testing import flagsaver
 from scipy import special
 from train_lab import Lab, kill_at
 
@@ -31,8 +30,6 @@ from scalelab.nn.layer import PreNorm
 from scalelab.objectives import clm
 from scalelab.runs import environment, pretrained
 from scalelab.studies import spec
-
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +95,9 @@ def start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
 
     def run(*flags: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["sample", "--json", "--max_new_tokens=6", *flags])
-        with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
-            cli.run(sample.main)
-        return ended.value.code or 0, *capsys.readouterr()
+        return in_process.code(
+            sample, ["--json", "--max_new_tokens=6", *flags]
+        ), *capsys.readouterr()
 
     return run
 
@@ -152,9 +148,9 @@ def test_sample_refuses_what_does_not_fit(
 
 
 @pytest.mark.parametrize("program", [
-    lambda run, tmp: fill_mask.main([f"--run={run}", "a [MASK] b"]),
-    lambda run, tmp: lm.main([f"--run={run}", "--corpus=builtin"]),
-    lambda run, tmp: word_order.main([f"--run={run}"]),
+    lambda run, tmp: in_process.run(fill_mask, [f"--run={run}", "a [MASK] b"]),
+    lambda run, tmp: in_process.run(lm, [f"--run={run}", "--corpus=builtin"]),
+    lambda run, tmp: in_process.run(word_order, [f"--run={run}"]),
     lambda run, tmp: yardstick.evaluate(EMPTY, run, tmp, tmp / "work"),
     lambda run, tmp: warm_start.open_start(str(run)),
 ])  # fmt: skip

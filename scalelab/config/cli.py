@@ -1,4 +1,7 @@
-"""The command line of all programs: flags, --config with its fields, argparse. Imports no JAX."""
+"""The command line of all programs: argparse, and --config with its fields. Imports no JAX.
+
+Each program is a module with `parser()` and `main(given)`; `run` runs them.
+"""
 
 import argparse
 import functools
@@ -11,140 +14,280 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from absl import app, flags, logging
-from ml_collections import config_flags
+import ml_collections
 
+from scalelab.config import files
 from scalelab.config.exits import FAILED as FAILED
+from scalelab.config.exits import NEED_LESS, one_message
 from scalelab.config.exits import PREEMPTED as PREEMPTED
 from scalelab.config.exits import Interrupt as Interrupt
 from scalelab.config.exits import Interrupted as Interrupted
 from scalelab.config.exits import Stopped as Stopped
-from scalelab.config.exits import fail, one_message
+from scalelab.config.exits import fail as fail
 from scalelab.config.exits import one_of_several as one_of_several
-from scalelab.config.fields import OWNERS, describe, field_names, parse_value
+from scalelab.config.fields import OWNERS, describe, field_names, flatten, parse_value
 from scalelab.config.pretraining import Config, resolve
 from scalelab.helpers.names import describe_version, find_config, nearest
 
-CONFIG = config_flags.DEFINE_config_file(
-    "config",
-    None,
-    "Config file with its arguments, such as pretrain:system=bert,steps=500; the file lists its"
-    " arguments. A name without a folder is a file of configs/. Any field: --config.<field>=VALUE.",
+CONFIG = (
+    "config file with its arguments, such as pretrain:system=bert,steps=500; the file lists its"
+    " arguments. A name without a folder is a file of configs/. Any field: --config.<field>=VALUE"
 )
-WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Run folder: made if absent; a stopped run in it is continued."
+INIT = (
+    "run folder, of a training or an import, to begin with: its parameters and its tokenizer. A"
+    " training's clocks, schedule and optimizer begin at zero"
 )
-INIT = flags.DEFINE_string(
-    "init",
-    None,
-    "Run folder, of a training or an import, to begin with: its parameters and its tokenizer. A"
-    " training's clocks, schedule and optimizer begin at zero. A fine-tuning also takes none: from"
-    " random weights.",
-)
-flags.declare_key_flag("config")
-T = TypeVar("T")
-REMOVED = {  # flags of the release before -> what took their place
-    "seeds_together": "seeds train one after another; `study run` trains runs side by side",
+WORKDIR = "run folder: made if absent; a stopped run in it is continued"
+CONTINUE = "finished parts are kept; start the same command again to continue"
+AGAIN = "start the same command again"
+FIELD = "--config."
+BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+REMOVED = {  # flags and programs of the release before -> what took their place
+    "--seeds_together": "seeds train one after another; `study run` trains runs side by side",
+    "population": "start one scalelab.train per seed (--config=pretrain:...,seed=1), or state a"
+    " study with seeds=N, whose runs `scalelab study run` trains side by side",
 }
-# Fields of the command line that the flag parser cannot set: those that become None, and options.
-_OVERRIDES: dict[str, Any] = {}
+T = TypeVar("T")
 
 
 class Parser(argparse.ArgumentParser):
-    """For programs with positional arguments; an error is one message."""
+    """A program's command line; a mistake in it ends in one message and exit code 2.
 
-    def __init__(self, prog: str, description: str | None = None) -> None:
+    Args:
+      prog: the program as the user types it.
+      description: its help text.
+      config: the dataclass whose fields --config.<field> may name; None: there is no --config.
+      setup: runs before the program, and not for --help, which would wait for JAX.
+      when_interrupted: the message after "interrupted; ".
+      when_full: the message after "the device ran out of memory: ".
+    """
+
+    def __init__(
+        self,
+        prog: str,
+        description: str | None = None,
+        *,
+        config: type | None = None,
+        setup: Callable[[], object] | None = None,
+        when_interrupted: str | None = None,
+        when_full: str = NEED_LESS,
+    ) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, formatter_class=formatter, allow_abbrev=False)
+        self.config_class, self.setup = config, setup
+        self.when_interrupted = when_interrupted or (CONTINUE if config else AGAIN)
+        self.when_full = when_full
+        self.commands: dict[str, Parser] = {}
+        self.default_command: str | None = None
         self.add_argument("--version", action="version", version=describe_version())
+        if config is not None:
+            self.add_argument("--config", metavar="FILE:ARGUMENTS", help=CONFIG)
+
+    def add_commands(self, default: str | None = None) -> "argparse._SubParsersAction[Parser]":
+        """Adds commands, each with a parser of its own; `default` may be left out."""
+        made = self.add_subparsers(dest="command", required=True, metavar="COMMAND")
+        self.commands, self.default_command = made.choices, default  # type: ignore
+        return made
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuses unknown flags; argparse takes one for a text where its value has a space."""
-        texts = sys.argv[1:] if args is None else list(args)
-        for text in itertools.takewhile(lambda text: text != "--", texts):
-            if (flag := re.match(r"(--[\w-]+)=", text)) and flag[1] not in self._flags():
-                self.error(f"unrecognized arguments: {flag[1]}")
-        return super().parse_known_args(texts, namespace)
+        """Parses; takes the config's fields out first, and refuses unknown flags.
 
-    def _flags(self) -> set[str]:
-        parts = [getattr(a, "_name_parser_map", {}).values() for a in self._actions]
-        return {flag for p in [self, *itertools.chain(*parts)] for flag in p._option_string_actions}
+        argparse takes an unknown flag for a text where its value has a space.
+        """
+        words, fields = list(sys.argv[1:] if args is None else args), {}
+        if self.default_command and words and words[0] not in self.commands:
+            if words[0] not in ("-h", *self.flags()):
+                words.insert(0, self.default_command)
+        if self.config_class is not None:
+            words, fields = self._take_fields(words)
+        for word in () if self.commands else itertools.takewhile(lambda word: word != "--", words):
+            flag = word.partition("=")[0]
+            if flag in REMOVED:
+                fail(f"{flag} is gone: {REMOVED[flag]}")
+            if flag.startswith("--") and flag not in self.flags():
+                self.error(f"unknown flag {flag!r}: {nearest(flag, self.flags())}")
+        given, left = super().parse_known_args(words, namespace)
+        if self.config_class is not None:
+            given.fields = fields
+        return given, left
+
+    def _take_fields(self, words: list[str]) -> tuple[list[str], dict[str, str | None]]:
+        """Returns the words without --config.<field> VALUE, and the values by field."""
+        known = field_names(self.config_class)  # type: ignore
+        groups = {name.rpartition(".")[0] for name in known}
+        kept, found, place = [], {}, 0
+        while place < len(words):
+            name, equals, value = words[place].partition("=")
+            place += 1
+            if not name.startswith(FIELD):
+                kept.append(words[place - 1])
+                continue
+            if not equals and place < len(words) and not words[place].startswith("--"):
+                equals, value, place = "=", words[place], place + 1
+            field = name.removeprefix(FIELD)
+            # The config itself checks a field below a known one, such as a study's stage.
+            below = any(field == k or field.startswith(f"{k}.") for k in known)
+            if field not in groups and not below:
+                fail(f"unknown config field {field!r}: {nearest(field, known)}")
+            found[field] = value if equals else None
+        return kept, found
+
+    def flags(self) -> list[str]:
+        """Returns the long flags, without those of the commands."""
+        return sorted(flag for flag in self._option_string_actions if flag.startswith("--"))
+
+    def format_help(self) -> str:
+        """Adds the config's fields."""
+        text = super().format_help()
+        if self.config_class is not None:
+            text += "\nFields of --config, with the defaults that a config file may change:\n"
+            text += describe(self.config_class) + "\n"
+        return text
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            near = nearest(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f"{value!r}: {near}")
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program; the message names the valid flags nearest to an unknown one."""
-        if unknown := re.search(r"unrecognized arguments: .*?(--[\w-]+)", message):
-            valid = self._flags() - {unknown[1]}  # a flag of another command of the program
-            message += f"; unknown flag {unknown[1]}: {nearest(unknown[1], valid)}"
-        self.exit(FAILED, f"error: {message}; see {self.prog} --help\n")
+        """Ends the program."""
+        if missing := re.match(r"the following arguments are required: (--\w+)", message):
+            message = f"{missing[1]} is missing"
+        elif self.commands and message.endswith("required: COMMAND"):
+            message = f"expected a command: {', '.join(self.commands)}"
+        elif extra := re.match(r"unrecognized arguments: (.*)", message):
+            message = f"unexpected argument {extra[1]!r}: flags are written --name=value"
+        fail(f"{message}; see {self.prog} --help")
 
 
 def positive(text: str) -> int:
     """Parses a whole number from 1 on the command line."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return _whole(text, 1)
+
+
+def natural(text: str) -> int:
+    """Parses a whole number from 0 on the command line."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}: {text!r}")
     return int(text)
 
 
+def comma_list(text: str) -> list[str]:
+    """Parses words joined by commas on the command line."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def run(
-    main: Callable[[list[str]], None],
-    config_class: type = Config,
-    when_interrupted: str = "finished parts are kept; start the same command again to continue",
+    main: Callable[[argparse.Namespace], object],
+    parser: Parser,
+    arguments: list[str] | None = None,
 ) -> None:
-    """Parses flags and runs `main(argv)`; users' mistakes end in one message and exit code 2.
+    """Runs a program; users' mistakes end in one message and exit code 2.
 
     Args:
       main: the program.
-      config_class: the dataclass whose fields --config.<field> may name and --help lists.
-      when_interrupted: the message after "interrupted; ".
+      parser: its command line.
+      arguments: the words; None: those that the user typed.
     """
-
-    def checked_main(argv: list[str]) -> None:
-        if len(argv) > 1:
-            fail(f"unexpected argument {argv[1]!r}: flags are written --name=value")
-        main(argv)
-
-    logging.set_verbosity(logging.WARNING)
-    if "--version" in sys.argv:
-        print(describe_version())
-        sys.exit(0)
-    sys.argv[1:] = ["--help" if argument == "-h" else argument for argument in sys.argv[1:]]
-    with one_message(when_interrupted, only_tells=asks_for_help(sys.argv)):
-        app.run(checked_main, flags_parser=lambda argv: _parse(argv, config_class))
+    with one_message(parser.when_interrupted):
+        given = parser.parse_args(arguments)
+    used = parser.commands.get(getattr(given, "command", ""), parser)
+    tells = used.config_class is None
+    with one_message(used.when_interrupted, only_tells=tells, when_full=used.when_full):
+        if used.setup is not None:
+            used.setup()
+        main(given)
 
 
-def read_config() -> Config:
+def read_config(given: argparse.Namespace) -> Config:
     """Returns the resolved config of a pre-training from --config, --config.<field> and --init.
 
     Raises:
       ValueError: it is missing, or cannot be resolved.
     """
-    values = config_values()
-    if INIT.value == "none":
+    values = config_values(given)
+    if given.init == "none":
         raise ValueError("--init=none is for fine-tunings; leave --init out for random parameters")
-    if INIT.value is not None:
-        given = values["machine"]["init"]
-        values["machine"]["init"] = required(INIT.value, "init")
-        if given not in (None, INIT.value):
-            raise ValueError(f"give --init={INIT.value} or --config.machine.init={given}, not both")
+    if given.init is not None:
+        asked = values["machine"]["init"]
+        values["machine"]["init"] = required(given.init, "init")
+        if asked not in (None, given.init):
+            raise ValueError(f"give --init={given.init} or --config.machine.init={asked}, not both")
     return resolve(values)
 
 
-def config_values() -> dict[str, Any]:
+def config_values(given: argparse.Namespace) -> dict[str, Any]:
     """Returns the nested values that --config and --config.<field> ask for.
 
     Raises:
-      ValueError: --config is missing.
+      ValueError: --config is missing, its file has a mistake, or a field is not known to it.
     """
-    values = required(CONFIG.value, "config").to_dict()
-    for field, value in _OVERRIDES.items():
-        *groups, name = field.split(".")
-        functools.reduce(operator.getitem, groups, values)[name] = value
-    return values
+    name, colon, arguments = required(given.config, "config").partition(":")
+    path = find_config(name)
+    try:
+        config = files.load(path).get_config(*[arguments] * len(colon))
+    except Exception as error:  # a config file may raise anything
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        where = f"{path}:{lines[-1]}: " if lines and not isinstance(error, ValueError) else ""
+        text = str(*error.args) if isinstance(error, KeyError) else str(error)
+        raise ValueError(where + text) from None
+    config = ml_collections.ConfigDict(config)
+    with config.unlocked(), config.ignore_type():
+        for field, text in given.fields.items():
+            _set_field(config, field, text)
+    return config.to_dict()
 
 
-def typed_fields() -> list[str]:
+def typed_fields(given: argparse.Namespace) -> list[str]:
     """Returns the dotted names of the fields that were given as --config.<field>=VALUE."""
-    return [*config_flags.get_override_values(flags.FLAGS["config"]), *_OVERRIDES]
+    return list(given.fields)
+
+
+def _set_field(config: ml_collections.ConfigDict, field: str, text: str | None) -> None:
+    """Sets a field to the value that a text has as this field's type; None: the flag stood alone.
+
+    Raises:
+      ValueError: there is no such field, or the value has another type.
+    """
+    *groups, name = field.split(".")
+    is_option = not OWNERS.keys().isdisjoint(groups)
+    if is_option and groups[-1] not in OWNERS:
+        raise ValueError(f"unknown config field {field!r}: an option has one name")
+    try:
+        group = functools.reduce(operator.getitem, groups, config)
+        kind = object if is_option else group.get_type(name)
+    except (KeyError, AttributeError, TypeError):
+        near = nearest(field, flatten(config.to_dict()))
+        raise ValueError(f"unknown config field {field!r}: {near}") from None
+    if text is None:
+        if kind is not bool:
+            raise ValueError(f"{FIELD}{field}: expected {FIELD}{field}=VALUE")
+        text = "true"
+    try:
+        group[name] = _convert(text, kind)
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{FIELD}{field}={text}: expected {kind.__name__}") from None
+
+
+def _convert(text: str, kind: type) -> Any:
+    """Reads a value of a type; `object` and NoneType take any, and every type takes None."""
+    if text.lower() == "none" and kind is not object:
+        return None
+    if kind is bool:
+        return BOOLS[text.lower()]
+    if kind in (int, float, str):
+        return kind(text)
+    value = parse_value(text)
+    if kind is tuple:
+        if isinstance(value, str) and "," in value:  # words without their quotes
+            raise ValueError(text)
+        return tuple(value) if isinstance(value, list | tuple) else (value,)
+    return value if kind in (object, type(None)) else kind(value)
 
 
 def required(value: T | None, flag: str) -> T:
@@ -158,95 +301,10 @@ def required(value: T | None, flag: str) -> T:
     return value
 
 
-def workdir() -> pathlib.Path:
+def workdir(given: argparse.Namespace) -> pathlib.Path:
     """Returns the folder that --workdir names; it need not exist.
 
     Raises:
       ValueError: the flag is missing.
     """
-    return pathlib.Path(required(WORKDIR.value, "workdir"))
-
-
-def _parse(argv: list[str], config_class: type) -> list[str]:
-    """Parses flags; a mistake in them, or in the config file, becomes one message."""
-    fields = field_names(config_class)
-    program, *arguments = argv
-    if "--config" in arguments[:-1]:
-        place = arguments.index("--config")
-        arguments[place : place + 2] = [f"--config={arguments[place + 1]}"]
-    _check_fields(arguments, fields)
-    _OVERRIDES.clear()
-    # The flag parser wants --config before its fields, and reads neither None nor new fields.
-    arguments.sort(key=lambda argument: not argument.lstrip("-").startswith("config="))
-    kept = []
-    for argument in arguments:
-        name, equals, value = argument.lstrip("-").partition("=")
-        is_option = not OWNERS.keys().isdisjoint(name.split(".")[:-1])
-        if name.startswith("config.") and (is_option or value.lower() == "none"):
-            if is_option and name.split(".")[-2] not in OWNERS:
-                fail(f"unknown config field {name!r}: an option has one name, as --help shows")
-            if not equals:
-                fail(f"{argument}: expected {argument}=VALUE")
-            _OVERRIDES[name.removeprefix("config.")] = parse_value(value) if is_option else None
-        else:
-            kept.append(argument)
-    sys.argv[:] = [program, *kept]  # where the config flag looks for its fields
-    kept = [_with_path(argument) for argument in kept]
-    shown = [flag.name for flag in flags.FLAGS.get_key_flags_for_module(program)]
-    try:
-        left = flags.FLAGS([program, *kept])
-        if INIT.value is not None and shown and "init" not in shown:
-            raise flags.UnrecognizedFlagError("init")
-        return left
-    except SystemExit:
-        if not asks_for_help(arguments):
-            raise
-        if "config" in shown:
-            print("Fields of --config, with the defaults that a config file may change:")
-            print(describe(config_class))
-        sys.exit(0)  # absl exits with 1
-    except BrokenPipeError:
-        raise
-    except flags.UnrecognizedFlagError as error:
-        if error.flagname in REMOVED:
-            fail(f"--{error.flagname} is gone: {REMOVED[error.flagname]}")
-        valid = [f"--{name}" for name in shown or flags.FLAGS]
-        fail(f"unknown flag '--{error.flagname}': {nearest(f'--{error.flagname}', valid)}")
-    except Exception as error:  # a config file may raise anything
-        text = str(*error.args) if isinstance(error, KeyError) else str(error)
-        if "Traceback (most recent call last)" in text:  # the flag parser quotes one
-            text = text.strip().splitlines()[-1].removeprefix("ValueError: ")
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [
-            f"{frame.filename}:{frame.lineno}: " for frame in frames if frame.name == "get_config"
-        ]
-        fail(lines[-1] + text if lines and not isinstance(error, ValueError) else text)
-
-
-def asks_for_help(arguments: list[str]) -> bool:
-    """Returns whether the command line asks for the help or the version."""
-    return any(a in ("-h", "--version") or a.startswith(("-help", "--help")) for a in arguments)
-
-
-def _with_path(argument: str) -> str:
-    """Replaces the name of a shipped config file by its path; refuses one that does not exist."""
-    flag, equals, value = argument.partition("=")
-    if flag.lstrip("-") != "config" or not equals:
-        return argument
-    name, colon, rest = value.partition(":")
-    try:
-        return f"--config={find_config(name)}{colon}{rest}"
-    except ValueError as error:
-        fail(str(error))
-
-
-def _check_fields(arguments: list[str], fields: list[str]) -> None:
-    """Refuses fields that do not exist."""
-    groups = {field.rpartition(".")[0] for field in fields}
-    for argument in arguments:
-        name = argument.lstrip("-").partition("=")[0]
-        field = name.removeprefix("config.")
-        # A field below a known one, such as a study's stage, is the flag parser's to check.
-        below = any(field == known or field.startswith(f"{known}.") for known in fields)
-        if argument.startswith("-") and field != name and field not in groups and not below:
-            fail(f"unknown config field {field!r}: {nearest(field, fields)}")
+    return pathlib.Path(required(given.workdir, "workdir"))

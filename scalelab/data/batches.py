@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import logging
 import math
 import os
 import types
@@ -20,13 +21,13 @@ from concurrent import futures
 from typing import Literal
 
 import numpy as np
-from absl import logging
 
 from scalelab.data.store import ExampleStore
 from scalelab.formats import draws
 
 Batch = dict[str, np.ndarray]
 BatchAt = Callable[[int], Batch]
+logger = logging.getLogger(__name__)
 TF_THREADS = 2
 NUM_ROUNDS = 3  # each shifts both halves
 ROUND_CONSTANT = np.uint64(0xD1342543DE82EF95)
@@ -175,7 +176,7 @@ def iterate(
         tf = _import_tensorflow()
         if tf is not None:
             return _iterate_tf(tf, batch_at, start, stop, prefetch)
-        logging.warning("TensorFlow is not installed: a thread makes the batches")
+        logger.warning("TensorFlow is not installed: a thread makes the batches")
     return _iterate_thread(batch_at, start, stop, prefetch)
 
 

@@ -4,14 +4,14 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from absl import logging
-
+logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 HEAD_BYTES = 1 << 12  # of each file, which every opening compares
 _BLOCK = 1 << 20
@@ -51,7 +51,7 @@ def entry(
                 problem = damage(final)
                 if problem is None:
                     return final
-                logging.warning("%s is damaged (%s); preparing it again", final, problem)
+                logger.warning("%s is damaged (%s); preparing it again", final, problem)
                 shutil.rmtree(final.rename(part))
             try:
                 part.mkdir()
@@ -137,7 +137,7 @@ def _locked(final: Path) -> Iterator[Path]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logging.info("Waiting for another run that is preparing %s", final.name)
+            logger.info("Waiting for another run that is preparing %s", final.name)
             fcntl.flock(file, fcntl.LOCK_EX)
         part = final.with_name(f".{final.name}.part")
         shutil.rmtree(part, ignore_errors=True)  # left by a run that was killed

@@ -15,14 +15,14 @@ It prepares the data as training would (and training then finds it prepared), an
 damaged entries, which are then prepared again. A training compares sizes and first bytes only.
 """
 
+import argparse
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from absl import flags
 
-from scalelab import formats, systems
+from scalelab import formats
 from scalelab.config import cli, durations
 from scalelab.config.pretraining import Config
 from scalelab.data import Data, cache, load_data
@@ -34,12 +34,6 @@ from scalelab.formats import COMMON, Array, lengths_name
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
 
-EXAMPLES = flags.DEFINE_integer(
-    "examples", 2, "How many examples of each phase to show.", lower_bound=0
-)
-VERIFY = flags.DEFINE_bool(
-    "verify", False, "Compare prepared data with its checksums; remove what is damaged."
-)
 BAR_WIDTH = 50
 MAX_BARS = 16
 ALWAYS = {array.name for array in COMMON}
@@ -139,24 +133,35 @@ def report(config: Config, data: Data, num_examples: int) -> str:
     return "\n\n".join(parts)
 
 
-def main(argv: list[str]) -> None:
-    """Reads the flags, prepares and prints."""
-    del argv
-    config = cli.read_config()
-    from scalelab import objectives  # imports JAX, so after the flags
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.data.inspect", __doc__, config=Config)
+    add = made.add_argument
+    add("--init", metavar="RUN", help=cli.INIT)
+    add("--examples", type=cli.natural, default=2, metavar="N",
+        help="how many examples of each phase to show; default: 2")  # fmt: skip
+    add("--verify", action="store_true",
+        help="compare prepared data with its checksums; remove what is damaged")  # fmt: skip
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Prepares and prints."""
+    config = cli.read_config(given)
+    from scalelab import objectives, systems  # import JAX, so after the flags
 
     system = systems.load(config.system)
     names = list(config.objective_weights)
     objectives.check(names, heads=system.HEADS, sees=system.SEES, format=config.data.format)
-    if VERIFY.value:
+    if given.verify:
         found = cache.verify(config.machine.cache_dir)
         damaged = {folder: problem for folder, problem in found.items() if problem is not None}
         for folder, problem in damaged.items():
             print(f"removed {folder}: {problem}")
         print(f"{len(found)} cached entries, {len(damaged)} damaged")
     data = load_data(config, system)
-    print(report(config, data, EXAMPLES.value))
+    print(report(config, data, given.examples))
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, parser())

@@ -9,12 +9,12 @@ e / (e + r (1 - e)).
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from absl import logging
 
 from scalelab import formats
 from scalelab.config.fields import make_options
@@ -28,6 +28,7 @@ from scalelab.helpers.progress import show_bar
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
 
+logger = logging.getLogger(__name__)
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
 VALID_SEED = 0  # all seeds share the validation examples, so that their losses compare
@@ -114,7 +115,7 @@ class _Maker:
         made = annotate(self.documents, self.tokenizer, self.options)
         has_units = any(array.name == "units" for array in self.form.ARRAYS)
         if has_units and not np.any(made["train"].units & formats.ENTITY):
-            logging.warning(
+            logger.warning(
                 "The training text has no entities, so that words are masked in their place: they"
                 " are spans of the corpus or runs of capitals, which tokenizer.lowercase=True"
                 " removes"

@@ -2,14 +2,16 @@
 
 import sys
 
+from scalelab.config import cli
 from scalelab.tasks import self_supervised
+from scalelab.tasks.self_supervised import main as main
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the program under its old name, with a warning."""
+def parser() -> cli.Parser:
+    """Returns the command line, with a warning."""
     print("warning: data.probes is now scalelab.tasks.self_supervised", file=sys.stderr)
-    self_supervised.main(arguments)
+    return self_supervised.parser()
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -11,7 +11,5 @@ nothing after it.
 
 from scalelab.eval import suites
 
-main = suites.program("agreement", __doc__)
-
 if __name__ == "__main__":
-    main()
+    suites.run("agreement")

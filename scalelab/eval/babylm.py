@@ -38,6 +38,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from scalelab.config import cli
 from scalelab.eval import items, pairs, reading_times, suites
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
@@ -367,7 +368,7 @@ OPTIONS = {
     "revision": ("main", "name of the checkpoint in the challenge's layout; default: main"),
 }
 YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
-main = program(YARDSTICK, __doc__)
+parser, main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -10,7 +10,5 @@ paper's Transformer-XL has 69.6 and its GPT-2 83.0.
 
 from scalelab.eval import suites
 
-main = suites.program("blimp", __doc__)
-
 if __name__ == "__main__":
-    main()
+    suites.run("blimp")

@@ -9,7 +9,5 @@ has GPT-2 (base) at 52.0, BERT (base) at 56.9 and people at 94.5 on average, gue
 
 from scalelab.eval import suites
 
-main = suites.program("cats", __doc__)
-
 if __name__ == "__main__":
-    main()
+    suites.run("cats")

@@ -14,9 +14,9 @@ and B began with the same weights and the same seeds; otherwise their seeds are 
 A degenerate run counts like any other.
 """
 
+import argparse
 import pathlib
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -197,23 +197,26 @@ def cells(table: pd.DataFrame) -> list[list[str]]:
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the program; a mistake in its arguments or folders is one message and exit code 2."""
-    parser = cli.Parser("python -m scalelab.eval.compare", __doc__)
-    parser.add_argument("a", metavar="RUN_A", help="folder of system A, or several with commas")
-    parser.add_argument("b", metavar="RUN_B", help="folder of system B, likewise")
-    parser.add_argument("--allow", action="store_true", help="compare even if recipes differ")
-    parser.add_argument("--csv", metavar="FILE", type=pathlib.Path, help="write the table there")
-    given = parser.parse_args(arguments)
-    with cli.one_message("nothing was written"):
-        a, b = open_system(given.a), open_system(given.b)
-        table, notes = compare(a, b, allow_recipe=given.allow)
-        if given.csv:
-            table.assign(footnotes=" ".join(notes)).to_csv(given.csv, index=False)
-        print(f"A: {given.a}\nB: {given.b}\n")
-        print(tables.plain(HEADER, cells(table), 2), end="")
-        print("".join(f"* {note}\n" for note in notes), end="")
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.eval.compare", __doc__)
+    made.add_argument("a", metavar="RUN_A", help="folder of system A, or several with commas")
+    made.add_argument("b", metavar="RUN_B", help="folder of system B, likewise")
+    made.add_argument("--allow", action="store_true", help="compare even if recipes differ")
+    made.add_argument("--csv", metavar="FILE", type=pathlib.Path, help="write the table there")
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Prints the comparison."""
+    a, b = open_system(given.a), open_system(given.b)
+    table, notes = compare(a, b, allow_recipe=given.allow)
+    if given.csv:
+        table.assign(footnotes=" ".join(notes)).to_csv(given.csv, index=False)
+    print(f"A: {given.a}\nB: {given.b}\n")
+    print(tables.plain(HEADER, cells(table), 2), end="")
+    print("".join(f"* {note}\n" for note in notes), end="")
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

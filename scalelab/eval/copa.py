@@ -8,7 +8,5 @@ a choice's score is of its own words, given the premise (Brown et al. 2020, 2.4)
 
 from scalelab.eval import suites
 
-main = suites.program("copa", __doc__)
-
 if __name__ == "__main__":
-    main()
+    suites.run("copa")

@@ -10,7 +10,5 @@ The set has known faults (Blodgett et al. 2021), and its sentences offend.
 
 from scalelab.eval import suites
 
-main = suites.program("crows_pairs", __doc__)
-
 if __name__ == "__main__":
-    main()
+    suites.run("crows_pairs")

@@ -7,13 +7,11 @@ Writes DIR/<task>/seed<k>/, the same for a net from random weights in DIR/scratc
 and glue.csv. Start the same command again to continue.
 """
 
+import argparse
 import dataclasses
-
-from absl import flags
 
 from scalelab.config import cli
 from scalelab.eval import program
-from scalelab.resources import malloc
 from scalelab.tasks import submission
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
@@ -21,22 +19,6 @@ from scalelab.tasks.task import Task
 # MNLI before the tasks that may start from its weights; the small ones first otherwise.
 ORDER = ("wnli", "mnli", "rte", "mrpc", "stsb", "cola", "qnli", "qqp", "sst2")
 AFTER_MNLI = ("rte", "mrpc", "stsb")  # Liu et al. 2019, RoBERTa, section 5.1
-
-TASKS = flags.DEFINE_list(
-    "tasks",
-    list(ORDER),
-    "Which tasks, joined by commas; GLUE's nine by default. Others, such as those of"
-    " scalelab.tasks.self_supervised, count in no average.",
-)
-BASELINE = flags.DEFINE_enum(
-    "baseline",
-    "run",
-    ("run", "none"),
-    "The same net from random weights: train it too, or leave it out of the table.",
-)
-MNLI_FIRST = flags.DEFINE_bool(
-    "mnli_first", False, "Start RTE, MRPC and STS-B from the run on MNLI; the table says so."
-)
 
 
 def choose(names: list[str]) -> list[Task]:
@@ -52,29 +34,44 @@ def choose(names: list[str]) -> list[Task]:
     return [found[name] for name in (*ORDER, *more) if name in found]
 
 
-def main(argv: list[str]) -> None:
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.eval.glue", __doc__, **program.FINETUNES)
+    program.add_flags(made)
+    add = made.add_argument
+    add("--tasks", type=cli.comma_list, default=list(ORDER), metavar="NAME,NAME",
+        help="which tasks; GLUE's nine by default. Others, such as those of"
+        " scalelab.tasks.self_supervised, count in no average")  # fmt: skip
+    add("--baseline", choices=("run", "none"), default="run",
+        help="the same net from random weights: train it too, or leave it out of the"
+        " table")  # fmt: skip
+    add("--mnli_first", action="store_true",
+        help="start RTE, MRPC and STS-B from the run on MNLI; the table says so")  # fmt: skip
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
     """Fine-tunes on every task and prints the table."""
-    del argv
-    malloc.keep_freed()
-    tasks, workdir = choose(TASKS.value), cli.workdir()
-    init, like = cli.required(program.INIT.value, "init"), program.LIKE.value
-    if program.MNLI.value is not None:
+    tasks, workdir = choose(given.tasks), cli.workdir(given)
+    values = program.config_values(given)
+    init, like = cli.required(given.init, "init"), given.like
+    if given.mnli is not None:
         raise ValueError("--mnli is for a single task; use --mnli_first here")
-    if MNLI_FIRST.value and ("mnli" not in TASKS.value or init == "none"):
+    if given.mnli_first and ("mnli" not in given.tasks or init == "none"):
         raise ValueError("--mnli_first needs the task mnli among --tasks, and no --init=none")
     from scalelab import finetune
     from scalelab.eval import glue_table
     from scalelab.finetuning import plan, warm_start
 
-    values, options = cli.config_values(), program.options()
+    options = program.options(given)
     starts = [(workdir, init, like)]
-    if init != "none" and BASELINE.value == "run":
+    if init != "none" and given.baseline == "run":
         starts.append((workdir / "scratch", "none", init))
     names = [task.name for task in tasks]
-    fields = {name: program.task_fields(name, names) for name in names}
+    fields = {name: program.task_fields(given.per_task, name, names) for name in names}
     if shares := values["sharing"] is not None:
         fields = {name: {"sharing_tasks": ",".join(names)} | own for name, own in fields.items()}
-    if shares and MNLI_FIRST.value:
+    if shares and given.mnli_first:
         raise ValueError("--mnli_first trains MNLI first, config.sharing all tasks at once")
     for task in tasks:
         start = warm_start.open_start(init, like)
@@ -84,7 +81,7 @@ def main(argv: list[str]) -> None:
         finetune.fine_tune_jointly(tasks, start, values, folder, options, fields)
     for task in tasks if not shares or options.eval_only or options.submit else ():
         for folder, weights, net in starts:
-            after_mnli = MNLI_FIRST.value and task.name in AFTER_MNLI and weights != "none"
+            after_mnli = given.mnli_first and task.name in AFTER_MNLI and weights != "none"
             start = warm_start.open_start(weights, net, str(folder / "mnli") * after_mnli or None)
             asked = options if folder == workdir else dataclasses.replace(options, submit=False)
             finetune.fine_tune(task, start, values, folder / task.name, asked, fields[task.name])
@@ -98,4 +95,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    program.program(main)
+    cli.run(main, parser())

@@ -300,4 +300,4 @@ OPTIONS = {
 if __name__ == "__main__":
     from scalelab.eval import suites
 
-    suites.program("lama", __doc__)()
+    suites.run("lama")

@@ -158,4 +158,4 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
 if __name__ == "__main__":
     from scalelab.eval import suites
 
-    suites.program("lambada", __doc__)()
+    suites.run("lambada")

@@ -54,7 +54,7 @@ NUMBERS = (  # flag, default, help
 
 def parser() -> cli.Parser:
     """Makes the parser of the command line."""
-    made = cli.Parser("python -m scalelab.eval.lm", __doc__)
+    made = cli.Parser("python -m scalelab.eval.lm", __doc__, when_full="use a smaller --batch_size")
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
     made.add_argument("--corpus", required=True, help="as of a training: wikitext:DIR, text:GLOB")
     made.add_argument("--split", default="valid", help="train, valid or test; default: valid")
@@ -232,7 +232,7 @@ def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
     return found
 
 
-def evaluate(given: argparse.Namespace) -> None:
+def main(given: argparse.Namespace) -> None:
     """Evaluates the run that the command line names.
 
     Raises:
@@ -296,12 +296,5 @@ def evaluate(given: argparse.Namespace) -> None:
         print(f"wrote {workdir}/documents.tsv, calibration.tsv and result.json")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the program; a mistake of the user ends in one message and exit code 2."""
-    given = parser().parse_args(arguments)
-    with cli.one_message("nothing was written", when_full="use a smaller --batch_size"):
-        evaluate(given)
-
-
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

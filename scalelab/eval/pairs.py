@@ -220,4 +220,4 @@ def measure(
 if __name__ == "__main__":
     from scalelab.eval import suites
 
-    suites.program("pairs", __doc__)()
+    suites.run("pairs")

@@ -1,12 +1,11 @@
 """The command line of the fine-tuning tasks: turns flags into arguments of `finetune`."""
 
 import argparse
+import importlib
 import json
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
-
-from absl import flags
 
 from scalelab.config import cli
 from scalelab.config.finetuning import FinetuneConfig
@@ -18,106 +17,110 @@ from scalelab.tasks.task import Task
 if TYPE_CHECKING:
     from scalelab.finetuning.plan import Options
 
-INIT = cli.INIT
-flags.declare_key_flag("init")
-LIKE = flags.DEFINE_string(
-    "like", None, "With --init=none: take net, shape and tokenizer from this run folder."
+DATA = (
+    "folder with CoLA/, SST-2/, ... or the BabyLM Challenge's cola.train.jsonl, ..., or"
+    " hf:nyu-mll/glue; default: glue of TensorFlow Datasets"
 )
-DATA = flags.DEFINE_string(
-    "data",
-    None,
-    "Folder with CoLA/, SST-2/, ... or the BabyLM Challenge's cola.train.jsonl, ..., or"
-    " hf:nyu-mll/glue; default: glue of TensorFlow Datasets.",
-)
-flags.DEFINE_string(
-    "recipe",
-    None,
-    f"Short for --config=finetune:recipe=...: {', '.join(recipes.RECIPES)}.",
-)
-PER_TASK = flags.DEFINE_list(
-    "per_task",
-    [],
-    "Fields of a single task, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5.",
-)
-SEEDS = flags.DEFINE_integer("seeds", 1, "Number of seeds: 0, 1, ...", lower_bound=1)
-MNLI = flags.DEFINE_string(
-    "mnli", None, "Folder of MNLI runs of the same net; seed k starts from their seed k."
-)
-EVAL_ONLY = flags.DEFINE_bool(
-    "eval_only",
-    False,
-    "Evaluate finished runs or an imported classifier without training.",
-)
-SUBMIT = flags.DEFINE_bool(
-    "submit", False, "Predict the test sets; write the leaderboard's files and submission.zip."
-)
+FINETUNES: dict[str, Any] = {"config": FinetuneConfig, "setup": malloc.keep_freed}
 
 
-def run(task: Task | Callable[[], Task]) -> None:
-    """Runs the program of a task; a function makes its task after the flags are read."""
+def add_flags(made: cli.Parser, data: str = DATA) -> None:
+    """Adds the flags that all fine-tunings share; `data` is the help of --data."""
+    add = made.add_argument
+    add("--workdir", metavar="DIR", help=cli.WORKDIR)
+    add("--init", metavar="RUN", help=f"{cli.INIT}. Also none: random weights")
+    add("--like", metavar="RUN",
+        help="with --init=none: take net, shape and tokenizer from this run folder")  # fmt: skip
+    add("--data", metavar="DIR", help=data)
+    add("--recipe", metavar="NAME",
+        help=f"short for --config=finetune:recipe=...: {', '.join(recipes.RECIPES)}")  # fmt: skip
+    add("--per_task", type=cli.comma_list, default=[], metavar="FIELD,FIELD",
+        help="fields of a single task, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5",
+    )  # fmt: skip
+    add("--seeds", type=cli.positive, default=1, metavar="N",
+        help="number of seeds: 0, 1, ...; default: 1")  # fmt: skip
+    add("--mnli", metavar="DIR",
+        help="folder of MNLI runs of the same net; seed k starts from their seed k")  # fmt: skip
+    add("--eval_only", action="store_true",
+        help="evaluate finished runs or an imported classifier without training")  # fmt: skip
+    add("--submit", action="store_true",
+        help="predict the test sets; write the leaderboard's files and submission.zip")  # fmt: skip
 
-    def main(argv: list[str]) -> None:
-        del argv
-        malloc.keep_freed()
-        chosen = task() if callable(task) else task
-        workdir = cli.workdir()
-        # Imported after the flags are checked, so that --help and typos answer at once.
-        from scalelab import finetune
-        from scalelab.eval import glue_table
-        from scalelab.finetuning import warm_start
 
-        start = warm_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
-        overrides = task_fields(chosen.name, [chosen.name])
-        finetune.fine_tune(chosen, start, cli.config_values(), workdir, options(), overrides)
-        if SUBMIT.value and chosen.name in task_lib.task_names():
-            submission.pack(workdir)
-        print(glue_table.write(workdir, only=chosen.name))
-
-    program(main)
+def parser() -> cli.Parser:
+    """Returns the command line: a command for each task."""
+    made = cli.Parser("scalelab eval", __doc__)
+    commands = made.add_commands()
+    for name in task_lib.task_names():
+        text = importlib.import_module(f"scalelab.eval.{name}").__doc__
+        add_flags(commands.add_parser(name, description=text, **FINETUNES))
+    return made
 
 
-def program(main: Callable[[list[str]], None]) -> None:
-    """Runs `main` as a program; --config defaults to configs/finetune.py."""
-    for name in ("config", "workdir"):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-    for flag in flags.FLAGS.get_key_flags_for_module(__name__):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    short = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    short.add_argument("-recipe", "--recipe")
-    short.add_argument("-config", "--config")
-    given, _ = short.parse_known_args(sys.argv[1:])
+def main(given: argparse.Namespace) -> None:
+    """Fine-tunes on the task that the command names."""
+    fine_tune(given, task_lib.load_task(given.command))
+
+
+def run(task: Task | str) -> None:
+    """Runs the program of a task, with the arguments that the user typed."""
+    name = task if isinstance(task, str) else task.name
+    cli.run(main, parser(), [name, *sys.argv[1:]])
+
+
+def fine_tune(given: argparse.Namespace, task: Task) -> None:
+    """Fine-tunes on a task and prints its table."""
+    workdir, values = cli.workdir(given), config_values(given)
+    # Imported after the flags are checked, so that --help and typos answer at once.
+    from scalelab import finetune
+    from scalelab.eval import glue_table
+    from scalelab.finetuning import warm_start
+
+    start = warm_start.open_start(cli.required(given.init, "init"), given.like, given.mnli)
+    overrides = task_fields(given.per_task, task.name, [task.name])
+    finetune.fine_tune(task, start, values, workdir, options(given), overrides)
+    if given.submit and task.name in task_lib.task_names():
+        submission.pack(workdir)
+    print(glue_table.write(workdir, only=task.name))
+
+
+def config_values(given: argparse.Namespace) -> dict[str, Any]:
+    """Returns the config's values; --config defaults to configs/finetune.py.
+
+    Raises:
+      ValueError: --recipe and --config are both given, or the config has a mistake.
+    """
     if given.config is None:
-        recipe = f":recipe={given.recipe}" * (given.recipe is not None)
-        sys.argv.insert(1, f"--config=finetune{recipe}")
+        given.config = f"finetune:recipe={given.recipe}" if given.recipe else "finetune"
     elif given.recipe is not None:
-        cli.fail(
+        raise ValueError(
             "give --recipe or --config, not both: --recipe=NAME is short for"
             " --config=finetune:recipe=NAME"
         )
-    cli.run(main, FinetuneConfig)
+    return cli.config_values(given)
 
 
-def options() -> "Options":
+def options(given: argparse.Namespace) -> "Options":
     """Returns the options that the flags set."""
     from scalelab.finetuning.plan import Options
 
     return Options(
-        seeds=tuple(range(SEEDS.value)),
-        data=DATA.value,
-        eval_only=EVAL_ONLY.value,
-        submit=SUBMIT.value,
-        fixed=tuple(cli.typed_fields()),
+        seeds=tuple(range(given.seeds)),
+        data=given.data,
+        eval_only=given.eval_only,
+        submit=given.submit,
+        fixed=tuple(cli.typed_fields(given)),
     )
 
 
-def task_fields(task: str, tasks: Collection[str]) -> dict[str, Any]:
+def task_fields(settings: Iterable[str], task: str, tasks: Collection[str]) -> dict[str, Any]:
     """Returns the fields that --per_task sets for `task`, one of the `tasks` of the program.
 
     Raises:
       ValueError: a setting is not task.field=value, or its task is not in `tasks`.
     """
     found = {}
-    for part in PER_TASK.value:
+    for part in settings:
         left, equals, value = part.partition("=")
         name = next((name for name in tasks if left.startswith(f"{name}.")), None)
         if not equals or name is None:

@@ -324,4 +324,4 @@ OPTIONS = {
 if __name__ == "__main__":
     from scalelab.eval import suites
 
-    suites.program("prompts", __doc__)()
+    suites.run("prompts")

@@ -3,22 +3,26 @@
 A row of SUITES says how the files of a suite become items (`scalelab.eval.items.Item`: texts, the
 right one, the characters that count, the groups of the table), where the files are, and whether a
 text's score is a sum or a mean over tokens. `scalelab.eval.pairs` asks them all.
-`python -m scalelab.eval.NAME` is `program(NAME, ...)`; LAMBADA, LAMA and the prompts score other
+`python -m scalelab.eval.NAME` is `run(NAME)`; LAMBADA, LAMA and the prompts score other
 things than whole texts and have a function of their own.
 """
 
+import argparse
 import csv
 import functools
+import importlib
 import json
 import pathlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from scalelab.eval import items, lama, lambada, pairs, prompts
+from scalelab.config import cli
+from scalelab.eval import items, lama, lambada, pairs, prompts, yardstick
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Yardstick
-from scalelab.eval.yardstick import program as yardstick_program
 from scalelab.helpers import files
+from scalelab.resources import malloc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -322,6 +326,23 @@ SUITES = {row.name: row for row in (
 )}  # fmt: skip
 
 
-def program(name: str, text: str | None) -> Callable[..., None]:
-    """Makes the main function of a suite's program; `text` is its help."""
-    return yardstick_program(SUITES[name], text)
+def parser() -> cli.Parser:
+    """Returns the command line: a command for each suite."""
+    made = cli.Parser("scalelab eval", __doc__)
+    commands = made.add_commands()
+    for name, row in SUITES.items():
+        text = importlib.import_module(f"scalelab.eval.{name}").__doc__
+        yardstick.add_flags(
+            commands.add_parser(name, description=text, setup=malloc.keep_freed), row
+        )
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Measures the suite that the command names, and prints."""
+    yardstick.run(SUITES[given.command], given)
+
+
+def run(name: str) -> None:
+    """Runs the program of a suite, with the arguments that the user typed."""
+    cli.run(main, parser(), [name, *sys.argv[1:]])

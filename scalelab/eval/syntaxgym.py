@@ -10,7 +10,5 @@ numbers are never equal. `chance` is the share of items that hold for independen
 
 from scalelab.eval import suites
 
-main = suites.program("syntaxgym", __doc__)
-
 if __name__ == "__main__":
-    main()
+    suites.run("syntaxgym")

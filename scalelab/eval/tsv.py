@@ -7,31 +7,19 @@ The files' first line names the columns; fields are separated by tabs, without q
 are the labels of the training file. `test.tsv` is only predicted; its labels are not read.
 """
 
+import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
 from scalelab.config import cli
+from scalelab.eval import program
 from scalelab.tasks import files
 from scalelab.tasks.files import Columns
 from scalelab.tasks.task import RELATIONS, Split, Task, load_task, task_names
 
 KINDS = ("classification", "regression")
 MOST_CLASSES = 1000  # more suggest texts or scores in the label column
-
-KIND = flags.DEFINE_enum("kind", None, KINDS, "Whether a row's label is a class or a number.")
-COLUMNS = flags.DEFINE_list(
-    "columns", None, "Names of the one or two text columns, then of the label column."
-)
-RELATION = flags.DEFINE_enum(
-    "relation",
-    None,
-    RELATIONS[1:],
-    "For two texts: similarity if their order is irrelevant (GPT-style nets then see both orders),"
-    " else entailment, the default.",
-)
 
 
 def make_task(
@@ -80,14 +68,25 @@ def make_task(
     )
 
 
-def from_flags() -> Task:
-    """Makes the task that the flags describe; raises ValueError as `make_task`."""
-    return make_task(
-        cli.required(flags.FLAGS["data"].value, "data"),
-        cli.required(KIND.value, "kind"),
-        cli.required(COLUMNS.value, "columns"),
-        relation=RELATION.value,
-    )
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.eval.tsv", __doc__, **program.FINETUNES)
+    program.add_flags(made, "folder with train.tsv, dev.tsv and perhaps test.tsv")
+    add = made.add_argument
+    add("--kind", required=True, choices=KINDS,
+        help="whether a row's label is a class or a number")  # fmt: skip
+    add("--columns", required=True, type=cli.comma_list, metavar="NAME,NAME",
+        help="names of the one or two text columns, then of the label column")  # fmt: skip
+    add("--relation", choices=RELATIONS[1:],
+        help="for two texts: similarity if their order is irrelevant (GPT-style nets then see both"
+        " orders), else entailment, the default")  # fmt: skip
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Fine-tunes on the task that the flags describe; raises ValueError as `make_task`."""
+    data = cli.required(given.data, "data")
+    program.fine_tune(given, make_task(data, given.kind, given.columns, relation=given.relation))
 
 
 def _classes(path: Path, columns: Columns) -> tuple[str, ...]:
@@ -103,7 +102,4 @@ def _classes(path: Path, columns: Columns) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    from scalelab.eval import program
-
-    flags.FLAGS["data"].help = "Folder with train.tsv, dev.tsv and perhaps test.tsv."
-    program.run(from_flags)
+    cli.run(main, parser())

@@ -10,7 +10,5 @@ score. Where the pronoun stands for the other participant, the occupation should
 
 from scalelab.eval import suites
 
-main = suites.program("winogender", __doc__)
-
 if __name__ == "__main__":
-    main()
+    suites.run("winogender")

@@ -10,6 +10,7 @@ training; here the net is trained on original text). Losses are nats a predictio
 objective. Masks and labels are drawn with the same key both times.
 """
 
+import argparse
 import collections
 import pathlib
 
@@ -87,19 +88,17 @@ def losses(
     return {name: tuple((s[:, 0] / np.maximum(s[:, 1], 1)).tolist()) for name, s in sums.items()}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the program; a mistake of the user ends in one message and exit code 2."""
-    given = parser().parse_args(arguments)
-    with cli.one_message("nothing was measured"):
-        from scalelab.lab import tables
+def main(given: argparse.Namespace) -> None:
+    """Measures and prints."""
+    from scalelab.lab import tables
 
-        found = losses(given.run, given.num_examples, given.seed, given.tensor_parallel)
-        rows = [
-            [name, f"{plain:.3f}", f"{mixed:.3f}", f"{mixed - plain:+.3f}"]
-            for name, (plain, mixed) in found.items()
-        ]
-        print(tables.plain(("objective", "as it is", "shuffled", "difference"), rows), end="")
+    found = losses(given.run, given.num_examples, given.seed, given.tensor_parallel)
+    rows = [
+        [name, f"{plain:.3f}", f"{mixed:.3f}", f"{mixed - plain:+.3f}"]
+        for name, (plain, mixed) in found.items()
+    ]
+    print(tables.plain(("objective", "as it is", "shuffled", "difference"), rows), end="")
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -10,7 +10,5 @@ Both splits are read, because nothing is trained.
 
 from scalelab.eval import suites
 
-main = suites.program("wsc", __doc__)
-
 if __name__ == "__main__":
-    main()
+    suites.run("wsc")

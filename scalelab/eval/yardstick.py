@@ -9,7 +9,9 @@ of studies show yardsticks beside tasks. groups.tsv holds the table, groups.txt 
 evaluation that writes `Asked.partial` continues after an interruption.
 """
 
+import argparse
 import dataclasses
+import functools
 import hashlib
 import importlib
 import json
@@ -146,25 +148,30 @@ def check_options(yardstick: Yardstick, options: Mapping[str, Any]) -> None:
             raise ValueError(f"{yardstick.name}: {name}={value}: expected 0 or more")
 
 
-def program(yardstick: Yardstick, text: str | None) -> Callable[..., None]:
-    """Makes the main function of a yardstick; `text` is its help text."""
+def program(
+    yardstick: Yardstick, text: str | None
+) -> tuple[Callable[[], cli.Parser], Callable[[argparse.Namespace], None]]:
+    """Returns `parser` and `main` of a yardstick's program; `text` is its help text."""
 
-    def main(arguments: Sequence[str] | None = None) -> None:
-        """Runs the program; a mistake of the user ends in one message and exit code 2."""
-        given = parser(yardstick, text).parse_args(arguments)
-        malloc.keep_freed()
-        with cli.one_message("start the same command again"):
-            options = {name: getattr(given, name) for name in yardstick.options}
-            more = given.batch_tokens, given.tensor_parallel
-            folders = given.run, given.data, given.workdir
-            print(evaluate(yardstick, *folders, options, *more, given.step, random=given.random))
+    def parser() -> cli.Parser:
+        prog = f"python -m scalelab.eval.{yardstick.name}"
+        made = cli.Parser(prog, text, setup=malloc.keep_freed)
+        add_flags(made, yardstick)
+        return made
 
-    return main
+    return parser, functools.partial(run, yardstick)
 
 
-def parser(yardstick: Yardstick, text: str | None) -> cli.Parser:
-    """Makes the parser of the command line."""
-    made = cli.Parser(f"python -m scalelab.eval.{yardstick.name}", text)
+def run(yardstick: Yardstick, given: argparse.Namespace) -> None:
+    """Measures what the command line asks for, and prints."""
+    options = {name: getattr(given, name) for name in yardstick.options}
+    more = given.batch_tokens, given.tensor_parallel
+    folders = given.run, given.data, given.workdir
+    print(evaluate(yardstick, *folders, options, *more, given.step, random=given.random))
+
+
+def add_flags(made: cli.Parser, yardstick: Yardstick) -> None:
+    """Adds the flags of a yardstick."""
     add = made.add_argument
     add("--run", required=True, type=pathlib.Path, help="run folder of the net")
     add("--data", required=True, type=pathlib.Path, help=yardstick.data)
@@ -182,7 +189,6 @@ def parser(yardstick: Yardstick, text: str | None) -> cli.Parser:
         help="tokens in a batch, padding included; default: chosen for the device")  # fmt: skip
     add("--tensor_parallel", type=cli.positive, default=1, metavar="N",
         help="devices that share the net; default: 1")  # fmt: skip
-    return made
 
 
 def evaluate(

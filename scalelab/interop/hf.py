@@ -17,14 +17,16 @@ from scalelab.config import cli
 from scalelab.resources import malloc
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Runs the command line; a user's mistake ends in one message and exit code 2."""
+def parser() -> cli.Parser:
+    """Returns the command line."""
     made = cli.Parser("python -m scalelab.interop.hf", __doc__)
-    commands = made.add_subparsers(dest="command", required=True, metavar="{import,export}")
-    into = commands.add_parser("import", help="a folder in Hugging Face layout -> a run folder")
+    commands = made.add_commands()
+    text = "a folder in Hugging Face layout -> a run folder"
+    into = commands.add_parser("import", help=text, description=text, setup=malloc.return_freed)
     into.add_argument("source", help="that folder, or a name on the hub, such as gpt2")
     into.add_argument("--workdir", required=True, type=pathlib.Path, help="run folder to make")
-    out = commands.add_parser("export", help="a run folder -> a folder in Hugging Face layout")
+    text = "a run folder -> a folder in Hugging Face layout"
+    out = commands.add_parser("export", help=text, description=text, setup=malloc.return_freed)
     out.add_argument("run", type=pathlib.Path, help="the run folder")
     out.add_argument("--to", type=pathlib.Path, help="folder to make; may be left out with --push")
     out.add_argument("--push", metavar="NAME", help="hub repository to upload to; made if absent")
@@ -39,15 +41,17 @@ def main(argv: list[str] | None = None) -> None:
         help="which net of a run with several, such as generator; default: the one for tasks",
     )
     out.add_argument("--step", type=int, help="checkpoint of a pre-training; default: the newest")
-    arguments = made.parse_args(argv)
-    malloc.return_freed()
-    with cli.one_message("nothing was left behind"):
-        if arguments.command == "import":
-            from scalelab.interop import importing
+    return made
 
-            lines = importing.run(arguments.source, arguments.workdir)
-        else:
-            lines = _export(arguments)
+
+def main(given: argparse.Namespace) -> None:
+    """Imports or exports."""
+    if given.command == "import":
+        from scalelab.interop import importing
+
+        lines = importing.run(given.source, given.workdir)
+    else:
+        lines = _export(given)
     print("\n".join(lines))
 
 
@@ -69,4 +73,4 @@ def _export(arguments: argparse.Namespace) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -61,8 +61,8 @@ def scale(given: argparse.Namespace) -> str:
     ) + ("\n" + tables.plain(header, rows) if rows else "")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the program; a mistake in arguments is one message and exit code 2."""
+def parser() -> cli.Parser:
+    """Returns the command line."""
     made = cli.Parser("python -m scalelab.lab.compound", __doc__)
     start = made.add_mutually_exclusive_group(required=True)
     start.add_argument("--n", metavar="N", help="list a grid of this size, such as 0.39M")
@@ -75,11 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         type=lambda text: [cli.positive(depth) for depth in text.split(",")],
         help="layers of the grid's shapes; default: 2 to 16",
     )  # fmt: skip
-    given = made.parse_args(arguments)
-    with cli.one_message("start the same command again"):
-        text = list_grid(quantities.parse(given.n), given.depths) if given.n else scale(given)
-        print(text, end="")
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Prints a grid or scaled shapes."""
+    text = list_grid(quantities.parse(given.n), given.depths) if given.n else scale(given)
+    print(text, end="")
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

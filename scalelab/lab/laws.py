@@ -173,7 +173,7 @@ def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) 
     plots.save(figure, path)
 
 
-def run(given: argparse.Namespace) -> None:
+def main(given: argparse.Namespace) -> None:
     """Reads runs, fits, prints and draws.
 
     Raises:
@@ -213,10 +213,10 @@ def run(given: argparse.Namespace) -> None:
     print(f"wrote {given.figure}")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the program; a mistake in arguments or folders is one message and exit code 2."""
-    parser = cli.Parser("python -m scalelab.lab.laws", __doc__)
-    add = parser.add_argument
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.lab.laws", __doc__)
+    add = made.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     add("--x", choices=tuple(AXES), default="n_model", help="default: n_model")
     add("--y", default=LOSS, help="default: loss")
@@ -228,10 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--figure", type=pathlib.Path, default=pathlib.Path("laws.png"), metavar="FILE",
         help="default: laws.png; .svg and .pdf too")  # fmt: skip
     add("--csv", type=pathlib.Path, metavar="FILE", help="write the parameters there, all digits")
-    given = parser.parse_args(arguments)
-    with cli.one_message("start the same command again"):
-        run(given)
+    return made
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -14,7 +14,6 @@ its large files, for git.
 import argparse
 import pathlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +39,7 @@ FORMATS = {"flops": ".3g", "seconds": ",.0f", "loss": ".4f", "score": ".4f"}
 def parser() -> cli.Parser:
     """Returns the parser of the command line."""
     made = cli.Parser("python -m scalelab.lab.runs", __doc__)
-    commands = made.add_subparsers(dest="command", required=True)
+    commands = made.add_commands(default="list")
     listing = commands.add_parser("list", help="the table; also without this word")
     add = listing.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
@@ -152,38 +151,32 @@ def _read_side(text: str) -> list[records.RunRecord]:
     return side
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the program; a mistake in its arguments or folders is one message and exit code 2."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] not in (*COMMANDS, "-h", "--help"):
-        words.insert(0, "list")
-    given = parser().parse_args(words)
-    with cli.one_message("nothing was changed"):
-        if given.command == "list":
-            text = show(given)
-        elif given.command == "compare":
-            from scalelab.lab.show import pair
+def main(given: argparse.Namespace) -> None:
+    """Does what the command asks, and prints."""
+    if given.command == "list":
+        text = show(given)
+    elif given.command == "compare":
+        from scalelab.lab.show import pair
 
-            a, b = map(_read_side, (given.a, given.b))
-            free = SEEDS if max(len(a), len(b)) > 1 else ()
-            lines = differing_lines(a[0].config, b[0].config, free)
-            text = pair.describe(a, b, lines, given.points)
-        elif given.command == "pack":
-            if given.to.exists():
-                raise ValueError(f"--to={given.to} exists; name a new folder")
-            with tempfile.TemporaryDirectory() as folder:  # an error leaves nothing in --to
-                archive.copy_run(given.run, pathlib.Path(folder, "run"))
-                shutil.copytree(pathlib.Path(folder, "run"), given.to)
+        a, b = map(_read_side, (given.a, given.b))
+        free = SEEDS if max(len(a), len(b)) > 1 else ()
+        text = pair.describe(a, b, differing_lines(a[0].config, b[0].config, free), given.points)
+    elif given.command == "pack":
+        if given.to.exists():
+            raise ValueError(f"--to={given.to} exists; name a new folder")
+        with tempfile.TemporaryDirectory() as folder:  # an error leaves nothing in --to
+            archive.copy_run(given.run, pathlib.Path(folder, "run"))
+            shutil.copytree(pathlib.Path(folder, "run"), given.to)
+        text = f"wrote {given.to}\n"
+    else:
+        from scalelab.lab.show import card
+
+        text = card.write(given.run)
+        if given.to:
+            write_text(given.to, text)
             text = f"wrote {given.to}\n"
-        else:
-            from scalelab.lab.show import card
-
-            text = card.write(given.run)
-            if given.to:
-                write_text(given.to, text)
-                text = f"wrote {given.to}\n"
-        print(text, end="", flush=True)
+    print(text, end="", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -31,6 +31,7 @@ Systems are ranked in one line by bits per byte if loss of tokens, mask rate, te
 are equal; by minimal pairs if texts and pairs are equal; by a yardstick if its items are equal.
 """
 
+import argparse
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -238,23 +239,26 @@ def _format(name: str, value: object) -> str:
     return "" if math.isnan(value) else f"{scale * value:.{digits}f}"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the program; a mistake of the user ends in one message and exit code 2."""
-    parser = cli.Parser("python -m scalelab.lab.yardsticks", __doc__)
-    parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--where", default="", help="conditions on runs, as in scalelab.lab.runs")
-    parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="write the table there")
-    given = parser.parse_args(arguments)
-    with cli.one_message("nothing was written"):
-        runs = run_points.load(given.folders, given.where)
-        (table, notes), ranks = make_table(runs), early_ranks(runs)
-        if table.empty and ranks.empty:
-            raise ValueError(f"no finished run in {', '.join(map(str, given.folders))} has scores")
-        if given.csv:
-            table.to_csv(given.csv, index=False)
-        texts = [describe(found) for found in (table, ranks) if not found.empty]
-        print(*texts, *(f"* {note}" for note in dict.fromkeys(notes)), sep="\n")
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.lab.yardsticks", __doc__)
+    made.add_argument("folders", nargs="+", type=pathlib.Path, metavar="DIR")
+    made.add_argument("--where", default="", help="conditions on runs, as in scalelab.lab.runs")
+    made.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="write the table there")
+    return made
+
+
+def main(given: argparse.Namespace) -> None:
+    """Prints the tables; raises ValueError if no finished run has scores."""
+    runs = run_points.load(given.folders, given.where)
+    (table, notes), ranks = make_table(runs), early_ranks(runs)
+    if table.empty and ranks.empty:
+        raise ValueError(f"no finished run in {', '.join(map(str, given.folders))} has scores")
+    if given.csv:
+        table.to_csv(given.csv, index=False)
+    texts = [describe(found) for found in (table, ranks) if not found.empty]
+    print(*texts, *(f"* {note}" for note in dict.fromkeys(notes)), sep="\n")
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

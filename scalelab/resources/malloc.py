@@ -1,8 +1,8 @@
 """glibc's malloc: keeps freed memory for the next step while there is plenty.
 
 XLA allocates its buffers anew in every step on CPU; the kernel's zeroing of new pages costs about a
-fifth of a small net's step. Programs that train call `keep_freed` before JAX starts, and their
-loops call `release_if_low`. Programs that hold large arrays once call `return_freed`.
+fifth of a small net's step. `keep_freed` is the `setup` of programs that train or evaluate; the
+training loop calls `release_if_low`. Programs that hold large arrays once use `return_freed`.
 """
 
 import ctypes

@@ -6,10 +6,10 @@ The state is read from the run folders, so any number of processes agree on it. 
 program. Exit code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
 """
 
+import argparse
 import dataclasses
 import pathlib
 import shutil
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from scalelab.config import pretraining as config_lib
 from scalelab.eval import yardstick
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
+from scalelab.resources import malloc
 
 if TYPE_CHECKING:
     from scalelab.runs.pretrained import Pretrained
@@ -179,16 +180,17 @@ def kept_step(run: PretrainRun, share: float) -> int:
     return steps[share]
 
 
-def main(argv: list[str]) -> None:
-    """Parses the arguments and does the job."""
-    parser = cli.Parser("python -m scalelab.studies.jobs", __doc__)
+def parser() -> cli.Parser:
+    """Returns the command line."""
+    made = cli.Parser("python -m scalelab.studies.jobs", __doc__, setup=malloc.keep_freed)
     for name in ("workdir", "study", "run"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--kind", required=True, choices=(PRETRAIN, FINETUNE))
-    given = parser.parse_args(argv)
-    from scalelab.resources import malloc
+        made.add_argument(f"--{name}", required=True)
+    made.add_argument("--kind", required=True, choices=(PRETRAIN, FINETUNE))
+    return made
 
-    malloc.keep_freed()
+
+def main(given: argparse.Namespace) -> None:
+    """Does the job."""
     study, found = read(pathlib.Path(given.workdir), given.study)
     name = f"{given.run}.{given.kind}"
     job = next((job for job in found if job.name == name), None)
@@ -206,5 +208,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    with cli.one_message("start the same study again to continue"):
-        main(sys.argv[1:])
+    cli.run(main, parser())

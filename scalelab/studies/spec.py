@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Count, field_names, fill, parse_value
 from scalelab.config.finetuning import FinetuneConfig
@@ -87,6 +86,8 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
         Shape.parse(shape)
     _check_names([stage.finetune], ("all", "none"), f"{where}.finetune")
     if stage.finetune != "none" and (spec.finetune.tasks or spec.yardsticks):
+        from scalelab import systems  # late: it imports JAX, which --help does without
+
         for name in stage.systems:
             if more := systems.more_inputs(systems.load(name)):
                 raise ValueError(

@@ -308,16 +308,14 @@ def run(given: argparse.Namespace) -> None:
         print(f"wrote {given.to / load_task(name).folder}: {sizes} rows")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the program; a mistake in arguments or corpus is one message and exit code 2."""
-    given = parser().parse_args(arguments)
-    with cli.one_message("nothing was written"):
-        try:
-            run(given)
-        except (ValueError, OSError) as error:  # they name flags of trainings
-            text = str(error).replace("--config.data.", "--").replace("--config.machine.", "--")
-            raise ValueError(text) from error
+def main(given: argparse.Namespace) -> None:
+    """Makes the tasks; messages name this program's flags, not those of trainings."""
+    try:
+        run(given)
+    except (ValueError, OSError) as error:
+        text = str(error).replace("--config.data.", "--").replace("--config.machine.", "--")
+        raise ValueError(text) from error
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

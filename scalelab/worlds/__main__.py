@@ -32,7 +32,10 @@ KINDS = {  # kind -> its own arguments, with their defaults
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.worlds", __doc__)
+    made = cli.Parser(
+        "python -m scalelab.worlds", __doc__,
+        when_interrupted="remove what was written and start the same command again",
+    )  # fmt: skip
     made.add_argument("--kind", required=True, choices=list(KINDS), help="of corpus")
     made.add_argument("--to", required=True, type=Path, help="folder to make; absent or empty")
     made.add_argument("--documents", required=True, type=int, help="of the training split")
@@ -82,18 +85,16 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
     return facts
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the program; a mistake in its arguments is one message and exit code 2."""
-    given = parser().parse_args(arguments)
-    with cli.one_message("remove what was written and start the same command again"):
-        facts = write(given)
-        documents = ", ".join(f"{n:,} {split}" for split, n in facts["documents"].items())
-        print(f"wrote {given.to}: documents {documents}")
-        print(f"entropy {facts['nats_per_word']:.4f} nats a word; more in {given.to}/world.json")
-        print(f"to train on it: corpus=wikitext:{given.to}")
-        if "tasks" in facts:
-            print(f"to fine-tune on its tasks: --data={given.to}/glue")
+def main(given: argparse.Namespace) -> None:
+    """Writes a corpus and says how to use it."""
+    facts = write(given)
+    documents = ", ".join(f"{n:,} {split}" for split, n in facts["documents"].items())
+    print(f"wrote {given.to}: documents {documents}")
+    print(f"entropy {facts['nats_per_word']:.4f} nats a word; more in {given.to}/world.json")
+    print(f"to train on it: corpus=wikitext:{given.to}")
+    if "tasks" in facts:
+        print(f"to fine-tune on its tasks: --data={given.to}/glue")
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from absl import logging
 
 from scalelab.data import cache
 
@@ -77,7 +76,7 @@ DAMAGES = {
 @pytest.mark.parametrize("harm", DAMAGES.values(), ids=DAMAGES.keys())
 def test_damage_is_reported_and_repaired(tmp_path, harm, monkeypatch):
     warnings = []
-    monkeypatch.setattr(logging, "warning", lambda text, *args: warnings.append(text % args))
+    monkeypatch.setattr(cache.logger, "warning", lambda text, *args: warnings.append(text % args))
     builder = Builder()
     folder = cache.entry(tmp_path, "tokens", KEY, builder)
     harm(folder)

@@ -4,7 +4,6 @@ import functools
 import os
 import pathlib
 import re
-import types
 
 import declared
 import numpy as np
@@ -90,10 +89,8 @@ def test_table_by_hand():
 
 def test_program(wikitext, cache_dir, monkeypatch, capsys):
     config = configured("bert", wikitext, cache_dir)
-    monkeypatch.setattr(inspect.cli, "read_config", lambda: config)
-    monkeypatch.setattr(inspect, "EXAMPLES", types.SimpleNamespace(value=3))
-    monkeypatch.setattr(inspect, "VERIFY", types.SimpleNamespace(value=True))
-    inspect.main([])
+    monkeypatch.setattr(inspect.cli, "read_config", lambda given: config)
+    inspect.main(inspect.parser().parse_args(["--examples=3", "--verify"]))
     verified, out = capsys.readouterr().out.split("\n", 1)
     assert verified.endswith(", 0 damaged")
     assert out.startswith("bert: segment_pair, wordpiece 300\n")
@@ -134,7 +131,7 @@ def test_what_training_refuses_is_refused_here(
     change, message, wikitext, tmp_path, monkeypatch
 ) -> None:
     read = functools.partial(configured, "bert", wikitext, tmp_path / "cache", **change)
-    monkeypatch.setattr(inspect.cli, "read_config", read)
+    monkeypatch.setattr(inspect.cli, "read_config", lambda given: read())
     with pytest.raises(ValueError, match=message):
-        inspect.main([])
+        inspect.main(inspect.parser().parse_args([]))
     assert not (tmp_path / "cache").exists()

@@ -188,7 +188,7 @@ def test_the_program_compares_over_a_common_vocabulary(
     pretrained_runs: Runs, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start_main, capsys, suites.program("lama", None))
+    start = functools.partial(law_folders.start, capsys, suites, "lama")
     runs = {system: pretrained_runs(system) for system in ("gpt2", "bert")}
     common = set.intersection(*({*lama.list_words(opened_run(r).tokenizer)} for r in runs.values()))
     words = sorted(filter(str.isalpha, common))

@@ -120,7 +120,7 @@ def test_a_net_that_answers_nothing_is_on_the_floor() -> None:
 @pytest.mark.parametrize("system", [pytest.param("gpt2", marks=pytest.mark.slow), "bert"])
 def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys, system: str) -> None:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start_main, capsys, suites.program("lambada", None))
+    start = functools.partial(law_folders.start, capsys, suites, "lambada")
     data, work = tmp_path / "data", tmp_path / "work"
     data.mkdir()
     given = f"--run={pretrained_runs(system)}", f"--data={data}", f"--workdir={work}"

@@ -243,7 +243,7 @@ def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
 
     def run(name: str, *arguments: object) -> tuple[int, str, str]:
-        return law_folders.start_main(capsys, suites.program(name, None), *map(str, arguments))
+        return law_folders.start(capsys, suites, name, *map(str, arguments))
 
     return run
 
@@ -289,7 +289,7 @@ def test_an_interrupted_evaluation_goes_on(
     texts = [f"{'bada ' * k}gedu {word}" for k in range(2, 9) for word in ("dodo", "unbada")]
     write(file, lines(*({"text": text, "good": text, "bad": f"a {text}"} for text in texts)))
     given = f"--run={pretrained_runs('bert')}", f"--data={file}", "--batch_tokens=64"
-    start = functools.partial(law_folders.start_main, capsys, suites.program(name, None), *given)
+    start = functools.partial(law_folders.start, capsys, suites, name, *given)
     fill, calls = likelihood.fill, []
 
     def stop_at(last: int, *arguments: Any) -> Any:

@@ -4,21 +4,16 @@ import json
 import pathlib
 import re
 import shutil
-import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import glue_folder
+import in_process
 import pytest
-from absl.testing import flagsaver
 
-from scalelab.config import cli
 from scalelab.config.fields import flatten
 from scalelab.eval import glue, program
 from scalelab.tasks import batches, self_supervised
 from scalelab.tasks.task import load_task, task_names
-
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 Start = Callable[..., tuple[int, str, str]]
 
@@ -29,12 +24,10 @@ def start(
     capsys: pytest.CaptureFixture[str],
     tmp_path: pathlib.Path,
     cache_dir: pathlib.Path,
-) -> Iterator[Start]:
+) -> Start:
     """start(program, *flags) -> exit code, stdout, stderr."""
     monkeypatch.setattr(batches, "BUCKETS", (64,))
     data = glue_folder.write(tmp_path / "glue")
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-    before = {number: signal.getsignal(number) for number in signals}
 
     def run(name: str, *flags: str) -> tuple[int, str, str]:
         small = [
@@ -42,18 +35,10 @@ def start(
             "--config.epochs=1", "--config.max_len=64", "--config.machine.compile_cache_dir=None",
             f"--config.machine.cache_dir={cache_dir}", "--config.machine.eval_batch_size=4",
         ]  # fmt: skip
-        monkeypatch.setattr(sys, "argv", ["program", *small, *flags])
-        monkeypatch.setattr(cli, "_OVERRIDES", {})
-        with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
-            if name == "glue":
-                program.program(glue.main)
-            else:
-                program.run(load_task(name))
-        return ended.value.code or 0, *capsys.readouterr()
+        used = (glue, []) if name == "glue" else (program, [name])
+        return in_process.code(used[0], [*used[1], *small, *flags]), *capsys.readouterr()
 
-    yield run
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return run
 
 
 def lines(path: pathlib.Path) -> list[str]:
@@ -197,7 +182,7 @@ def test_what_is_refused(
 def test_probes_are_tasks_that_must_be_named() -> None:
     published = [name for name in task_names() if load_task(name).train.tfds is not None]
     assert sorted(glue.ORDER) == published
-    assert glue.TASKS.default == list(glue.ORDER)
+    assert glue.parser().parse_args([]).tasks == list(glue.ORDER)
     names = [task.name for task in glue.choose(["swapped_words", "rte", "same_document", "wnli"])]
     assert names == ["wnli", "rte", "same_document", "swapped_words"]
 

@@ -143,7 +143,7 @@ def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
 
 def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start_main, capsys, suites.program("prompts", None))
+    start = functools.partial(law_folders.start, capsys, suites, "prompts")
     longer = [Example("SST-2", False, ("7 " * k,), k % 2) for k in range(12)]
     for name, examples in (("train", TRAIN), ("dev", [*DEV, *longer])):
         rows = "".join(f"{own.texts[0]}\t{int(own.label)}\n" for own in examples)

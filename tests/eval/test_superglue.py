@@ -14,8 +14,6 @@ from test_programs import start as start
 from scalelab.tasks.metrics import METRICS
 from scalelab.tasks.task import load, load_task
 
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-
 ANSWERS = [{"text": "a  dog", "label": 1}, {"text": "no", "label": 0}]
 ROWS: dict[str, dict[str, Any]] = {
     "BoolQ": {"question": "is it", "passage": "It is .", "label": True},

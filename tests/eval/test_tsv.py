@@ -1,10 +1,7 @@
 """A user's own files become a task like any other."""
 
-import types
-
+import in_process
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from scalelab.eval import program, tsv
 from scalelab.eval.tsv import make_task
@@ -57,10 +54,9 @@ def test_a_folder_called_like_a_published_task_is_not_taken_for_it(folder, name)
     assert task.test_splits[0].submission == f"own-{name}.tsv" not in submission.official_files()
 
 
-def test_fields_for_a_users_task_alone(monkeypatch):
+def test_fields_for_a_users_task_alone():
     def settings(*given):
-        monkeypatch.setattr(program, "PER_TASK", types.SimpleNamespace(value=given))
-        return program.task_fields("my.task", ["my.task"])
+        return program.task_fields(given, "my.task", ["my.task"])
 
     found = settings("my.task.epochs=7", "my.task.optim.eps=1e-8")
     assert found == {"epochs": 7, "optim.eps": 1e-8}
@@ -88,15 +84,14 @@ def test_labels_that_are_no_classes(folder):
         make_task(folder, "classification", ["text", "stars"])
 
 
-def test_the_flags_describe_a_task(folder):
-    flags.FLAGS.mark_as_parsed()
-    given = dict(kind="regression", columns=["text", "note", "stars"], relation="similarity")
-    with flagsaver.flagsaver(data=str(folder), **given):
-        made = make_task(folder, "regression", given["columns"], relation="similarity")
-        assert tsv.from_flags() == made
-    with flagsaver.flagsaver(data=str(folder), kind="regression"):
-        with pytest.raises(ValueError, match="--columns is missing"):
-            tsv.from_flags()
+def test_the_flags_describe_a_task(folder, monkeypatch, capsys):
+    made = []
+    monkeypatch.setattr(program, "fine_tune", lambda given, task: made.append(task))
+    asked = [f"--data={folder}", "--kind=regression"]
+    in_process.run(tsv, [*asked, "--columns=text,note,stars", "--relation=similarity"])
+    columns = ["text", "note", "stars"]
+    assert made == [make_task(folder, "regression", columns, relation="similarity")]
+    assert in_process.code(tsv, asked) == 2 and "--columns is missing" in capsys.readouterr().err
 
 
 def test_a_file_in_place_of_the_folder_gets_its_folder_named(folder):

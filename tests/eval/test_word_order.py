@@ -3,6 +3,7 @@
 import pathlib
 from collections.abc import Callable
 
+import in_process
 import law_folders
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def test_the_program(
     capsys: pytest.CaptureFixture[str],
     tmp_path: pathlib.Path,
 ) -> None:
-    word_order.main([f"--run={pretrained_runs('bert')}", "--num_examples=8"])
+    in_process.run(word_order, [f"--run={pretrained_runs('bert')}", "--num_examples=8"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["mlm", "nsp"]
     for count, name in ((8, str(tmp_path)), (0, "at least 1")):

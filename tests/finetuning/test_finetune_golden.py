@@ -8,26 +8,22 @@ They are written anew by
 import functools
 import json
 import pathlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import in_process
 import numpy as np
 import pytest
 import tiny
-from absl.testing import flagsaver
 
 from scalelab import finetune
 from scalelab.config.finetuning import override
-from scalelab.eval import glue, program
+from scalelab.eval import glue
 from scalelab.finetuning import warm_start
 from scalelab.finetuning.plan import Options
 from scalelab.tasks.task import load_task
 
-pytestmark = [
-    pytest.mark.ci,
-    pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
-]
+pytestmark = pytest.mark.ci
 
 GOLDEN = tiny.ROOT / "tests/finetuning/golden.json"
 WORDS = "at by do go if in me no or up".split()
@@ -214,9 +210,6 @@ def test_tasks_at_once(
         f"--init={runs('bert')}", f"--data={data}", f"--workdir={tmp_path}",
         "--tasks=rte,stsb", "--baseline=none", *(f"--config.{k}={v}" for k, v in given.items()),
     ]  # fmt: skip
-    monkeypatch.setattr(sys, "argv", ["program", *arguments])
-    with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
-        program.program(glue.main)
-    assert not ended.value.code
+    in_process.run(glue, arguments)
     folders = [tmp_path / name / "seed0" for name in ("rte", "stsb")]
     compare("bert-sharing", folders, tmp_path, update_golden)

@@ -1,6 +1,7 @@
 """Words, phrases and entities that are found without labels, by brute force on the text."""
 
 import collections
+import dataclasses
 import math
 import types
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scalelab.config.pretraining import Config
 from scalelab.data import phases
 from scalelab.formats import ENTITY, PHRASE, WORD, Documents, Specials, doc_units
 
@@ -129,8 +131,10 @@ def test_units_travel_with_their_tokens() -> None:
 
 def test_a_tokenizer_without_capitals_has_no_entities(caplog) -> None:
     tokenizer: Any = types.SimpleNamespace(joins=JOINS, capitals=bytes(len(JOINS)))
-    given = {"train": encode(write(0, 150))}, tokenizer, doc_units.Options()
-    with caplog.at_level("WARNING", logger="absl"):
-        units = phases._annotate(doc_units, *given)["train"].units
+    config = Config(data=dataclasses.replace(Config().data, format="doc_units"))
+    documents, specials = {"train": encode(write(0, 150))}, Specials((1,), (2,), (3,))
+    with caplog.at_level("WARNING", logger="scalelab"):
+        made = phases._Maker(config, documents, specials, None, False, tokenizer).annotated
+    units = made["train"].units
     assert not (units & ENTITY).any() and (units & PHRASE).any()
     assert "no entities" in caplog.text

@@ -25,8 +25,9 @@ VOCAB, NUM_PARAMETERS = 30_522, 110_106_428
 MEMORY, SECS = 3.0, 15.0  # in sizes of the file; on the clock too, where no other uses the cores
 PROGRAM = """
 import time
+from scalelab.config import cli
 from scalelab.interop import hf
-hf.main()
+cli.run(hf.main, hf.parser())
 peak = next(x for x in open("/proc/self/status") if x.startswith("VmHWM")).split()[1]
 print(1024 * int(peak), time.process_time())
 """

@@ -3,11 +3,11 @@
 import json
 import pathlib
 import shutil
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import fine_tuned
+import in_process
 import law_folders
 import numpy as np
 import pytest
@@ -179,8 +179,7 @@ def test_a_name_on_the_hub(folder: pathlib.Path, tmp_path, monkeypatch, capsys) 
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    monkeypatch.setattr(sys, "argv", ["hf", "import", "some/bert", f"--workdir={tmp_path / 'run'}"])
-    hf.main()
+    in_process.run(hf, ["import", "some/bert", f"--workdir={tmp_path / 'run'}"])
     assert "some/bert" in capsys.readouterr().out
     assert asked[0][0] == "some/bert" and not any("bin" in name for name in asked[0][1])
     result = json.loads((tmp_path / "run/result.json").read_text())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fine_tuned
+import in_process
 import jax
 import ml_dtypes
 import numpy as np
@@ -151,7 +152,9 @@ def test_half_precision_on_request(
     pretrained_runs: Runs, tmp_path, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exporting.run(pretrained_runs("gpt"), tmp_path / "whole")
-    hf.main(["export", str(pretrained_runs("gpt")), f"--to={tmp_path}/half", f"--dtype={dtype}"])
+    in_process.run(
+        hf, ["export", str(pretrained_runs("gpt")), f"--to={tmp_path}/half", f"--dtype={dtype}"]
+    )
     whole, half = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "half"))
     for name, x in whole.items():
         np.testing.assert_array_equal(half[name], x.astype(getattr(ml_dtypes, dtype, dtype)))
@@ -165,13 +168,13 @@ def test_half_precision_on_request(
 def test_a_step_on_request(pretrained_runs: Runs, tmp_path, capsys) -> None:
     run = pretrained_runs("gpt2")
     for name, more in (("new", []), ("3", ["--step=3"]), ("0", ["--step=0"])):
-        hf.main(["export", str(run), f"--to={tmp_path / name}", *more])
+        in_process.run(hf, ["export", str(run), f"--to={tmp_path / name}", *more])
     new, last, first = (load_file(tmp_path / k / "model.safetensors") for k in ("new", "3", "0"))
     assert all((new[name] == x).all() for name, x in last.items())
     assert not any((new[name] == x).all() for name, x in first.items())
     assert json.loads((tmp_path / "0" / output_folder.MARKER).read_text())["step"] == 0
     with pytest.raises(SystemExit) as ended:
-        hf.main(["export", str(run), f"--to={tmp_path}/other", "--step=2"])
+        in_process.run(hf, ["export", str(run), f"--to={tmp_path}/other", "--step=2"])
     assert ended.value.code == 2 and "0, 3" in capsys.readouterr().err
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import pathlib
 
+import in_process
 import pytest
 import tiny
 
@@ -28,7 +29,7 @@ def test_bits_per_byte_of_a_text_that_it_has_not_seen(
     importing.run(str(folder), tmp_path / "run")
     text = tmp_path / "text.txt"
     text.write_text((tiny.ROOT / "LICENSE").read_text())
-    lm.main([
+    in_process.run(lm, [
         f"--run={tmp_path}/run", f"--corpus=text:{text}", "--split=train",
         f"--workdir={tmp_path}/found",
     ])  # fmt: skip

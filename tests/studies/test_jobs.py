@@ -188,8 +188,9 @@ def test_a_job_that_another_process_did_has_not_failed(tmp_path) -> None:
 ])  # fmt: skip
 def test_jobs_that_cannot_be_done(tmp_path, run: str, message: str) -> None:
     planned(tmp_path, finetune__tasks=("rte",))
+    words = [f"--workdir={tmp_path}", "--study=two", "--kind=finetune", f"--run={run}"]
     with pytest.raises(ValueError, match=message):
-        jobs.main([f"--workdir={tmp_path}", "--study=two", "--kind=finetune", f"--run={run}"])
+        jobs.main(jobs.parser().parse_args(words))
 
 
 def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:

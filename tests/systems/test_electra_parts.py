@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 import fine_tuned
+import in_process
 import jax
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def scores(run: pathlib.Path, part: str) -> np.ndarray:
 @pytest.mark.parametrize("part", ["discriminator", "generator"])
 def test_out_and_back(run: pathlib.Path, tmp_path, part: str, capsys) -> None:
     flag = [] if part == "discriminator" else [f"--part={part}"]
-    hf.main(["export", f"{run}", f"--to={tmp_path}/out", *flag])
+    in_process.run(hf, ["export", f"{run}", f"--to={tmp_path}/out", *flag])
     assert part in capsys.readouterr().out
     config = json.loads((tmp_path / "out/config.json").read_text())
     name = {"discriminator": "ElectraForPreTraining", "generator": "ElectraForMaskedLM"}[part]
@@ -61,7 +62,7 @@ def test_what_is_no_part(run: pathlib.Path, tmp_path, capsys) -> None:
     fine_tuned.make(run, tmp_path / "tuned", "double")
     for folder in (run, tmp_path / "tuned"):
         with pytest.raises(SystemExit) as end:
-            hf.main(["export", f"{folder}", f"--to={tmp_path}/out", "--part=teacher"])
+            in_process.run(hf, ["export", f"{folder}", f"--to={tmp_path}/out", "--part=teacher"])
         assert end.value.code == 2 and "--part=teacher" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

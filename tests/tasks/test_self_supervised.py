@@ -2,6 +2,7 @@
 
 import re
 
+import in_process
 import numpy as np
 import pytest
 
@@ -22,11 +23,9 @@ def start(wikitext, cache_dir, tmp_path, capsys):
             f"--to={tmp_path}/out",
             f"--cache_dir={cache_dir}",
         ]
-        try:
-            self_supervised.main([*small, "--num_train=80", "--num_dev=40", *arguments])
-            code = 0
-        except SystemExit as ended:
-            code = ended.code
+        code = in_process.code(
+            self_supervised, [*small, "--num_train=80", "--num_dev=40", *arguments]
+        )
         return code, *capsys.readouterr()
 
     return run
@@ -61,7 +60,7 @@ def test_the_folder_is_read_as_tasks(start, tmp_path):
 
 def test_the_old_name_warns(capsys):
     with pytest.raises(SystemExit):
-        probes.main(["--help"])
+        in_process.run(probes, ["--help"])
     out, errors = capsys.readouterr()
     assert "--corpus" in out and "scalelab.tasks.self_supervised" in errors
 

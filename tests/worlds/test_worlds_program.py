@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import in_process
 import numpy as np
 import pytest
 import reading
@@ -16,7 +17,7 @@ from scalelab.worlds.lexicon import Sizes
 
 
 def run(folder: pathlib.Path, *arguments: str) -> dict:
-    program.main([f"--to={folder}", "--documents=30", *arguments])
+    in_process.run(program, [f"--to={folder}", "--documents=30", *arguments])
     return json.loads((folder / "world.json").read_text())
 
 

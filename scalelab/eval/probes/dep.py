@@ -11,6 +11,7 @@ import functools
 
 import numpy as np
 
+from scalelab.config import cli
 from scalelab.eval.probes import engine
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import program
@@ -27,7 +28,7 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
 
 join = functools.partial(np.concatenate, axis=-1)  # head and dependent side by side
 YARDSTICK = engine.classifiers("dep", engine.Probing(find, join))
-main = program(YARDSTICK, __doc__)
+parser, main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

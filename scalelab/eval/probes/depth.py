@@ -10,11 +10,12 @@ the first word. --random measures a net with random weights. scalelab/eval/probe
 describes the fit.
 """
 
+from scalelab.config import cli
 from scalelab.eval.probes import distance
 from scalelab.eval.yardstick import program
 
 YARDSTICK = distance.yardstick("depth")
-main = program(YARDSTICK, __doc__)
+parser, main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -11,6 +11,7 @@ weights. scalelab/eval/probes/structural.py describes the fit.
 
 from typing import Any
 
+from scalelab.config import cli
 from scalelab.eval.probes import engine
 from scalelab.eval.yardstick import Measured, Yardstick, program
 
@@ -33,7 +34,7 @@ def yardstick(kind: str) -> Yardstick:
 
 
 YARDSTICK = yardstick("distance")
-main = program(YARDSTICK, __doc__)
+parser, main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

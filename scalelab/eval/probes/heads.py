@@ -14,6 +14,7 @@ each head to neighbours, special tokens and punctuation, with its entropy.
 
 from typing import Any
 
+from scalelab.config import cli
 from scalelab.eval.probes import engine
 from scalelab.eval.yardstick import Measured, program
 
@@ -26,7 +27,7 @@ def measure(*given: Any) -> Measured:
 
 
 YARDSTICK = engine.yardstick("heads", measure, {}, splits=("dev", "test"))
-main = program(YARDSTICK, __doc__)
+parser, main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -5,6 +5,7 @@
 Labels are the universal part-of-speech tags (UPOS). docs/yardsticks.md explains the table.
 """
 
+from scalelab.config import cli
 from scalelab.eval.probes import engine
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import program
@@ -16,7 +17,7 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
 
 
 YARDSTICK = engine.classifiers("pos", engine.Probing(find, lambda vectors: vectors[0]))
-main = program(YARDSTICK, __doc__)
+parser, main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scalelab.config import cli
 from scalelab.eval.probes import engine
 from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import program
@@ -98,7 +99,7 @@ def cluster(features: np.ndarray, labels: Sequence[str]) -> float:
 
 
 YARDSTICK = engine.classifiers("spans", engine.Probing(find, join, ("nmi", cluster)))
-main = program(YARDSTICK, __doc__)
+parser, main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())

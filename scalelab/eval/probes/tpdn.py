@@ -15,6 +15,7 @@ describes the fit.
 
 from typing import Any
 
+from scalelab.config import cli
 from scalelab.eval.probes import engine
 from scalelab.eval.yardstick import Measured, program
 
@@ -33,7 +34,7 @@ def measure(*given: Any) -> Measured:
 
 
 YARDSTICK = engine.yardstick("tpdn", measure, OPTIONS)
-main = program(YARDSTICK, __doc__)
+parser, main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parser())
