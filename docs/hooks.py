@@ -72,7 +72,7 @@ def _programs() -> Iterator[str]:
     }
     for name, module in {**programs.PROGRAMS, **groups}.items():
         module = module.split()[0]
-        text = programs._docstring(programs._source(module)).rstrip()
+        text = programs.describe(name.split()[-1], module).rstrip()
         yield f"## scalelab {name}\n\n```text\n{text}\n```\n"
 
 

@@ -36,6 +36,7 @@ GROUPS = {  # name -> its folder, what its programs contain, what they do
     "data": ("data", r"^if __name__ == ", "Shows a corpus as a model sees it."),
     "lab": ("lab", r"^if __name__ == ", "Fits laws, scales shapes, judges yardsticks."),
 }
+TASK = "eval.program"  # the module that runs the tasks of scalelab/tasks
 COMPLETION = """
 _scalelab() {
   local word="${COMP_WORDS[COMP_CWORD]}" words
@@ -76,12 +77,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def members(group: str) -> dict[str, str]:
-    """Returns the programs of a group: name -> module."""
+    """Returns the programs of a group: name -> module; tasks share the module TASK."""
     folder, mark, _ = GROUPS[group]
     paths = sorted((ROOT / folder).rglob("*.py"))
     found = [p for p in paths if re.search(mark, p.read_text(encoding="utf-8"), re.MULTILINE)]
     names = [".".join(p.relative_to(ROOT / folder).with_suffix("").parts) for p in found]
-    return {name: f"{folder}.{name}" for name in names}
+    tasks = dict.fromkeys(_tasks(), TASK) if folder == "eval" else {}
+    return dict(sorted(({name: f"{folder}.{name}" for name in names} | tasks).items()))
+
+
+def _tasks() -> dict[str, str]:
+    """Returns the tasks: name -> description."""
+    from scalelab.tasks.task import TASKS  # imported late: the other programs need no tasks
+
+    return {name: task.about for name, task in TASKS.items()}
 
 
 def _run_member(group: str, rest: Sequence[str]) -> None:
@@ -89,7 +98,14 @@ def _run_member(group: str, rest: Sequence[str]) -> None:
     if not rest or rest[0] in ("-h", "--help"):
         print(f"scalelab {group} NAME [ARGUMENTS]; {GROUPS[group][2]}\n\n{_table(there)}")
         sys.exit(0 if rest else 2)
-    _run(there[_choose(rest[0].replace("-", "_"), there, f"program of {group}")], rest[1:])
+    name = _choose(rest[0].replace("-", "_"), there, f"program of {group}")
+    if there[name] != TASK:
+        _run(there[name], rest[1:])
+        return
+    from scalelab.eval import program
+
+    sys.argv[1:] = rest[1:]
+    program.run(name)
 
 
 def _choose(name: str, valid: Sequence[str] | dict[str, str], what: str) -> str:
@@ -111,10 +127,15 @@ def _table(programs: dict[str, str]) -> str:
     lines = []
     for name, given in programs.items():
         module, _, command = given.partition(" ")
-        text = _docstring(_source(module)) if module else GROUPS[name][2]
+        text = describe(name, module) if module else GROUPS[name][2]
         described = re.search(rf"^{command}  +(.*)$", text, re.MULTILINE) if command else None
         lines.append(f"  {name:{width}}" + (described[1] if described else text.splitlines()[0]))
     return "\n".join(lines)
+
+
+def describe(name: str, module: str) -> str:
+    """Returns the help text of a program: a task's description, or the module's docstring."""
+    return _tasks()[name] if module == TASK else _docstring(_source(module))
 
 
 def _source(module: str) -> str:

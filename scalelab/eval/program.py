@@ -13,7 +13,7 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.resources import malloc
 from scalelab.tasks import recipes, submission
 from scalelab.tasks import task as task_lib
-from scalelab.tasks.task import Task
+from scalelab.tasks.facts import Task
 
 if TYPE_CHECKING:
     from scalelab.finetuning.plan import Options
@@ -53,13 +53,15 @@ SUBMIT = flags.DEFINE_bool(
 )
 
 
-def run(task: Task | Callable[[], Task]) -> None:
-    """Runs the program of a task; a function makes its task after the flags are read."""
+def run(task: str | Callable[[], Task]) -> None:
+    """Runs the program of a task of the tables, or of one made after the flags are read."""
+    if isinstance(task, str):
+        sys.modules["__main__"].__doc__ = task_lib.load_task(task).about  # for --help
 
     def main(argv: list[str]) -> None:
         del argv
         malloc.keep_freed()
-        chosen = task() if callable(task) else task
+        chosen = task_lib.load_task(task) if isinstance(task, str) else task()
         workdir = cli.workdir()
         # Imported after the flags are checked, so that --help and typos answer at once.
         from scalelab import finetune

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalelab.eval.probes import engine
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import program
+from scalelab.tasks.treebank import Sentence
 
 INSIDE = {"det", "amod", "nummod", "compound", "flat", "fixed", "goeswith", "aux", "nmod:poss"}
 OF_PARTICLES = {"mark", "advmod"}

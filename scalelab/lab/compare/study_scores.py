@@ -29,6 +29,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.config.pretraining import parse_objective
+from scalelab.eval.names import TRIVIAL, YARDSTICKS
 from scalelab.lab.compare import bootstrap, comparability, estimates
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.estimates import Estimate
@@ -43,7 +44,6 @@ from scalelab.lab.compare.scores import (
 )
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.load.task_runs import TRIVIAL, YARDSTICKS
 from scalelab.runs import archive
 from scalelab.runs.metrics import UNIGRAM, Baseline, check_baselines
 
