@@ -13,7 +13,7 @@ A study whose nets have learnt nothing beyond a trivial baseline cannot test wha
 1. Every objective beats its trivial baseline, in the mean over seeds, by the margin that the
    objective declares: a loss lies below the unigram entropy, an accuracy above chance.
 2. The best row's score is above the trivial score by FLOOR_MARGIN. Trivial is the best constant
-   answer, or guessing (task_runs.TRIVIAL).
+   answer, or guessing (eval.names.TRIVIAL).
 3. The nets are ahead of the same nets fine-tuned from random weights.
 
 A number that is missing is not checked, and the finding says so.
