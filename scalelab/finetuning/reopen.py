@@ -59,7 +59,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
     if run.task is None or "labels" not in run.config:
         raise ValueError(
             f"{folder} is no fine-tuning, which predicts classes or scores; make one first:"
-            f" python -m scalelab.eval.TASK --init={folder} --workdir=DIR"
+            f" python -m scalelab.eval TASK --init={folder} --workdir=DIR"
         )
     path = folder / "config.json"
     given = json_files.fill(ClassifierConfig, run.config, path)
