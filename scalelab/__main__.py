@@ -139,11 +139,10 @@ def members(group: str) -> dict[str, Program]:
     if group == "finetune":
         found = {name: found[name] for name in OWN_TASKS}
     if group in ("eval", "finetune"):
-        from scalelab.tasks.task import task_names  # late: the other programs need no tasks
+        from scalelab.tasks.task import TASKS  # late: the other programs need no tasks
 
-        for name in task_names():
-            about = str(importlib.import_module(f"scalelab.eval.{name}").__doc__)
-            found[name] = Program("eval.program", about.splitlines()[0], name)
+        for name, task in TASKS.items():
+            found[name] = Program("eval.program", task.about.splitlines()[0], name)
     return dict(sorted(found.items()))
 
 

@@ -39,8 +39,8 @@ def entries() -> Iterator[Entry]:
     """Yields everything that a config or a study may name, in the order of the rooms."""
     from scalelab.config.fields import comments
     from scalelab.eval import yardstick
-    from scalelab.lab.load.task_runs import YARDSTICKS
-    from scalelab.tasks.task import task_names
+    from scalelab.eval.names import YARDSTICKS
+    from scalelab.tasks.task import TASKS
 
     peers = [
         names.load_module("interop.maps", name).MAP for name in names.module_names("interop.maps")
@@ -56,9 +56,8 @@ def entries() -> Iterator[Entry]:
             parity = list(dict.fromkeys(parity))
             meanings = comments(kind) if kind else {}
             yield Entry(room[:-1], name, _describe(module), options, meanings, parity)
-    for name in task_names():
-        module = importlib.import_module(f"scalelab.eval.{name}")
-        yield Entry("task", name, _describe(module), {}, {}, [])
+    for name, task in sorted(TASKS.items()):
+        yield Entry("task", name, task.about.splitlines()[0], {}, {}, [])
     for name in YARDSTICKS:
         module = importlib.import_module(f"scalelab.eval.{name}")
         given = yardstick.load(name).options.items()

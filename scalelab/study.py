@@ -90,9 +90,10 @@ def list_studies(given: argparse.Namespace) -> None:
 
 def list_names(comparison: str | None) -> None:
     """Prints the names that a study's config may use, of tables, tasks, claims and so on."""
+    from scalelab.eval.names import YARDSTICKS
     from scalelab.helpers.names import module_names
     from scalelab.lab.compare import claim_lines, scores
-    from scalelab.lab.load.task_runs import MAIN, YARDSTICKS
+    from scalelab.lab.load.task_runs import MAIN
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
 

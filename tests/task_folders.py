@@ -7,18 +7,9 @@ import numpy as np
 
 from scalelab.runs import predictions
 from scalelab.tasks import metrics
+from scalelab.tasks.glue import GLUE
 
-METRICS = {
-    "cola": ("matthews",),
-    "sst2": ("accuracy",),
-    "mrpc": ("accuracy", "f1"),
-    "stsb": ("pearson", "spearman"),
-    "qqp": ("accuracy", "f1"),
-    "mnli": ("accuracy",),
-    "qnli": ("accuracy",),
-    "rte": ("accuracy",),
-    "wnli": ("accuracy",),
-}
+METRICS = {task.name: task.metrics for task in GLUE}
 SIZE = 60
 
 

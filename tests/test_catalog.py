@@ -7,8 +7,8 @@ import pytest
 import scratch
 
 from scalelab import catalog
+from scalelab.eval.names import YARDSTICKS
 from scalelab.helpers.names import module_names
-from scalelab.lab.load.task_runs import YARDSTICKS
 from scalelab.tasks.task import task_names
 
 

@@ -13,7 +13,8 @@ from scalelab.helpers.names import module_names
 
 PACKAGE = tiny.ROOT / "scalelab"
 
-# What a room (a folder or a file of scalelab/) may import of the others; itself always.
+# What a room (a folder or a file of scalelab/) may import of the others, or one module of a room
+# that imports nothing; itself always.
 TABLE = """
 helpers:
 population: config
@@ -38,13 +39,14 @@ finetuning: config data formats helpers nets nn optim resources runs sharding ob
 finetune: config finetuning runs tasks train
 eval: config data finetune finetuning helpers lab nn objectives resources runs sharding
   step tasks
-lab: config helpers runs tasks
+lab: config eval.names helpers runs tasks
 thesis: config helpers lab runs
 studies: config data eval finetune finetuning helpers lab nets nn resources runs sharding
   systems tasks train
 study: config eval helpers lab objectives resources runs studies
 worlds: config helpers tasks
-interop: config data finetuning formats helpers lab nets nn objectives resources runs state systems
+interop: config data eval.names finetuning formats helpers lab nets nn objectives resources runs
+  state systems
 """
 ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines())
 MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
@@ -121,7 +123,7 @@ def test_imports_go_one_way() -> None:
             else:
                 assert room in MAY_IMPORT, f"say in MAY_IMPORT what {room} may import"
                 allowed = MAY_IMPORT[room] | {room}
-                assert other in allowed, f"{module} imports {name}; may: {sorted(allowed)}"
+                assert {other, rest} & allowed, f"{module} imports {name}; may: {sorted(allowed)}"
         elif top in ONLY_IN:
             assert room in ONLY_IN[top], f"{module} imports {name}"
         elif top in ("benchmarks", "configs", "tests"):
@@ -191,7 +193,7 @@ NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
 @pytest.mark.parametrize(("code", "heavy"), [
     ("import scalelab.systems.bert, scalelab.step, scalelab.data.batches",
      {"tensorflow", "tensorflow_datasets", "torch", "transformers", "tokenizers"}),
-    ("import scalelab.eval.cola, scalelab.eval.tsv, scalelab.tasks.submission",
+    ("import scalelab.eval.program, scalelab.eval.tsv, scalelab.tasks.submission",
      NO_JAX | {"tensorflow_datasets", "torch"}),
     ("import scalelab.eval.compare, scalelab.runs.plots", NO_JAX | {"sklearn"}),
     ("import scalelab.data.parallel", NO_JAX | {"transformers"}),  # a worker's

@@ -1,9 +1,7 @@
-"""Downstream tasks, one file each: `python -m scalelab.eval.cola --init=RUN --workdir=DIR`.
+"""Evaluations: `scalelab eval NAME --init=RUN --workdir=DIR`, also `python -m scalelab.eval NAME`.
 
-A task file exports `TASK`, a `scalelab.tasks.task.Task`: where its files are, its columns, labels,
-input transformation, metrics and submission file, and the paper that it comes from. Run as a
-program, it passes TASK to `scalelab.finetune`. A new task is a new file: it is found by its name.
-
-Other programs are `glue` (all nine tasks), `compare` (two systems), `lm` and `word_order` (how well
-a net predicts text). The other files are parts of these programs.
+NAME is a task, a row of a table in scalelab/tasks (`program` fine-tunes on it; GLUE's nine are
+modules here too), or a program of this room: `glue` (all nine tasks), `tsv` (a user's own task),
+`compare` (two systems), `lm`, `word_order`, or a yardstick of `names`. The other files are parts of
+these programs.
 """

@@ -1,7 +1,6 @@
 """The command line of the fine-tuning tasks: turns flags into arguments of `finetune`."""
 
 import argparse
-import importlib
 import json
 import sys
 from collections.abc import Collection, Iterable
@@ -12,7 +11,7 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.resources import malloc
 from scalelab.tasks import recipes, submission
 from scalelab.tasks import task as task_lib
-from scalelab.tasks.task import Task
+from scalelab.tasks.facts import Task
 
 if TYPE_CHECKING:
     from scalelab.finetuning.plan import Options
@@ -52,7 +51,7 @@ def parser() -> cli.Parser:
     made = cli.Parser("scalelab eval", __doc__)
     commands = made.add_commands()
     for name in task_lib.task_names():
-        text = importlib.import_module(f"scalelab.eval.{name}").__doc__
+        text = task_lib.load_task(name).about
         add_flags(commands.add_parser(name, description=text, **FINETUNES))
     return made
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from scalelab.runs.pretrained import Pretrained
 
 
-class Task(NamedTuple):
+class PromptTask(NamedTuple):
     """A task as a text with a gap."""
 
     train: str  # file below --data: the first that matches the pattern
@@ -53,47 +53,47 @@ TRUE_FALSE = "{} Question: {} True or false? Answer: {label}."
 THREE = {"entailment": "true", "contradiction": "false", "neutral": "neither"}
 TRUE_FALSE_NEITHER = "{} Question: {} True, false or neither? Answer: {label}."
 TASKS = {
-    "SST-2": Task(
+    "SST-2": PromptTask(
         "SST-2/train.tsv", "SST-2/dev.tsv", ("sentence",), "label", "{} It was {label}.",
         {"0": "bad", "1": "good"},
     ),
-    "AG News": Task(
+    "AG News": PromptTask(
         "agnews/16-shot/*/train.tsv", "agnews/test.csv", ("text",), "label",
         "{} This is news about {label}.",
         {"0": "world", "1": "sports", "2": "business", "3": "technology"},
     ),
-    "TREC": Task(
+    "TREC": PromptTask(
         "trec/TREC.train", "trec/TREC.test", ("text",), "label",
         "{} The answer is a {label}.",
         {"ABBR": "name", "DESC": "description", "ENTY": "thing", "HUM": "person",
          "LOC": "place", "NUM": "number"},
     ),
-    "MNLI": Task(
+    "MNLI": PromptTask(
         "MNLI/train.tsv", "MNLI/dev_matched.tsv", ("sentence1", "sentence2"), "gold_label",
         TRUE_FALSE_NEITHER, THREE,
     ),
-    "QNLI": Task(
+    "QNLI": PromptTask(
         "QNLI/train.tsv", "QNLI/dev.tsv", ("question", "sentence"), "label",
         "{1} This answers the question {0} Answer: {label}.",
         {"entailment": "true", "not_entailment": "false"},
     ),
-    "QQP": Task(
+    "QQP": PromptTask(
         "QQP/train.tsv", "QQP/dev.tsv", ("question1", "question2"), "is_duplicate",
         "{} {} The two questions ask the same: {label}.", {"1": "true", "0": "false"},
     ),
-    "RTE": Task(
+    "RTE": PromptTask(
         "RTE/train.jsonl", "RTE/val.jsonl", ("premise", "hypothesis"), "label", TRUE_FALSE,
         {"entailment": "true", "not_entailment": "false"},
     ),
-    "CB": Task(
+    "CB": PromptTask(
         "CB/train.jsonl", "CB/val.jsonl", ("premise", "hypothesis"), "label",
         TRUE_FALSE_NEITHER, THREE,
     ),
-    "BoolQ": Task(
+    "BoolQ": PromptTask(
         "BoolQ/train*.jsonl", "BoolQ/val.jsonl", ("passage", "question"), "label",
         "{} Question: {}? Answer: {label}.", {"True": "true", "False": "false"},
     ),
-    "WiC": Task(
+    "WiC": PromptTask(
         "WiC/train.jsonl", "WiC/val.jsonl", ("sentence1", "sentence2", "word"), "label",
         "{} {} The word {} means the same in both: {label}.", {"True": "true", "False": "false"},
     ),

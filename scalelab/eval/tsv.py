@@ -15,8 +15,9 @@ from pathlib import Path
 from scalelab.config import cli
 from scalelab.eval import program
 from scalelab.tasks import files
+from scalelab.tasks.facts import RELATIONS, Task, TaskSplit
 from scalelab.tasks.files import Columns
-from scalelab.tasks.task import RELATIONS, Split, Task, load_task, task_names
+from scalelab.tasks.task import load_task, task_names
 
 KINDS = ("classification", "regression")
 MOST_CLASSES = 1000  # more suggest texts or scores in the label column
@@ -62,9 +63,9 @@ def make_task(
         metrics=("accuracy",) if classes else ("pearson", "spearman"),
         labels=_classes(folder / "train.tsv", labelled) if classes else None,
         columns=labelled,
-        train=Split("train", ("train.tsv",)),
-        dev_splits=(Split("dev", ("dev.tsv",)),),
-        test_splits=(Split("test", ("test.tsv",), submission=f"{name}.tsv"),),
+        train=TaskSplit("train", ("train.tsv",)),
+        dev_splits=(TaskSplit("dev", ("dev.tsv",)),),
+        test_splits=(TaskSplit("test", ("test.tsv",), submission=f"{name}.tsv"),),
     )
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
+from scalelab.eval.names import YARDSTICKS
 from scalelab.helpers import files
 from scalelab.resources import malloc
 
@@ -90,7 +91,6 @@ def load(name: str) -> Yardstick:
     """
     from scalelab.eval import suites
     from scalelab.helpers.names import nearest
-    from scalelab.lab.load.task_runs import YARDSTICKS
 
     if name in suites.SUITES:
         return suites.SUITES[name]

@@ -15,9 +15,10 @@ from scalelab.finetuning.warm_start import WarmStart
 from scalelab.runs import json_files, pretrained, records
 from scalelab.runs.pretrained import Pretrained
 from scalelab.runs.records import RunRecord
+from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
-from scalelab.tasks.task import Split, Splits, Task, load_task, task_names
+from scalelab.tasks.task import Splits, load_task, task_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
     if run.task is None or "labels" not in run.config:
         raise ValueError(
             f"{folder} is no fine-tuning, which predicts classes or scores; make one first:"
-            f" python -m scalelab.eval.TASK --init={folder} --workdir=DIR"
+            f" python -m scalelab.eval TASK --init={folder} --workdir=DIR"
         )
     path = folder / "config.json"
     given = json_files.fill(ClassifierConfig, run.config, path)
@@ -108,6 +109,6 @@ def _task(run: RunRecord, given: ClassifierConfig, columns: Sequence[str]) -> Ta
         metrics=("pearson",) if given.regression else ("accuracy",),
         labels=given.labels,
         columns=Columns(texts),
-        train=Split("train", ("train.tsv",)),
+        train=TaskSplit("train", ("train.tsv",)),
         dev_splits=(),
     )

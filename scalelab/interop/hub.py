@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import huggingface_hub
 from huggingface_hub import EvalResult, HfApi, ModelCardData
 
+from scalelab.eval.names import YARDSTICKS
 from scalelab.interop import output_folder
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TITLES, TaskRuns
@@ -80,7 +81,7 @@ def _eval_results(run: RunRecord, pipeline: str) -> list[EvalResult]:
 def _eval_result(task: TaskRuns, split: str, metric: str, pipeline: str) -> EvalResult:
     """Returns the mean score over the finished seeds, as a share."""
     values, glue = task.values((split, metric)), task.name in TITLES
-    yardstick = task.name in task_runs.YARDSTICKS
+    yardstick = task.name in YARDSTICKS
     kind = "without fine-tuning" if yardstick else f"mean over {len(values)} seeds of fine-tuning"
     return EvalResult(
         task_type=pipeline if yardstick else "text-classification",

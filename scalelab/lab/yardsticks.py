@@ -41,13 +41,14 @@ import pandas as pd
 from scipy import stats
 
 from scalelab.config import cli
+from scalelab.eval.names import YARDSTICKS
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
 from scalelab.lab.compare.comparability import PREFIX
 from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
-from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, YARDSTICKS, TaskRuns
+from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, TaskRuns
 from scalelab.runs.records import Line, Unreadable
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2

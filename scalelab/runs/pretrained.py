@@ -173,7 +173,7 @@ def _resolve_config(run: RunRecord) -> Config:
     if run.task == "imported":
         raise ValueError(
             f"{run.folder} is an imported classifier; expected a pre-training run (a classifier is"
-            f" for python -m scalelab.eval.TASK --init={run.folder})"
+            f" for python -m scalelab.eval TASK --init={run.folder})"
         )
     if run.task is not None:
         raise ValueError(

@@ -14,6 +14,8 @@ from pathlib import Path
 from scalelab.helpers.names import brief, nearest
 from scalelab.tasks.records import Labels, Records
 
+JSON_LINES = "*.*.jsonl"  # files of the BabyLM Challenge, such as mnli-mm.valid.jsonl
+
 
 @dataclasses.dataclass(frozen=True)
 class Columns:

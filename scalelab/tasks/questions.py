@@ -1,12 +1,15 @@
-"""Questions with a span of a text as answer: files in SQuAD's layout.
+"""Questions whose answer is a span of a text or one of several choices: files and table.
 
-A record's texts are question and context. Its label is a JSON list of the accepted answers, each
-[text, first character]; the character is -1 where the context does not have the text there.
+With spans a record's texts are question and context. Its label is a JSON list of the accepted
+answers, each [text, first character]; the character is -1 where the context does not have the text
+there. With choices its texts are a beginning and each choice.
 """
 
+import csv
+import functools
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +17,32 @@ import numpy as np
 
 from scalelab.helpers.names import brief
 from scalelab.tasks import files
-from scalelab.tasks.records import Records
+from scalelab.tasks.facts import Task, TaskSplit
+from scalelab.tasks.files import Columns
+from scalelab.tasks.records import Labels, Records
 
 EVERY = 5  # of so many articles one goes to a dev set that is carved
+SQUAD_TRAIN = ("train-v1.1.json", "train-v1.1.json.xz")
+ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+NUM_QUESTIONS, MCTEST_SETS = 4, ("mc160", "mc500")
 
 
-def read(path: Path, split: str, *, carved: bool) -> Records:
+def read_spans(
+    path: Path, split: str, labels: Sequence[str], *, carved: bool | None = None
+) -> Records:
     """Reads a file in the layout of SQuAD v1.1.
 
-    With `carved` the split "dev" is every fifth article of the file, and others are the rest.
+    With `carved` the split "dev" is every fifth article of the file, and others are the rest; None:
+    if SQuAD's train file is absent.
     Articles have a title; paragraphs without one are articles by their context.
 
     Raises:
       ValueError: the file cannot be read, has another layout, or has a question without an answer;
         or no question of a train set has its answer in the context.
     """
+    del labels
+    if carved is None:
+        carved = not any((path.parent / name).exists() for name in SQUAD_TRAIN)
     content, text = files.read_text(path)
     try:
         rows = list(_questions(json.loads(text)["data"]))
@@ -75,3 +89,133 @@ def _questions(data: Any) -> Iterator[tuple[str, str, str, str, list[tuple[str, 
                 answers = [(str(a["text"]), int(a["answer_start"])) for a in asked["answers"]]
                 title = article.get("title") or context
                 yield title, str(asked["id"]), str(asked["question"]), str(context), answers
+
+
+def read_swag(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads a CSV file; raises ValueError if it has other columns, choices or labels."""
+    del split
+    content, text = files.read_text(path)
+    rows = csv.DictReader(text.splitlines(keepends=True))
+    needed, found = {"sent1", "sent2", *ENDINGS, "label"}, {*(rows.fieldnames or ())}
+    if needed - found or "ending4" in found:
+        raise ValueError(
+            f"{path}: expected the columns {', '.join(sorted(needed))} and no more endings, found"
+            f" {', '.join(sorted(found))}"
+        )
+    made, spelt = [], []
+    for row in rows:
+        where = f"{path}, line {rows.line_num}"
+        if None in row or None in row.values():
+            raise ValueError(f"{where}: expected {len(found)} fields, found another number")
+        made.append((row["sent1"], *(f"{row['sent2']} {row[name]}" for name in ENDINGS)))
+        spelt.append((where, row["label"]))
+    if not made:
+        raise ValueError(f"{path}: there are no rows of data")
+    columns = tuple(map(list, zip(*made, strict=True)))
+    answers = Labels(tuple(labels)).array(spelt)
+    return Records(columns, answers, str(path), hashlib.sha256(content).hexdigest())
+
+
+def read_mctest(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads stories, and the answers beside them; a training split those of both sets.
+
+    Raises:
+      ValueError: a file cannot be read, or a line has other fields or another answer.
+    """
+    paths = (
+        [path.with_name(f"{name}.{split}.tsv") for name in MCTEST_SETS]
+        if split == "train"
+        else [path]
+    )
+    rows: list[tuple[str, ...]] = []
+    answers: list[int] = []
+    state = hashlib.sha256()
+    for file in paths:
+        own = [file, file.with_suffix(".ans")]
+        contents, lines = [], []
+        for content, text in map(files.read_text, own):
+            state.update(content)
+            contents.append(content)
+            lines.append(text.removesuffix("\n").split("\n"))
+        if len(lines[0]) != len(lines[1]):
+            raise ValueError(f"{own[1]}: expected {len(lines[0])} lines, found {len(lines[1])}")
+        for number, pair in enumerate(zip(*lines, strict=True), 1):
+            fields = pair[0].rstrip("\r").split("\t")[2:]
+            chosen = pair[1].split()
+            if len(fields) != 1 + NUM_QUESTIONS * (1 + len(labels)):
+                raise ValueError(
+                    f"{file}, line {number}: expected a story and {NUM_QUESTIONS} questions with"
+                    f" {len(labels)} choices each, found {len(fields)} fields"
+                )
+            if len(chosen) != NUM_QUESTIONS or not set(chosen) <= set(labels):
+                raise ValueError(
+                    f"{own[1]}, line {number}: expected {NUM_QUESTIONS} of {', '.join(labels)},"
+                    f" found {brief(pair[1])}"
+                )
+            story = fields.pop(0).replace("\\newline", "\n").replace("\\tab", "\t")
+            for place, letter in enumerate(chosen):
+                question, *choices = fields[place * 5 : place * 5 + 5]
+                asked = question.partition(": ")[2]
+                rows.append((story, *(f"{asked} {choice}" for choice in choices)))
+                answers.append(labels.index(letter))
+    columns = tuple(map(list, zip(*rows, strict=True)))
+    return Records(columns, np.array(answers, np.int32), str(path), state.hexdigest())
+
+
+def _spans(
+    name: str, title: str, train: TaskSplit, dev: TaskSplit, carved: bool | None, about: str
+) -> Task:
+    return Task(
+        name=name, title=title, about=about, relation="entailment", kind="spans",
+        metrics=("answer_f1", "exact_match"), columns=Columns(("question", "context")),
+        read=functools.partial(read_spans, carved=carved), train=train, dev_splits=(dev,),
+    )  # fmt: skip
+
+
+SQUAD_DEV, TYDIQA = "squad/dev-v1.1.json", ("tydiqa/tydiqa.goldp.en.train.json",)
+QUESTIONS = (
+    _spans(
+        "squad", "SQuAD",
+        TaskSplit("train", (*(f"squad/{name}" for name in SQUAD_TRAIN), SQUAD_DEV), 87599),
+        TaskSplit("dev", (SQUAD_DEV,), 10570), None, """\
+SQuAD v1.1: questions on Wikipedia whose answer is a span (Rajpurkar et al. 2016, EMNLP).
+
+Scores are exact match and F1 of evaluate-v1.1.py. Where DATA/squad has no train-v1.1.json, the
+published dev set is split by article, and tables say so: 80% train, 20% dev. `max_train_examples`
+counts windows of contexts.
+""",
+    ),
+    _spans("tydiqa", "TyDiQA", TaskSplit("train", TYDIQA), TaskSplit("dev", TYDIQA), True, """\
+TyDiQA-GoldP, English: an answer in a given paragraph (Clark et al. 2020, TACL).
+
+XTREME's files: its dev set has no answers, so that dev is every fifth context of the train set, and
+tables say so. Scores are those of SQuAD. `max_train_examples` counts windows of contexts.
+"""),
+    Task(
+        name="swag", title="SWAG", relation="entailment", kind="choices", read=read_swag,
+        metrics=("accuracy",), labels=("0", "1", "2", "3"), columns=Columns(("sent1", *ENDINGS)),
+        train=TaskSplit("train", ("swag/train.csv",), 73546),
+        dev_splits=(TaskSplit("dev", ("swag/val.csv",), 20006),), about="""\
+SWAG: which of four endings goes on from a sentence (Zellers et al. 2018, EMNLP).
+
+The first text is `sent1`, the choices are `sent2` with each ending (Devlin et al. 2019, 4.4).
+""",
+    ),
+    Task(
+        name="mctest", title="MCTest", relation="entailment", kind="choices", read=read_mctest,
+        metrics=("accuracy",), labels=tuple("ABCD"), columns=Columns(("story", *"ABCD")),
+        train=TaskSplit("train", ("mctest/mc160.train.tsv",), 1480),
+        dev_splits=tuple(
+            TaskSplit(name, (f"mctest/{part}.tsv",), count)
+            for name, part, count in (
+                ("dev", "mc500.dev", 200), ("test", "mc500.test", 600),
+                ("mc160_dev", "mc160.dev", 120), ("mc160_test", "mc160.test", 240),
+            )
+        ), about="""\
+MCTest: four choices for a question on a child's story (Richardson et al. 2013, EMNLP).
+
+The published sets MC160 and MC500, each with its dev and test set; training uses the train sets of
+both. The second text of a pair is question and choice, so that a long story loses its end alone.
+""",
+    ),
+)  # fmt: skip

@@ -1,8 +1,8 @@
 """Makes two fine-tuning tasks from unlabelled text, in GLUE's layout.
 
   python -m scalelab.tasks.self_supervised --corpus=builtin --to=DIR
-  python -m scalelab.eval.same_document --init=RUN --workdir=WORKDIR --data=DIR
-  python -m scalelab.eval.swapped_words --init=RUN --workdir=WORKDIR --data=DIR
+  python -m scalelab.eval same_document --init=RUN --workdir=WORKDIR --data=DIR
+  python -m scalelab.eval swapped_words --init=RUN --workdir=WORKDIR --data=DIR
 
 same_document: are two passages from one document? swapped_words: were two words of a sentence
 exchanged? The labels follow from how a row was made; nobody has judged them. The tasks show whether

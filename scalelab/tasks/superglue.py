@@ -23,9 +23,9 @@ import numpy as np
 
 from scalelab.helpers.files import numbered_lines
 from scalelab.helpers.names import brief
-from scalelab.tasks.files import Columns
+from scalelab.tasks.facts import Task, TaskSplit
+from scalelab.tasks.files import JSON_LINES, Columns
 from scalelab.tasks.records import Labels, Records
-from scalelab.tasks.task import JSON_LINES, Split, Task
 
 JOINED_BY = {"cause": "because", "effect": "so"}
 Row = Mapping[str, Any]
@@ -160,39 +160,51 @@ _BOOL, _NLI = ("false", "true"), ("premise", "hypothesis")
 
 
 def _task(
-    folder: str,
-    counts: tuple[int, int],
+    title: str,
+    sizes: tuple[int, int],
     labels: tuple[str, ...],
     columns: tuple[str, ...],
     convert: Callable[..., Iterable[Made]],
+    about: str,
     metrics: tuple[str, ...] = ("accuracy",),
     kind: str = "classify",
 ) -> Task:
+    """Makes a row; `sizes` are the rows of train and dev."""
     if convert is _pair:
         convert = functools.partial(_pair, first=columns[0], second=columns[1])
     return Task(
-        name=f"superglue_{folder.lower()}",
-        title=f"SuperGLUE {folder}",
+        name=f"superglue_{title.lower()}",
+        title=f"SuperGLUE {title}",
+        about=about,
         relation="single" if len(columns) == 1 else "entailment",
         metrics=metrics,
         labels=labels,
         columns=Columns(columns),
-        train=Split("train", (f"{folder}/train.jsonl",), counts[0]),
-        dev_splits=(Split("dev", (f"{folder}/val.jsonl",), counts[1]),),
+        train=TaskSplit("train", (f"{title}/train.jsonl",), sizes[0]),
+        dev_splits=(TaskSplit("dev", (f"{title}/val.jsonl",), sizes[1]),),
         kind=kind,
         read=functools.partial(read, convert=convert, several=kind == "answers"),
     )
 
 
-_MADE = (
-    _task("BoolQ", (9427, 3270), _BOOL, ("passage", "question"), _pair),
+SUPERGLUE = (
+    _task("BoolQ", (9427, 3270), _BOOL, ("passage", "question"), _pair,
+          "BoolQ: a yes or no question on a passage (Clark et al. 2019, NAACL; in SuperGLUE)."),
     _task("CB", (250, 56), ("entailment", "contradiction", "neutral"), _NLI, _pair,
-          ("accuracy", "macro_f1")),
-    _task("COPA", (400, 100), ("0", "1"), ("premise", "choice1", "choice2"), _copa, kind="choices"),
+          "CB, CommitmentBank: entailment of an embedded clause (de Marneffe et al. 2019; in"
+          " SuperGLUE).", ("accuracy", "macro_f1")),
+    _task("COPA", (400, 100), ("0", "1"), ("premise", "choice1", "choice2"), _copa,
+          "COPA: the more plausible cause or effect (Roemmele et al. 2011; in SuperGLUE),"
+          " fine-tuned.", kind="choices"),
     _task("MultiRC", (5131, 953), ("0", "1"), ("passage", "question"), _multirc,
-          ("f1a", "question_match"), kind="answers"),
-    _task("RTE", (2490, 277), ("entailment", "not_entailment"), _NLI, _pair),
-    _task("WiC", (5428, 638), _BOOL, ("sentence1", "sentence2"), _wic),
-    _task("WSC", (554, 104), _BOOL, ("text",), _wsc),
+          "MultiRC: which answers to a question are right (Khashabi et al. 2018, NAACL; in"
+          " SuperGLUE).", ("f1a", "question_match"), kind="answers"),
+    _task("RTE", (2490, 277), ("entailment", "not_entailment"), _NLI, _pair,
+          "RTE: does a text entail a hypothesis, in the files of SuperGLUE (Wang et al. 2019)."),
+    _task("WiC", (5428, 638), _BOOL, ("sentence1", "sentence2"), _wic,
+          "WiC: has a word one sense in two sentences (Pilehvar et al. 2019, NAACL; in"
+          " SuperGLUE)."),
+    _task("WSC", (554, 104), _BOOL, ("text",), _wsc,
+          "WSC: does a pronoun stand for a phrase (Levesque et al. 2012; in SuperGLUE),"
+          " fine-tuned."),
 )  # fmt: skip
-TASKS = {task.name.removeprefix("superglue_"): task for task in _MADE}

@@ -1,95 +1,25 @@
-"""Downstream tasks: their description, their splits, and remarks on incomplete data."""
+"""Downstream tasks by name, their splits, and remarks on incomplete data."""
 
 import dataclasses
 import functools
-import importlib
 import os
-import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from scalelab.helpers.files import read_lines
 from scalelab.helpers.names import load_module, nearest
 from scalelab.tasks import files
-from scalelab.tasks.files import Columns
-from scalelab.tasks.metrics import METRICS
+from scalelab.tasks.facts import Task, TaskSplit
+from scalelab.tasks.files import JSON_LINES
+from scalelab.tasks.glue import GLUE, SELF_SUPERVISED
+from scalelab.tasks.questions import QUESTIONS
 from scalelab.tasks.records import Labels, Records
+from scalelab.tasks.superglue import SUPERGLUE
+from scalelab.tasks.tagging import TAGGING
 
-RELATIONS = ("single", "entailment", "similarity")
+TASKS = {t.name: t for t in (*GLUE, *SELF_SUPERVISED, *SUPERGLUE, *TAGGING, *QUESTIONS)}
 ENOUGH = 100  # training rows, for a mark that none of them has to mean something
-JSON_LINES = "*.*.jsonl"  # files of the BabyLM Challenge, such as mnli-mm.valid.jsonl
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """One set of a task."""
-
-    name: str  # "train", "dev", "matched", "test", ...: unique among the dev, and the test, splits
-    files: tuple[str, ...]  # paths from the folder of all tasks; the first that exists is read
-    count: int | None = None  # rows of the published set; None if there is none
-    tfds: str | None = None  # config and split of TensorFlow's and the Hub's `glue`: "cola/train"
-    submission: str | None = None  # name of its file in a leaderboard submission; for test splits
-    broken_lines: bool = False  # whether the published file has lines that are broken in two
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """A downstream task.
-
-    In the GLUE average (Wang et al. 2019, arXiv:1804.07461) it counts once: the mean of its
-    metrics, and for MNLI the mean over matched and mismatched.
-    """
-
-    name: str  # as in `python -m scalelab.eval.<name>`
-    title: str  # as in tables
-    # How texts become an input: "single" text; "entailment", a pair in the order given;
-    # "similarity", a pair without an order, which GPT-style nets see in both (Radford et al. 2018,
-    # section 3.3).
-    relation: str
-    metrics: tuple[str, ...]  # out of metrics.METRICS, the main one first
-    columns: Columns  # of training and dev files
-    train: Split
-    dev_splits: tuple[Split, ...]  # those that are scored, the main one first
-    test_splits: tuple[Split, ...] = ()  # without labels
-    # The labels as files and submissions spell them, in class order; None for regression.
-    labels: tuple[str, ...] | None = None
-    # The names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
-    classes: tuple[str, ...] | None = None
-    score_range: tuple[float, float] | None = None  # of a regression, if it has bounds
-    test_columns: Columns | None = None  # of test files; None: the text columns of the others
-    # The text features in TensorFlow Datasets and on the Hub; None: named as the text columns.
-    tfds_texts: tuple[str, ...] | None = None
-    kind: str = "classify"  # of its head: a module in scalelab/finetuning/kinds
-    # Reads a split where its files are not tables of columns: (path, split, labels) -> records.
-    read: Callable[[Path, str, Sequence[str]], Records] | None = None
-
-    def __post_init__(self) -> None:
-        assert self.relation in RELATIONS, self.relation
-        assert self.metrics and set(self.metrics) <= set(METRICS), self.metrics
-        assert self.kind == "classify" or self.read is not None, self.kind
-        assert (self.relation == "single") == (len(self.columns.texts) == 1), self.columns
-        assert self.classes is None or len(self.classes) == len(self.labels or ()), self.classes
-
-    @property
-    def regression(self) -> bool:
-        """Whether the task predicts a score, not a class."""
-        return self.labels is None and self.kind == "classify"
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of its classes, in class order; none for regression."""
-        return self.classes or self.labels or ()
-
-    @property
-    def unlabelled_columns(self) -> Columns:
-        """The columns of test files."""
-        return self.test_columns or Columns(self.columns.texts)
-
-    @property
-    def folder(self) -> str:
-        """The task's own folder, from the folder of all tasks."""
-        return os.path.dirname(self.train.files[0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -156,7 +86,7 @@ def _open(data_dir: str | os.PathLike[str] | None) -> Path | Callable[..., Recor
 
 
 def _read(
-    task: Task, split: Split, root: Path | Callable[..., Records | None], *, labelled: bool
+    task: Task, split: TaskSplit, root: Path | Callable[..., Records | None], *, labelled: bool
 ) -> Records | None:
     """Reads a split from the files below `root`, or with that function; None: it is absent."""
     labels = Labels(task.labels, task.score_range)
@@ -174,7 +104,7 @@ def _read(
     return path and files.read(path, columns, labels, count_of_whole_lines=count)
 
 
-def _paths(task: Task, split: Split, root: Path) -> list[Path]:
+def _paths(task: Task, split: TaskSplit, root: Path) -> list[Path]:
     """Returns the files that may hold a split, in GLUE's layout or in the BabyLM Challenge's."""
     if (root / task.folder).is_dir():
         return [root / file for file in split.files]
@@ -219,13 +149,8 @@ def remarks(task: Task, splits: Splits) -> list[str]:
 
 
 def task_names() -> list[str]:
-    """Lists the names of the task files in `scalelab/eval/`.
-
-    Reads their source, because importing a program may define its flags.
-    """
-    files = (Path(__file__).parent.parent / "eval").glob("*.py")
-    mark = re.compile(r"^TASK\b", re.MULTILINE)
-    return sorted(f.stem for f in files if mark.search(f.read_text(encoding="utf-8")))
+    """Lists the names of the tasks of the tables."""
+    return sorted(TASKS)
 
 
 def load_task(name: str) -> Task:
@@ -234,12 +159,11 @@ def load_task(name: str) -> Task:
     Raises:
       ValueError: there is none; the message names the nearest ones.
     """
-    valid = task_names()
-    if name not in valid:
-        raise ValueError(f"unknown task {name!r}: {nearest(name, valid)}")
-    return importlib.import_module(f"scalelab.eval.{name}").TASK
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}: {nearest(name, TASKS)}")
+    return TASKS[name]
 
 
 def is_known(task: Task) -> bool:
-    """Returns True for the task of a task file, False for a user's own."""
-    return task.name in task_names() and load_task(task.name) == task
+    """Returns True for a task of the tables, False for a user's own."""
+    return TASKS.get(task.name) == task

@@ -13,7 +13,7 @@ import numpy as np
 
 from scalelab.tasks import task as task_lib
 from scalelab.worlds.discourse import World
-from scalelab.worlds.tasks import TASKS, Draws
+from scalelab.worlds.tasks import SIMILARITIES, TASKS, Draws
 
 TEST_SHARE = 4  # training examples for each example of a dev or test set
 MAX_TRIES = 200  # draws of an example before the lexicon counts as too small
@@ -67,7 +67,8 @@ def make(name: str, world: World, seed: int, num_examples: int) -> dict[str, lis
     Raises:
       ValueError: the lexicon is too small for so many.
     """
-    task, (maker, labels) = task_lib.load_task(name), TASKS[name]
+    task, maker = task_lib.load_task(name), TASKS[name]
+    labels = task.labels or SIMILARITIES
     paths = [Path(split.files[0]) for split in (*task.dev_splits, *task.test_splits)]
     held_out = [path.stem for path in paths if path.parent.name == task.folder]
     counts = {"train": num_examples} | dict.fromkeys(held_out, max(1, num_examples // TEST_SHARE))

@@ -24,6 +24,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from scalelab.tasks.glue import NLI
 from scalelab.worlds import gold
 from scalelab.worlds.discourse import World
 from scalelab.worlds.grammar import STAGES
@@ -31,7 +32,6 @@ from scalelab.worlds.lexicon import BE, DO, NUMBERS, QUALITIES, noun, verb
 from scalelab.worlds.pcfg import Tree
 
 T = TypeVar("T")
-NLI = ("entailment", "not_entailment")
 ROLES = ("subject", "object")
 ADJECTIVE_RATE = 0.5
 
@@ -251,15 +251,8 @@ def _wnli(draws: Draws, label: str) -> tuple[str, ...]:
 
 
 Maker = Callable[[Draws, str], tuple[str, ...]]
-BINARY = ("0", "1")
-TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {  # name -> maker, labels as in the files
-    "cola": (_cola, BINARY),
-    "sst2": (_sst2, BINARY),
-    "mrpc": (_mrpc, BINARY),
-    "stsb": (_stsb, tuple(f"{i}.000" for i in range(6))),
-    "qqp": (_qqp, BINARY),
-    "mnli": (_mnli, ("entailment", "neutral", "contradiction")),
-    "qnli": (_qnli, NLI),
-    "rte": (_rte, NLI),
-    "wnli": (_wnli, BINARY),
-}
+SIMILARITIES = tuple(f"{i}.000" for i in range(6))  # labels of STS-B
+TASKS: dict[str, Maker] = {
+    "cola": _cola, "sst2": _sst2, "mrpc": _mrpc, "stsb": _stsb, "qqp": _qqp, "mnli": _mnli,
+    "qnli": _qnli, "rte": _rte, "wnli": _wnli,
+}  # fmt: skip

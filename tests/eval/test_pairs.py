@@ -15,8 +15,8 @@ import tiny
 from scipy import stats
 
 from scalelab.eval import compare, items, likelihood, pairs, suites
+from scalelab.eval import names as yardstick_names
 from scalelab.eval.items import Item
-from scalelab.lab.load import task_runs
 from scalelab.runs import environment, predictions, pretrained, records
 
 Runs = Callable[[str], pathlib.Path]
@@ -218,7 +218,7 @@ def test_the_published_numbers() -> None:
     assert published.loc["mean"].tolist() == pytest.approx([0.612, 0.698], abs=0.0005)
     assert {"wh_island", "island_effects"} < {*published.index} and len(published) == 67 + 12 + 2
     chances = [item.chance for item in suites.read_syntaxgym(root / "syntaxgym")]
-    assert np.mean(chances) == pytest.approx(task_runs.TRIVIAL["syntaxgym"], abs=0.001)
+    assert np.mean(chances) == pytest.approx(yardstick_names.TRIVIAL["syntaxgym"], abs=0.001)
 
 
 # --- The program ----------------

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
 from test_programs import Start
 from test_programs import start as start
 
@@ -145,27 +144,6 @@ def test_a_wrong_swag_is_named(tmp_path: pathlib.Path, table: str, message: str)
 
 
 # --- Metrics -------------------------------------------------------------------------------------
-
-
-def test_macro_f1_is_that_of_scikit_learn() -> None:
-    """A class is missing in some samples; counting it there as 0 is another number."""
-    rng = np.random.default_rng(0)
-    gold, runs = rng.integers(0, 3, 12), rng.integers(0, 3, (4, 12))
-    runs[0] = np.minimum(runs[0], 1)
-    weights = rng.integers(0, 3, (5, 12))
-    weights[0] = gold < 2  # no class 2 but for predictions
-    weights[1] = (gold < 2) & (runs[1] < 2)
-    found = METRICS["macro_f1"](gold, runs, weights)
-    three = f1_score(
-        gold, runs[1], labels=[0, 1, 2], sample_weight=weights[1], average="macro", zero_division=0
-    )
-    assert found[1, 1] == pytest.approx(three * 3 / 2) != pytest.approx(three)
-    for r, own in enumerate(weights):
-        for s, run in enumerate(runs):
-            repeated = [np.repeat(x, own) for x in (gold, run)]
-            assert found[r, s] == pytest.approx(
-                f1_score(*repeated, average="macro", zero_division=0)
-            )
 
 
 def test_metrics_of_multirc_by_hand() -> None:

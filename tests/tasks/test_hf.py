@@ -8,11 +8,12 @@ import glue_folder
 import numpy as np
 import pytest
 
+from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.records import Records
-from scalelab.tasks.task import Split, Task, load, load_task
+from scalelab.tasks.task import load, load_task
 
 
-def write(folder: pathlib.Path, task: Task, data: dict[Split, Records]) -> None:
+def write(folder: pathlib.Path, task: Task, data: dict[TaskSplit, Records]) -> None:
     """Writes a task as `nyu-mll/glue` has it, each split's rows from the last to the first."""
     configs: dict[str, list[str]] = {}
     for split, records in data.items():
@@ -36,7 +37,7 @@ def cached(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
 
 
-def pairs(task: Task, splits: dict[str, Records | None]) -> dict[Split, Records]:
+def pairs(task: Task, splits: dict[str, Records | None]) -> dict[TaskSplit, Records]:
     every = (*task.dev_splits, *task.test_splits)
     return {split: records for split in every if (records := splits.get(split.name))}
 

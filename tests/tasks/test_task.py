@@ -6,15 +6,16 @@ import os
 import re
 import runpy
 import shutil
-import types
+import sys
 from pathlib import Path
 
 import glue_folder
 import pytest
 
-import scalelab.eval
+from scalelab.eval import program
+from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
-from scalelab.tasks.task import Split, Task, load, load_task, remarks, task_names
+from scalelab.tasks.task import load, load_task, remarks, task_names
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 NAMES = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
@@ -89,25 +90,18 @@ def test_a_task_is_as_published(name):
     assert task.folder == task.title
 
 
-@pytest.mark.parametrize("name", PROBES)
-def test_a_probe_is_none_of_glue(name):
-    """No published size, nothing for the leaderboard, nothing to be downloaded."""
-    task = load_task(name)
-    assert task.name == name and task.metrics == ("accuracy",) and len(task.labels) == 2
-    assert not task.test_splits and task.title not in OFFICIAL
-    for split in (task.train, *task.dev_splits):
-        assert (split.count, split.tfds, split.submission) == (None, None, None)
-    with pytest.raises(ValueError, match="--data must name"):
-        load(task, None)
+def test_a_task_outside_glue_is_not_downloaded():
+    with pytest.raises(ValueError, match="SameDocument: --data must name"):
+        load(load_task("same_document"), None)
 
 
-@pytest.mark.parametrize("name", ["cola", "same_document"])
-def test_a_task_file_run_as_a_program_hands_its_task_on(monkeypatch, name):
-    given = []
-    program = types.SimpleNamespace(run=given.append)
-    monkeypatch.setattr(scalelab.eval, "program", program, raising=False)
-    runpy.run_path(str(Path(scalelab.__file__).parent / f"eval/{name}.py"), run_name="__main__")
-    assert given == [load_task(name)]
+@pytest.mark.parametrize("command", [*(f"eval.{name}" for name in NAMES), "eval same-document"])
+def test_every_command_of_a_task_runs_it(monkeypatch, command):
+    given, (module, *rest) = [], command.split()
+    monkeypatch.setattr(program, "run", given.append)
+    monkeypatch.setattr(sys, "argv", ["", *rest])
+    runpy.run_module(f"scalelab.{module}", run_name="__main__")
+    assert given == [command.removeprefix("eval").strip(" .").replace("-", "_")]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,8 +137,8 @@ TOY = Task(
     relation="single",
     metrics=("accuracy",),
     columns=Columns(("a",), "b"),
-    train=Split("train", ("train.tsv",), 3),
-    dev_splits=(Split("dev", ("dev.tsv",), 2), Split("other", ("other.tsv",), 9)),
+    train=TaskSplit("train", ("train.tsv",), 3),
+    dev_splits=(TaskSplit("dev", ("dev.tsv",), 2), TaskSplit("other", ("other.tsv",), 9)),
     labels=("0", "1"),
 )
 
@@ -173,7 +167,7 @@ def test_unusual_rows_are_named(tmp_path, train, dev, pattern):
     for name, rows in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.tsv").write_text("a\tb\n" + rows)
     own = dataclasses.replace(TOY.dev_splits[0], broken_lines=True)
-    task = dataclasses.replace(TOY, train=Split("train", ("train.tsv",)), dev_splits=(own,))
+    task = dataclasses.replace(TOY, train=TaskSplit("train", ("train.tsv",)), dev_splits=(own,))
     assert re.fullmatch(pattern, "".join(remarks(task, load(task, tmp_path))))
 
 

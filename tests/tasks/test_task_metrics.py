@@ -10,12 +10,16 @@ import sklearn.metrics
 
 from scalelab.tasks import metrics
 
-CLASSES = ("matthews", "accuracy", "hits", "f1")
+CLASSES = {"matthews": 2, "accuracy": 2, "hits": 2, "f1": 2, "macro_f1": 3}
 REFERENCE = {
     "matthews": sklearn.metrics.matthews_corrcoef,
     "accuracy": sklearn.metrics.accuracy_score,
     "hits": lambda gold, predicted: sklearn.metrics.accuracy_score(np.ones_like(gold), predicted),
     "f1": lambda gold, predicted: sklearn.metrics.f1_score(gold, predicted, zero_division=0.0),
+    # A class that is neither there nor predicted, as in some draws, counts nothing.
+    "macro_f1": lambda gold, predicted: sklearn.metrics.f1_score(
+        gold, predicted, average="macro", zero_division=0.0
+    ),
     "pearson": lambda gold, predicted: scipy.stats.pearsonr(gold, predicted).statistic,
     "spearman": lambda gold, predicted: scipy.stats.spearmanr(gold, predicted).statistic,
 }
@@ -24,8 +28,9 @@ REFERENCE = {
 def drawn(metric: str, rng: np.random.Generator, n: int, num_runs: int):
     """Gold [n] and predictions [num_runs, n] with ties, related to gold."""
     if metric in CLASSES:
-        gold = rng.integers(0, 2, n)
-        return gold, np.where(rng.random((num_runs, n)) < 0.6, gold, rng.integers(0, 2, n))
+        num = CLASSES[metric]
+        gold = rng.integers(0, num, n)
+        return gold, np.where(rng.random((num_runs, n)) < 0.6, gold, rng.integers(0, num, n))
     gold = rng.integers(0, 26, n) / 5
     return gold, (gold + rng.normal(0, 1, (num_runs, n))).round(1).astype(np.float32)
 

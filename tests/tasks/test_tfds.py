@@ -15,8 +15,6 @@ import glue_folder
 import numpy as np
 import pytest
 
-from scalelab.eval.cola import TASK as COLA
-from scalelab.eval.mnli import TASK as MNLI
 from scalelab.tasks import tfds as task_tfds
 from scalelab.tasks.records import Labels
 from scalelab.tasks.task import load, load_task, remarks, task_names
@@ -131,7 +129,7 @@ def test_prepared_for_real(tfds, reached, tmp_path, monkeypatch, name):
 def test_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(ValueError, match="tensorflow-datasets.*--data"):
-        load(COLA, None)
+        load(load_task("cola"), None)
 
 
 @pytest.mark.parametrize("name", [n for n in task_names() if load_task(n).train.tfds])
@@ -159,7 +157,7 @@ def test_a_whole_task(holding):
         return [{"premise": text, "hypothesis": "x", "label": label, "idx": 0}]
 
     holding(examples)
-    splits = load(MNLI, None)
+    splits = load(load_task("mnli"), None)
     asked = {name: r and r.texts[0][0] for name, r in (splits.dev | splits.test).items()}
     assert splits.train.texts[0] == ["mnli/train"]
     assert asked == {
@@ -169,6 +167,6 @@ def test_a_whole_task(holding):
         "test_mismatched": "mnli/test_mismatched",
         "AX": "ax/test",
     }
-    (remark,) = remarks(MNLI, splits)
+    (remark,) = remarks(load_task("mnli"), splits)
     sizes = "train 1 .*392,702; matched 1 .*NOT .*9,815; mismatched 1 .*NOT .*9,832"
     assert re.fullmatch(f"MNLI {sizes}", remark)

@@ -14,9 +14,9 @@ import numpy as np
 
 from scalelab.eval.placement import Placed
 from scalelab.eval.probes import states
-from scalelab.eval.probes.treebank import PUNCTUATION, Sentence
 from scalelab.nn.attention import WEIGHTS
 from scalelab.runs.pretrained import Pretrained
+from scalelab.tasks.treebank import PUNCTUATION, Sentence
 
 SURFACE = ("itself", "previous", "next", "begin", "end", "punctuation", "entropy")
 

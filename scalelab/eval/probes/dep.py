@@ -13,8 +13,8 @@ import numpy as np
 
 from scalelab.config import cli
 from scalelab.eval.probes import engine
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import program
+from scalelab.tasks.treebank import Sentence
 
 
 def find(sentence: Sentence) -> list[engine.Labelled]:

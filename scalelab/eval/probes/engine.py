@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.eval.probes import treebank
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import Measured, Yardstick
+from scalelab.tasks import treebank
+from scalelab.tasks.treebank import Sentence
 
 OPTIONS = {
     "probe": ("linear", "the classifier: linear or mlp; default: linear"),

@@ -9,14 +9,15 @@ import pandas as pd
 
 from scalelab.eval import items as items_lib
 from scalelab.eval import likelihood
-from scalelab.eval.probes import engine, states, treebank
+from scalelab.eval.probes import engine, states
 from scalelab.eval.probes.classifier import Classifier, standardize
 from scalelab.eval.probes.engine import Probing
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
 from scalelab.runs.pretrained import Pretrained
+from scalelab.tasks import treebank
+from scalelab.tasks.treebank import Sentence
 
 HIDDEN = {"linear": None, "mlp": 64}  # --probe -> width of the hidden layer
 

@@ -14,10 +14,10 @@ from scalelab.eval import items as items_lib
 from scalelab.eval import placement
 from scalelab.eval.probes import attention, states, trees
 from scalelab.eval.probes.attention import Attention
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.lab import tables
 from scalelab.runs.pretrained import Pretrained
+from scalelab.tasks.treebank import Sentence
 
 OFFSETS = [k for k in range(-10, 11) if k]  # in words, of the baselines
 WAYS = ("word to head", "head to word")

@@ -7,8 +7,8 @@ Labels are the universal part-of-speech tags (UPOS). docs/yardsticks.md explains
 
 from scalelab.config import cli
 from scalelab.eval.probes import engine
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import program
+from scalelab.tasks.treebank import Sentence
 
 
 def find(sentence: Sentence) -> list[engine.Labelled]:

@@ -20,8 +20,8 @@ import numpy as np
 
 from scalelab.config import cli
 from scalelab.eval.probes import engine
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import program
+from scalelab.tasks.treebank import Sentence
 
 INSIDE = {"det", "amod", "nummod", "compound", "flat", "fixed", "goeswith", "aux", "nmod:poss"}
 OF_PARTICLES = {"mark", "advmod"}

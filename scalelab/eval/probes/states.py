@@ -17,11 +17,11 @@ import numpy as np
 from scalelab.eval import likelihood, placement
 from scalelab.eval.likelihood import Reading
 from scalelab.eval.placement import Placed
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.yardstick import Asked
 from scalelab.helpers.progress import show_bar
 from scalelab.nn.stack import STATES, Stack
 from scalelab.runs.pretrained import Pretrained
+from scalelab.tasks.treebank import Sentence
 
 # Name -> (ranges of words' pieces [n, 2] -> ranges that are averaged).
 POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -26,12 +26,12 @@ from scalelab.eval import items as items_lib
 from scalelab.eval import likelihood, token_scores
 from scalelab.eval.probes import states, trees
 from scalelab.eval.probes.states import Split
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.eval.probes.trees import Probe
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
 from scalelab.runs.pretrained import Pretrained
+from scalelab.tasks.treebank import Sentence
 
 LEARNING_RATE = 1e-3  # of Adam, as in the reference code
 BATCH = 20  # sentences in a step

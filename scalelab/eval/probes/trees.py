@@ -12,7 +12,7 @@ from scipy import sparse, stats
 from scipy.sparse import csgraph
 
 from scalelab.eval import items
-from scalelab.eval.probes.treebank import PUNCTUATION, Sentence
+from scalelab.tasks.treebank import PUNCTUATION, Sentence
 
 LENGTHS = range(5, 51)  # words of the sentences whose correlations are averaged
 

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from scalelab.eval.names import BIAS
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import claim_lines, claims, comparability
 from scalelab.lab.compare.claims import ABOVE, ALL, BELOW, Case, Claim, Finding, Region
@@ -25,7 +26,7 @@ from scalelab.lab.compare.scores import (
 )
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Study
-from scalelab.lab.load.task_runs import BIAS, MAIN, TASK_SCORES
+from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
 
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
 VARIANT_RULE = "every score named is higher and the loss is lower, refuted if one is reversed"

@@ -11,24 +11,26 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from scalelab.eval.names import YARDSTICKS
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Row, Study
-from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES
+from scalelab.lab.load.task_runs import COLUMNS, TASK_SCORES
+from scalelab.tasks import glue
 
-# GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
-MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
+MEANS = {name: parts for name, (_, parts) in glue.MEANS.items()}  # mean -> its scores
 LARGE = MEANS["large"]
 LARGE_TASKS = tuple(TASK_SCORES[part][0] for part in LARGE)
 PRETRAINING_SCORES = ("loss", "bits_per_byte", "seconds")
 SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
 TITLES = {
-    "large": "GLUE-Large", "large_f1": "GLUE-Large (QQP F1)", "mnli_m": "MNLI-m",
-    "mnli_mm": "MNLI-mm", "qqp_f1": "QQP (F1)", "mrpc_acc": "MRPC (accuracy)",
+    **{name: title for name, (title, _) in glue.MEANS.items()},
+    **{name: score.title for task in COLUMNS for name, score in task.scores.items()},
+    **{name: title for name, (title, _) in YARDSTICKS.items()},
     "loss": "validation loss",
     "bits_per_byte": "bits per byte",
     "seconds": "seconds of pre-training",
-}  # fmt: skip
+}
 REQUIRED = ("HYPOTHESES", "TABLES", "FIGURES", "CAPTIONS", "published", "departures")
 
 
@@ -131,7 +133,7 @@ def check(score: str) -> None:
 
 def title_of(score: str) -> str:
     """Returns the title of a score in tables: "GLUE-Large", "SST-2", "validation loss"."""
-    return ALL_TITLES.get(score) or TITLES.get(score, score)
+    return TITLES.get(score, score)
 
 
 def score_parts(score: str) -> tuple[str, ...]:

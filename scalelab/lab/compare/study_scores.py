@@ -13,7 +13,7 @@ A study whose nets have learnt nothing beyond a trivial baseline cannot test wha
 1. Every objective beats its trivial baseline, in the mean over seeds, by the margin that the
    objective declares: a loss lies below the unigram entropy, an accuracy above chance.
 2. The best row's score is above the trivial score by FLOOR_MARGIN. Trivial is the best constant
-   answer, or guessing (task_runs.TRIVIAL).
+   answer, or guessing (eval.names.TRIVIAL).
 3. The nets are ahead of the same nets fine-tuned from random weights.
 
 A number that is missing is not checked, and the finding says so.
@@ -29,6 +29,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.config.pretraining import parse_objective
+from scalelab.eval.names import TRIVIAL, YARDSTICKS
 from scalelab.lab.compare import bootstrap, comparability, estimates
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.estimates import Estimate
@@ -43,7 +44,6 @@ from scalelab.lab.compare.scores import (
 )
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.load.task_runs import TRIVIAL, YARDSTICKS
 from scalelab.runs import archive
 from scalelab.runs.metrics import UNIGRAM, Baseline, check_baselines
 

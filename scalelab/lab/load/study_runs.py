@@ -21,12 +21,13 @@ from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.lab.tables import Rows
 from scalelab.runs import archive, json_files, records
 from scalelab.runs.records import Environment, Line, RunRecord, RunResult, Unreadable
+from scalelab.tasks import glue
 
 BASELINE = "baseline"  # the variant that changes nothing
 SAFE = re.compile(r"[^./\\\s][^/\\\x00-\x1f]*")  # names that become paths inside a folder
 SHOWN = 8
 FACTORS = ("system", "shape", "variant", "seed")
-FIVE_LARGEST = ("mnli", "qqp", "qnli", "sst2", "cola")
+FIVE_LARGEST = tuple(task.name for task in glue.FIVE_LARGEST)
 NEEDED = ("name", "title", "scale", "matched", "free", "allow", "tables", "figures", "hypotheses",
           "variants", "finetune", "stages")  # fmt: skip
 

@@ -12,84 +12,34 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from scalelab.eval.names import YARDSTICKS
 from scalelab.helpers.names import suggest_folder
 from scalelab.runs import predictions, records
 from scalelab.runs.records import Environment, RunRecord, TaskResult, Unreadable
 from scalelab.tasks import metrics
+from scalelab.tasks.glue import GLUE, LARGE_FIRST, SELF_SUPERVISED
+from scalelab.tasks.task import TASKS
 
-# The nine tasks in the order of GLUE's own table (Wang et al. 2019, arXiv:1804.07461).
-TITLES = {
-    "cola": "CoLA",
-    "sst2": "SST-2",
-    "mrpc": "MRPC",
-    "stsb": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
-}
-# Evaluations without fine-tuning, in the order of tables: title, metric of the dev split.
-YARDSTICKS = {
-    "pairs": ("minimal pairs", "accuracy"),
-    "blimp": ("BLiMP", "accuracy"),
-    "agreement": ("agreement", "accuracy"),
-    "syntaxgym": ("SyntaxGym", "accuracy"),
-    "cats": ("CATs", "accuracy"),
-    "copa": ("COPA", "accuracy"),
-    "wsc": ("WSC", "accuracy"),
-    "crows_pairs": ("CrowS-Pairs", "accuracy"),
-    "winogender": ("Winogender", "accuracy"),
-    "probes.pos": ("POS probe", "accuracy"),
-    "probes.dep": ("dependency probe", "accuracy"),
-    "probes.spans": ("chunk probe", "accuracy"),
-    "probes.distance": ("tree distance (UUAS)", "hits"),
-    "probes.depth": ("tree depth (root)", "hits"),
-    "probes.heads": ("heads as parsers", "hits"),
-    "probes.tpdn": ("tree roles (TPDN)", "hits"),
-    "babylm": ("BabyLM", "accuracy"),
-    "lambada": ("LAMBADA", "hits"),
-    "lama": ("LAMA", "hits"),
-    "prompts": ("prompts", "accuracy"),
-}
-# Trivial scores that do not follow from the gold labels. SyntaxGym: the mean of `Item.chance` over
-# its 34 published suites, where an item is right if several comparisons hold at once.
-TRIVIAL = {"syntaxgym": 0.291}
-BIAS = ("crows_pairs", "winogender")  # yardsticks of which more is not better
+TITLES = {task.name: task.title for task in GLUE}
 ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
-# Rows of their dev sets, by split.
-DEV_SIZES = {
-    "cola": {"dev": 1043},
-    "sst2": {"dev": 872},
-    "mrpc": {"dev": 408},
-    "stsb": {"dev": 1500},
-    "qqp": {"dev": 40430},
-    "mnli": {"matched": 9815, "mismatched": 9832},
-    "qnli": {"dev": 5463},
-    "rte": {"dev": 277},
-    "wnli": {"dev": 71},
-}
+ALL_TITLES |= {name: TASKS[name].title for name in sorted(TASKS)}
+# Rows of GLUE's dev sets, by split.
+DEV_SIZES = {task.name: {s.name: s.count for s in task.dev_splits} for task in GLUE}
+# The tasks that claims and tables of studies know; GLUE's, the largest first.
+COLUMNS = (*LARGE_FIRST, *SELF_SUPERVISED)
 # Score -> task, dev split, metric.
 TASK_SCORES = {
-    "mnli_m": ("mnli", "matched", "accuracy"),
-    "mnli_mm": ("mnli", "mismatched", "accuracy"),
-    "qqp": ("qqp", "dev", "accuracy"),
-    "qqp_f1": ("qqp", "dev", "f1"),
-    "qnli": ("qnli", "dev", "accuracy"),
-    "sst2": ("sst2", "dev", "accuracy"),
-    "cola": ("cola", "dev", "matthews"),
-    "stsb": ("stsb", "dev", "pearson"),
-    "mrpc": ("mrpc", "dev", "f1"),
-    "mrpc_acc": ("mrpc", "dev", "accuracy"),
-    "rte": ("rte", "dev", "accuracy"),
-    "wnli": ("wnli", "dev", "accuracy"),
-    "same_document": ("same_document", "dev", "accuracy"),
-    "swapped_words": ("swapped_words", "dev", "accuracy"),
+    name: (task.name, score.split, score.metric)
+    for task in COLUMNS
+    for name, score in task.scores.items()
 }
 TASK_SCORES |= {name: (name, "dev", metric) for name, (_, metric) in YARDSTICKS.items()}
 # Task -> its main score, the first in the list.
 MAIN = {task: name for name, (task, *_) in reversed(TASK_SCORES.items())}
-SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
+# Dev split -> its own title, where a task has several with a score.
+SHORT = {
+    s.split: s.title for task in GLUE if len(task.dev_splits) > 1 for s in task.scores.values()
+}
 CHOSEN_LAYER = re.compile(r"(?<=^layer )\d+(?=,)")  # in the recipe of a probe
 FROM_SCRATCH = (None, "none")  # values of `init` for random weights
 

@@ -4,15 +4,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from scalelab.eval.names import BIAS, YARDSTICKS
 from scalelab.lab.compare import comparability
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
-from scalelab.lab.load.task_runs import ALL_TITLES, BIAS, YARDSTICKS, SeedRun, TaskRuns
+from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES, SeedRun, TaskRuns
 from scalelab.lab.show.card import render
 from scalelab.lab.tables import Cell, Column, Value
 from scalelab.runs import archive
+from scalelab.tasks.glue import ABOUT_MEANS
 
-OTHER_METRICS = {"cola": "Matthews' correlation (CoLA)", "stsb": "Pearson's correlation (STS-B)",
-                 "mrpc": "F1 (MRPC)"}  # fmt: skip
+OTHER_METRICS = {
+    "matthews": "Matthews' correlation", "pearson": "Pearson's correlation", "f1": "F1",
+}  # fmt: skip
 DETECTABLE = (
     "Smallest detectable difference: the true difference to the first row that a two-sided test at"
     " 5% finds with power 80%, the largest over all rows; none where all runs agree."
@@ -34,12 +37,13 @@ def describe_scores(
 ) -> list[str]:
     """Describes the scores of these rows and columns of a table; `part` as in `StudyScores`."""
     keys, tasks = [c.key for c in columns], [c.key for c in columns if c.tasks]
+    metrics = [(TASK_SCORES.get(c.key, ("",))[-1], c.title) for c in columns if c.tasks]
     text = render(
         "notes.txt", keys=keys, tasks=tasks, part=part, recipe=describe_recipe(study),
         tuned=not YARDSTICKS.keys() >= {*tasks}, yardsticks=YARDSTICKS.keys() & {*tasks},
         stereotypes={*BIAS} & {*tasks}, most=max(len(p.finished) for p in points),
-        other=[OTHER_METRICS[k] for k in tasks if k in OTHER_METRICS],
-        seeds=study.facts.finetune_seeds,
+        other=[f"{OTHER_METRICS[m]} ({title})" for m, title in metrics if m in OTHER_METRICS],
+        seeds=study.facts.finetune_seeds, about_means=ABOUT_MEANS,
     )  # fmt: skip
     return text.splitlines() + (_describe_losses(points) if "loss" in keys else [])
 

@@ -7,19 +7,22 @@ its 95% interval. The footer is the smallest difference that each column could h
 import dataclasses
 import fnmatch
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from scalelab.config.fields import flatten
+from scalelab.eval.names import YARDSTICKS
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, shape_rules
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.compare.scores import LARGE_TASKS, TITLES, Scores
+from scalelab.lab.compare.scores import LARGE_TASKS, MEANS, TITLES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
-from scalelab.lab.load.task_runs import ALL_TITLES, YARDSTICKS
+from scalelab.lab.load.task_runs import ALL_TITLES
 from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
+from scalelab.tasks.facts import Task
+from scalelab.tasks.glue import FIVE_LARGEST, LARGE_FIRST, SELF_SUPERVISED
 
 DETECTABLE = "smallest detectable difference"
 
@@ -28,18 +31,18 @@ def _task(key: str, title: str, *tasks: str) -> Column:
     return Column(key, title, "percent", tasks or (key,), INTERVAL)
 
 
-LARGE = (
-    _task("large", TITLES["large"], *LARGE_TASKS),
-    _task("large_f1", TITLES["large_f1"], *LARGE_TASKS),
-    _task("mnli_m", TITLES["mnli_m"], "mnli"),
-    _task("mnli_mm", TITLES["mnli_mm"], "mnli"),
-    _task("qqp", "QQP"),
-    _task("qnli", "QNLI"),
-    _task("sst2", "SST-2"),
-    _task("cola", "CoLA"),
-)
-SMALL = (_task("stsb", "STS-B"), _task("mrpc", "MRPC"), _task("rte", "RTE"), _task("wnli", "WNLI"))
-PROBES = (_task("same_document", "SameDocument"), _task("swapped_words", "SwappedWords"))
+def _columns(*tasks: Task) -> Iterator[Column]:
+    """Yields a column for each dev split that has a score: the first of its scores."""
+    for task in tasks:
+        found: dict[str, Column] = {}
+        for name, score in task.scores.items():
+            found.setdefault(score.split, _task(name, score.title, task.name))
+        yield from found.values()
+
+
+LARGE = (*(_task(mean, TITLES[mean], *LARGE_TASKS) for mean in MEANS), *_columns(*FIVE_LARGEST))
+SMALL = tuple(_columns(*LARGE_FIRST[len(FIVE_LARGEST) :]))
+PROBES = tuple(_columns(*SELF_SUPERVISED))
 MEASURED = tuple(_task(name, title) for name, (title, _) in YARDSTICKS.items())
 TASKS = (*LARGE, *SMALL, *PROBES, *MEASURED)  # every column of a task or yardstick
 SYSTEM, VARIANT = Column("system", "system"), Column("variant", "variant")

@@ -14,8 +14,8 @@ from scalelab.eval import compare
 from scalelab.eval.probes import classifier, dep, engine, layers, pos, spans
 from scalelab.eval.probes.classifier import Classifier
 from scalelab.eval.probes.layers import Examples
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.runs import environment, predictions, records
+from scalelab.tasks.treebank import Sentence
 
 Runs = Callable[[str], pathlib.Path]
 

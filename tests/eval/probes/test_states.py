@@ -12,9 +12,10 @@ import pytest
 import tiny
 
 from scalelab.eval import placement
-from scalelab.eval.probes import states, treebank
-from scalelab.eval.probes.treebank import Sentence
+from scalelab.eval.probes import states
 from scalelab.runs import pretrained
+from scalelab.tasks import treebank
+from scalelab.tasks.treebank import Sentence
 
 Runs = Callable[[str], pathlib.Path]
 DATA = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))

@@ -14,8 +14,8 @@ from scipy import stats
 from scalelab.eval import likelihood
 from scalelab.eval.probes import depth, distance, heads, structural, trees
 from scalelab.eval.probes.states import Split
-from scalelab.eval.probes.treebank import Sentence
 from scalelab.runs import environment, predictions, records
+from scalelab.tasks.treebank import Sentence
 
 Runs = Callable[[str], pathlib.Path]
 

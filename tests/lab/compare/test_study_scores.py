@@ -261,7 +261,7 @@ def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = N
     ({}, []),
     ({"nsp": 0.51}, ["nsp_accuracy 0.51"]),
     ({"mlm": 6.8, "nsp": 0.5}, ["mlm_loss 6.8", "nsp_accuracy 0.5"]),
-    ({"wrong": 28}, ["qnli", "trivial"]),
+    ({"wrong": 28}, ["QNLI", "trivial"]),
     ({"scratch": 5}, ["from scratch"]),
     ({"scratch": 20}, []),
 ])  # fmt: skip

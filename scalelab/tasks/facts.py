@@ -1,0 +1,101 @@
+"""The facts of a downstream task: one row of a table (glue, superglue, tagging, questions)."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from scalelab.tasks.files import Columns
+from scalelab.tasks.metrics import METRICS
+from scalelab.tasks.records import Records
+
+RELATIONS = ("single", "entailment", "similarity")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSplit:
+    """One set of a task."""
+
+    name: str  # "train", "dev", "matched", "test", ...: unique among the dev, and the test, splits
+    files: tuple[str, ...]  # paths from the folder of all tasks; the first that exists is read
+    count: int | None = None  # rows of the published set; None if there is none
+    tfds: str | None = None  # config and split of TensorFlow's and the Hub's `glue`: "cola/train"
+    submission: str | None = None  # name of its file in a leaderboard submission; for test splits
+    broken_lines: bool = False  # whether the published file has lines that are broken in two
+
+
+class Score(NamedTuple):
+    """A score that tables and claims name."""
+
+    title: str
+    split: str  # a dev split
+    metric: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """A downstream task.
+
+    In the GLUE average (Wang et al. 2019, arXiv:1804.07461) it counts once: the mean of its
+    metrics, and for MNLI the mean over matched and mismatched.
+    """
+
+    name: str  # as in `scalelab eval <name>`
+    title: str  # as in tables
+    about: str = ""  # a line for lists, with the paper; then perhaps more for --help
+    # How texts become an input: "single" text; "entailment", a pair in the order given;
+    # "similarity", a pair without an order, which GPT-style nets see in both (Radford et al. 2018,
+    # section 3.3).
+    relation: str
+    metrics: tuple[str, ...]  # out of metrics.METRICS, the main one first
+    columns: Columns  # of training and dev files
+    train: TaskSplit
+    dev_splits: tuple[TaskSplit, ...]  # those that are scored, the main one first
+    test_splits: tuple[TaskSplit, ...] = ()  # without labels
+    # The labels as files and submissions spell them, in class order; None for regression.
+    labels: tuple[str, ...] | None = None
+    # The names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
+    classes: tuple[str, ...] | None = None
+    score_range: tuple[float, float] | None = None  # of a regression, if it has bounds
+    test_columns: Columns | None = None  # of test files; None: the text columns of the others
+    # The text features in TensorFlow Datasets and on the Hub; None: named as the text columns.
+    tfds_texts: tuple[str, ...] | None = None
+    kind: str = "classify"  # of its head: a module in scalelab/finetuning/kinds
+    # Reads a split where its files are not tables of columns: (path, split, labels) -> records.
+    read: Callable[[Path, str, Sequence[str]], Records] | None = None
+    # The scores of tables and claims by name, the main one first; None: the main metric alone.
+    named_scores: Mapping[str, Score] | None = None
+
+    def __post_init__(self) -> None:
+        assert self.relation in RELATIONS, self.relation
+        assert self.metrics and set(self.metrics) <= set(METRICS), self.metrics
+        assert self.kind == "classify" or self.read is not None, self.kind
+        assert (self.relation == "single") == (len(self.columns.texts) == 1), self.columns
+        assert self.classes is None or len(self.classes) == len(self.labels or ()), self.classes
+
+    @property
+    def regression(self) -> bool:
+        """Whether the task predicts a score, not a class."""
+        return self.labels is None and self.kind == "classify"
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of its classes, in class order; none for regression."""
+        return self.classes or self.labels or ()
+
+    @property
+    def unlabelled_columns(self) -> Columns:
+        """The columns of test files."""
+        return self.test_columns or Columns(self.columns.texts)
+
+    @property
+    def folder(self) -> str:
+        """The task's own folder, from the folder of all tasks."""
+        return os.path.dirname(self.train.files[0])
+
+    @property
+    def scores(self) -> Mapping[str, Score]:
+        """The scores of tables and claims by name, the main one first."""
+        main = Score(self.title, self.dev_splits[0].name, self.metrics[0])
+        return self.named_scores or {self.name: main}
