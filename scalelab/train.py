@@ -13,7 +13,6 @@ A fine-tuning (`scalelab.finetune`) is another run of the same loop. The step is
 import argparse
 import contextlib
 import functools
-import importlib
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -212,8 +211,10 @@ def train(
         #   3. a fresh initialisation from the seed. ----------------
         training = open_run(config, start, nets, workdir, mesh, say, before_step)
         del start  # frees the parameters of the run that --init names
-        if config.eval.pairs is not None:  # by name: no other training imports an evaluation
-            importlib.import_module("scalelab.eval.pairs").watch(training)
+        if config.eval.pairs is not None:
+            from scalelab.eval import pairs  # no other training needs an evaluation
+
+            pairs.watch(training)
         training.timers["setup_secs"] = time.perf_counter() - started
 
         # --- The loop ----------------
