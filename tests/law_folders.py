@@ -48,10 +48,9 @@ def start(capsys, program, *arguments) -> tuple[int, str, str]:
 def budgets(folder: pathlib.Path, widths=WIDTHS, warmups=(10, 10)) -> pathlib.Path:
     """Each net with 400 steps, and again with 800, and a loss 1 lower."""
     for k, steps in enumerate((400, 800)):
+        budget = {"optim__total_steps": steps, "optim__warmup_steps": warmups[k]}
         for width in widths:
-            config = run_folders.config_of(
-                "bert", f"2x{width}x2", optim__total_steps=steps, optim__warmup_steps=warmups[k]
-            )
+            config = run_folders.config_of("bert", f"2x{width}x2", **budget)
             reached = {"loss": loss(24 * width**2) - k, "step": steps}
             run_folders.write(folder / f"{width}-{steps}", config=config, steps=steps,
                               eval={"128": reached})  # fmt: skip

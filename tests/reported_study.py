@@ -1,5 +1,6 @@
 """An invented study: its file and run folders as `scalelab.study` leaves them, for tests."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -83,7 +84,6 @@ def write_pretraining(
     folder: Path, system: str, shape: tuple[int, int, int], seed: int, *, until: int = LONG_STEPS
 ) -> None:
     """Writes a run folder; without result.json unless it went to its end."""
-    folder.mkdir(parents=True)
     lines = []
     for step in range(EVERY, until + 1, EVERY):
         loss = loss_of(system, shape, seed, step)
@@ -94,33 +94,22 @@ def write_pretraining(
         lines.append(
             now | {"eval/loss": loss + 0.1, "eval/bits_per_byte": loss / 3, "eval/max_len": length}
         )
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "metrics.jsonl").write_text(text)
     environment = {"command": COMMAND, "git_commit": COMMIT, "git_dirty": False, "devices": ["cpu"]}
     environment |= {"numerics": 1, "earlier_starts": []}
-    (folder / "environment.json").write_text(json.dumps(environment))
-    (folder / "config.json").write_text(json.dumps(config_of(system, shape, seed)))
+    config = config_of(system, shape, seed)
+    task_folders.write_files(folder, lines, environment=environment, config=config)
     if until < LONG_STEPS:
         return
     now = clocks(shape, until)
-    result = {
-        "status": "completed",
-        "task": None,
-        "system": system,
-        "shape": dict(zip("AHL", shape, strict=True)),
-        "n_model": 12 * shape[2] * shape[1] ** 2,
-        "params": 10_000,
-        "seed": seed,
-        "steps": now.pop("step"),
-        "eval": {
-            str(length): {"loss": loss + 0.1, "bits_per_byte": loss / 3, "step": step}
-            for length, step in ((32, STEPS), (64, until))
-            for loss in [loss_of(system, shape, seed, step)]
-        },
-        "data_hash": "ab" * 32,
+    now["seconds"] *= 1 + 0.01 * seed
+    reached = {
+        str(length): {"loss": loss + 0.1, "bits_per_byte": loss / 3, "step": step}
+        for length, step in ((32, STEPS), (64, until))
+        for loss in [loss_of(system, shape, seed, step)]
     }
-    result |= now | {"seconds": now["seconds"] * (1 + 0.01 * seed)}
-    (folder / "result.json").write_text(json.dumps(result))
+    steps = now.pop("step")
+    result = task_folders.result_of(config, steps, now, reached, params=10_000)
+    task_folders.write_files(folder, result=result)
 
 
 def write_finetunings(
@@ -139,52 +128,34 @@ def write_finetunings(
                 pretrain_seed=seed, data=config["data"],
                 settings=config["optim"] | {"epochs": config["epochs"], "head.kind": "double"},
             )  # fmt: skip
-            (folder / task / f"seed{k}/config.json").write_text(json.dumps(config))
-            (folder / task / f"seed{k}/environment.json").write_text('{"numerics": 1}')
+            environment = {"numerics": 1}
+            run = folder / task / f"seed{k}"
+            task_folders.write_files(run, config=config, environment=environment)
 
 
 def write(
-    workdir: Path,
-    *,
-    systems=("bert", "gpt2"),
-    shapes=SHAPES,
-    variants=("baseline",),
-    seeds: int = 2,
-    finetune_seeds: int = 2,
-    tasks=TASKS,
-    unfinished: tuple[str, ...] = (),
+    workdir: Path, *, systems=("bert", "gpt2"), shapes=SHAPES, variants=("baseline",),
+    seeds: int = 2, finetune_seeds: int = 2, tasks=TASKS, unfinished: tuple[str, ...] = (),
     **facts: Any,
-) -> Path:
-    """Writes a study of systems x shapes x variants x seeds.
+) -> Path:  # fmt: skip
+    """Writes studies/invented.json and runs/ of a study of systems x shapes x variants x seeds.
 
-    Args:
-      workdir: gets studies/invented.json and runs/.
-      systems: see above.
-      shapes: see above.
-      variants: see above.
-      seeds: pre-training seeds.
-      finetune_seeds: of each task.
-      tasks: those of the study.
-      unfinished: names of runs that were stopped half-way.
-      **facts: of the study's file, on top.
+    The runs named in `unfinished` were stopped half-way; `facts` are of the study's file, on top.
     """
     runs = []
-    for system in systems:
-        for shape in shapes:
-            for variant in variants:
-                for seed in range(seeds):
-                    name = name_of(system, shape, variant, seed)
-                    runs.append({
-                        "name": name, "stage": "main", "system": system, "variant": variant,
-                        "shape": dict(zip("AHL", shape, strict=True)), "seed": seed,
-                        "config": config_of(system, shape, seed),
-                    })  # fmt: skip
-                    folder = workdir / "runs" / name
-                    if name in unfinished:
-                        write_pretraining(folder, system, shape, seed, until=LONG_STEPS // 2)
-                        continue
-                    write_pretraining(folder, system, shape, seed)
-                    write_finetunings(folder / "tasks", system, shape, seed, tasks, finetune_seeds)
+    for system, shape, variant, seed in itertools.product(systems, shapes, variants, range(seeds)):
+        name = name_of(system, shape, variant, seed)
+        runs.append({
+            "name": name, "stage": "main", "system": system, "variant": variant,
+            "shape": dict(zip("AHL", shape, strict=True)), "seed": seed,
+            "config": config_of(system, shape, seed),
+        })  # fmt: skip
+        folder = workdir / "runs" / name
+        if name in unfinished:
+            write_pretraining(folder, system, shape, seed, until=LONG_STEPS // 2)
+            continue
+        write_pretraining(folder, system, shape, seed)
+        write_finetunings(folder / "tasks", system, shape, seed, tasks, finetune_seeds)
     study = study_folders.FACTS | {
         "title": "Two objectives at two widths",
         "question": "Does width help one objective more than the other?",
@@ -202,8 +173,7 @@ def write(
         "command": COMMAND,
         "runs": runs,
     }
-    (workdir / "studies").mkdir(parents=True)
-    (workdir / "studies" / "invented.json").write_text(json.dumps(study | facts))
+    task_folders.write_files(workdir / "studies", invented=study | facts)
     return workdir
 
 

@@ -31,43 +31,13 @@ def finish(process: subprocess.Popen) -> None:
     assert process.returncode == 0, errors[-3000:]
 
 
-def arrays(metrics, after) -> dict[str, np.ndarray]:
-    """Metrics, gradients and parameters after a step, as one flat dictionary."""
-    import jax
-
-    from scalelab.optim.adamw import parameter_name
-
-    named = {f"metrics/{name}": np.array(pair) for name, pair in metrics.items()}
-    for room, tree in (("gradients", after.opt_state[0]), ("params", after.params)):
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            named[f"{room}/{parameter_name(path)}"] = np.asarray(leaf)
-    return named
-
-
-def one_step(system: str, mesh, num_microbatches: int, remat: str) -> dict[str, np.ndarray]:
-    import jax
-    import jax.numpy as jnp
-
-    from scalelab import sharding, state, step
-
-    parts = tiny.parts(system, machine__remat=remat)
-    tx = tiny.keep_gradients(tiny.optimizer(parts.config))
-    fresh, placed = state.create(parts.net, parts.terms, tx, max_len=tiny.LENGTH, seed=0, mesh=mesh)
-    batch = sharding.put_batch(tiny.batch(parts.module, 1), mesh, tiny.BATCH)
-    made = step.make_train_step(parts.net, parts.terms, tx, num_microbatches)
-    after, metrics = step.compile_train(made, mesh, placed, fresh, batch)(
-        fresh, batch, jnp.float32(1e-3)
-    )
-    assert all(leaf.sharding.mesh.size == mesh.size for leaf in jax.tree.leaves(after.params))
-    return arrays(*jax.device_get((metrics, after)))
-
-
 def main(out: str, num_devices: str, num_microbatches: str, remat: str, *rest: str) -> None:
     os.environ["XLA_FLAGS"] = (
         f"--xla_force_host_platform_device_count={num_devices} {os.environ.get('XLA_FLAGS', '')}"
     )
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
+    import subjects
 
     from scalelab import sharding
 
@@ -78,7 +48,9 @@ def main(out: str, num_devices: str, num_microbatches: str, remat: str, *rest: s
             sizes = tuple(map(int, ways.split("x")))
             devices = np.asarray(jax.devices()[: int(np.prod(sizes))]).reshape(sizes)
             mesh = jax.sharding.Mesh(devices, sharding.MESH_AXES)
-            made = one_step(system, mesh, int(num_microbatches), remat)
+            machine = {"num_microbatches": int(num_microbatches), "remat": remat}
+            given = {f"machine__{name}": value for name, value in machine.items()}
+            made = subjects.Subject(system, mesh, **given).arrays(1)
             # Complete or absent: the file appears under its name once it is whole.
             partial = pathlib.Path(out) / f"{system}-{ways}.partial.npz"
             np.savez(partial, **made)

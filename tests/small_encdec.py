@@ -24,10 +24,7 @@ ENCODER_LAYERS, DECODER_LAYERS = 2, 3
 NORMAL = nn.initializers.normal(0.5)
 
 
-def build(
-    layer: type[PreNorm | PostNorm] = PreNorm, head_size: int = 5, vocab_size: int = VOCAB,
-    max_len: int = MAX_LEN,
-) -> EncoderDecoder:  # fmt: skip
+def build(layer=PreNorm, head_size=5, vocab_size=VOCAB, max_len=MAX_LEN) -> EncoderDecoder:
     norm = functools.partial(LayerNorm, 1e-5)
     heads = HEADS, head_size, 0.0, NORMAL, NORMAL
 

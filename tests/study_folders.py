@@ -1,6 +1,5 @@
 """Invented studies: the folders that a study leaves, for tests."""
 
-import json
 from pathlib import Path
 
 import task_folders
@@ -20,12 +19,10 @@ OBJECTIVES = {"bert": "mlm+nsp", "roberta": "mlm", "gpt2": "clm"}
 def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
     """Writes a study's file and the run folders of its pre-trainings.
 
-    Args:
-      workdir: where.
-      runs: of each: "system", "shape" as "AxHxL", "seed"; may have "variant"; "finished" (True),
-        "loss" (3.0), "seconds" (100.0), "curve" [(seconds, loss)], and "tasks" and "scratch", task
-        -> seed -> wrong predictions, of 60 examples, as for task_folders.write_run.
-      **facts: of the study's file, on top.
+    Each of `runs` has "system", "shape" as "AxHxL" and "seed"; it may have "variant", "finished"
+    (True), "loss" (3.0), "seconds" (100.0), "curve" [(seconds, loss)], and "tasks" and "scratch",
+    task -> seed -> wrong predictions, of 60 examples, as for task_folders.write_run. `facts` are of
+    the study's file, on top.
     """
     planned = []
     for run in runs:
@@ -41,22 +38,15 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
         )  # fmt: skip
         folder = workdir / "runs" / name
         if run.get("finished", True):
-            folder.mkdir(parents=True)
-            result = {
-                "status": "completed", "system": run["system"], "shape": shape, "steps": 100,
-                "seed": run["seed"], "n_model": 12 * shape["L"] * shape["H"] ** 2,
-                "tokens": 1000, "flops": 1e9, "seconds": run.get("seconds", 100.0),
-                "eval": {"128": {"loss": 9.0}, "512": {"loss": run.get("loss", 3.0)}},
-            }  # fmt: skip
-            (folder / "config.json").write_text(json.dumps(config))
-            (folder / "result.json").write_text(json.dumps(result))
+            clocks = {"tokens": 1000, "flops": 1e9, "seconds": run.get("seconds", 100.0)}
+            reached = {"128": {"loss": 9.0}, "512": {"loss": run.get("loss", 3.0)}}
+            result = task_folders.result_of(config, 100, clocks, reached)
+            task_folders.write_files(folder, config=config, result=result)
         if "curve" in run:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "config.json").write_text(json.dumps(config))
             lines = ({"step": i, "tokens": 10 * i, "flops": 1e7 * i, "seconds": s,
                       "eval/loss": loss, "eval/max_len": 128}
                      for i, (s, loss) in enumerate(run["curve"]))  # fmt: skip
-            (folder / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+            task_folders.write_files(folder, lines, config=config)
         for part in ("tasks", "scratch"):
             for task, seeds in run.get(part, {}).items():
                 for seed, wrong in seeds.items():
@@ -66,7 +56,5 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
                         folder / part / task, task, seed, wrong, init_digest=name,
                         system=run["system"],
                     )  # fmt: skip
-    (workdir / "studies").mkdir(parents=True)
-    study = FACTS | {"runs": planned} | facts
-    (workdir / "studies/invented.json").write_text(json.dumps(study))
+    task_folders.write_files(workdir / "studies", invented=FACTS | {"runs": planned} | facts)
     return workdir

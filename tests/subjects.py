@@ -1,4 +1,4 @@
-"""Systems whose tiny train step is compiled once for all tests of a session."""
+"""Systems and their compiled train steps at the tiny shape, once for all tests of a session."""
 
 import functools
 from typing import Any
@@ -7,10 +7,10 @@ import declared
 import jax
 import jax.numpy as jnp
 import numpy as np
-import several_devices
 import tiny
 
 from scalelab import sharding, state, step
+from scalelab.optim.adamw import parameter_name
 
 RATE = jnp.float32(1e-3)
 
@@ -18,25 +18,16 @@ RATE = jnp.float32(1e-3)
 class Subject:
     """A system and its compiled train step, dropout on; the optimizer keeps the gradients."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, mesh: Any = None, **fields: Any) -> None:
         self.name = name
-        self.parts = tiny.parts(name)
+        self.parts = tiny.parts(name, **fields)
         self.module = self.parts.module
         self.expected = declared.get(name)
-        self.mesh = tiny.one_device()
-        self.fresh, self.placed = state.create(
-            self.parts.net,
-            self.parts.terms,
-            self.tx,
-            max_len=tiny.LENGTH,
-            seed=0,
-            mesh=self.mesh,
-        )
+        self.mesh = mesh or tiny.one_device()
+        self.tx = tiny.keep_gradients(tiny.optimizer(self.parts.config))
+        given = self.parts.net, self.parts.terms, self.tx
+        self.fresh, self.placed = state.create(*given, max_len=tiny.LENGTH, seed=0, mesh=self.mesh)
         self.run = self.compile(self.parts)
-
-    @functools.cached_property
-    def tx(self) -> Any:
-        return tiny.keep_gradients(tiny.optimizer(self.parts.config))
 
     def compile(self, parts: tiny.Parts) -> Any:
         config = parts.config
@@ -63,18 +54,20 @@ class Subject:
         return jax.device_get(metrics), jax.device_get(after.opt_state[0])
 
     def arrays(self, seed: int) -> dict[str, np.ndarray]:
-        """All that the first step makes, by name."""
+        """Metrics, gradients and parameters after the first step, by name."""
         after, metrics = self.run(self.state(), self.batch(seed), RATE)
-        return several_devices.arrays(*jax.device_get((metrics, after)))
-
-    def hidden(self, batch: dict[str, Any]) -> jax.Array:
-        return self._hidden(self.fresh.params, batch)
+        assert all(x.sharding.mesh.size == self.mesh.size for x in jax.tree.leaves(after.params))
+        named = {f"metrics/{name}": np.array(pair) for name, pair in metrics.items()}
+        for room, tree in (("gradients", after.opt_state[0]), ("params", after.params)):
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+                named[f"{room}/{parameter_name(path)}"] = np.asarray(leaf)
+        return named
 
     @functools.cached_property
-    def _hidden(self) -> Any:
-        return jax.jit(
-            lambda params, batch: self.parts.net.apply({"params": params}, batch, train=False)[0]
-        )
+    def hidden(self) -> Any:
+        """Batch -> hidden states."""
+        params, net = {"params": self.fresh.params}, self.parts.net
+        return jax.jit(lambda batch: net.apply(params, batch, train=False)[0])
 
 
 @functools.cache

@@ -1,7 +1,9 @@
 """Invented fine-tunings: run folders as `scalelab.finetune` leaves them, for tests."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,26 @@ from scalelab.tasks.glue import GLUE
 
 METRICS = {task.name: task.metrics for task in GLUE}
 SIZE = 60
+
+
+def write_files(folder: Path, lines: Iterable[Any] | None = None, **files: Any) -> None:
+    """Writes NAME.json for each of `files`, and metrics.jsonl if `lines` are given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    if lines is not None:
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def result_of(config: Any, steps: int, clocks: Any, reached: Any, **fields: Any) -> dict[str, Any]:
+    """The result.json of a finished pre-training; `reached` is its evaluation by length."""
+    net = config["net"]
+    return {
+        "status": "completed", "task": None, "system": config["system"], "seed": config["seed"],
+        "shape": {"A": net["num_heads"], "H": net["width"], "L": net["num_layers"]},
+        "n_model": 12 * net["num_layers"] * net["width"] ** 2, "steps": steps, "eval": reached,
+        "data_hash": "ab" * 32,
+    } | clocks | fields  # fmt: skip
 
 
 def dev_set(task: str, split: str = "dev", size: int = SIZE):
@@ -33,12 +55,8 @@ def outputs_of(task: str, gold: np.ndarray, num_wrong: int) -> np.ndarray:
 def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int], **fields):
     """Writes the run folder of one seed, and returns the scores in its result.json.
 
-    Args:
-      folder: that of the task.
-      task: its name.
-      seed: of the run.
-      num_wrong: wrong predictions of the dev set, or of each dev split.
-      **fields: of result.json, on top.
+    `num_wrong` predictions are wrong, of the dev set or of each dev split; `fields` are of
+    result.json, on top.
     """
     run = folder / f"seed{seed}"
     run.mkdir(parents=True)
@@ -56,27 +74,14 @@ def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int
         )
         dev[split] = {m: metrics.METRICS[m](made.gold, made.predicted) for m in METRICS[task]}
     result = {
-        "status": "completed",
-        "task": task,
-        "system": "bert",
-        "shape": {"A": 2, "H": 128, "L": 2},
-        "n_model": 393216,
-        "seed": seed,
-        "recipe": "thesis",
-        "init": "runs/bert",
-        "init_digest": "0123abcd",
-        "mnli_first": False,
-        "eval": dev,
-        "best": None,
-        "train_loss": 0.3,
-        "degenerate": None,
-        "remarks": [],
-    }
-    result |= fields
+        "status": "completed", "task": task, "system": "bert", "n_model": 393216, "seed": seed,
+        "shape": {"A": 2, "H": 128, "L": 2}, "recipe": "thesis", "init": "runs/bert",
+        "init_digest": "0123abcd", "mnli_first": False, "eval": dev, "best": None,
+        "train_loss": 0.3, "degenerate": None, "remarks": [],
+    } | fields  # fmt: skip
     net = {"num_heads": 2, "width": 128, "num_layers": 2}
     config = {"system": result["system"], "task": task, "seed": seed, "net": net}
-    (run / "config.json").write_text(json.dumps(config))
-    (run / "result.json").write_text(json.dumps(result))
+    write_files(run, config=config, result=result)
     return dev
 
 

@@ -37,9 +37,7 @@ def measured(name: str, *flags: str) -> Any:
 
 
 @pytest.mark.parametrize(("flag", "word"), [("--nonsense=1", "nonsense"), ("--repeats=x", "x")])
-def test_a_wrong_flag_is_one_message(
-    flag: str, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_flag_is_one_message(flag: str, word: str, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         step.parser().parse_args([flag])
     (line,) = capsys.readouterr().err.splitlines()

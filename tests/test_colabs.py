@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import sys
+from collections.abc import Callable
 
 import glue_folder
 import nbclient
@@ -18,23 +19,36 @@ pytestmark = [
 ]
 
 
-def execute(
-    name: str, monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path, **values: str
-) -> nbformat.NotebookNode:
-    """Runs a notebook of colabs/ in a folder, with values for its environment variables."""
-    values |= {
+@pytest.fixture
+def execute(monkeypatch, tmp_path, cache_dir) -> Callable[..., nbformat.NotebookNode]:
+    """execute(name, flags, **values): with flags and values for a notebook's variables."""
+    small = [
+        f"--config.pretrain.machine.cache_dir={cache_dir}",
+        "--config.pretrain.machine.compile_cache_dir=None",
+        "--config.pretrain.machine.loader=numpy",
+        "--config.pretrain.tokenizer.vocab_size=300",
+        "--config.pretrain.optim.total_tokens=60000.0",
+        "--config.pretrain.optim.warmup_tokens=6000.0",
+        "--config.seeds=1",
+        "--config.stages.main.shapes=('2x8x1',)",
+    ]
+    always = {
         "WORK": "w",
         "JAX_PLATFORMS": "cpu",
         "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(tiny.ROOT),
         "TQDM_DISABLE": "1",
     }
-    for key, value in values.items():
-        monkeypatch.setenv(key, value)
-    notebook = nbformat.read(tiny.ROOT / f"colabs/{name}.ipynb", as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=900, kernel_name="python3")
-    client.execute(cwd=str(folder))
-    return notebook
+
+    def run(name: str, *flags: str, **values: str) -> nbformat.NotebookNode:
+        for key, value in (always | {"FLAGS": " ".join([*small, *flags])} | values).items():
+            monkeypatch.setenv(key, value)
+        notebook = nbformat.read(tiny.ROOT / f"colabs/{name}.ipynb", as_version=4)
+        client = nbclient.NotebookClient(notebook, timeout=900, kernel_name="python3")
+        client.execute(cwd=str(tmp_path))
+        return notebook
+
+    return run
 
 
 def shown(notebook: nbformat.NotebookNode, kind: str) -> str:
@@ -47,20 +61,9 @@ def shown(notebook: nbformat.NotebookNode, kind: str) -> str:
     )
 
 
-def test_quickstart(monkeypatch, tmp_path, cache_dir) -> None:
+def test_quickstart(execute, tmp_path) -> None:
     """The study of `make quickstart` itself, its two systems and its pairs, smaller."""
-    flags = [
-        f"--config.pretrain.machine.cache_dir={cache_dir}",
-        "--config.pretrain.machine.compile_cache_dir=None",
-        "--config.pretrain.machine.loader=numpy",
-        "--config.pretrain.tokenizer.vocab_size=300",
-        "--config.pretrain.optim.total_tokens=60000.0",
-        "--config.pretrain.optim.warmup_tokens=6000.0",
-        "--config.seeds=1",
-        "--config.stages.main.shapes=('2x8x1',)",
-    ]
-    # HOME is where the study keeps its corpus.
-    made = execute("quickstart", monkeypatch, tmp_path, HOME=str(tmp_path), FLAGS=" ".join(flags))
+    made = execute("quickstart", HOME=str(tmp_path))  # where the study keeps its corpus
     text = shown(made, "text/markdown")
     assert "pairs" in text and all(re.search(rf"\| {s} +\|", text) for s in ("bert", "gpt2"))
     figures = list((tmp_path / "w/reports/quickstart/figures").glob("*.png"))
@@ -70,27 +73,16 @@ def test_quickstart(monkeypatch, tmp_path, cache_dir) -> None:
 
 
 @pytest.mark.ci
-def test_reproduce_tables(monkeypatch, tmp_path, wikitext, cache_dir) -> None:
-    flags = [
-        f"--config.pretrain.machine.cache_dir={cache_dir}",
-        "--config.pretrain.machine.compile_cache_dir=None",
-        "--config.pretrain.machine.loader=numpy",
-        "--config.pretrain.tokenizer.vocab_size=300",
-        "--config.pretrain.optim.total_tokens=60000.0",
-        "--config.pretrain.optim.warmup_tokens=6000.0",
-        "--config.seeds=1",
-        "--config.stages.main.shapes=('2x8x1',)",
+def test_reproduce_tables(execute, tmp_path, wikitext) -> None:
+    made = execute(
+        "reproduce_tables",
         "--config.stages.main.systems=('bert','gpt2')",
         "--config.finetune.tasks=('wnli',)",
         "--config.finetune.seeds=1",
         "--config.finetune.fields=('batch_size=2','epochs=1','max_len=32')",
         "--config.tables=('small',)",
-    ]
-    made = execute(
-        "reproduce_tables", monkeypatch, tmp_path,
         NAME="thesis_7_5_1", SCALE="tiny", CORPUS=f"wikitext:{wikitext}",
-        DATA=str(glue_folder.write(tmp_path / "glue")), FLAGS=" ".join(flags),
+        DATA=str(glue_folder.write(tmp_path / "glue")),
     )  # fmt: skip
     text = shown(made, "text/markdown")
-    assert "WNLI" in text
-    assert "1a" in text and "undecided" in text.lower()
+    assert "WNLI" in text and "1a" in text and "undecided" in text.lower()

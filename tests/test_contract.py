@@ -22,6 +22,8 @@ import subjects
 import tiny
 
 from scalelab import step
+from scalelab.config import pretraining as config_lib
+from scalelab.config.fields import flatten
 from scalelab.nn import axes
 from scalelab.objectives import xent
 from scalelab.optim import adamw
@@ -49,9 +51,8 @@ def subject(request: pytest.FixtureRequest) -> subjects.Subject:
 def without_rows(batch: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
     """The batch with some examples turned into padding: length 0, no tokens."""
     batch = {name: values.copy() for name, values in batch.items()}
-    for name, values in batch.items():
-        if name != "examples":
-            values[rows] = 0
+    for name in batch.keys() - {"examples"}:
+        batch[name][rows] = 0
     return batch
 
 
@@ -102,9 +103,8 @@ def test_overfits_one_batch(subject: subjects.Subject) -> None:
     weights = None
     for _ in range(subject.expected.overfit_steps):
         # At step 0 again and again: the same masks, the same dropout.
-        now, metrics = subject.run(
-            now.replace(step=jnp.zeros((), jnp.int32)), batch, jnp.float32(1e-2)
-        )
+        now = now.replace(step=jnp.zeros((), jnp.int32))
+        now, metrics = subject.run(now, batch, jnp.float32(1e-2))
         weights = weights or jax.device_get({k: w for k, (_, w) in metrics.items()})
     for objective in subject.parts.terms:
         name = f"{objective.name}_loss"
@@ -149,10 +149,8 @@ def test_splitting_a_batch_moves_neither_losses_nor_gradients(subject: subjects.
     """Dropout and masks go with the example: two halves, filled up with padding, make it whole."""
     batch, half = tiny.batch(subject.module, 1), tiny.BATCH // 2
     whole, gradients = subject.first_step(subject.batch(1))
-    parts = [
-        subject.first_step(subject.put(without_rows(batch, rows)))
-        for rows in (slice(0, half), slice(half, None))
-    ]
+    halves = slice(0, half), slice(half, None)
+    parts = [subject.first_step(subject.put(without_rows(batch, rows))) for rows in halves]
     for objective in subject.parts.terms:
         name = f"{objective.name}_loss"
         (first, a), (second, b) = parts[0][0][name], parts[1][0][name]
@@ -174,28 +172,21 @@ def test_the_order_of_the_examples_moves_nothing(subject: subjects.Subject) -> N
 @pytest.mark.parametrize(
     "fields", [{"num_microbatches": 4}, {"remat": "full"}, {"remat": "dots"}], ids=str
 )
-def test_machine_fields_move_neither_loss_nor_gradients(
-    subject: subjects.Subject, fields: dict[str, Any]
-) -> None:
+def test_machine_fields_move_neither_loss_nor_gradients(subject, fields: dict[str, Any]) -> None:
     """test_sharding.py takes them all at once, with a mesh; the loader is in tests/data."""
-    run = subject.compile(
-        tiny.parts(subject.name, **{f"machine__{k}": v for k, v in fields.items()})
-    )
-    assert_trees_close(
-        subject.first_step(subject.batch(1), run), subject.first_step(subject.batch(1))
-    )
+    given = {f"machine__{k}": v for k, v in fields.items()}
+    run, batch = subject.compile(tiny.parts(subject.name, **given)), subject.batch(1)
+    assert_trees_close(subject.first_step(batch, run), subject.first_step(batch))
 
 
 def test_dropout_differs_between_examples_and_steps(subject: subjects.Subject) -> None:
     """Else the tests above would hold for dropout that is never drawn."""
     batch = tiny.batch(subject.module, 1)
     first, _ = subject.first_step(subject.batch(1))
-    other_examples, _ = subject.first_step(
-        subject.batch(1, examples=batch["examples"] + tiny.BATCH)
-    )
-    again, metrics = subject.run(
-        subject.state().replace(step=jnp.ones((), jnp.int32)), subject.batch(1), subjects.RATE
-    )
+    others = subject.batch(1, examples=batch["examples"] + tiny.BATCH)
+    other_examples, _ = subject.first_step(others)
+    later = subject.state().replace(step=jnp.ones((), jnp.int32))
+    _, metrics = subject.run(later, subject.batch(1), subjects.RATE)
     assert len({float(m["loss"][0]) for m in (first, other_examples, metrics)}) == 3
 
 
@@ -254,9 +245,7 @@ def test_decoding_with_a_cache_equals_the_forward_pass(subject: subjects.Subject
 # --- Continuing ----------------------------------------------------------------------------------
 
 
-def test_resuming_equals_no_interruption_bit_for_bit(
-    subject: subjects.Subject, tmp_path: Any
-) -> None:
+def test_resuming_equals_no_interruption_bit_for_bit(subject, tmp_path) -> None:
     straight = subject.state()
     for t in range(5):
         straight, last = subject.run(straight, subject.batch(t), subjects.RATE)
@@ -302,11 +291,7 @@ def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subjec
 
 
 @short
-def test_departures_are_fields_in_which_it_differs_from_the_control(
-    subject: subjects.Subject,
-) -> None:
-    from scalelab.config.fields import flatten
-
+def test_departures_are_fields_in_which_it_differs_from_the_control(subject) -> None:
     control = flatten(tiny.config_module("base").get_config().to_dict())
     for departure in subject.module.DEPARTURES:
         assert departure.field in control
@@ -320,10 +305,17 @@ def test_departures_are_fields_in_which_it_differs_from_the_control(
 # --- Golden files --------------------------------------------------------------------------------
 
 
+def losses_of(subject: subjects.Subject, run: Any) -> list[float]:
+    """Of the first three steps."""
+    now, losses = subject.state(), []
+    for t in range(3):
+        now, metrics = run(now, subject.batch(t), subjects.RATE)
+        losses.append(float(metrics["loss"][0]))
+    return losses
+
+
 def golden(subject: subjects.Subject) -> dict[str, Any]:
     """What must not change unnoticed: config, parameters and FLOPs at 2x128x2, three tiny steps."""
-    from scalelab.config import pretraining as config_lib
-
     config = config_lib.resolve(tiny.values(f"system={subject.name},shape=2x128x2"))
     parts = tiny.parts_of(config, subject.module)
     params = nn.unbox(parts.abstract_parameters(config.short.max_len))
@@ -336,17 +328,10 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
     phases = [{k: v for k, v in dataclasses.asdict(cost).items() if v or k != "forward_only"}
               for cost in costs]  # fmt: skip
     terms = dict(zip(("short", "long"), phases, strict=True))
-    now, losses = subject.state(), []
-    for t in range(3):
-        now, metrics = subject.run(now, subject.batch(t), subjects.RATE)
-        losses.append(float(metrics["loss"][0]))
     return {
-        "config": config_lib.science(config),
-        "num_parameters": flops.count_parameters(params),
-        "parameters": table,
-        "flops": terms,
-        "tiny_losses": losses,
-    }
+        "config": config_lib.science(config), "num_parameters": flops.count_parameters(params),
+        "parameters": table, "flops": terms, "tiny_losses": losses_of(subject, subject.run),
+    }  # fmt: skip
 
 
 @short
@@ -361,9 +346,7 @@ def test_golden(subject: subjects.Subject, update_golden: bool) -> None:
 
 
 @pytest.mark.slow
-def test_the_head_in_blocks_has_the_golden_losses(
-    subject: subjects.Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_head_in_blocks_has_the_golden_losses(subject, monkeypatch) -> None:
     """Chunks of positions and blocks of the table's rows, as V = 30,000 has them, at V = 97."""
     blocks, terms = [], xent._chunk_terms
 
@@ -374,10 +357,7 @@ def test_the_head_in_blocks_has_the_golden_losses(
     monkeypatch.setattr(xent, "_chunk_terms", seen)
     monkeypatch.setattr(xent, "MOST_ROWS", {"cpu": 40})
     monkeypatch.setattr(xent, "CHUNK_SCORES", {"cpu": 500})
-    run, now, losses = subject.compile(subject.parts), subject.state(), []
+    run = subject.compile(subject.parts)
     assert set(blocks) == {3}
-    for t in range(3):
-        now, metrics = run(now, subject.batch(t), subjects.RATE)
-        losses.append(float(metrics["loss"][0]))
     golden = json.loads((tiny.ROOT / f"tests/golden/{subject.name}.json").read_text())
-    assert losses == pytest.approx(golden["tiny_losses"], rel=1e-5)
+    assert losses_of(subject, run) == pytest.approx(golden["tiny_losses"], rel=1e-5)

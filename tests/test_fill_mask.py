@@ -88,6 +88,16 @@ def test_what_is_refused(pretrained_runs: Runs, start, arguments, message: str) 
 # --- transformers ---------------------------------------------------------------------------------
 
 
+def filled_alike(opened, pipe, text: str) -> tuple[list, list]:
+    """The fillings by us and by the pipeline, which are the same tokens as likely."""
+    row, theirs = fill_mask.encode(text, opened.tokenizer, 24), pipe(text)
+    ((ours,),) = fill_mask.fill(opened, [row], 20)
+    assert [f.token_id for f in ours] == [answer["token"] for answer in theirs]
+    scores = [answer["score"] for answer in theirs]
+    np.testing.assert_allclose([f.probability for f in ours], scores, rtol=1e-4)
+    return ours, theirs
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize("system", MASKED)
 def test_the_pipeline_fills_the_same(pretrained_runs: Runs, tmp_path, system: str) -> None:
@@ -100,13 +110,7 @@ def test_the_pipeline_fills_the_same(pretrained_runs: Runs, tmp_path, system: st
     pipe = transformers.pipeline("fill-mask", model=str(tmp_path / "out"), top_k=20)
     opened = opened_run(pretrained_runs(system))
     for text in ("bada [MASK] gedu dodo.", "[MASK] bada", "bada[MASK]"):
-        row = fill_mask.encode(text, opened.tokenizer, 64)
-        theirs = pipe(text.replace("[MASK]", pipe.tokenizer.mask_token))
-        ((ours,),) = fill_mask.fill(opened, [row], 20)
-        assert [f.token_id for f in ours] == [answer["token"] for answer in theirs]
-        np.testing.assert_allclose(
-            [f.probability for f in ours], [answer["score"] for answer in theirs], rtol=1e-4
-        )
+        ours, theirs = filled_alike(opened, pipe, text.replace("[MASK]", pipe.tokenizer.mask_token))
         assert [f.token for f in ours] == [answer["token_str"] for answer in theirs]
         special = opened.tokenizer.special_ids.values()  # the pipeline leaves them out of texts
         texts = [(f.text, t["sequence"]) for f, t in zip(ours, theirs, strict=True)
@@ -147,11 +151,5 @@ def test_an_import_fills_as_its_source(tmp_path) -> None:
     pipe = transformers.pipeline("fill-mask", model=str(tmp_path / "theirs"), top_k=20)
     importing.run(str(tmp_path / "theirs"), tmp_path / "run")
     opened = pretrained.load(tmp_path / "run")
-    row = fill_mask.encode("the license <mask> shall mean", opened.tokenizer, 24)
-    ((ours,),) = fill_mask.fill(opened, [row], 20)
-    answers = pipe("the license <mask> shall mean")
-    assert [f.token_id for f in ours] == [answer["token"] for answer in answers]
-    np.testing.assert_allclose(
-        [f.probability for f in ours], [answer["score"] for answer in answers], rtol=1e-4
-    )
+    ours, answers = filled_alike(opened, pipe, "the license <mask> shall mean")
     assert [f.text for f in ours] == [answer["sequence"] for answer in answers]

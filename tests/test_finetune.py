@@ -10,12 +10,12 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import fine_tuned
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import tiny
 
 from scalelab import finetune
 from scalelab.config import cli
@@ -58,14 +58,9 @@ def records(task: Task, n: int, seed: int) -> Records:
 
 
 def config(cache_dir: pathlib.Path, **fields: Any) -> FinetuneConfig:
-    values = tiny.config_module("finetune").get_config().to_dict()
-    small = {
-        "epochs": 2.0, "batch_size": 8, "max_len": 32, "lm_weight": 0.0,
-        "optim.learning_rate": 1e-2,
-        "machine.cache_dir": str(cache_dir), "machine.compile_cache_dir": None,
-        "machine.eval_batch_size": 8, "machine.log_every_steps": 2,
-    }  # fmt: skip
-    return resolve(override(values, small | {k.replace("__", "."): v for k, v in fields.items()}))
+    small = dict(epochs=2.0, batch_size=8, max_len=32, optim__learning_rate=1e-2)
+    small |= dict(machine__eval_batch_size=8, machine__log_every_steps=2)
+    return resolve(fine_tuned.values(cache_dir, **(small | fields)))
 
 
 @pytest.fixture(autouse=True)
@@ -78,15 +73,7 @@ def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 def prepare(pretrained_runs: Runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path):
     """prepare(system, task, ..., **fields of the config) -> TaskRun."""
 
-    def make(
-        system: str,
-        name: str,
-        *,
-        scratch: bool = False,
-        num_rows: int = 36,
-        folder: str = "task",
-        **fields: Any,
-    ) -> TaskRun:
+    def make(system, name, *, scratch=False, num_rows=36, folder="task", **fields: Any) -> TaskRun:
         task = load_task(name)
         path = str(pretrained_runs(system))
         start = warm_start.open_start(*(("none", path) if scratch else (path,)))
@@ -193,11 +180,8 @@ def test_where_parameters_come_from(prepare) -> None:
     run = prepare("bert", "cola")
     pretrained = run.start.opened.params
     params = run.learner.first_params(3, pretrained)
-    jax.tree.map(
-        np.testing.assert_array_equal,
-        params["body"],
-        {k: pretrained[k] for k in params["body"]},
-    )
+    body = {k: pretrained[k] for k in params["body"]}
+    jax.tree.map(np.testing.assert_array_equal, params["body"], body)
     np.testing.assert_array_equal(
         params["head"]["dense"]["kernel"], pretrained["pair_head"]["pooler"]["kernel"]
     )
@@ -357,6 +341,10 @@ def test_the_training_loss_is_that_of_the_last_epoch(prepare) -> None:
     assert sorted(weights) == [4, 8, 8, 8, 8]
     expected = float(np.average(means, weights=weights))
     assert result(run)["train_loss"] == pytest.approx(expected, rel=1e-6)
+    # It is finished: not done again, and another is refused.
+    assert run.claim(0) and not run.claim(1)
+    with pytest.raises(ValueError, match="another config"):
+        prepare("roberta", "cola", epochs=1.0).claim(0)
 
 
 def test_how_many_steps_go_at_once_changes_nothing(prepare) -> None:
@@ -446,20 +434,6 @@ def killed() -> None:
     raise KeyboardInterrupt
 
 
-def at_step_7(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> list[int]:
-    """Acts before the first batch of step 7; returns the steps whose batches are made."""
-    real, steps = TaskBatches.__call__, []
-
-    def noted(self: Any, step: int, length: int | None = None) -> Any:
-        steps.append(step)
-        if step == 7 and steps.count(7) == 1:
-            action()
-        return real(self, step, length)
-
-    monkeypatch.setattr(TaskBatches, "__call__", noted)
-    return steps
-
-
 def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
     run = prepare("bert", "cola", max_len=6)
     _, beyond, cut = finetune_results.remarks(run)
@@ -484,10 +458,20 @@ def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, n
     if narrow:
         monkeypatch.setattr(finetune_rows, "MULTIPLE", 8)
         monkeypatch.setattr(finetune_rows, "WORTH", 0.0)
-    whole = prepare("bert", "cola", folder="whole", machine__checkpoint_every_steps=3)
+    whole, cut = (
+        prepare("bert", "cola", folder=name, machine__checkpoint_every_steps=3)
+        for name in ("whole", "cut")
+    )
     train(whole, 0)
-    cut = prepare("bert", "cola", folder="cut", machine__checkpoint_every_steps=3)
-    steps = at_step_7(monkeypatch, stop)
+    real, steps = TaskBatches.__call__, []
+
+    def noted(self: Any, step: int, length: int | None = None) -> Any:
+        steps.append(step)
+        if step == 7 and steps.count(7) == 1:
+            stop()
+        return real(self, step, length)
+
+    monkeypatch.setattr(TaskBatches, "__call__", noted)
     with pytest.raises(KeyboardInterrupt if code is None else cli.Stopped) as stopped:
         train(cut, 0)
     if code is not None:
@@ -623,12 +607,3 @@ def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             warm_start.open_start(*arguments)
-
-
-def test_a_finished_run_is_not_done_again_and_another_is_refused(prepare, capsys) -> None:
-    run = prepare("roberta", "cola", epochs=1.0)
-    train(run, 0)
-    assert run.claim(0) and not run.claim(1)
-    other = prepare("roberta", "cola", epochs=2.0)
-    with pytest.raises(ValueError, match="another config"):
-        other.claim(0)

@@ -1,5 +1,6 @@
 """Parameters and FLOPs, against published tables, the traced program, XLA's analysis."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,11 +39,8 @@ def test_n_model_of_the_published_shapes() -> None:
 def test_the_body_costs_two_flops_a_parameter_and_position() -> None:
     """Protocol 7.1, by hand for 2x128x2 in a batch of 64 x 128; see also tests/golden."""
     sizes = dict(net__width=128, net__num_layers=2, net__max_len=128)
-    cost, both = (
-        cost_of(parts, nn.unbox(parts.abstract_parameters(128)))
-        for system in ("gpt2", "roberta")
-        for parts in [tiny.parts(system, short__max_len=128, short__batch_size=64, **sizes)]
-    )
+    sizes |= dict(short__max_len=128, short__batch_size=64)
+    cost, both = (cost_of(tiny.parts(system, **sizes)) for system in ("gpt2", "roberta"))
     assert cost.body == 2 * 393_216 * 64 * 128
     assert cost.attention == 2 * 2 * 128 * 128 * 64 * 128  # 2 L n H a token
     assert cost.head == 2 * tiny.VOCAB * 128 * 64 * 127
@@ -94,17 +92,23 @@ def dot_flops(jaxpr: jax.extend.core.Jaxpr) -> float:
     return total
 
 
+def params_of(parts: tiny.Parts) -> Any:
+    return nn.unbox(parts.abstract_parameters(parts.config.short.max_len))
+
+
+def batch_of(parts: tiny.Parts) -> Any:
+    phase = parts.config.short
+    return objectives_lib.example_batch(phase.max_len, parts.arrays, phase.batch_size)
+
+
 def evaluation(parts: tiny.Parts) -> tuple:
     """The evaluation step, and abstract arguments for it."""
-    phase = parts.config.short
-    params = nn.unbox(parts.abstract_parameters(phase.max_len))
-    batch = objectives_lib.example_batch(phase.max_len, parts.arrays, phase.batch_size)
     made = step.make_eval_step(parts.net, parts.terms)
-    return made, (params, batch, jax.random.key(0))
+    return made, (params_of(parts), batch_of(parts), jax.random.key(0))
 
 
-def cost_of(parts: tiny.Parts, params) -> flops.Flops:
-    return flops.count_phases(params, parts.net, parts.terms, parts.config)[0]
+def cost_of(parts: tiny.Parts) -> flops.Flops:
+    return flops.count_phases(params_of(parts), parts.net, parts.terms, parts.config)[0]
 
 
 def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
@@ -123,7 +127,7 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
     """
     parts = tiny.parts(system)
     made, arguments = evaluation(parts)
-    counted, cost = dot_flops(jax.make_jaxpr(made)(*arguments).jaxpr), cost_of(parts, arguments[0])
+    counted, cost = dot_flops(jax.make_jaxpr(made)(*arguments).jaxpr), cost_of(parts)
     if parts.module.SEES == "left":
         predictions = tiny.BATCH * tiny.LENGTH
         head = cost.head * tiny.LENGTH / (tiny.LENGTH - 1)
@@ -139,14 +143,10 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
 
 def training(parts: tiny.Parts) -> tuple:
     """The training step, and abstract arguments for it."""
-    phase = parts.config.short
-    tx = tiny.optimizer(parts.config)
-    fresh = jax.eval_shape(
-        lambda key: nn.unbox(state.fresh(key, parts.net, parts.terms, tx, max_len=phase.max_len)),
-        jax.random.key(0),
-    )
-    batch = objectives_lib.example_batch(phase.max_len, parts.arrays, phase.batch_size)
-    return step.make_train_step(parts.net, parts.terms, tx), (fresh, batch, 1e-3)
+    given = parts.net, parts.terms, (tx := tiny.optimizer(parts.config))
+    make = functools.partial(state.fresh, max_len=parts.config.short.max_len)
+    fresh = jax.eval_shape(lambda key: nn.unbox(make(key, *given)), jax.random.key(0))
+    return step.make_train_step(parts.net, parts.terms, tx), (fresh, batch_of(parts), 1e-3)
 
 
 CASES = [(system, {}) for system in tiny.SYSTEMS] + [
@@ -157,9 +157,7 @@ CASES = [(system, {}) for system in tiny.SYSTEMS] + [
 
 @pytest.mark.parametrize("kind", [evaluation, training])
 @pytest.mark.parametrize(("system", "fields"), CASES)
-def test_xlas_own_analysis_agrees(
-    system: str, fields: dict[str, Any], kind: Callable[..., tuple]
-) -> None:
+def test_xlas_own_analysis_agrees(system: str, fields: Any, kind: Callable[..., tuple]) -> None:
     """Within 1%: XLA also counts softmax, norms, activations and the optimizer, small at this size.
 
     One layer, because XLA counts the body of a loop once; and few pieces, so that the head is one
@@ -172,7 +170,7 @@ def test_xlas_own_analysis_agrees(
     )  # fmt: skip
     made, arguments = kind(parts)
     analysis = jax.jit(made).lower(*arguments).cost_analysis()
-    cost = cost_of(parts, nn.unbox(parts.abstract_parameters(parts.config.short.max_len)))
+    cost = cost_of(parts)
     expected = cost.forward + masked_half(parts, cost)
     times = 1 if kind is evaluation else cost.train / cost.forward
     # A loss over tokens at all positions scores the vocabulary again in the backward pass.

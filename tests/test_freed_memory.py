@@ -66,8 +66,7 @@ print(step(x).is_ready())
 
 
 @pytest.mark.parametrize(
-    ("call", "least", "most", "ready"),
-    [("kept", 0, 50, True), ("left alone", 5000, 10**9, False)],
+    ("call", "least", "most", "ready"), [("kept", 0, 50, True), ("left alone", 5000, 10**9, False)]
 )
 def test_steps_meet_no_new_pages(call: str, least: int, most: int, ready: bool) -> None:
     done = subprocess.run(

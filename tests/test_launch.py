@@ -43,12 +43,11 @@ def program(path: pathlib.Path, text: str) -> pathlib.Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "command", ["local.sh 3", "slurm.sbatch", "tpu_pod.sh 'my pod' europe-west4-b"]
-)
-def test_a_dry_run_starts_nothing_and_prints_what_a_run_starts(
-    command: str, tmp_path: pathlib.Path
-) -> None:
+COMMANDS = ("local.sh 3", "slurm.sbatch", "tpu_pod.sh 'my pod' europe-west4-b")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_dry_run_starts_nothing_and_prints_what_a_run_starts(command: str, tmp_path) -> None:
     for name in ("python", "srun", "gcloud", "scontrol"):
         program(tmp_path / name, RECORDER)
     words = ["bash", *shlex.split(f"{LAUNCH}/{command}"), "--workdir=runs/a b", "--config=x:y='z'"]
@@ -98,21 +97,16 @@ def test_how_local_sh_ends(stopped: int, failed: int, code: int, tmp_path: pathl
             os.kill(int(file.read_text()), 0)
 
 
-def test_hadolint_has_nothing_to_say_and_the_image_has_what_a_wheel_is_built_from(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_hadolint_has_nothing_to_say_and_the_image_has_what_a_wheel_is_built_from(tmp_path):
     text = (LAUNCH / "Dockerfile").read_text()
-    lint = shutil.which(
-        "hadolint", path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-    )
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    lint = shutil.which("hadolint", path=path)
     assert lint is not None
     for content, code in ((text, 0), (text.replace("COPY", "ADD"), 1)):
         (tmp_path / "Dockerfile").write_text(content)
         assert subprocess.run([lint, tmp_path / "Dockerfile"]).returncode == code
-    copied = {
-        w for line in text.splitlines() if line.startswith("COPY") for w in line.split()[1:-1]
-    }
-    assert copied == set(test_package.PARTS)
+    copies = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY")]
+    assert {*sum(copies, [])} == {*test_package.PARTS}
 
 
 def invalid(manifest: dict) -> bool:
@@ -128,11 +122,8 @@ def invalid(manifest: dict) -> bool:
 def test_manifests_follow_their_schema(name: str) -> None:
     text = (LAUNCH / f"k8s/{name}.yaml").read_text()
     assert not invalid(yaml.safe_load(text))
-    for right, wrong in (
-        ("backoffLimit", "backofLimit"),
-        ("args:", "arg:"),
-        ("image: R", "image: [R]\n#"),
-    ):
+    pairs = ("backoffLimit", "backofLimit"), ("args:", "arg:"), ("image: R", "image: [R]\n#")
+    for right, wrong in pairs:
         assert right in text and invalid(yaml.safe_load(text.replace(right, wrong))), wrong
 
 

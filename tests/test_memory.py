@@ -34,22 +34,16 @@ def planted(total: Callable[[int], float]) -> tuple[Callable[[int], StepMemory],
     lambda b: 1000 + 70 * b + 5000 * (b > 96),  # as where a loss goes on in chunks
     lambda b: 1000 + 40 * b + 0.05 * b * b,
 ])  # fmt: skip
-@pytest.mark.parametrize("capacity", [3000, 20_000, 100_000])
+@pytest.mark.parametrize("capacity", [1030, 3000, 20_000, 100_000])
 def test_the_largest_batch_is_found(total: Any, capacity: int, quantum: int) -> None:
     measure, asked = planted(total)
     known = [measure(32), measure(64)]
     fits, beyond = memory.largest_batch(measure, known, capacity, quantum)
-    assert fits is not None and beyond is not None
     sizes = range(quantum, 10_000, quantum)
-    assert fits.batch_size == max(b for b in sizes if round(total(b)) <= capacity)
-    assert beyond.batch_size == fits.batch_size + quantum
+    largest = max((b for b in sizes if round(total(b)) <= capacity), default=0)
+    assert (fits.batch_size if fits else 0) == largest  # None: nothing fits
+    assert beyond is not None and beyond.batch_size == largest + quantum
     assert len(asked) == len(set(asked)) <= 2 + memory.MOST_TRIES  # each is a compilation
-
-
-def test_nothing_fits() -> None:
-    measure, _ = planted(lambda b: 1000 + 70 * b)
-    fits, beyond = memory.largest_batch(measure, [measure(32), measure(64)], 1500, 8)
-    assert fits is None and beyond is not None and beyond.batch_size == 8
 
 
 @pytest.mark.parametrize(("total", "capacity"), [(lambda b: 1000, 1500), (lambda b: b, 1e9)])

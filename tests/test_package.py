@@ -49,14 +49,8 @@ def train(interpreter: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """Trains for four steps by the console script, in an empty folder; returns the run folder."""
     corpus, here = tiny.write_wikitext(folder / "corpus"), folder / "empty"
     here.mkdir()
-    small = {
-        "tokenizer.vocab_size": 300, "net.max_len": 32, "short.max_len": 32, "short.batch_size": 8,
-        "long.example_rate": 0.0, "eval.num_examples": 16, "machine.num_workers": 1,
-        "machine.cache_dir": folder / "cache", "machine.compile_cache_dir": "None",
-    }  # fmt: skip
-    config = f"--config=pretrain:system=bert,shape=2x8x1,steps=4,corpus=wikitext:{corpus}"
-    fields = [f"--config.{name}={value}" for name, value in small.items()]
-    run(interpreter.with_name("scalelab"), "train", config, *fields, "--workdir=run", cwd=here)
+    flags = tiny.train_flags("run", corpus, folder / "cache", config="pretrain")
+    run(interpreter.with_name("scalelab"), "train", *flags, cwd=here)
     return here / "run"
 
 

@@ -77,9 +77,8 @@ def test_bfloat16_multiplies_and_float32_sums(system: str) -> None:
 def test_what_is_not_so_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(products(traced("gpt2", "float32")[0])[1]) >= 3 * 8
     softmax = jax.nn.softmax
-    monkeypatch.setattr(
-        jax.nn, "softmax", lambda x, axis: softmax(x.astype(jnp.bfloat16), axis=axis)
-    )
+    narrowed = lambda x, axis: softmax(x.astype(jnp.bfloat16), axis=axis)  # noqa: E731
+    monkeypatch.setattr(jax.nn, "softmax", narrowed)
     assert any(found.startswith("exp") for found in narrow(traced("gpt2", "bfloat16")[0]))
     monkeypatch.undo()
     narrowed = types.SimpleNamespace(float32=jnp.bfloat16, square=jnp.square)

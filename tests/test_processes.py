@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,20 +24,13 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def arguments(wikitext: pathlib.Path, cache_dir: pathlib.Path, workdir: pathlib.Path) -> list[str]:
-    fields = {
-        "tokenizer.vocab_size": 300, "net.max_len": 32, "short.max_len": 32, "short.batch_size": 8,
-        "long.example_rate": 0.0, "eval.num_examples": 16, "eval.every_steps": 1,
-        "machine.log_every_steps": 2,
-        "machine.checkpoint_every_steps": 2, "machine.loader": "numpy", "machine.num_workers": 1,
-        "machine.cache_dir": cache_dir, "machine.compile_cache_dir": "None",
-    }  # fmt: skip
-    config = f"{tiny.ROOT}/configs/pretrain.py:system=bert,shape=2x8x1,corpus=wikitext:{wikitext}"
-    return [
-        f"--workdir={workdir}",
-        f"--config={config},steps=4",
-        *(f"--config.{name}={value}" for name, value in fields.items()),
-    ]
+@pytest.fixture
+def flags(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Callable[..., list[str]]:
+    """flags(workdir, **fields) of a training of four steps."""
+    often = dict(eval__every_steps=1, machine__log_every_steps=2, machine__checkpoint_every_steps=2)
+    return lambda workdir, **fields: tiny.train_flags(
+        workdir, wikitext, cache_dir, **(often | {"machine__loader": "numpy"} | fields)
+    )
 
 
 def losses(workdir: pathlib.Path) -> dict[tuple[int, str], float]:
@@ -53,19 +47,16 @@ def run(command: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_are_one_run(
-    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_two_processes_are_one_run(flags, tmp_path) -> None:
     """Over the data axis the rows are divided; over the tensor axis both make the same rows."""
     single = tmp_path / "alone"
-    run([sys.executable, "-m", "scalelab.train", *arguments(wikitext, cache_dir, single)])
+    run([sys.executable, "-m", "scalelab.train", *flags(single)])
     expected = losses(single)
     assert len(expected) == 7  # training at steps 2 and 4, validation at 0 to 4
     for axis, loader in (("data", "numpy"), ("tensor", "numpy"), ("data", "device")):
         workdir = tmp_path / f"{axis}-{loader}"
-        launch = ["bash", "launch/local.sh", "2", *arguments(wikitext, cache_dir, workdir)]
-        fields = f"--config.machine.{axis}_parallel=2", f"--config.machine.loader={loader}"
-        run([*launch, *fields])
+        fields = {f"machine__{axis}_parallel": 2, "machine__loader": loader}
+        run(["bash", "launch/local.sh", "2", *flags(workdir, **fields)])
         found = losses(workdir)
         assert found.keys() == expected.keys()
         for place, loss in expected.items():
@@ -75,12 +66,10 @@ def test_two_processes_are_one_run(
 
 
 @pytest.mark.slow
-def test_a_process_ends_soon_after_another_one_has_died(
-    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_a_process_ends_soon_after_another_one_has_died(flags, tmp_path) -> None:
     """Without a launcher, which would end it at once."""
-    given = [*arguments(wikitext, cache_dir, tmp_path / "run"), "--config.optim.total_steps=100000"]
-    command = [sys.executable, "-m", "scalelab.train", *given, "--config.machine.distributed=True"]
+    given = flags(tmp_path / "run", optim__total_steps=100_000, machine__distributed=True)
+    command = [sys.executable, "-m", "scalelab.train", *given]
     env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_PROCESSES": "2"}
     env["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{free_port()}"
     log = tmp_path / "log"
@@ -114,10 +103,7 @@ def test_a_process_ends_soon_after_another_one_has_died(
         (TypeError("a fault of ours"), 1, "Traceback"),
     ],
 )
-def test_one_of_several_leaves_at_once(
-    error: Exception, code: int, word: str, capsys: pytest.CaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+def test_one_of_several_leaves_at_once(error, code, word, capsys, monkeypatch) -> None:
     left: list[int] = []
     monkeypatch.setattr(exits, "LOST_SECS", 0)
     monkeypatch.setattr(exits, "leave", lambda code: left.append(code) or sys.exit(code))

@@ -21,8 +21,6 @@ from scalelab.objectives import Pass, Term
 from scalelab.runs.checkpoint import Checkpoints
 
 V, T, B = 5, 3, 8
-
-
 TRACED: list[bool] = []
 
 
@@ -132,15 +130,12 @@ def worked_out(begun: state.TrainState, batch: dict[str, np.ndarray]) -> tuple[d
     kept, _ = Table().apply(ones, prepared, train=True, rngs={"dropout": dropout})
     kept, table = np.asarray(kept), np.asarray(begun.params["table"])
     sums, gradient, weight = {}, np.zeros(V), batch["lengths"].sum()
+    real = np.arange(T) < batch["lengths"][:, None]
     for term in TERMS:
-        targets, total = np.asarray(prepared[f"{term.name}_targets"]), 0.0
-        for i in range(B):
-            for t in range(batch["lengths"][i]):
-                token = batch["tokens"][i, t]
-                error = table[token] * kept[i, t] - targets[i]
-                total += error**2
-                gradient[token] += term.weight * 2 * error * kept[i, t] / weight
-        sums[term.name] = total
+        targets = np.asarray(prepared[f"{term.name}_targets"])[:, None]
+        errors = (table[batch["tokens"]] * kept - targets) * real
+        sums[term.name] = np.square(errors).sum()
+        np.add.at(gradient, batch["tokens"], term.weight * 2 * errors * kept / weight)
     return sums, gradient
 
 
@@ -224,12 +219,10 @@ def test_evaluation_gives_sums_weights_and_no_dropout() -> None:
     key = jax.random.fold_in(objectives_lib.named_key(jax.random.key(step.EVAL_SEED), "eval"), 0)
     batch, table = batch_of(1), np.asarray(begun.params["table"])
     prepared = objectives_lib.prepare(batch, TERMS, objectives_lib.named_key(key, "mask"))
+    real = np.arange(T) < batch["lengths"][:, None]
     for name in ("near", "far"):
-        total = sum(
-            (table[batch["tokens"][i, t]] - prepared[f"{name}_targets"][i]) ** 2
-            for i in range(B)
-            for t in range(batch["lengths"][i])
-        )
+        errors = table[batch["tokens"]] - np.asarray(prepared[f"{name}_targets"])[:, None]
+        total = np.square(errors)[real].sum()
         np.testing.assert_allclose(found[f"{name}_loss"], (total, 10.0), rtol=1e-5)
         assert f"{name}_accuracy" in found
     assert found["num_bytes"][0] == 50 and found["num_text_tokens"][0] == 20
@@ -248,9 +241,7 @@ class Nosy(Squares):
 
 
 @pytest.mark.parametrize(("samples", "num_draws"), [((False, True), 4), ((False, False), 1)])
-def test_an_evaluation_draws_several_times_where_that_changes_something(
-    samples: tuple[bool, bool], num_draws: int
-) -> None:
+def test_an_evaluation_draws_several_times_where_that_changes_something(samples, num_draws) -> None:
     """Its keys are always the same ones, and differ from draw to draw."""
     terms = [Term(Nosy(name)) for name in ("near", "far")]
     for term, each in zip(terms, samples, strict=True):

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at, signal_at
+from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at
 
 from scalelab import systems
 from scalelab.config import cli
@@ -43,19 +43,16 @@ def assert_continues(whole: Record, stopped: Record, resumed: Record) -> None:
     done = {**stopped.states, **resumed.states}
     assert done.keys() == whole.states.keys()
     for part in (stopped, resumed):
-        for k, ours in part.states.items():
-            jax.tree.map(np.testing.assert_array_equal, ours, whole.states[k])
-            assert part.best[k] == whole.best[k]
-        for k, batch in part.batches.items():
-            jax.tree.map(np.testing.assert_array_equal, batch, whole.batches[k])
-    timing = ("seconds", "train/tokens_per_sec")
-    ours, theirs = (
-        [{k: v for k, v in line.items() if k not in timing} for line in record.lines()]
-        for record in (resumed, whole)
-    )
-    assert ours == theirs
+        part.assert_equal(whole)
+        assert all(whole.best[k] == best for k, best in part.best.items())
+    assert resumed.timeless() == whole.timeless()
     same = ("steps", "tokens", "flops", "eval", "params", "status", "n_model", "shape", "seed")
     assert {k: resumed.result[k] for k in same} == {k: whole.result[k] for k in same}
+
+
+def assert_last_parameters(workdir: pathlib.Path, whole: Record) -> None:
+    found, expected = pretrained.load(workdir).params, whole.states[STEPS].params
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 @pytest.mark.usefixtures("whole")  # the first run of a lab draws its curves
@@ -85,8 +82,7 @@ def test_pairs_by_words_seen(lab: Lab, tmp_path) -> None:
     asked = yardstick.Asked(None, path, {"rule": None, "per_group": 0})
     score = pairs.measure(opened, suites.read_pairs(path), asked).scores["accuracy"]
     assert next(line for line in lines if line["step"] == at)["eval/pairs_accuracy"] == score
-    stopped = lab.run(tmp_path / "cut", config, before=kill_at(kept[2] + 1))
-    assert_continues(whole, stopped, lab.run(tmp_path / "cut", config))
+    assert_continues(whole, *lab.killed(tmp_path / "cut", config, at=kept[2] + 1))
     assert there == {int(p.name) for p in (tmp_path / "cut/checkpoints").iterdir()}
 
 
@@ -95,15 +91,13 @@ def test_checkpoints_at_shares_of_the_budget(lab: Lab, whole: Record, tmp_path) 
     shares = (0.2, 0.5, 0.51)
     config = lab.config(machine__kept_shares=shares, machine__num_checkpoints=1)
     kept = [5, 12, 13]  # of 24 steps
-    stopped = lab.run(tmp_path / "cut", config, before=kill_at(13))
-    resumed = lab.run(tmp_path / "cut", config)
+    stopped, resumed = lab.killed(tmp_path / "cut", config, at=13)
     lines = [(x["step"], x["eval/share"]) for x in resumed.lines() if "eval/share" in x]
     assert lines == [*zip(kept, shares, strict=True)]
     there = {int(p.name) for p in (tmp_path / "cut/checkpoints").iterdir()}
     assert {*kept} <= there and len(there) <= len(kept) + 2
     for part in (stopped, resumed):
-        for k, ours in part.states.items():
-            jax.tree.map(np.testing.assert_array_equal, ours, whole.states[k])
+        part.assert_equal(whole)
     opened = pretrained.load(tmp_path / "cut", 5)
     jax.tree.map(np.testing.assert_array_equal, opened.params, whole.states[5].params)
     with pytest.raises(ValueError, match="of step 6; it keeps those of steps .*5, 12, 13"):
@@ -132,7 +126,7 @@ def test_the_run_folder(whole: Record, lab: Lab) -> None:
     assert wanted <= environment.keys() and environment["packages"]["jax"] == jax.__version__
     opened = pretrained.load(whole.workdir)
     assert opened.finished and opened.step == STEPS
-    jax.tree.map(np.testing.assert_array_equal, opened.params, whole.states[STEPS].params)
+    assert_last_parameters(whole.workdir, whole)
 
 
 def test_result_json(whole: Record, lab: Lab) -> None:
@@ -174,6 +168,12 @@ def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:
     for line in trained:  # the mean over steps, and over predictions
         assert line["train/loss"] == pytest.approx(line["train/mlm_loss"], rel=1e-2)
     assert trained[0]["train/loss"] > trained[-1]["train/loss"]
+    # The phases are one run, whose tokens are not padding.
+    counted = sum(int(batch["lengths"].sum()) for batch in whole.batches.values())
+    assert whole.result["tokens"] == counted
+    assert counted < sum(batch["tokens"].size for batch in whole.batches.values())
+    shapes = [whole.batches[k]["tokens"].shape for k in range(STEPS)]
+    assert shapes == [(8, 32)] * SHORT_STEPS + [(4, 64)] * (STEPS - SHORT_STEPS)
 
 
 def test_a_weighted_sum_is_minimised_validated_and_ranked(lab: Lab, tmp_path: pathlib.Path) -> None:
@@ -190,14 +190,6 @@ def test_a_weighted_sum_is_minimised_validated_and_ranked(lab: Lab, tmp_path: pa
     assert record.best[2] == min(losses["eval"])
 
 
-def test_the_phases_are_one_run_whose_tokens_are_not_padding(whole: Record) -> None:
-    counted = sum(int(batch["lengths"].sum()) for batch in whole.batches.values())
-    assert whole.result["tokens"] == counted
-    assert counted < sum(batch["tokens"].size for batch in whole.batches.values())
-    shapes = [whole.batches[k]["tokens"].shape for k in range(STEPS)]
-    assert shapes == [(8, 32)] * SHORT_STEPS + [(4, 64)] * (STEPS - SHORT_STEPS)
-
-
 # --- Stopping and going on ------------------------------------------------------------------------
 
 
@@ -205,9 +197,7 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("k", [slow(0), slow(3), 7, slow(19), 20, slow(22)])
-def test_a_killed_run_continues_bit_for_bit(
-    k: int, lab: Lab, whole: Record, tmp_path: pathlib.Path
-) -> None:
+def test_a_killed_run_continues_bit_for_bit(k: int, lab, whole, tmp_path) -> None:
     """Before its first step, between checkpoints, at the last step of a phase and the first."""
     stopped = lab.run(tmp_path / "run", before=kill_at(k))
     assert stopped.result is None and not (tmp_path / "run/result.json").exists()
@@ -234,22 +224,11 @@ def test_the_order_has_a_seed_of_its_own(lab: Lab, whole: Record, tmp_path: path
 def test_static_masks_continue_bit_for_bit(lab: Lab, tmp_path: pathlib.Path) -> None:
     config = lab.config(f"system=roberta,steps={STEPS}", mask_copies=2)
     whole = lab.run(tmp_path / "whole", config)
-    stopped = lab.run(tmp_path / "run", config, before=kill_at(9))
-    assert_continues(whole, stopped, lab.run(tmp_path / "run", config))
+    assert_continues(whole, *lab.killed(tmp_path / "run", config, at=9))
     assert all("mask_ids" in batch for batch in whole.batches.values())
 
 
-def left(workdir: pathlib.Path) -> tuple[list[dict[str, float]], Any]:
-    """The lines of a run without its times, and its last parameters."""
-    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    timed = {"seconds", "train/tokens_per_sec"}
-    kept = [{k: v for k, v in line.items() if k not in timed} for line in lines]
-    return kept, pretrained.load(workdir).params
-
-
-def test_blocks_loaders_and_a_resume_inside_a_block_do_not_move_a_bit(
-    lab: Lab, whole: Record, tmp_path: pathlib.Path
-) -> None:
+def test_blocks_loaders_and_a_resume_inside_a_block_do_not_move_a_bit(lab, whole, tmp_path) -> None:
     """Two phases of 20 and 4 steps, with nothing due between; and the run of single steps."""
     rarely = {"machine__log_every_steps": 24, "machine__checkpoint_every_steps": 24}
     rarely |= {"eval__every_steps": 24, "machine__loader": "device"}
@@ -261,18 +240,16 @@ def test_blocks_loaders_and_a_resume_inside_a_block_do_not_move_a_bit(
         "host": {"machine__loader": "numpy", "machine__steps_per_dispatch": 7},
         "tf": {"machine__loader": "tf", "machine__steps_per_dispatch": 32},
     }
-    lines, params = {}, {}
+    # Killed at 15, saved at 12, in the middle of the block of the first 20 steps.
+    often = {"machine__checkpoint_every_steps": 12}
+    lab.run(tmp_path / "cut", lab.config(**(rarely | often)), before=kill_at(15))
+    ways["cut"] = often | ways["all"]
+    lines = {}
     for name, own in ways.items():
         lab.run(tmp_path / name, lab.config(**(rarely | own)), blocks=True)
-        lines[name], params[name] = left(tmp_path / name)
+        lines[name] = Record(tmp_path / name).timeless()
         assert lines[name] == lines["one"]
-        jax.tree.map(np.testing.assert_array_equal, params[name], whole.states[STEPS].params)
-    # Killed at 15, saved at 12, in the middle of the block of the first 20 steps.
-    often = rarely | {"machine__checkpoint_every_steps": 12}
-    lab.run(tmp_path / "cut", lab.config(**often), before=kill_at(15))
-    lab.run(tmp_path / "cut", lab.config(**(often | ways["all"])), blocks=True)
-    assert left(tmp_path / "cut")[0] == lines["one"]
-    jax.tree.map(np.testing.assert_array_equal, left(tmp_path / "cut")[1], params["one"])
+        assert_last_parameters(tmp_path / name, whole)
 
 
 def test_examples_that_do_not_fit_on_the_device_are_sent(
@@ -282,22 +259,19 @@ def test_examples_that_do_not_fit_on_the_device_are_sent(
     monkeypatch.setattr(feeding, "free_bytes", lambda mesh: 1000)
     lab.run(tmp_path / "run", lab.config(machine__loader="device"), blocks=True)
     assert capsys.readouterr().out.count("the host makes the batches") == 2
-    jax.tree.map(
-        np.testing.assert_array_equal, left(tmp_path / "run")[1], whole.states[STEPS].params
-    )
+    assert_last_parameters(tmp_path / "run", whole)
 
 
 @pytest.mark.parametrize(("k", "number"), [(8, signal.SIGINT), slow(19, signal.SIGTERM)])
-def test_a_signal_saves_and_says_how_to_continue(
-    k: int, number: int, lab: Lab, whole: Record, tmp_path: pathlib.Path
-) -> None:
+def test_a_signal_saves_and_says_how_to_continue(k: int, number: int, lab, whole, tmp_path) -> None:
     name = signal.Signals(number).name
-    before = signal.getsignal(number)
+    handler = signal.getsignal(number)
     stopping = f"{name}: step {k + 1} is saved.*same command"
     with pytest.raises(cli.Stopped, match=stopping) as stopped:
-        lab.run(tmp_path / "run", before=signal_at(k, number))
+        before = lambda step: signal.raise_signal(number) if step == k else None  # noqa: E731
+        lab.run(tmp_path / "run", before=before)
     assert stopped.value.exit_code == (75 if number == signal.SIGTERM else 2)
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is handler
     assert not (tmp_path / "run/result.json").exists()
     resumed = lab.run(tmp_path / "run")
     assert min(resumed.states) == k + 2
@@ -312,9 +286,7 @@ def test_two_runs_in_one_folder_at_once_are_refused(lab: Lab, tmp_path: pathlib.
     assert lab.run(tmp_path, before=kill_at(1)).states
 
 
-def test_a_run_killed_before_its_result_only_writes_that(
-    lab: Lab, whole: Record, tmp_path: pathlib.Path, monkeypatch
-) -> None:
+def test_a_run_killed_before_its_result_only_writes_that(lab, whole, tmp_path, monkeypatch) -> None:
     def killed(*_: Any) -> None:
         raise Killed
 
@@ -326,9 +298,7 @@ def test_a_run_killed_before_its_result_only_writes_that(
     assert_continues(whole, stopped, resumed)
 
 
-def test_a_finished_run_says_so_and_does_nothing(
-    lab: Lab, whole: Record, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_finished_run_says_so_and_does_nothing(lab, whole, capsys) -> None:
     def stamps() -> dict[pathlib.Path, int]:
         files = (p for p in whole.workdir.rglob("*") if p.is_file())
         return {p: p.stat().st_mtime_ns for p in files}
@@ -340,9 +310,7 @@ def test_a_finished_run_says_so_and_does_nothing(
     assert stamps() == before
 
 
-def test_a_finished_run_is_extended_as_if_it_had_the_budget_from_the_start(
-    lab: Lab, tmp_path: pathlib.Path
-) -> None:
+def test_a_finished_run_is_extended_as_if_it_had_the_budget_from_the_start(lab, tmp_path) -> None:
     own = {"optim__schedule": "constant", "optim__warmup_steps": 2, "long__example_rate": 0.0}
     configs = [lab.config(f"system=roberta,steps={n}", **own) for n in (20, STEPS)]
     straight = lab.run(tmp_path / "straight", configs[1])
@@ -356,9 +324,7 @@ def test_a_finished_run_is_extended_as_if_it_had_the_budget_from_the_start(
         lab.run(tmp_path / "run", configs[0])
 
 
-def test_a_run_is_extended_although_its_validations_follow_the_budget(
-    lab: Lab, tmp_path: pathlib.Path
-) -> None:
+def test_a_run_is_extended_although_its_validations_follow_the_budget(lab, tmp_path) -> None:
     """With pretrain:steps=N alone, where the config derives the validations from N."""
 
     def config(steps: int, **own: Any) -> config_lib.Config:
@@ -368,9 +334,6 @@ def test_a_run_is_extended_although_its_validations_follow_the_budget(
         values["eval"], values["machine"]["log_every_steps"] = given["eval"], 1
         return config_lib.resolve(values)
 
-    lab.run(tmp_path / "linear", config(10), before=kill_at(2))
-    with pytest.raises(ValueError, match="optim.schedule=constant"):
-        lab.run(tmp_path / "linear", config(20))
     own = {"optim__schedule": "constant", "optim__warmup_steps": 1}
     straight, begun = (lab.run(tmp_path / str(steps), config(steps, **own)) for steps in (20, 10))
     with pytest.raises(ValueError, match="keep --config.optim.learning_rate=0.01"):
@@ -382,20 +345,17 @@ def test_a_run_is_extended_although_its_validations_follow_the_budget(
     assert extended.result["eval"] == straight.result["eval"]
 
 
-def test_a_schedule_that_depends_on_the_budget_cannot_be_extended(
-    lab: Lab, whole: Record, tmp_path: pathlib.Path
-) -> None:
-    with pytest.raises(ValueError, match="optim.schedule=constant"):
-        lab.run(whole.workdir, lab.config(f"system=roberta,steps={2 * STEPS}"))
-    two_phases = {"optim__schedule": "constant", "optim__warmup_steps": 2}
-    lab.run(tmp_path, lab.config("system=roberta,steps=4", **two_phases), before=kill_at(1))
-    with pytest.raises(ValueError, match="one phase"):
-        lab.run(tmp_path, lab.config("system=roberta,steps=8", **two_phases))
-    own = {"optim__schedule": "constant", "long__example_rate": 0.0}
+@pytest.mark.parametrize(("own", "message"), [
+    ({}, "optim.schedule=constant"),
+    ({"optim__schedule": "constant", "optim__warmup_steps": 2}, "one phase"),
+    ({"optim__schedule": "constant", "long__example_rate": 0.0}, "keep .*optim.warmup_steps=2"),
+    ({"long__example_rate": 0.0}, "optim.schedule=constant"),
+])  # fmt: skip
+def test_what_depends_on_the_budget_cannot_be_extended(own, message, lab, tmp_path) -> None:
     short, long = (lab.config(f"system=roberta,steps={steps}", **own) for steps in (20, 40))
-    lab.run(tmp_path / "one", short, before=kill_at(1))
-    with pytest.raises(ValueError, match="keep --config.optim.warmup_steps=2"):
-        lab.run(tmp_path / "one", long)
+    lab.run(tmp_path, short, before=kill_at(1))
+    with pytest.raises(ValueError, match=message):
+        lab.run(tmp_path, long)
 
 
 def test_a_damaged_checkpoint_falls_back_and_the_run_continues(
@@ -410,22 +370,18 @@ def test_a_damaged_checkpoint_falls_back_and_the_run_continues(
     assert_continues(whole, stopped, resumed)
 
 
-def test_a_budget_in_tokens_continues_after_the_last_step_of_a_phase(
-    lab: Lab, tmp_path: pathlib.Path
-) -> None:
+def test_a_budget_in_tokens_continues_after_the_last_step_of_a_phase(lab, tmp_path) -> None:
     """Where a phase ends is known only after its last step; the checkpoint there knows it too."""
     config = lab.config("system=roberta,tokens=3000")
     straight = lab.run(tmp_path / "straight", config)
     second_phase = min(n for n, b in straight.batches.items() if len(b["tokens"]) == 4)
-    stopped = lab.run(tmp_path / "run", config, before=kill_at(second_phase))
+    stopped, resumed = lab.killed(tmp_path / "run", config, at=second_phase)
     assert max(stopped.states) == second_phase
-    assert_continues(straight, stopped, lab.run(tmp_path / "run", config))
+    assert_continues(straight, stopped, resumed)
 
 
 @pytest.mark.parametrize("keep", [0, 2])
-def test_a_cut_metrics_file_is_named_and_continued(
-    keep: int, lab: Lab, whole: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_cut_metrics_file_is_named_and_continued(keep: int, lab, whole, tmp_path, capsys) -> None:
     """At step 12 it has had five lines: of steps 0, 4, 8, 10 and 12."""
     lab.run(tmp_path / "run", before=kill_at(13))
     path = tmp_path / "run/metrics.jsonl"
@@ -455,9 +411,7 @@ def own_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 @pytest.mark.parametrize("clock", ["tokens", "flops", "secs"])
-def test_a_budget_on_each_clock(
-    clock: str, lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_on_each_clock(clock: str, lab, tmp_path, monkeypatch) -> None:
     """It ends with the step that reaches the budget, and the schedule runs on the same clock."""
     total = {"tokens": 4000, "flops": 3e7, "secs": 0.3}[clock]
     config = lab.config(f"system=roberta,{clock}={total}", machine__log_every_steps=1)
@@ -509,9 +463,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     assert share > 0.01 and f"| MFU {share:.0%} | ETA 0s" in last
 
 
-def test_the_best_checkpoint_outlives_the_last_ones(
-    lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_checkpoint_outlives_the_last_ones(lab, tmp_path, monkeypatch) -> None:
     losses = iter([9.0, 3.0, 1.0, 2.0, 2.5])
     monkeypatch.setattr(metrics, "summarise_eval", lambda *_: {"loss": next(losses)})
     config = lab.config(
@@ -521,9 +473,6 @@ def test_the_best_checkpoint_outlives_the_last_ones(
     record = lab.run(tmp_path / "run", config)
     kept = {int(path.name) for path in (record.workdir / "checkpoints").iterdir()}
     assert kept == {10, 18, 20}
-
-
-# --- Science and machine --------------------------------------------------------------------------
 
 
 # --- What goes wrong ------------------------------------------------------------------------------
@@ -546,16 +495,12 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_checkpoint(
     (dict(net__width=10**20), "out of range"),
     (dict(net__num_heads=7, net__width=99999999999), "does not divide"),
 ])  # fmt: skip
-def test_a_net_that_cannot_fit_is_refused_before_it_is_made(
-    fields: dict[str, Any], named: str, lab: Lab, tmp_path: pathlib.Path
-) -> None:
+def test_a_net_that_cannot_fit_is_refused_before_it_is_made(fields, named, lab, tmp_path) -> None:
     with pytest.raises(ValueError, match=named):
         lab.run(tmp_path / "run", lab.config(**fields))
 
 
-def test_other_examples_than_the_run_was_begun_with_are_refused(
-    lab: Lab, tmp_path: pathlib.Path
-) -> None:
+def test_other_examples_than_the_run_was_begun_with_are_refused(lab, tmp_path) -> None:
     corpus = tiny.write_wikitext(tmp_path / "corpus")
     config = lab.config(f"system=roberta,steps=24,corpus=wikitext:{corpus}")
     lab.run(tmp_path / "run", config, before=kill_at(8))
@@ -565,17 +510,6 @@ def test_other_examples_than_the_run_was_begun_with_are_refused(
 
 
 # --- The real program -----------------------------------------------------------------------------
-
-
-def command(workdir: pathlib.Path, wikitext: pathlib.Path, cache_dir: pathlib.Path) -> list[str]:
-    settings = {k.replace("__", "."): v for k, v in fields(cache_dir).items() if v is not None}
-    settings["machine.compile_cache_dir"] = cache_dir / "xla"
-    return [
-        sys.executable, "-m", "scalelab.train", f"--workdir={workdir}",
-        "--config=configs/pretrain.py:system=bert,shape=2x8x1,steps=60,"
-        f"corpus=wikitext:{wikitext}",
-        *(f"--config.{k}={v}" for k, v in settings.items()),
-    ]  # fmt: skip
 
 
 def final_state(workdir: pathlib.Path) -> dict[str, Any]:
@@ -591,13 +525,20 @@ def final_state(workdir: pathlib.Path) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of orbax: restored as it lies, on one device
 def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
-    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+    wikitext, cache_dir, tmp_path
 ) -> None:
-    start = functools.partial(
-        subprocess.Popen, cwd=tiny.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"},
-    )  # fmt: skip
-    straight = start(command(tmp_path / "straight", wikitext, cache_dir))
+    given = fields(cache_dir) | {"machine__compile_cache_dir": cache_dir / "xla"}
+    given |= {"long__example_rate": 0.1}
+
+    def start(folder: pathlib.Path) -> subprocess.Popen:
+        flags = tiny.train_flags(folder, wikitext, cache_dir, 60, **given)
+        return subprocess.Popen(
+            [sys.executable, "-m", "scalelab.train", *flags], cwd=tiny.ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"},
+        )  # fmt: skip
+
+    straight = start(tmp_path / "straight")
     out, errors = straight.communicate(timeout=300)
     assert straight.returncode == 0, errors
     workdir = tmp_path / "run"
@@ -605,7 +546,7 @@ def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
     kills = [(0.0, signal.SIGKILL), (0.1, signal.SIGKILL), (0.3, signal.SIGKILL)]
     interrupts = [(0.2, signal.SIGINT), (0.0, signal.SIGINT), (0.0, signal.SIGKILL)]
     for place, (delay, number) in enumerate([*kills, *interrupts]):
-        process = start(command(workdir, wikitext, cache_dir))
+        process = start(workdir)
         for line in process.stdout:
             if "compiled" in line:
                 break
@@ -619,7 +560,7 @@ def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
             assert process.returncode == 2
             assert re.search("(?m)^interrupted.*same command", errors)
             assert "Traceback" not in errors and "error: " not in errors
-    process = start(command(workdir, wikitext, cache_dir))
+    process = start(workdir)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     jax.tree.map(

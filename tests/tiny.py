@@ -41,22 +41,38 @@ def values(arguments: str = "", **fields: Any) -> dict[str, Any]:
     return config
 
 
+def small(cache_dir: Any) -> dict[str, Any]:
+    """Fields of a training on an invented corpus, as in `values`."""
+    return dict(
+        tokenizer__vocab_size=300, net__max_len=64, short__max_len=32, short__batch_size=8,
+        machine__cache_dir=str(cache_dir), machine__num_workers=1,
+    )  # fmt: skip
+
+
+def train_flags(
+    workdir: Any, corpus: Any, cache_dir: Any, steps: int = 4, config: str = "", **fields: Any
+) -> list[str]:
+    """The flags with which `scalelab.train` trains a tiny BERT; fields are as in `values`."""
+    few = dict(long__example_rate=0.0, eval__num_examples=16, machine__compile_cache_dir=None)
+    config = config or f"{ROOT}/configs/pretrain.py"
+    config += f":system=bert,shape=2x8x1,steps={steps},corpus=wikitext:{corpus}"
+    given = (small(cache_dir) | few | fields).items()
+    changes = [f"--config.{name.replace('__', '.')}={value}" for name, value in given]
+    return [f"--workdir={workdir}", f"--config={config}", *changes]
+
+
 def config(system: str, **fields: Any) -> config_lib.Config:
     """A system at the tiny shape, with its declared fields: one phase, V = 97, T = 16, B = 8."""
     shape = "x".join(map(str, SHAPE))
-    small = dict(
-        net__max_len=LENGTH,
-        tokenizer__vocab_size=VOCAB,
-        short__max_len=LENGTH,
-        short__batch_size=BATCH,
-        long__max_len=LENGTH,
-        long__example_rate=0.0,
+    given = dict(
+        net__max_len=LENGTH, tokenizer__vocab_size=VOCAB, short__max_len=LENGTH,
+        short__batch_size=BATCH, long__max_len=LENGTH, long__example_rate=0.0,
         optim__learning_rate=1e-3,
-    )
+    )  # fmt: skip
     return config_lib.resolve(
         values(
             f"system={system},shape={shape},steps=100",
-            **(small | declared.get(system).fields | fields),
+            **(given | declared.get(system).fields | fields),
         )
     )
 
@@ -65,11 +81,6 @@ def label_names() -> set[str]:
     """Names of the arrays of all formats that are labels of examples."""
     declared_arrays = (formats.load(n).ARRAYS for n in names.module_names("formats"))
     return {a.name for arrays in declared_arrays for a in arrays if a.dtype == "int8"}
-
-
-def special_ids(module: types.ModuleType) -> dict[str, int]:
-    """Ids of a system's special tokens by role, as a tokenizer trained for it has them."""
-    return {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
 
 
 def batch(
@@ -96,13 +107,8 @@ def batch(
         if "second_starts" in beside:
             row[n // 2 - len(between) : n // 2] = between
         row[n - len(end) : n] = end
-    made = dict(
-        tokens=rows,
-        lengths=lengths,
-        num_bytes=4 * lengths,
-        num_text_tokens=lengths - len(begin),
-        examples=np.arange(size, dtype=np.int32),
-    )
+    made = dict(tokens=rows, lengths=lengths, num_bytes=4 * lengths)
+    made |= dict(num_text_tokens=lengths - len(begin), examples=np.arange(size, dtype=np.int32))
     for array in (a for a in rest if a.kind == "ragged"):
         made[array.name] = np.tile(7 * (np.arange(length, dtype=np.int32) % 4 == 3), (size, 1))
         made[formats.lengths_name(array.name)] = lengths
@@ -144,8 +150,6 @@ class Parts:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        from scalelab import formats
-
         return formats.load(self.config.data.format).ARRAYS
 
     def abstract_parameters(self, max_len: int = LENGTH) -> Any:
@@ -217,16 +221,11 @@ def one_device() -> Any:
     return jax.sharding.Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1, 1), sharding.MESH_AXES)
 
 
-def _words(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Invented words of one to four syllables."""
-    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
-    return np.array(["".join(rng.choice(syllables, rng.integers(1, 5))) for _ in range(count)])
-
-
 def sections(seed: int, count: int) -> list[str]:
     """`count` sections of invented prose, one to three paragraphs each, with Zipf's frequencies."""
-    rng = np.random.default_rng(seed)
-    words = _words(np.random.default_rng(0), 400)
+    rng, own = np.random.default_rng(seed), np.random.default_rng(0)
+    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
+    words = np.array(["".join(own.choice(syllables, own.integers(1, 5))) for _ in range(400)])
     chances = 1 / np.arange(1, len(words) + 1)
     chances /= chances.sum()
 
@@ -242,10 +241,8 @@ def sections(seed: int, count: int) -> list[str]:
 def write_wikitext(folder: pathlib.Path, *, seed: int = 0, num_sections: int = 240) -> pathlib.Path:
     """Writes a corpus in WikiText's layout, with a validation and a test part."""
     folder.mkdir(parents=True, exist_ok=True)
-    for place, (split, count) in enumerate(
-        [("train", num_sections), ("valid", num_sections // 8), ("test", num_sections // 8)]
-    ):
-        lines = []
+    for place, split in enumerate(("train", "valid", "test")):
+        lines, count = [], num_sections // (8 if place else 1)
         for i, section in enumerate(sections(3 * seed + place, count)):
             heading = f" = Article {i // 3} = \n" if i % 3 == 0 else f" = = Part {i % 3} = = \n"
             lines.append(f" \n{heading} \n{section}")
@@ -267,6 +264,7 @@ def write_run(
     checkpoint of step 0 has other parameters than that of step 3.
     """
     import jax
+    from flax import linen as nn
 
     from scalelab import state, systems
     from scalelab.data import load_data
@@ -277,27 +275,16 @@ def write_run(
     made = config_lib.resolve(
         values(
             f"system={system},shape=2x8x1,corpus=wikitext:{wikitext},steps=3",
-            tokenizer__vocab_size=300,
-            net__max_len=64,
-            short__max_len=32,
-            short__batch_size=8,
-            long__example_rate=0.0,
-            machine__cache_dir=str(cache_dir),
-            machine__num_workers=1,
-            **fields,
+            **(small(cache_dir) | {"long__example_rate": 0.0} | fields),
         )
     )
     module = systems.load(system)
     data = load_data(made, module, progress=False)
     whole = parts_of(made, module, data.tokenizer.special_ids)
     net, objectives, tx = whole.net, whole.terms, optimizer(made)
+    make = functools.partial(state.fresh, max_len=32)
     abstract = jax.eval_shape(
-        lambda key: jax.tree.map(
-            lambda x: x.unbox() if hasattr(x, "unbox") else x,
-            state.fresh(key, net, objectives, tx, max_len=32),
-            is_leaf=lambda x: hasattr(x, "unbox"),
-        ),
-        jax.random.key(0),
+        lambda key: nn.unbox(make(key, net, objectives, tx)), jax.random.key(0)
     )
     rng = np.random.default_rng(zlib.crc32(system.encode()))
 

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import signal
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,23 +25,11 @@ STEPS, SHORT_STEPS = 24, 20
 
 
 def fields(cache_dir: pathlib.Path) -> dict[str, Any]:
-    return dict(
-        tokenizer__vocab_size=300,
-        net__max_len=64,
-        short__max_len=32,
-        short__batch_size=8,
-        long__max_len=64,
-        long__batch_size=4,
-        optim__learning_rate=1e-2,
-        eval__every_steps=10,
-        eval__num_examples=32,
-        machine__loader="numpy",
-        machine__cache_dir=str(cache_dir),
-        machine__compile_cache_dir=None,
-        machine__checkpoint_every_steps=6,
-        machine__log_every_steps=4,
-        machine__num_workers=1,
-    )
+    return tiny.small(cache_dir) | dict(
+        long__max_len=64, long__batch_size=4, optim__learning_rate=1e-2, eval__every_steps=10,
+        eval__num_examples=32, machine__loader="numpy", machine__compile_cache_dir=None,
+        machine__checkpoint_every_steps=6, machine__log_every_steps=4,
+    )  # fmt: skip
 
 
 class Killed(BaseException):
@@ -61,6 +48,17 @@ class Record:
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(x) for x in (self.workdir / "metrics.jsonl").read_text().splitlines()]
+
+    def timeless(self) -> list[dict[str, Any]]:
+        """The lines without what depends on the machine's speed."""
+        timed = {"seconds", "train/tokens_per_sec"}
+        return [{k: v for k, v in line.items() if k not in timed} for line in self.lines()]
+
+    def assert_equal(self, other: "Record") -> None:
+        """All states and batches of this run are bit for bit those of the other."""
+        for ours, theirs in ((self.states, other.states), (self.batches, other.batches)):
+            for k, found in ours.items():
+                jax.tree.map(np.testing.assert_array_equal, found, theirs[k])
 
 
 class Lab:
@@ -159,6 +157,12 @@ class Lab:
             )
         return record
 
+    def killed(
+        self, workdir: pathlib.Path, config: config_lib.Config | None = None, *, at: int
+    ) -> tuple[Record, Record]:
+        """A run that is killed before a step, and its continuation."""
+        return self.run(workdir, config, before=kill_at(at)), self.run(workdir, config)
+
     @contextlib.contextmanager
     def _trained(self, config: config_lib.Config) -> Iterator[None]:
         """Remembers programs of equal nets; ends quietly where a hook raises Killed."""
@@ -181,7 +185,3 @@ def kill_at(k: int) -> Callable[[int], None]:
             raise Killed
 
     return before
-
-
-def signal_at(k: int, number: int) -> Callable[[int], None]:
-    return lambda step: signal.raise_signal(number) if step == k else None

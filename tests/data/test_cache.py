@@ -1,9 +1,9 @@
 """The cache: built once, never half, never trusted when damaged."""
 
 import errno
+import functools
 import multiprocessing
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -25,8 +25,7 @@ def write_content(folder: Path) -> None:
 class Builder:
     """Counts how often it is asked to build."""
 
-    def __init__(self):
-        self.calls = 0
+    calls = 0
 
     def __call__(self, folder):
         self.calls += 1
@@ -34,8 +33,7 @@ class Builder:
 
 
 def assert_whole(folder):
-    for name, content in CONTENT.items():
-        assert (folder / name).read_bytes() == content
+    assert {name: (folder / name).read_bytes() for name in CONTENT} == CONTENT
 
 
 def visible(folder):
@@ -100,47 +98,40 @@ def test_verify_compares_whole_files_and_removes_what_is_damaged(tmp_path):
     assert_whole(folder)
 
 
-def build_slowly(folder):
-    (folder.parent / "calls").open("a").write("x")
+def build_slowly(secs, folder):
     write_content(folder)
-    time.sleep(0.7)
+    with (folder.parent / "calls").open("a") as calls:
+        calls.write("x")
+    time.sleep(secs)
 
 
-def enter(directory):
-    assert_whole(cache.entry(directory, "tokens", KEY, build_slowly))
+def enter(directory, secs):
+    assert_whole(cache.entry(directory, "tokens", KEY, functools.partial(build_slowly, secs)))
+
+
+def started(*given):
+    """A process that enters a cache whose content takes so many seconds to build."""
+    run = multiprocessing.get_context("spawn").Process(target=enter, args=given)
+    run.start()
+    return run
 
 
 def test_two_runs_at_once_build_once(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    runs = [context.Process(target=enter, args=(tmp_path,)) for _ in range(2)]
-    for run in runs:
-        run.start()
+    runs = [started(tmp_path, 0.7) for _ in range(2)]
     for run in runs:
         run.join()
     assert [run.exitcode for run in runs] == [0, 0]
     assert (tmp_path / "calls").read_text() == "x"
 
 
-def build_and_hang(folder):
-    write_content(folder)
-    (folder.parent / "begun").touch()
-    time.sleep(60)
-
-
-def enter_and_hang(directory):
-    cache.entry(directory, "tokens", KEY, build_and_hang)
-
-
 def test_a_killed_run_leaves_nothing_that_is_trusted(tmp_path):
-    run = multiprocessing.get_context("spawn").Process(target=enter_and_hang, args=(tmp_path,))
-    run.start()
-    for _ in range(300):
-        if (tmp_path / "begun").exists():
-            break
+    run = started(tmp_path, 60)
+    while not (tmp_path / "calls").exists():
+        assert run.is_alive()
         time.sleep(0.05)
-    os.kill(run.pid, signal.SIGKILL)
+    run.kill()
     run.join()
-    (tmp_path / "begun").unlink()
+    (tmp_path / "calls").unlink()
     assert any(name.endswith(".part") for name in visible(tmp_path))  # the leftover is there
     builder = Builder()
     folder = cache.entry(tmp_path, "tokens", KEY, builder)

@@ -14,51 +14,52 @@ from scalelab.data.corpora import assign_split, open_corpus
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 
 # The layout of the published files: every line begins and ends with a space, blank lines hold one.
-LINES = [
-    " ",
-    " = Holt Abbey = ",
-    " ",
-    " Holt Abbey is a ruin . It lies low . ",
-    " A second paragraph . ",
-    " ",
-    " = = History = = ",
-    " ",
-    " ",
-    " = = = Early = = = ",
-    " ",
-    " Key : Pld ",
-    " = Played , W = ",
-    " Wins , L ",
-    " ",
-    " = = W = 4 = = ",
-    " ",
-    " Why W = 4 is so . ",
-    " = = ",
-    " ",
-    " = = = Uneven = = ",
-    " ",
-    " ",
-    " = Next = ",
-    " ",
-    " Über alles , 漢字 . ",
-]
+TEXT = """
+= Holt Abbey =
+
+Holt Abbey is a ruin . It lies low .
+A second paragraph .
+
+= = History = =
+
+
+= = = Early = = =
+
+Key : Pld
+= Played , W =
+Wins , L
+
+= = W = 4 = =
+
+Why W = 4 is so .
+= =
+
+= = = Uneven = =
+
+
+= Next =
+
+Über alles , 漢字 ."""
+LINES = [f" {line} " if line else " " for line in TEXT.split("\n")]
 DOCUMENTS = [
     "Holt Abbey is a ruin . It lies low .\nA second paragraph .",
     "Key : Pld\n= Played , W =\nWins , L",
     "Why W = 4 is so .\n= =\n= = = Uneven = =",
     "Über alles , 漢字 .",
 ]
-HEADED = [
-    "= Holt Abbey =\n" + DOCUMENTS[0],
-    "= = = Early = = =\n" + DOCUMENTS[1],
-    "= = W = 4 = =\n" + DOCUMENTS[2],
-    "= Next =\n" + DOCUMENTS[3],
-]
+HEADINGS = "= Holt Abbey =", "= = = Early = = =", "= = W = 4 = =", "= Next ="
+HEADED = [f"{heading}\n{text}" for heading, text in zip(HEADINGS, DOCUMENTS, strict=True)]
 PACK = {"": lambda b: b, ".gz": gzip.compress, ".xz": lzma.compress}
 
 
 def write(path, lines=LINES, end="\n", pack=""):
     path.with_name(path.name + pack).write_bytes(PACK[pack]((end.join(lines) + end).encode()))
+
+
+def assert_documents(corpus):
+    assert corpus.splits == ("train", "valid", "test")
+    found = [list(corpus.documents(split)) for split in corpus.splits]
+    assert found == [DOCUMENTS, DOCUMENTS[:1], DOCUMENTS[-1:]]
 
 
 @pytest.mark.parametrize("pack", PACK)
@@ -67,12 +68,8 @@ def test_wikitext(tmp_path, variant, pack):
     for split, lines in (("train", LINES), ("valid", LINES[:5]), ("test", LINES[-4:])):
         end = "\r\n" if split == "test" else "\n"
         write(tmp_path / f"wiki.{split}.{variant}", lines, end, pack)
-    corpus = open_corpus(f"wikitext:{tmp_path}")
-    assert corpus.splits == ("train", "valid", "test")
-    assert list(corpus.documents("train")) == DOCUMENTS
-    assert list(corpus.documents("valid")) == DOCUMENTS[:1]
-    assert list(corpus.documents("test")) == DOCUMENTS[-1:]
-    ticks = []
+    corpus, ticks = open_corpus(f"wikitext:{tmp_path}"), []
+    assert_documents(corpus)
     assert list(corpus.labelled(ticks.append)) == (
         [("train", text) for text in DOCUMENTS] + [("valid", DOCUMENTS[0]), ("test", DOCUMENTS[-1])]
     )
@@ -117,11 +114,7 @@ def test_parquet_in_the_layout_of_the_hub(tmp_path):
     parquet(tmp_path / "train-00001-of-00002.parquet", rows[4:])
     parquet(tmp_path / "validation-00000-of-00001.parquet", rows[:5])
     parquet(tmp_path / "test-00000-of-00001.parquet", rows[-4:])
-    corpus = open_corpus(f"parquet:{tmp_path}")
-    assert corpus.splits == ("train", "valid", "test")
-    assert list(corpus.documents("train")) == DOCUMENTS
-    assert list(corpus.documents("valid")) == DOCUMENTS[:1]
-    assert list(corpus.documents("test")) == DOCUMENTS[-1:]
+    assert_documents(open_corpus(f"parquet:{tmp_path}"))
 
 
 @pytest.mark.slow
@@ -133,10 +126,8 @@ def test_tfds(tmp_path):
         VERSION = tfds.core.Version("1.0.0")
 
         def _info(self):
-            features = {"text": tfds.features.Text(), "n": np.int32}
-            return tfds.core.DatasetInfo(
-                builder=self, features=tfds.features.FeaturesDict(features)
-            )
+            features = tfds.features.FeaturesDict({"text": tfds.features.Text(), "n": np.int32})
+            return tfds.core.DatasetInfo(builder=self, features=features)
 
         def _split_generators(self, manager):
             return {"train": self._generate_examples(20), "test": self._generate_examples(3)}

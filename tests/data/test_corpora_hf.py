@@ -26,10 +26,10 @@ def own_cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def write(folder: pathlib.Path, kind: str, files: dict[str, list[str]] = FILES) -> pathlib.Path:
     folder.mkdir()
     for name, rows in files.items():
+        lines = (json.dumps({"text": row, "n": i}) for i, row in enumerate(rows))
         if kind == "parquet":
             parquet(folder / f"{name}.parquet", rows)
         else:
-            lines = (json.dumps({"text": row, "n": i}) for i, row in enumerate(rows))
             (folder / f"{name}.jsonl").write_text("\n".join(lines))
     return folder
 
@@ -90,19 +90,13 @@ def test_a_config_of_a_folder(tmp_path: pathlib.Path) -> None:
         open_corpus(f"hf:{folder}")
 
 
-@pytest.mark.parametrize(
-    ("address", "asked"),
-    [
-        ("imdb", ("imdb", None)),
-        ("owner/name", ("owner/name", None)),
-        ("owner/name/config", ("owner/name", "config")),
-    ],
-)
-def test_names_on_the_hub(
-    address: str, asked: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", lambda *arguments: {"train": arguments})
-    assert hf_datasets.load(address) == {"train": asked}
+    for address, name, config in (
+        ("imdb", "imdb", None), ("owner/name", "owner/name", None),
+        ("owner/name/config", "owner/name", "config"),
+    ):  # fmt: skip
+        assert hf_datasets.load(address) == {"train": (name, config)}
 
 
 @pytest.mark.parametrize(("files", "message"), [

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import sys
 import types
 import zlib
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import spans
+import scratch
 import tiny
 
 from scalelab import formats, systems
@@ -19,11 +18,73 @@ from scalelab.config import pretraining as config_lib
 from scalelab.data import Data, load_data
 from scalelab.data.batches import Batches, evaluation_batches, iterate
 from scalelab.data.phases import PhaseData
-from scalelab.helpers import names
+from scalelab.formats import COMMON, Array, Examples, Ragged, Specials, doc_sentences, draws
 from scalelab.resources.blueprint import Blueprint
 
 SENTINELS = tuple((f"sentinel_{i}", f"<extra_{i}>") for i in range(5))
 SEED, B = 3, 12
+
+# A scratch format: sentinels replace random spans of the text, anew in each epoch (Raffel et al.
+# 2020, 3.1.4, in its simplest form: each token is dropped with one probability).
+# The first tokens of each example, a second text on disk.
+STORED = (*COMMON, Array("summary", "ragged", None, lambda max_len: max_len // 2))
+# Each sentinel, and what it stands for.
+ARRAYS = (*STORED, Array("targets", "ragged", None, lambda max_len: 2 * max_len))
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    rate: float = 0.15  # share of dropped tokens
+
+
+def build(documents: Any, *, max_len: int, options: Any = None, **given: Any) -> Iterator[Examples]:
+    del options
+    for chunk in doc_sentences.build(documents, max_len=max_len, **given):
+        values, starts = chunk.ragged["tokens"]
+        rows = [values[a:b][: max_len // 2] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        chunk.ragged["summary"] = Ragged(np.concatenate([values[:0], *rows]), ends)
+        yield chunk
+
+
+def corrupt(
+    batch: dict[str, np.ndarray],
+    *,
+    seed: int,
+    epochs: np.ndarray,
+    examples: np.ndarray,
+    specials: Specials,
+    options: Options,
+    max_len: int,
+) -> dict[str, np.ndarray]:
+    tokens, places = batch["tokens"], np.arange(max_len)
+    # A stream for each row; an address in it for each place.
+    rows = draws.bits(draws.key(seed, 0), examples) ^ draws.bits(draws.key(seed, 1), epochs)
+    chances = draws.uniform(rows[:, None], places)
+    is_text = places < batch["lengths"][:, None]
+    dropped = is_text & (chances < options.rate)
+    opens = dropped.copy()
+    opens[:, 1:] &= ~dropped[:, :-1]
+    span = np.cumsum(opens, axis=1, dtype=np.int32)
+    sentinels = np.asarray(specials.sentinels, np.int32)
+    dropped &= span <= len(sentinels)  # what has no sentinel stays
+    opens &= dropped
+    marks = sentinels[np.clip(span, 1, len(sentinels)) - 1]
+    kept = opens | (is_text & ~dropped)
+    pairs = np.stack([marks, tokens], -1), np.stack([opens, dropped], -1)
+    made = dict(batch)
+    made["tokens"], made["lengths"] = _pack(np.where(opens, marks, tokens), kept, max_len)
+    wide = (x.reshape(len(tokens), -1) for x in pairs)
+    made["targets"], made["targets_lengths"] = _pack(*wide, 2 * max_len)
+    return made
+
+
+def _pack(values: np.ndarray, taken: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Moves the values that are taken to the left: [B, width], and their number [B]."""
+    lengths = taken.sum(1, dtype=np.int32)
+    rows = np.zeros((len(values), width), np.int32)
+    rows[np.arange(width) < lengths[:, None]] = values[taken]
+    return rows, lengths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +99,12 @@ class Prepared:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def scratch() -> Iterator[None]:
+def spans() -> Iterator[None]:
     """The format `spans` is found by name, and a system has sentinels."""
-    system, listed = systems.load("roberta"), names.module_names
+    system = systems.load("roberta")
+    exports = {"VERSION": 1, "STORED": STORED, "ARRAYS": ARRAYS, "Options": Options}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "scalelab.formats.spans", spans)
-        patch.setattr(names, "module_names", lambda r: listed(r) + ["spans"] * (r == "formats"))
+        scratch.add(patch, "formats", "spans", build=build, corrupt=corrupt, **exports)
         patch.setattr(system, "SPECIAL_TOKENS", (*system.SPECIAL_TOKENS, *SENTINELS))
         yield
 
@@ -54,19 +115,16 @@ CHOICES: dict[str, Any] = dict(
 
 
 @pytest.fixture(scope="module")
-def prepared(scratch: None, wikitext: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared(spans: None, wikitext: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("cache")
-    small = dict(
-        tokenizer__vocab_size=400, short__max_len=32, short__batch_size=B,
-        machine__cache_dir=str(folder), machine__num_workers=1,
-    )  # fmt: skip
+    small = tiny.small(folder) | dict(tokenizer__vocab_size=400, short__batch_size=B)
     arguments = f"system=roberta,corpus=wikitext:{wikitext}"
     config = config_lib.resolve(tiny.values(arguments, **(small | CHOICES)))
     return Prepared(config, load_data(config, systems.load("roberta"), progress=False), folder)
 
 
 def test_the_declaration_is_read_everywhere(prepared: Prepared) -> None:
-    assert formats.declarations("targets") == {"spans": spans.ARRAYS[-1]}
+    assert formats.declarations("targets") == {"spans": ARRAYS[-1]}
     phase, folder = prepared.phase, next(prepared.folder.glob("examples-*"))
     files = {path.stem for path in folder.glob("*.npy")}
     ragged = {f"{name}{end}" for name in ("tokens", "summary") for end in ("", "_starts")}
@@ -174,11 +232,7 @@ def test_every_evaluation_sees_the_same_rows(prepared: Prepared) -> None:
 def test_a_training_that_was_killed_sees_the_same_rows(lab: Any, tmp_path: Path) -> None:
     config = lab.config("system=roberta,steps=9", **CHOICES)
     whole = lab.run(tmp_path / "whole", config)
-    train_lab = sys.modules["train_lab"]
-    lab.run(tmp_path / "killed", config, before=train_lab.kill_at(8))
-    resumed = lab.run(tmp_path / "killed", config)
+    _, resumed = lab.killed(tmp_path / "killed", config, at=8)
     assert min(resumed.batches) > 1 and "targets" in resumed.batches[8]
-    for step, batch in resumed.batches.items():
-        for name, values in batch.items():
-            np.testing.assert_array_equal(values, whole.batches[step][name])
+    resumed.assert_equal(whole)
     assert resumed.result["eval"] == whole.result["eval"]

@@ -1,32 +1,27 @@
 """Dialogues from jsonl to roles of tokens, by walking over letters and speakers."""
 
-import dataclasses
 import itertools
 import json
-import pathlib
 import types
 
 import numpy as np
 import pytest
-from test_prepare import BYTEBPE, WORDPIECE
+from test_prepare import BYTEBPE, WORDPIECE, prepare_rows
 
-from scalelab.data import phases, prepare
 from scalelab.data.corpora import assign_split, open_corpus
-from scalelab.formats import Specials, dialogue
+from scalelab.formats import Documents, Specials, dialogue
 
 WORDS = "Mr. Ada saw the tall ship in York. It was old! Go on, see (it) . 1234".split()
 SPECIALS = Specials((1001,), (1002,), (1003,))
 Turns = list[list[str]]
 
 
-def write(folder: pathlib.Path) -> list[Turns]:
+def invented() -> list[Turns]:
     rng, made = np.random.default_rng(0), []
     for i in range(90):
         speakers = rng.choice(["Ada", "Bob", "Cy", "Di", "Eve"][: 2 + i % 4], rng.integers(2, 9))
         texts = [" ".join(rng.choice(WORDS, rng.integers(1, 12))) for _ in speakers]
         made.append([[str(s), f" {i} {t}\n"] for s, t in zip(speakers, texts, strict=True)])
-    lines = (json.dumps({"turns": turns}) for turns in made)
-    (folder / "x.jsonl").write_text("\n".join(lines))
     return made
 
 
@@ -51,10 +46,8 @@ def expected(dialogues: list[Turns]) -> list[list[tuple[str, int]]]:
 @pytest.mark.parametrize("max_len", [20, 160])
 def test_roles_are_those_of_the_speakers(spec, max_len, tmp_path) -> None:
     """The wrong variant, in which the speakers take turns, has other roles."""
-    dialogues = write(tmp_path)
-    spec = dataclasses.replace(spec, vocab_size=80 if spec is WORDPIECE else 290)
-    given = f"jsonl:{tmp_path}/x.jsonl", spec, tmp_path / "cache"
-    made = prepare.prepare_documents(*given, valid_rate=0.2, num_workers=0, progress=False)
+    dialogues = invented()
+    made = prepare_rows([{"turns": turns} for turns in dialogues], spec, tmp_path)
     seen, cut = set(), 0
     for split, documents in made.documents.items():
         own = [
@@ -85,21 +78,13 @@ def test_roles_are_those_of_the_speakers(spec, max_len, tmp_path) -> None:
     assert (cut > 0) == (max_len == 20)
 
 
-def test_one_turn_has_the_segments_of_a_plain_text(documents_without_turns) -> None:
-    (chunk,) = dialogue.build(documents_without_turns, specials=SPECIALS, max_len=160)
+def test_one_turn_has_the_segments_of_a_plain_text() -> None:
+    starts, tokens = np.array([0, 3, 5, 9]), np.arange(10, 19, dtype=np.uint16)
+    plain = Documents(tokens, starts, np.diff(starts).astype(np.int32), np.array([0, 2, 3]))
+    (chunk,) = dialogue.build(plain, specials=SPECIALS, max_len=160)
     assert len(chunk) == 2 and not chunk.ragged["segments"].values.any()
-    form = types.SimpleNamespace(joins=b"", capitals=b"")
     with pytest.raises(ValueError, match="dialogue needs a corpus with turns"):
-        phases._annotate(dialogue, {"train": documents_without_turns}, form, None)  # pyright: ignore
-
-
-@pytest.fixture
-def documents_without_turns():
-    from scalelab.formats import Documents
-
-    starts = np.array([0, 3, 5, 9])
-    tokens = np.arange(10, 19, dtype=np.uint16)
-    return Documents(tokens, starts, np.diff(starts).astype(np.int32), np.array([0, 2, 3]))
+        dialogue.annotate({"train": plain}, types.SimpleNamespace(joins=b"", capitals=b""), None)
 
 
 @pytest.mark.parametrize(("turns", "message"), [

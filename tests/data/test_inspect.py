@@ -10,38 +10,31 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import formats
+from scalelab import formats, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.data import inspect, load_data, unigram_entropy
 from scalelab.data.batches import Batches
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
-from scalelab.helpers import names
 
 DATA = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared" / "data"))
 
 
 def configured(system, corpus, cache_dir, **fields):
-    small = dict(
-        tokenizer__vocab_size=300, short__max_len=32, short__batch_size=8, long__max_len=128,
-        long__batch_size=2, machine__cache_dir=str(cache_dir), machine__num_workers=1,
-    )  # fmt: skip
+    small = tiny.small(cache_dir) | dict(net__max_len=128, long__max_len=128, long__batch_size=2)
     arguments = f"system={system},corpus=wikitext:{corpus}"
     return config_lib.resolve(tiny.values(arguments, **(small | fields)))
-
-
-def loaded(config):
-    return load_data(config, names.load_module("systems", config.system), progress=False)
 
 
 @pytest.mark.parametrize("system", declared.marked(tiny.SYSTEMS))
 def test_from_text_to_batches(system, wikitext, cache_dir):
     config = configured(system, wikitext, cache_dir)
-    data, declared_arrays = loaded(config), formats.load(config.data.format).ARRAYS
+    module = systems.load(system)
+    data = load_data(config, module, progress=False)
+    declared_arrays = formats.load(config.data.format).ARRAYS
     arrays = {array.name for array in declared_arrays}
     arrays |= {formats.lengths_name(a.name) for a in declared_arrays if a.kind == "ragged"}
     assert [phase.max_len for phase in data.phases] == [32, 128]
-    module = names.load_module("systems", system)
     ids = {text: place for place, (_, text) in enumerate(module.SPECIAL_TOKENS)}
     begin, _, end = ([ids[text] for text in part] for part in module.FRAME)
     text = (pathlib.Path(wikitext) / "wiki.train.raw").read_text()
@@ -65,20 +58,17 @@ def test_unigram_entropy_by_hand():
     assert unigram_entropy(np.array([3, 3, 7, 9]), most=2) == 0
 
 
-def counted(labels, starts, **meta):
+def counted(labels, starts, *counts):
     arrays = {"label": np.repeat([0, 1], labels).astype(np.int8), "place": np.array([2, 3])}
+    names = "num_examples", "num_tokens", "num_text_tokens", "dropped_tokens"
+    meta = dict(zip(names, counts, strict=True))
     meta |= {"flat": ["num_bytes", *arrays], "ragged": {"tokens": 9, "targets": 9}}
     return ExampleStore(arrays | {"targets_starts": np.array(starts)}, meta)
 
 
 def test_table_by_hand():
-    train = counted(
-        [498, 502], [0, 1, 4],
-        num_examples=1000, num_tokens=110_250, num_text_tokens=90_000, dropped_tokens=10_000,
-    )  # fmt: skip
-    valid = counted(
-        [3, 1], [0, 1, 2], num_examples=3, num_tokens=12, num_text_tokens=9, dropped_tokens=0
-    )
+    train = counted([498, 502], [0, 1, 4], 1000, 110_250, 90_000, 10_000)
+    valid = counted([3, 1], [0, 1, 2], 3, 12, 9, 0)
     phases = (PhaseData(128, 64, train, valid),)
     lines = [re.split(r"  +", line.strip()) for line in inspect.table(phases).split("\n")]
     assert lines[0][5:8] == ["label = 1", "mean place", "mean length of targets"]
@@ -111,7 +101,7 @@ def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
     for system in ("bert", "roberta"):
         arguments = f"system={system},corpus=wikitext:{corpus}"
         config = config_lib.resolve(tiny.values(arguments, machine__cache_dir=str(cache_dir)))
-        data = loaded(config)
+        data = load_data(config, systems.load(system), progress=False)
         num_tokens[system] = sum(phase.train.meta["num_tokens"] for phase in data.phases)
         shares = [len(phase.train) for phase in data.phases]
         assert shares[1] / sum(shares) == pytest.approx(0.1, abs=0.005)

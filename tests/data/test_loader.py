@@ -13,11 +13,8 @@ LOADERS = ["numpy", "tf"]
 
 
 def batch_at(step):
-    rng = np.random.default_rng(step)
-    return {
-        "tokens": rng.integers(0, 99, (4, 6)).astype(np.int32),
-        "lengths": np.full(4, step, np.int32),
-    }
+    tokens = np.random.default_rng(step).integers(0, 99, (4, 6)).astype(np.int32)
+    return {"tokens": tokens, "lengths": np.full(4, step, np.int32)}
 
 
 @pytest.mark.parametrize("loader", LOADERS)
@@ -27,11 +24,9 @@ def test_equals_the_loop(loader, prefetch):
     found = list(batches.iterate(batch_at, 3, 40, loader, prefetch))
     assert len(found) == 37
     for step, batch in enumerate(found, start=3):
-        expected = batch_at(step)
-        assert set(batch) == set(expected)
-        for name, values in expected.items():
-            assert batch[name].dtype == values.dtype
-            assert (batch[name] == values).all()
+        assert set(batch) == {"tokens", "lengths"}
+        for name, values in batch_at(step).items():
+            np.testing.assert_array_equal(batch[name], values, strict=True)
 
 
 @pytest.mark.parametrize("loader", LOADERS)

@@ -1,12 +1,10 @@
 """The two phases: the protocol's arithmetic, the share of examples, and what is cached."""
 
-import dataclasses
-
 import numpy as np
 import pytest
+import tiny
 
 from scalelab import data, formats
-from scalelab.config import files
 from scalelab.config import pretraining as config_lib
 from scalelab.data import phases
 from scalelab.formats import Documents, Specials
@@ -15,22 +13,19 @@ from scalelab.helpers.names import module_names
 SPECIALS = Specials((1,), (2,), (3,))
 
 
-@pytest.fixture(scope="session")
-def base_config():
-    """The control, resolved."""
-    base = files.load(files.FOLDER / "base.py")
-    return config_lib.resolve(base.get_config().to_dict())
-
-
 @pytest.fixture
-def config(base_config, tmp_path):
-    """Small lengths and batches, and a cache of its own."""
-    return dataclasses.replace(
-        base_config,
-        short=config_lib.ShortPhase(max_len=32, batch_size=8),
-        long=config_lib.LongPhase(max_len=128, batch_size=2, example_rate=0.1, epoch_rate=None),
-        machine=dataclasses.replace(base_config.machine, cache_dir=str(tmp_path / "cache")),
-    )
+def config(tmp_path):
+    """config(**fields): small lengths and batches, and a cache of its own."""
+    small = dict(
+        short__max_len=32, short__batch_size=8, long__max_len=128, long__batch_size=2,
+        machine__cache_dir=str(tmp_path / "cache"), data__format="doc_sentences",
+    )  # fmt: skip
+    return lambda **fields: config_lib.resolve(tiny.values(**(small | fields)))
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return {"train": make_documents(400), "valid": make_documents(30, seed=1)}
 
 
 def make_documents(count, seed=0, max_sentences=40):
@@ -43,10 +38,6 @@ def make_documents(count, seed=0, max_sentences=40):
         sentence_bytes=(4 * lengths).astype(np.int32),
         document_starts=np.concatenate([[0], np.cumsum(per_document)]).astype(np.int64),
     )
-
-
-def with_format(config, name):
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, format=name))
 
 
 def test_share_of_the_tokens_by_hand():
@@ -80,19 +71,17 @@ def test_long_documents_are_a_seeded_choice_of_the_share_asked_for():
 @pytest.mark.parametrize("name", module_names("formats"))
 @pytest.mark.parametrize("rate", [0.1, 0.4])
 def test_the_rate_of_long_examples_comes_out(config, name, rate):
-    config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=rate))
     documents = {"train": make_documents(3000), "valid": make_documents(30, seed=1)}
-    short, long = data.make_phases(with_format(config, name), documents, SPECIALS, "key")
+    given = config(data__format=name, long__example_rate=rate)
+    short, long = data.make_phases(given, documents, SPECIALS, "key")
     assert (short.max_len, short.batch_size, long.max_len, long.batch_size) == (32, 8, 128, 2)
     found = len(long.train) / (len(long.train) + len(short.train))
     assert found == pytest.approx(rate, rel=0.05)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.0])
-def test_phases_share_the_documents_and_validation_has_all_of_them(config, rate):
-    config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=rate))
-    documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
-    made = data.make_phases(config, documents, SPECIALS, "key")
+def test_phases_share_the_documents_and_validation_has_all_of_them(config, documents, rate):
+    made = data.make_phases(config(long__example_rate=rate), documents, SPECIALS, "key")
     assert len(made) == 1 + (rate > 0)
     text = sum(p.train.meta["num_text_tokens"] + p.train.meta["dropped_tokens"] for p in made)
     assert text == len(documents["train"].tokens)
@@ -103,51 +92,43 @@ def test_phases_share_the_documents_and_validation_has_all_of_them(config, rate)
         assert lengths.max() == phase.max_len // 16 - 1
 
 
-def test_a_second_phase_of_no_epochs_leaves_the_first_as_it_is(config):
+def test_a_second_phase_of_no_epochs_leaves_the_first_as_it_is(config, documents):
     """Short sequences only (protocol, 7.5.5): the first phase's examples, not all documents."""
-    documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
-    short, _ = data.make_phases(config, documents, SPECIALS, "key")
-    config = dataclasses.replace(config, long=dataclasses.replace(config.long, epoch_rate=0.0))
-    (only,) = data.make_phases(config, documents, SPECIALS, "key")
+    short, _ = data.make_phases(config(), documents, SPECIALS, "key")
+    (only,) = data.make_phases(config(long__epoch_rate=0.0), documents, SPECIALS, "key")
     assert only.train.fingerprint() == short.train.fingerprint()
     assert (only.max_len, only.steps_per_epoch) == (short.max_len, short.steps_per_epoch)
 
 
-def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, monkeypatch):
-    documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
-    form = formats.load("segment_pair")
-    config = with_format(config, "segment_pair")
-    calls = []
+def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, documents, monkeypatch):
+    form, calls = formats.load("segment_pair"), []
     build = form.build
     monkeypatch.setattr(form, "build", lambda *a, **k: calls.append(1) or build(*a, **k))
 
-    def made(config=config, specials=SPECIALS, key="key"):
+    def made(specials=SPECIALS, key="key", **fields):
         calls.clear()
-        data.make_phases(config, documents, specials, key)
+        given = config(**({"data__format": "segment_pair"} | fields))
+        data.make_phases(given, documents, specials, key)
         return len(calls)
 
-    new = dataclasses.replace
     assert made() == 6  # two counts for the share, and two splits of two phases
     assert made() == 0
-    assert made(new(config, machine=new(config.machine, prefetch=9))) == 0
-    assert made(new(config, seed=5)) == 4  # validation stays the same
+    assert made(machine__prefetch=9) == 0
+    assert made(seed=5) == 4  # validation stays the same
     assert made(key="other") == 6
     assert made(specials=Specials((1,), (2,), (4,))) == 6
-    assert made(new(config, format_options={"short_rate": 0.2})) == 6
-    assert made(new(config, short=new(config.short, max_len=40))) == 5  # not validation at 128
-    assert made(new(config, short=new(config.short, batch_size=4))) == 0
-    sentences = with_format(config, "doc_sentences")
-    made(sentences)
-    # The rate is no option of this format.
-    assert made(new(sentences, format_options={"short_rate": 0.2})) == 0
+    assert made(format_options={"short_rate": 0.2}) == 6
+    assert made(short__max_len=40) == 5  # not validation at 128
+    assert made(short__batch_size=4) == 0
     monkeypatch.setattr(form, "VERSION", form.VERSION + 1)
     assert made() == 6
 
 
 def test_too_little_text_is_refused(config):
     few = {"train": make_documents(3, max_sentences=3), "valid": make_documents(3, seed=1)}
-    with pytest.raises(ValueError, match=r" \d .*length 32.*batch of 8"):
-        data.make_phases(config, few, SPECIALS, "key")
     no_validation = {"train": make_documents(300), "valid": make_documents(0)}
-    with pytest.raises(ValueError, match="validation .*valid_rate"):
-        data.make_phases(config, no_validation, SPECIALS, "other")
+    for documents, message in (
+        (few, r" \d .*length 32.*batch of 8"), (no_validation, "validation .*valid_rate"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            data.make_phases(config(), documents, SPECIALS, message)

@@ -1,5 +1,6 @@
 """Preparation against a plain loop: read the file, split, encode with AutoTokenizer."""
 
+import dataclasses
 import itertools
 import json
 
@@ -15,6 +16,14 @@ WORDPIECE = tokenizers.TokenizerSpec(
     "wordpiece", 150, False, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
 )
 BYTEBPE = tokenizers.TokenizerSpec("bytebpe", 320, False, GPT2, (), ("<|endoftext|>",), ())
+
+
+def prepare_rows(rows, spec, folder):
+    """Prepares a corpus of JSON lines with few pieces, a fifth of it for validation."""
+    (folder / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    spec = dataclasses.replace(spec, vocab_size=80 if spec is WORDPIECE else 290)
+    given = f"jsonl:{folder}/x.jsonl", spec, folder / "cache"
+    return prepare.prepare_documents(*given, valid_rate=0.2, num_workers=0, progress=False)
 
 
 def paragraph(i):
@@ -101,20 +110,12 @@ def test_documents_are_those_of_a_plain_loop(corpus, tmp_path, spec, monkeypatch
 
 def test_sentences_without_tokens_are_left_out(tmp_path):
     # BERT's normaliser drops control characters, so these sentences have no tokens.
-    texts = [
-        "\x01\x02",
-        "Plain words here. More plain words.",
-        "\x03\nAnd the plain words. \x04",
-    ] * 20
+    some = "Plain words here. More plain words.", "\x03\nAnd the plain words. \x04"
+    texts = ["\x01\x02", *some] * 20
     (tmp_path / "x.txt").write_text("\n\n".join(texts))
-    prepared = prepare.prepare_documents(
-        f"text:{tmp_path}/x.txt",
-        tokenizers.TokenizerSpec("wordpiece", 40, False, BERT),
-        tmp_path / "cache",
-        valid_rate=0.4,
-        progress=False,
-        num_workers=0,
-    )
+    given = f"text:{tmp_path}/x.txt", tokenizers.TokenizerSpec("wordpiece", 40, False, BERT)
+    options = dict(valid_rate=0.4, progress=False, num_workers=0)
+    prepared = prepare.prepare_documents(*given, tmp_path / "cache", **options)
     for documents in prepared.documents.values():
         assert (np.diff(documents.sentence_starts) > 0).all()
         assert (np.diff(documents.document_starts) > 0).all()
@@ -127,9 +128,12 @@ def stages(directory):
     return sorted(p.name.split("-")[0] for p in directory.iterdir() if p.is_dir())
 
 
-def test_each_stage_is_shared_by_what_depends_on_it(corpus, tmp_path):
+def test_each_stage_is_shared_by_what_depends_on_it(corpus, tmp_path, capfd):
     directory = tmp_path / "cache"
-    first = run(corpus, directory)
+    first = run(corpus, directory, progress=True)
+    out, shown = capfd.readouterr()
+    for stage in ("sentences", "tokenizer", "tokens (train)", "tokens (valid)"):
+        assert f"{stage}: done in" in shown and not out
     assert stages(directory) == ["sentences", "tokenizer", "tokens"]
     again = run(corpus, directory, num_workers=2)  # processes do not matter
     assert stages(directory) == ["sentences", "tokenizer", "tokens"]
@@ -145,6 +149,7 @@ def test_each_stage_is_shared_by_what_depends_on_it(corpus, tmp_path):
         assert all(isinstance(array, np.memmap) for array in after.values())
 
     other = run(corpus, directory, BYTEBPE)
+    assert capfd.readouterr() == ("", "")  # no progress
     assert stages(directory) == ["sentences", "tokenizer", "tokenizer", "tokens", "tokens"]
     assert other.key != first.key and other.corpus_hash == first.corpus_hash
     for options in ({"keep_headings": True}, {"errors": "replace"}):
@@ -154,16 +159,6 @@ def test_each_stage_is_shared_by_what_depends_on_it(corpus, tmp_path):
     changed = run(corpus, directory)
     assert changed.key != first.key and changed.corpus_hash != first.corpus_hash
     json.dumps(changed.key)
-
-
-def test_progress_is_shown_or_not(corpus, tmp_path, capfd):
-    run(corpus, tmp_path / "a", progress=False)
-    assert capfd.readouterr() == ("", "")
-    run(corpus, tmp_path / "b", progress=True)
-    out, err = capfd.readouterr()
-    assert out == ""
-    for stage in ("sentences", "tokenizer", "tokens (train)", "tokens (valid)"):
-        assert f"{stage}: done in" in err
 
 
 @pytest.mark.parametrize("files, options, message", [

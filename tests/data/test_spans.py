@@ -1,13 +1,12 @@
 """Spans of a corpus as units of tokens, by walking over pieces; no span is ever partly masked."""
 
-import dataclasses
 import json
 import pathlib
 
 import jax
 import numpy as np
 import pytest
-from test_prepare import BYTEBPE, WORDPIECE
+from test_prepare import BYTEBPE, WORDPIECE, prepare_rows
 
 from scalelab.data import prepare
 from scalelab.data.corpora import UNITS, assign_split, open_corpus
@@ -18,7 +17,7 @@ WORDS = "Mr. Ada saw the tall ship in York. It-was old! Go on, see (it) . 1234 L
 RATE = 0.5
 
 
-def write(folder: pathlib.Path) -> list[dict]:
+def invented() -> list[dict]:
     """Documents of odd white space; spans begin and end anywhere, also inside words."""
     rng, made = np.random.default_rng(0), []
     for i in range(80):
@@ -29,8 +28,6 @@ def write(folder: pathlib.Path) -> list[dict]:
         pairs = zip(cuts, cuts[1:], kinds, strict=False)
         spans = [[a, b, str(kind)] for a, b, kind in pairs if kind != "none" and b - a > 1]
         made.append({"text": text, "spans": spans[::-1]} if i % 9 else {"text": text})
-    lines = (json.dumps(row) for row in made)
-    (folder / "x.jsonl").write_text("\n".join(lines))
     return made
 
 
@@ -60,12 +57,7 @@ def expected(rows: list[dict], tokens: list[str]) -> tuple[list[int], list[set[i
 
 @pytest.fixture(params=[WORDPIECE, BYTEBPE], ids=["wordpiece", "bytebpe"])
 def prepared(request, tmp_path: pathlib.Path) -> tuple[list[dict], prepare.Prepared]:
-    rows = write(tmp_path)
-    size = 80 if request.param is WORDPIECE else 290
-    spec = dataclasses.replace(request.param, vocab_size=size)
-    given = f"jsonl:{tmp_path}/x.jsonl", spec, tmp_path / "cache"
-    made = prepare.prepare_documents(*given, valid_rate=0.2, num_workers=0, progress=False)
-    return rows, made
+    return (rows := invented()), prepare_rows(rows, request.param, tmp_path)
 
 
 def test_units_are_those_of_the_spans(prepared) -> None:

@@ -10,39 +10,30 @@ import pytest
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_prepare import BERT, GPT2
 
 from scalelab.data import tokenizers
 from scalelab.data.corpora import pieces
 from scalelab.data.parallel import DocumentEncoder
 from scalelab.formats import Frame
 
-BERT = tuple((role, f"[{role.upper()}]") for role in ("pad", "unk", "cls", "sep", "mask"))
 ROBERTA = (
     ("bos", "<s>"), ("pad", "<pad>"), ("eos", "</s>"), ("unk", "<unk>"), ("mask", "<mask>"),
 )  # fmt: skip
-GPT2 = (("eos", "<|endoftext|>"),)
+CLS, S, END = (("[CLS]",), ("[SEP]",), ("[SEP]",)), ("</s>",), ("<|endoftext|>",)
 SPECS = {
-    "wordpiece": tokenizers.TokenizerSpec(
-        "wordpiece", 160, False, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
-    ),
-    "wordpiece, lowercase": tokenizers.TokenizerSpec(
-        "wordpiece", 160, True, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
-    ),
-    "wordpiece_likelihood": tokenizers.TokenizerSpec(
-        "wordpiece_likelihood", 160, True, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
-    ),
-    "bytebpe": tokenizers.TokenizerSpec(
-        "bytebpe", 340, False, ROBERTA, ("<s>",), ("</s>",), ("</s>",)
-    ),
-    "bytebpe, between only": tokenizers.TokenizerSpec(
-        "bytebpe", 340, False, GPT2, (), ("<|endoftext|>",), ()
-    ),
-    "bytebpe, no frame": tokenizers.TokenizerSpec("bytebpe", 340, True, GPT2),
-    "unigram": tokenizers.TokenizerSpec(
-        "unigram", 100, False, ROBERTA, ("<s>",), ("</s>", "</s>"), ("</s>",)
-    ),
-    "unigram, lowercase": tokenizers.TokenizerSpec("unigram", 90, True, ROBERTA),
-    "bpe": tokenizers.TokenizerSpec("bpe", 160, True, ROBERTA, ("<s>",), ("</s>",), ("</s>",)),
+    name: tokenizers.TokenizerSpec(name.partition(",")[0], *fields)
+    for name, fields in {
+        "wordpiece": (160, False, BERT, *CLS),
+        "wordpiece, lowercase": (160, True, BERT, *CLS),
+        "wordpiece_likelihood": (160, True, BERT, *CLS),
+        "bytebpe": (340, False, ROBERTA, ("<s>",), S, S),
+        "bytebpe, between only": (340, False, GPT2, (), END, ()),
+        "bytebpe, no frame": (340, True, GPT2),
+        "unigram": (100, False, ROBERTA, ("<s>",), (*S, *S), S),
+        "unigram, lowercase": (90, True, ROBERTA),
+        "bpe": (160, True, ROBERTA, ("<s>",), S, S),
+    }.items()
 }
 SUBJECTS = ["The abbey", "A well", "Günther", "The Brontë house", "Nobody", "Her brother-in-law"]
 VERBS = ["holds", "restored", "has never seen", "'s kept", "painted", "measured (in 1984)"]
@@ -202,13 +193,11 @@ def test_special_tokens_of_a_wrong_type_are_damage(trained, text, tmp_path):
     assert tokenizers.Tokenizer.load(tmp_path / "copy").special_ids == {"pad": 0}
 
 
-def test_lowercase(trained):
-    for name in ("wordpiece, lowercase", "unigram, lowercase", "bpe", "bytebpe, no frame"):
-        _, ours, _ = trained[name]
-        assert ours.encode("THE ABBEY").tolist() == ours.encode("the abbey").tolist(), name
-    for name in ("wordpiece", "unigram", "bytebpe"):
-        _, ours, _ = trained[name]
-        assert ours.encode("THE ABBEY").tolist() != ours.encode("the abbey").tolist(), name
+@pytest.mark.parametrize("name", SPECS)
+def test_lowercase(trained, name):
+    _, ours, _ = trained[name]
+    same = ours.encode("THE ABBEY").tolist() == ours.encode("the abbey").tolist()
+    assert same == SPECS[name].lowercase
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -7,11 +7,11 @@ import random
 
 import numpy as np
 import pytest
+from test_prepare import BERT
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from scalelab.data import _vocabulary, tokenizers
 
-BERT = tuple((role, f"[{role.upper()}]") for role in ("pad", "unk", "cls", "sep", "mask"))
 RNG = random.Random(1)
 WORDS = {"".join(RNG.choices("aabc", k=RNG.randint(1, 8))): RNG.randint(1, 30) for _ in range(60)}
 Rows = dict[str, tuple[str, ...]]

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +24,7 @@ def scaled(query: np.ndarray, key: np.ndarray) -> float:
 
 
 def by_loops(
-    params: dict,
-    x: np.ndarray,
-    allowed: np.ndarray,
-    bias: np.ndarray,
-    source: np.ndarray | None = None,
-    score: Callable[[np.ndarray, np.ndarray], float] = scaled,
+    params: dict, x: Any, allowed: Any, bias: Any, source: Any = None, score: Any = scaled
 ) -> np.ndarray:
     """allowed [B, T, S], bias [N, T, S] -> [B, T, D]."""
     source = x if source is None else source
@@ -57,11 +53,8 @@ def test_attention_is_what_the_loops_say(causal: bool) -> None:
     variables = init(MODULE, x, ctx, None)
     out, cache = MODULE.apply(variables, x, ctx, None)
     assert cache is None
-    allowed = np.zeros((B, T, T), bool)
-    for b in range(B):
-        for i in range(T):
-            for j in range(T):
-                allowed[b, i, j] = j < LENGTHS[b] and (j <= i or not causal)
+    allowed = np.broadcast_to(np.arange(T) < LENGTHS[:, None, None], (B, T, T))
+    allowed = allowed & np.tri(T, dtype=bool) if causal else allowed
     params = jax.tree.map(np.asarray, variables["params"])
     np.testing.assert_allclose(out, by_loops(params, x, allowed, bias), rtol=1e-4, atol=1e-4)
 

@@ -30,12 +30,9 @@ def test_value_and_gradients_are_those_of_numpy(sizes: tuple[int, int]) -> None:
 
 
 def test_gradients_keep_their_dtypes() -> None:
-    rows, kernel = operands(WIDE, NARROW)
-    rows, kernel = rows.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)
-    grads = jax.grad(lambda r, k: rows_times_kernel(r, k).sum().astype(jnp.float32), (0, 1))(
-        rows, kernel
-    )
-    assert [g.dtype for g in grads] == [jnp.bfloat16, jnp.bfloat16]
+    given = [x.astype(jnp.bfloat16) for x in operands(WIDE, NARROW)]
+    total = lambda rows, kernel: rows_times_kernel(rows, kernel).sum().astype(jnp.float32)  # noqa: E731
+    assert {g.dtype for g in jax.grad(total, (0, 1))(*given)} == {jnp.dtype(jnp.bfloat16)}
 
 
 @pytest.mark.parametrize("turned", [True, False])

@@ -17,13 +17,7 @@ VISIBLE = np.sort(np.random.default_rng(0).integers(0, S + 1, (B, S, 2)).astype(
 
 
 def by_loops(
-    num_queries: int,
-    lengths: bool,
-    segments: bool,
-    global_tokens: bool,
-    query_positions: bool,
-    causal: bool,
-    window: int | None,
+    num_queries, lengths, segments, global_tokens, query_positions, causal, window
 ) -> np.ndarray:
     allowed = np.zeros((B, num_queries, S), bool)
     for b, t, j in itertools.product(range(B), range(num_queries), range(S)):
@@ -44,9 +38,7 @@ def by_loops(
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 0, 2])
 @pytest.mark.parametrize("query_positions", [False, True])
-def test_dense_is_what_the_loops_say(
-    causal: bool, window: int | None, query_positions: bool
-) -> None:
+def test_dense_is_what_the_loops_say(causal, window, query_positions) -> None:
     num_queries = 2 if query_positions else S
     for lengths, segments, global_tokens in itertools.product([False, True], repeat=3):
         mask = Mask(
@@ -61,9 +53,8 @@ def test_dense_is_what_the_loops_say(
         if dense is None:
             assert not (lengths or segments or causal or window is not None)
             continue
-        expected = by_loops(
-            num_queries, lengths, segments, global_tokens, query_positions, causal, window
-        )
+        given = lengths, segments, global_tokens, query_positions, causal, window
+        expected = by_loops(num_queries, *given)
         ours = np.broadcast_to(dense, (B, 1, num_queries, S))[:, 0]
         np.testing.assert_array_equal(ours, expected)
 
@@ -77,11 +68,8 @@ def test_intervals_by_query_replace_causal(causal: bool) -> None:
         assert dense[b, 0, t, j] == (first <= j < min(stop, LENGTHS[b]))
 
 
-def test_no_field_is_no_mask() -> None:
-    assert Mask().dense(3, 3) is None
-
-
 def test_lengths_alone_stay_small() -> None:
-    """An encoder's mask must not be B x T x S."""
+    """An encoder's mask must not be B x T x S, and no field is no mask."""
+    assert Mask().dense(3, 3) is None
     assert Mask(lengths=jnp.array(LENGTHS)).dense(S, S).shape == (B, 1, 1, S)
     assert Mask(causal=True).dense(S, S).shape == (1, 1, S, S)

@@ -56,9 +56,7 @@ def close(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize(("sharing", "num_layers", "remat"), CASES, ids=str)
-def test_sharing_is_copies_whose_gradients_are_summed(
-    sharing: Sharing, num_layers: int, remat: str
-) -> None:
+def test_sharing_is_copies_whose_gradients_are_summed(sharing, num_layers, remat) -> None:
     stack = make(num_layers, remat).clone(sharing=sharing)
     params = init(stack, normal(B, T, D), context(B, T), None)["params"]
     out, grads = run(stack, params)

@@ -1,5 +1,6 @@
 """Layers and the stack: the scan against a loop in Python."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,20 +19,18 @@ from scalelab.nn.stack import REMAT_POLICIES, UNROLLED_LAYERS, Stack
 B, T, D = 2, 5, 6
 
 
-class Double(nn.Module):
-    """Stands for attention."""
+class Plain(nn.Module):
+    """Stands for attention, which takes a cache, or for a feed-forward network or a norm."""
 
-    def __call__(self, x: jax.Array, ctx: Any, cache: Any) -> tuple[jax.Array, Any]:
-        return 2 * x, cache
+    function: Callable[[jax.Array], jax.Array]
+
+    def __call__(self, x: jax.Array, *given: Any) -> Any:
+        made = self.function(x)
+        return (made, given[-1]) if given else made
 
 
-class Times(nn.Module):
-    """Stands for a feed-forward network or a norm."""
-
-    factor: float
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.factor * x
+def times(factor: float) -> Plain:
+    return Plain(lambda x: factor * x)
 
 
 @pytest.mark.parametrize(("layer", "expected"), [
@@ -41,14 +40,14 @@ class Times(nn.Module):
     (PreNorm, 11 + 7 * 11 * 11),
 ])  # fmt: skip
 def test_order_of_sublayers_and_norms(layer: type, expected: float) -> None:
-    module = layer(Double(), Times(7.0), Times(5.0), Times(11.0), 0.5)
+    module = layer(times(2), times(7), times(5), times(11), 0.5)
     out, _ = module.apply({}, jnp.ones((B, T, D)), context(B, T), None)
     np.testing.assert_allclose(out, expected)
 
 
 @pytest.mark.parametrize("layer", [PostNorm, PreNorm])
 def test_dropout_falls_on_sublayers_not_on_the_stream(layer: type) -> None:
-    module = layer(Double(), Times(3.0), Times(1.0), Times(1.0), 0.5)
+    module = layer(times(2), times(3), times(1), times(1), 0.5)
     ctx = context(8, T, train=True)
     out, _ = module.apply({}, jnp.ones((8, T, D)), ctx, None, rngs={"dropout": jax.random.key(0)})
     # Sublayers give 0 or twice their value: 1 -> 1 or 5 -> that, or 7 times that.
@@ -89,22 +88,13 @@ def test_layers_start_differently_and_drop_differently(num_layers: int) -> None:
     assert not np.allclose(kernels[0], kernels[1])
     # With sublayers that give 1 whatever comes, the stream counts what is kept, twice a layer.
     ctx = context(B, 40, train=True)
-    count = Stack(PreNorm(Ones(), OnesOf(), Times(1.0), Times(1.0), 0.5), num_layers)
+    ones = Plain(jnp.ones_like)
+    count = Stack(PreNorm(ones, ones.clone(), times(1), times(1), 0.5), num_layers)
     out, _ = jax.jit(lambda key: count.apply({}, 0 * x, ctx, None, rngs={"dropout": key}))(
         jax.random.key(0)
     )
     # The same masks in every layer would leave multiples of two draws alone: 3 values.
     assert len(np.unique(out)) > 3
-
-
-class Ones(nn.Module):
-    def __call__(self, x: jax.Array, ctx: Any, cache: Any) -> tuple[jax.Array, Any]:
-        return jnp.ones_like(x), cache
-
-
-class OnesOf(nn.Module):
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return jnp.ones_like(x)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ KEY = jax.random.key(0)
 
 
 TERMS = objectives.make(
-    {"span_mlm": 1.0, "sbo": 1.0}, objectives.Setting(V, tiny.special_ids(spanbert), 0.4)
+    {"span_mlm": 1.0, "sbo": 1.0}, objectives.Setting(V, systems.special_ids(spanbert), 0.4)
 )
 
 

@@ -3,9 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import unflatten_dict
 
 from scalelab.optim import adamw
 
+SIZES = {"layers": 3, "vocab": 7, "width": 2, "heads": 4, "ffn": 2, "norm": 2, "classes": 2}
 NAMES = {
     "body/embed/tokens/table": ("vocab", "width"),
     "body/embedding_of_another_kind/table": ("vocab", "width"),
@@ -13,31 +15,25 @@ NAMES = {
     "body/blocks/kernel": ("layers", "width", "ffn"),
     "body/norm/scale": ("norm",),
     "head/out/kernel": ("width", "classes"),
+    "shared": ("groups", "width"),
 }
 
 
-def factors(num_layers: int, names: dict = NAMES, **more: tuple[int, ...]) -> dict:
-    params = {
-        "body": {
-            "embed": {"tokens": {"table": jnp.zeros((7, 2))}},
-            "embedding_of_another_kind": {"table": jnp.zeros((7, 2))},
-            "blocks": {"bias": jnp.zeros((3, 4)), "kernel": jnp.zeros((3, 2, 2))},
-            "norm": {"scale": jnp.zeros(2)},
-        },
-        "head": {"out": {"kernel": jnp.zeros((2, 2))}},
-    }
-    params |= {name: jnp.zeros(shape) for name, shape in more.items()}
-    return adamw.layerwise_factors(params, names, num_layers, 0.5, ["body/embed"])
+def factors(num_groups: int) -> dict:
+    """Of three layers, the lowest 0.5 of the next and so on."""
+    sizes = SIZES | {"groups": num_groups}
+    flat = {name: jnp.zeros([sizes[axis] for axis in axes]) for name, axes in NAMES.items()}
+    params = unflatten_dict(flat, sep="/")
+    return adamw.layerwise_factors(params, NAMES, 3, 0.5, ["body/embed"])
 
 
 def test_factors_by_hand() -> None:
-    made = factors(3)
+    made = factors(1)
     assert float(made["head"]["out"]["kernel"]) == 1
     assert float(made["body"]["norm"]["scale"]) == 1
     layer = made["body"]["blocks"]
     np.testing.assert_allclose(layer["bias"][:, 0], [0.125, 0.25, 0.5])
-    np.testing.assert_allclose(layer["kernel"][:, 0, 0], [0.125, 0.25, 0.5])
-    assert layer["kernel"].shape == (3, 1, 1)
+    np.testing.assert_allclose(layer["kernel"], np.reshape([0.125, 0.25, 0.5], (3, 1, 1)))
     assert float(made["body"]["embed"]["tokens"]["table"]) == 0.0625
     assert float(made["body"]["embedding_of_another_kind"]["table"]) == 1
 
@@ -48,6 +44,5 @@ def test_factors_by_hand() -> None:
     (3, [0.125, 0.25, 0.5]),
 ])  # fmt: skip
 def test_a_shared_parameter_has_the_mean_of_its_layers(num_groups: int, expected: list) -> None:
-    names = NAMES | {"shared": ("groups", "width")}
-    made = factors(3, names, shared=(num_groups, 5))["shared"]
+    made = factors(num_groups)["shared"]
     np.testing.assert_allclose(made, np.array(expected)[:, None], rtol=1e-6)

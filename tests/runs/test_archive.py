@@ -60,9 +60,10 @@ def test_unfinished_runs_are_refused_and_nothing_is_left(run, tmp_path) -> None:
     assert not list((tmp_path / "kept").iterdir())
 
 
-@pytest.mark.parametrize(
-    "name", ["../evil", "runs/../../evil", "/tmp/evil", "runs/a/../../../evil"]
-)
+EVIL = "../evil", "runs/../../evil", "/tmp/evil", "runs/a/../../../evil"
+
+
+@pytest.mark.parametrize("name", EVIL)
 def test_paths_that_lead_out_are_refused_or_stay_inside(tmp_path, name: str) -> None:
     workdir = tmp_path / "w"
     workdir.mkdir()

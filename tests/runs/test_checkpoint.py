@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import pathlib
 import re
 import shutil
@@ -33,19 +34,17 @@ def assert_same(ours: TrainState, theirs: TrainState) -> None:
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
-def saved(
-    folder: pathlib.Path, *steps: int, num_last: int = 5, keep: int = 0, **ranks: float
-) -> pathlib.Path:
+def saved(folder, *steps: int, num_last=5, keep=0, meta=None, **ranks: float) -> pathlib.Path:
     checkpoints = Checkpoints(folder / "checkpoints", num_last)
     for step in steps:
         rank = ranks.get(f"at_{step}")
-        checkpoints.save(state_of(step), {"clocks": step}, rank, keep=step == keep)
+        checkpoints.save(state_of(step), meta or {"clocks": step}, rank, keep=step == keep)
     checkpoints.close()
     return folder
 
 
-def restored(folder: pathlib.Path) -> tuple[TrainState, dict] | None:
-    checkpoints = Checkpoints(folder / "checkpoints", num_last=5)
+def restored(folder: pathlib.Path, num_last: int | None = 5) -> tuple[TrainState, dict] | None:
+    checkpoints = Checkpoints(folder / "checkpoints", num_last)
     try:
         return checkpoints.restore(state_of(0))
     finally:
@@ -94,10 +93,7 @@ def test_the_last_the_best_and_the_marked_are_kept(tmp_path: pathlib.Path) -> No
 
 
 def steps_in(folder: pathlib.Path) -> list[int]:
-    checkpoints = Checkpoints(folder / "checkpoints", num_last=None)
-    found = checkpoints.steps()
-    checkpoints.close()
-    return found
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
 
 
 # --- Damage ---------------------------------------------------------------------------------------
@@ -115,29 +111,24 @@ def files(folder: pathlib.Path, step: int) -> list[pathlib.Path]:
     return sorted((p for p in found if p.stat().st_size), key=lambda p: -p.stat().st_size)
 
 
-def truncate(path: pathlib.Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 def flip(path: pathlib.Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0x10
     path.write_bytes(data)
 
 
-def empty(path: pathlib.Path) -> None:
-    path.write_bytes(b"")
+DAMAGES = {
+    "truncate": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: os.truncate(path, 0), "flip": flip, "unlink": pathlib.Path.unlink,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", [truncate, flip, empty, pathlib.Path.unlink])
-def test_damage_to_any_file_never_gives_wrong_numbers(
-    damage, two: pathlib.Path, tmp_path: pathlib.Path, capsys
-) -> None:
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damage_to_any_file_never_gives_wrong_numbers(damage, two, tmp_path, capsys) -> None:
     """Each file of the newest in turn: it comes back exact, or the one before does, with a word."""
     fell_back = 0
     for k, original in enumerate(files(two, 7)):
-        folder = tmp_path / str(k)
-        shutil.copytree(two, folder)
+        folder = shutil.copytree(two, tmp_path / str(k))
         path = folder / original.relative_to(two)
         damage(path)
         state, meta = restored(folder)
@@ -169,36 +160,27 @@ def test_wrong_numbers_that_the_file_format_accepts_are_noticed(
     assert re.search("checkpoint 7 .*checksum", capsys.readouterr().out)
 
 
-def test_another_digit_in_what_goes_with_the_arrays_is_noticed(
-    tmp_path: pathlib.Path, capsys
-) -> None:
+def test_another_digit_in_what_goes_with_the_arrays_is_noticed(tmp_path, capsys) -> None:
     """Clocks, phase, best so far: json as good as before, but of no run that ever was."""
     run = Run(state_of(7), Clocks(7, 70_000, 1.5e12, 2.25), phase=1, phase_start=3, best=2.5)
     run.evals = {"128": {"loss": 2.5, "step": 5}}
-    checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
-    checkpoints.save(state_of(3), run.meta())
-    checkpoints.save(state_of(7), run.meta())
-    checkpoints.close()
+    saved(tmp_path, 3, 7, meta=run.meta())
     path = tmp_path / "checkpoints/7/meta/metadata"
     text = path.read_text()
     digits = [k for k, c in enumerate(text) if c.isdigit()]
     for k in digits[:: len(digits) // 8]:
         path.write_text(text[:k] + str((int(text[k]) + 1) % 10) + text[k + 1 :])
-        reader = Checkpoints(tmp_path / "checkpoints", num_last=None)
-        state, _ = reader.restore(state_of(0))
-        reader.close()
+        state, _ = restored(tmp_path, num_last=None)
         assert int(state.step) == 3 and "checkpoint 7" in capsys.readouterr().out
     path.write_text(text)
     state, meta = restored(tmp_path)
-    assert int(state.step) == 7 and Run.from_meta(state, meta) == dataclasses.replace(
-        run, state=state
-    )
+    assert int(state.step) == 7
+    assert Run.from_meta(state, meta) == dataclasses.replace(run, state=state)
 
 
-def test_a_run_goes_on_from_the_fallback(two: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
+def test_a_run_goes_on_from_the_fallback_and_is_not_started_anew(two, tmp_path) -> None:
     """Step 7 can be reached and saved again, and the damaged ones stay aside."""
-    folder = tmp_path / "run"
-    shutil.copytree(two, folder)
+    folder = shutil.copytree(two, tmp_path / "run")
     for aside in ("7", "7.1"):
         flip(files(folder, 7)[0])
         checkpoints = Checkpoints(folder / "checkpoints", num_last=5)
@@ -209,13 +191,6 @@ def test_a_run_goes_on_from_the_fallback(two: pathlib.Path, tmp_path: pathlib.Pa
         state, meta = restored(folder)
         assert_same(state, state_of(7))
         assert meta["clocks"] == 77 and (folder / "damaged" / aside).is_dir()
-
-
-def test_nothing_sound_is_refused_not_started_anew(
-    two: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(two, folder)
     for step in (3, 7):
         flip(files(folder, step)[0])
     for _ in range(2):  # the second start must not take an empty folder for a fresh run
@@ -248,9 +223,7 @@ def test_checksums_see_every_bit_and_every_place(bit: int) -> None:
 # --- Full disks -----------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_noticed_before_anything_is_written(
-    tmp_path: pathlib.Path, monkeypatch
-) -> None:
+def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path, monkeypatch) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
     checkpoints.save(state_of(3), {})
     checkpoints.wait()

@@ -37,9 +37,6 @@ def test_however_the_pairs_are_split_the_mean_is_the_same() -> None:
         assert metrics.divide(metrics.sum_pairs(parts))["x"] == expected
 
 
-# --- Validation -----------------------------------------------------------------------------------
-
-
 def test_bits_per_byte_by_hand() -> None:
     """A token a byte at ln 2 nats is one bit a byte; with four bytes a token a quarter of it."""
     assert metrics.bits_per_byte(math.log(2), 100, 100) == pytest.approx(1.0)
@@ -87,13 +84,21 @@ def test_a_block_is_waited_for_when_the_next_was_started(monkeypatch) -> None:
 # --- metrics.jsonl --------------------------------------------------------------------------------
 
 
-def test_a_line_has_the_clocks_and_the_values(tmp_path: pathlib.Path) -> None:
-    writer = metrics.Writer(tmp_path, step=0)
-    writer.write(Clocks(3, 500, 1e9, 2.5), {"train/loss": 4.0, "x": math.nan})
+def write(folder: pathlib.Path, *lines: tuple[Clocks, dict], step: int = 0, **more: Any) -> int:
+    """Starts at a step, writes lines, ends; returns the number of lines that it found."""
+    writer = metrics.Writer(folder, step, **more)
+    found = writer.num_lines
+    for line in lines:
+        writer.write(*line)
     writer.close()
-    assert read(tmp_path) == [
-        {"step": 3, "tokens": 500, "flops": 1e9, "seconds": 2.5, "train/loss": 4.0}
-    ]
+    assert writer.num_lines == found + len(lines)
+    return found
+
+
+def test_a_line_has_the_clocks_and_the_values(tmp_path: pathlib.Path) -> None:
+    write(tmp_path, (Clocks(3, 500, 1e9, 2.5), {"train/loss": 4.0, "x": math.nan}))
+    clocks = {"step": 3, "tokens": 500, "flops": 1e9, "seconds": 2.5}
+    assert read(tmp_path) == [clocks | {"train/loss": 4.0}]
 
 
 @pytest.mark.parametrize(
@@ -102,19 +107,11 @@ def test_a_line_has_the_clocks_and_the_values(tmp_path: pathlib.Path) -> None:
      '{"step": "5"}', '{"step": 5, "x": "y"}', '{"tokens": 5}', "5", "\xff"],
     ids=lambda line: line[:12],
 )  # fmt: skip
-def test_a_line_that_is_none_is_dropped_and_counts_as_missing(
-    tmp_path: pathlib.Path, line: str
-) -> None:
-    writer = metrics.Writer(tmp_path, step=0)
-    for step in (5, 10):
-        writer.write(Clocks(step), {"train/loss": float(step)})
-    writer.close()
-    assert writer.num_lines == 2
+def test_a_line_that_is_none_is_dropped_and_counts_as_missing(tmp_path, line: str) -> None:
+    assert not write(tmp_path, *((Clocks(step), {"train/loss": float(step)}) for step in (5, 10)))
     text = (tmp_path / "metrics.jsonl").read_text()
     (tmp_path / "metrics.jsonl").write_text(line + "\n" + text)
-    writer = metrics.Writer(tmp_path, step=10)
-    writer.close()
-    assert writer.num_lines == 2 and (tmp_path / "metrics.jsonl").read_text() == text
+    assert write(tmp_path, step=10) == 2 and (tmp_path / "metrics.jsonl").read_text() == text
 
 
 def events(folder: pathlib.Path) -> list[tuple[int, str, float]]:
@@ -133,13 +130,9 @@ def events(folder: pathlib.Path) -> list[tuple[int, str, float]]:
 
 
 def test_tensorboard_has_the_same_numbers_also_after_a_restart(tmp_path: pathlib.Path) -> None:
-    writer = metrics.Writer(tmp_path, step=0)
-    for step in (3, 6, 9):
-        writer.write(Clocks(step, 10 * step), {"train/loss": step + 0.25})
-    writer.close()
-    writer = metrics.Writer(tmp_path, step=6)
-    writer.write(Clocks(9, 90), {"train/loss": -1.0})
-    writer.close()
+    lines = [(Clocks(step, 10 * step), {"train/loss": step + 0.25}) for step in (3, 6, 9)]
+    write(tmp_path, *lines)
+    write(tmp_path, (Clocks(9, 90), {"train/loss": -1.0}), step=6)
     for name, values in (("train/loss", [3.25, 6.25, -1.0]), ("tokens", [30, 60, 90])):
         points = [(step, value) for step, tag, value in events(tmp_path) if tag == name]
         assert points == list(zip((3, 6, 9), values, strict=True))
@@ -164,13 +157,44 @@ def test_the_time_left_counts_from_where_the_run_was_continued(monkeypatch) -> N
 
 
 def test_progress_overwrites_itself_on_a_terminal() -> None:
-    stream = io.StringIO()
-    stream.isatty = lambda: True
+    stream = Terminal()
     shown = progress.Progress(stream)
     shown.show("a long line")
     shown.show("short")
     shown.show("end", final=True)
     assert stream.getvalue() == "\ra long line\rshort      \rend  \n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_log_gets_a_line_every_ten_seconds(monkeypatch, capsys) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with progress.show_bar("tokens", 60, show=True) as tick:
+        for _ in range(6):
+            now[0] += 5
+            tick(10)
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "tokens: 33% | ETA 20s", "tokens: 67% | ETA 10s", "tokens: 100% | ETA 0s",
+        "tokens: done in 30s",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, show: bool) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with (
+        progress.show_bar("tokens", 60, show=show) as tick,
+        progress.show_bar("inner", 0, show=show) as other,
+    ):
+        tick(60)
+        other(5)
+    shown = sys.stderr.getvalue()
+    assert all(text in shown for text in ("tokens", "100%", "inner")) if show else not shown
 
 
 def test_baselines_are_missed_with_and_without_their_margin() -> None:
@@ -204,9 +228,8 @@ def test_a_tracker_gets_every_line_and_a_missing_one_is_named(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "trackio", Stub("trackio"))
     sys.modules["trackio"].__spec__ = importlib.machinery.ModuleSpec("trackio", None)
     for step in (3, 6):  # the second start keeps the line of the first
-        writer = metrics.Writer(tmp_path, step - 3, tracker="trackio")
-        writer.write(Clocks(step), {"train/loss": step / 2})
-        writer.close()
+        line = Clocks(step), {"train/loss": step / 2}
+        write(tmp_path, line, step=step - 3, tracker="trackio")
     assert calls == ["scalelab", (3, 1.5), "end", "scalelab", (3, 1.5), (6, 3.0), "end"]
-    metrics.Writer(tmp_path, 6, tracker=None).close()
+    write(tmp_path, step=6, tracker=None)
     assert not (tmp_path / "tensorboard").exists() and len(read(tmp_path)) == 2

@@ -6,6 +6,7 @@ import pytest
 from scalelab.runs import plots, predictions
 from scalelab.runs.records import Unreadable
 
+HEADER = "index\ttext\tgold\tprediction\tprobability"
 ODD = [
     "plain", "", "a\tb", "two\nlines", "carriage\r\nreturn", "back\\slash",
     "looks like \\t and \\n", "ends in \\", '"quoted" \u2028 \x85 \x0b 日本', " spaces ",
@@ -13,7 +14,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("num_texts", [1, 2])
-def test_classes_come_back_as_they_were(tmp_path, num_texts: int) -> None:
+def test_classes_and_scores_come_back_as_they_were(tmp_path, num_texts: int) -> None:
     rng = np.random.default_rng(0)
     labels = ("not\tentailed", "\\t", "entailed")
     texts = [ODD, ODD[::-1]][:num_texts]
@@ -31,14 +32,10 @@ def test_classes_come_back_as_they_were(tmp_path, num_texts: int) -> None:
     assert found.probabilities.dtype == np.float32
     np.testing.assert_array_equal(found.probabilities, written.probabilities)
     assert [p.name for p in tmp_path.iterdir()] == ["predictions.tsv"]
-
-
-def test_scores_come_back_bit_for_bit(tmp_path) -> None:
-    rng = np.random.default_rng(1)
+    # Scores bit for bit.
     gold = rng.random(10).astype(np.float32) * 5
     outputs = rng.normal(0, 1e-5, (10, 1)).astype(np.float32)
-    path = tmp_path / "predictions.tsv"
-    predictions.write(path, texts=[ODD, ODD], gold=gold, outputs=outputs, labels=None)
+    predictions.write(path, texts=texts, gold=gold, outputs=outputs, labels=None)
     found = predictions.read(path)
     np.testing.assert_array_equal(found.gold, gold)
     np.testing.assert_array_equal(found.predicted, outputs[:, 0])
@@ -47,22 +44,14 @@ def test_scores_come_back_bit_for_bit(tmp_path) -> None:
 
 def test_a_file_by_hand(tmp_path) -> None:
     """log 3 against 0: probabilities 3/4 and 1/4."""
-    path = tmp_path / "predictions.tsv"
-    outputs = np.array([[0.0, np.log(3.0)]])
-    predictions.write(
-        path, texts=[["a\tb"]], gold=np.array([0]), outputs=outputs, labels=("n", "y")
-    )
-    assert path.read_bytes() == (
-        b"index\ttext\tgold\tprediction\tprobability\tp:n\tp:y\n0\ta\\tb\tn\ty\t0.75\t0.25\t0.75\n"
-    )
-    scores = np.array([[2.5]])
+    path, outputs, scores = tmp_path / "x.tsv", np.array([[0.0, np.log(3.0)]]), np.array([[2.5]])
+    given = dict(texts=[["a\tb"]], gold=np.array([0]), outputs=outputs, labels=("n", "y"))
+    predictions.write(path, **given)
+    row = "0\ta\\tb\tn\ty\t0.75\t0.25\t0.75"
+    assert path.read_text() == f"{HEADER}\tp:n\tp:y\n{row}\n"
     predictions.write(path, texts=[["a"], ["b"]], gold=np.array([5.0]), outputs=scores, labels=None)
-    assert path.read_bytes() == (
-        b"index\ttext1\ttext2\tgold\tprediction\tprobability\n0\ta\tb\t5.0\t2.5\t\n"
-    )
-
-
-HEADER = "index\ttext\tgold\tprediction\tprobability"
+    header = HEADER.replace("text", "text1\ttext2")
+    assert path.read_text() == f"{header}\n0\ta\tb\t5.0\t2.5\t\n"
 
 
 @pytest.mark.parametrize("content", [
@@ -115,13 +104,11 @@ def test_a_confusion_matrix(tmp_path) -> None:
 
 
 def test_what_is_drawn_depends_on_what_is_predicted(tmp_path) -> None:
-    gold, path = np.array([0.0, 2.5, 5.0]), tmp_path / "predictions.png"
-    pictures = []
-    for predicted in (gold, gold[::-1]):
-        plots.draw_predictions(path, gold=gold, predicted=predicted, labels=None, title="t")
-        pictures.append(path.read_bytes())
-    assert pictures[0][:8] == b"\x89PNG\r\n\x1a\n"
-    assert pictures[0] != pictures[1]
-    gold = np.array([0, 1])
-    plots.draw_predictions(path, gold=gold, predicted=gold, labels=("0", "1"), title="t")
-    assert path.read_bytes() not in pictures
+    gold, classes, path = np.array([0.0, 2.5, 5.0]), np.array([0, 1]), tmp_path / "predictions.png"
+    pictures = set()
+    for a, b, labels in (
+        (gold, gold, None), (gold, gold[::-1], None), (classes, classes, ("0", "1"))
+    ):  # fmt: skip
+        plots.draw_predictions(path, gold=a, predicted=b, labels=labels, title="t")
+        pictures.add(path.read_bytes())
+    assert len(pictures) == 3 and {p[:8] for p in pictures} == {b"\x89PNG\r\n\x1a\n"}

@@ -37,13 +37,12 @@ def test_it_opens_and_changes_nothing(pretrained_runs: Runs, system: str) -> Non
 
 def test_the_parameters_are_those_of_the_last_step(pretrained_runs: Runs, tmp_path) -> None:
     path = pretrained_runs("roberta")
-    shutil.copytree(path, tmp_path / "run")
-    last = tmp_path / "run/checkpoints/3"
-    earlier = pretrained.load(tmp_path / "run").params
-    shutil.rmtree(last / "state")
-    kept = snapshot(tmp_path / "run")
-    opened = pretrained.load(tmp_path / "run")  # falls back, and moves nothing
-    assert opened.step == 0 and snapshot(tmp_path / "run") == kept
+    run = shutil.copytree(path, tmp_path / "run")
+    earlier = pretrained.load(run).params
+    shutil.rmtree(run / "checkpoints/3/state")
+    kept = snapshot(run)
+    opened = pretrained.load(run)  # falls back, and moves nothing
+    assert opened.step == 0 and snapshot(run) == kept
     moved = jax.tree.map(lambda a, b: float(abs(a - b).max()), earlier, opened.params)
     assert max(jax.tree.leaves(moved)) > 0
 

@@ -1,6 +1,6 @@
 """A pre-training that begins with another run's parameters: where that is, and what it refuses."""
 
-import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -16,17 +16,27 @@ from scalelab.interop import exporting, importing, maps
 from scalelab.lab.show import card
 from scalelab.runs import pretrained
 
-Runs = Callable[[str], pathlib.Path]
 # No rate, no change: what is validated after the first steps is what it began with.
 STILL = dict(optim__learning_rate=0.0, optim__weight_decay=0.0)
-ONE_PHASE = dict(long__example_rate=0.0)
+PAIRS = dict(objective="mlm+nsp", data__format="segment_pair")
+MLM = dict(objective="mlm", data__format="doc_sentences")
 
 
 @pytest.fixture(scope="module")
-def first(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Record:
+def config(lab: Lab) -> Callable[..., Any]:
+    """config(run, steps, system, **fields): of one phase that begins with the run's parameters."""
+
+    def make(run: Any = None, /, steps: int = 2, system: str = "bert", **fields: Any) -> Any:
+        given = {"machine__init": run and str(run), "long__example_rate": 0.0} | fields
+        return lab.config(f"system={system},steps={steps}", **given)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def first(lab: Lab, config: Any, tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A trained run: 30 steps at a high rate."""
-    config = lab.config("system=bert,steps=30", **ONE_PHASE)
-    return lab.run(tmp_path_factory.mktemp("first") / "run", config)
+    return lab.run(tmp_path_factory.mktemp("first") / "run", config(steps=30))
 
 
 def loss(record: Record) -> float:
@@ -39,26 +49,17 @@ def parameters(state: Any) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path): np.asarray(x) for path, x in leaves}
 
 
-def test_it_begins_at_the_loss_at_which_the_other_ended(
-    lab: Lab, first: Record, tmp_path: pathlib.Path
-) -> None:
-    init = str(first.workdir)
-    still = lab.config("system=bert,steps=2", **ONE_PHASE, **STILL)
-    from_random = loss(lab.run(tmp_path / "random", still))
-    begun = lab.config("system=bert,steps=2", machine__init=init, **ONE_PHASE, **STILL)
-    record = lab.run(tmp_path / "begun", begun)
+def test_it_begins_at_the_loss_at_which_the_other_ended(lab, config, first, tmp_path) -> None:
+    from_random = loss(lab.run(tmp_path / "random", config(**STILL)))
+    record = lab.run(tmp_path / "begun", config(first.workdir, **STILL))
     assert loss(record) == pytest.approx(loss(first), rel=1e-5)
     assert from_random > loss(first) + 0.2
     assert {int(k) for k in record.states} == {1, 2}  # its clocks are its own
     assert record.result["tokens"] < first.result["tokens"]
 
 
-def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
-    config = lab.config(
-        "system=bert,steps=2", machine__init=str(first.workdir), tokenizer__vocab_size=280,
-        **ONE_PHASE,
-    )  # fmt: skip
-    record = lab.run(tmp_path / "run", config)
+def test_its_files_say_where_it_began(lab, config, first, tmp_path) -> None:
+    record = lab.run(tmp_path / "run", config(first.workdir, tokenizer__vocab_size=280))
     digest = pretrained.tree_digest(pretrained.load(first.workdir).params)
     written = json.loads((tmp_path / "run/config.json").read_text())
     assert written["init"] == digest and written["machine"]["init"] == str(first.workdir)
@@ -77,23 +78,18 @@ def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib
 
 
 @pytest.mark.slow
-def test_continuing_needs_the_first_run_no_more(
-    lab: Lab, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_continuing_needs_the_first_run_no_more(lab, config, tmp_path, capsys) -> None:
     """It goes on bit for bit, with the same command and without --init."""
-    init, gone = tmp_path / "init", dict(machine__init=str(tmp_path / "init"))
-    mlm = dict(objective="mlm", data__format="doc_sentences", **ONE_PHASE)
-    lab.run(init, lab.config("system=bert,steps=1", **mlm))
-    pairs = dict(objective="mlm+nsp", data__format="segment_pair", **ONE_PHASE)  # a head is fresh
-    pairs["machine__checkpoint_every_steps"] = 1
-    config = lab.config("system=bert,steps=4", **gone, **pairs)
-    whole = lab.run(tmp_path / "whole", config)
-    lab.run(tmp_path / "cut", config, before=kill_at(2))
+    init = tmp_path / "init"
+    lab.run(init, config(steps=1, **MLM))
+    pairs = dict(steps=4, machine__checkpoint_every_steps=1, **PAIRS)  # a head is fresh
+    whole = lab.run(tmp_path / "whole", config(init, **pairs))
+    lab.run(tmp_path / "cut", config(init, **pairs), before=kill_at(2))
     shutil.rmtree(init)
     capsys.readouterr()
-    lab.run(tmp_path / "cut", config, before=kill_at(3))
+    lab.run(tmp_path / "cut", config(init, **pairs), before=kill_at(3))
     assert str(init) in (printed := capsys.readouterr().out) and "continuing from step" in printed
-    resumed = lab.run(tmp_path / "cut", lab.config("system=bert,steps=4", **pairs))
+    resumed = lab.run(tmp_path / "cut", config(**pairs))
     assert min(resumed.states) > 1
     jax.tree.map(np.testing.assert_array_equal, resumed.states[4], whole.states[4])
     for name in ("init", "init_digest", "initialised"):
@@ -105,56 +101,39 @@ def test_continuing_needs_the_first_run_no_more(
 
 
 @pytest.mark.slow
-def test_continuing_from_others_is_refused(
-    lab: Lab, first: Record, tmp_path: pathlib.Path, pretrained_runs: Runs
-) -> None:
-    config = lab.config("system=bert,steps=4", machine__init=str(first.workdir), **ONE_PHASE)
-    lab.run(tmp_path / "run", config, before=kill_at(2))
-
-    def refused(message: str, **fields: Any) -> None:
-        given = lab.config("system=bert,steps=4", **fields, **ONE_PHASE)
+def test_continuing_from_others_is_refused(lab, config, first, tmp_path, pretrained_runs) -> None:
+    run = tmp_path / "run"
+    begun = config(first.workdir, steps=4)
+    lab.run(run, begun, before=kill_at(2))
+    for given, message in (
+        (config(pretrained_runs("bert"), steps=4), "--init=.* other parameters .*--init"),
+        (config(tmp_path / "elsewhere", steps=4), "elsewhere.*--init"),
+        (config(steps=4, init="01234567"), "config.init"),
+        (config(run, steps=4), "is the --workdir itself"),
+    ):
         with pytest.raises(ValueError, match=message):
-            pretrained.begin(given, tmp_path / "run")
-
-    other = str(pretrained_runs("bert"))
-    refused("--init=.* other parameters .*--init", machine__init=other)
-    refused("elsewhere.*--init", machine__init=str(tmp_path / "elsewhere"))
-    refused("config.init", init="01234567")
-    refused("is the --workdir itself", machine__init=str(tmp_path / "run"))
-    shutil.copytree(first.workdir, tmp_path / "moved")
-    moved = lab.config("system=bert,steps=4", machine__init=str(tmp_path / "moved"), **ONE_PHASE)
-    made, start, _ = pretrained.begin(moved, tmp_path / "run")  # the same parameters
+            pretrained.begin(given, run)
+    moved = shutil.copytree(first.workdir, tmp_path / "moved")
+    made, start, _ = pretrained.begin(config(moved, steps=4), run)  # the same parameters
     assert start is not None and start.opened is not None and made.init == start.digest
-    for step in (tmp_path / "run/checkpoints").glob("[0-9]*"):
+    for step in (run / "checkpoints").glob("[0-9]*"):
         shutil.rmtree(step)
         step.mkdir()
     with pytest.raises(ValueError, match="checkpoints .* read"):  # not random
-        lab.run(tmp_path / "run", config)
+        lab.run(run, begun)
 
 
 @pytest.mark.slow
-def test_heads_that_one_of_both_lacks_are_named(
-    lab: Lab, first: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pairs = dict(objective="mlm+nsp", data__format="segment_pair")
-    mlm = dict(objective="mlm", data__format="doc_sentences")
-    both = lab.run(tmp_path / "both", lab.config("system=bert,steps=2", **ONE_PHASE, **pairs))
+def test_heads_that_one_of_both_lacks_are_named(lab, config, tmp_path, capsys) -> None:
+    both = lab.run(tmp_path / "both", config(**PAIRS))
     capsys.readouterr()
-    fewer = lab.config("system=bert,steps=2", machine__init=str(both.workdir), **ONE_PHASE, **mlm)
-    lab.run(tmp_path / "fewer", fewer)
+    lab.run(tmp_path / "fewer", config(both.workdir, **MLM))
     assert "left out: pair_head/classifier/bias, " in capsys.readouterr().out
-    more = lab.config(
-        "system=bert,steps=2", machine__init=str(tmp_path / "fewer"), seed=5, **ONE_PHASE, **pairs
-    )
-    record = lab.run(
-        tmp_path / "more",
-        dataclasses.replace(more, optim=dataclasses.replace(more.optim, learning_rate=0.0)),
-    )
+    still = dict(seed=5, **PAIRS, **STILL)
+    record = lab.run(tmp_path / "more", config(tmp_path / "fewer", **still))
     assert "initialised afresh: pair_head/classifier/bias, " in capsys.readouterr().out
     assert record.result is not None and len(record.result["initialised"]) == 4
-    fresh = lab.run(
-        tmp_path / "fresh", lab.config("system=bert,steps=2", seed=5, **ONE_PHASE, **pairs, **STILL)
-    )
+    fresh = lab.run(tmp_path / "fresh", config(**still))
     given = parameters(pretrained.load(tmp_path / "fewer"))
     for name, x in parameters(record.states[2]).items():
         expected = given[name] if name in given else parameters(fresh.states[2])[name]
@@ -162,13 +141,9 @@ def test_heads_that_one_of_both_lacks_are_named(
 
 
 @pytest.mark.slow
-def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
-    config = lab.config(
-        "system=bert,steps=2", machine__init=str(first.workdir), **ONE_PHASE, **STILL
-    )
-    runs = [
-        lab.run(tmp_path / f"seed{seed}", dataclasses.replace(config, seed=seed)) for seed in (0, 1)
-    ]
+def test_several_seeds_begin_with_the_same(lab, config, first, tmp_path) -> None:
+    given = [config(first.workdir, seed=seed, **STILL) for seed in (0, 1)]
+    runs = [lab.run(tmp_path / f"seed{one.seed}", one) for one in given]
     losses = [loss(run) for run in runs]
     assert losses == pytest.approx([loss(first)] * 2, rel=1e-5)  # masks do not depend on the seed
     params = [parameters(pretrained.load(run.workdir)) for run in runs]
@@ -184,37 +159,25 @@ def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pa
     (dict(machine__init="nowhere"), "nowhere"),
     (dict(init="01234567"), "config.init .*digest"),
     (dict(init="01234567", machine__init=None), "--init=RUN"),
+    (dict(system="roberta"), "bert.* config.system .*'roberta'"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(
-    lab: Lab, pretrained_runs: Runs, fields: dict[str, Any], message: str
-) -> None:
-    given = {"machine__init": str(pretrained_runs("bert"))} | ONE_PHASE | fields
+def test_what_does_not_fit_is_refused(config, pretrained_runs, fields, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        pretrained.begin(lab.config("system=bert,steps=2", **given), pathlib.Path("new"))
-
-
-def test_another_system_is_refused(lab: Lab, pretrained_runs: Runs) -> None:
-    config = lab.config("system=roberta,steps=2", machine__init=str(pretrained_runs("bert")))
-    with pytest.raises(ValueError, match="bert.* config.system .*'roberta'"):
-        pretrained.begin(config, pathlib.Path("new"))
+        pretrained.begin(config(pretrained_runs("bert"), **fields), pathlib.Path("new"))
 
 
 @pytest.mark.slow
-def test_an_imported_run_goes_on(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
+def test_an_imported_run_goes_on(lab, config, first, tmp_path) -> None:
     """There and back again it is the same run: parameters, tokenizer, and so the loss."""
     exporting.run(first.workdir, tmp_path / "exported")
     importing.run(str(tmp_path / "exported"), tmp_path / "imported")
-    config = lab.config(
-        "system=bert,steps=2", machine__init=str(tmp_path / "imported"), **ONE_PHASE, **STILL
-    )
-    assert loss(lab.run(tmp_path / "begun", config)) == pytest.approx(loss(first), rel=1e-5)
+    begun = lab.run(tmp_path / "begun", config(tmp_path / "imported", **STILL))
+    assert loss(begun) == pytest.approx(loss(first), rel=1e-5)
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", [family.system for family in maps.load_all()])
-def test_a_checkpoint_of_transformers_goes_on(
-    lab: Lab, tmp_path: pathlib.Path, system: str
-) -> None:
+def test_a_checkpoint_of_transformers_goes_on(lab, config, tmp_path, system: str) -> None:
     """It begins with its very parameters and its tokenizer, and learns."""
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
     import peers
@@ -228,10 +191,10 @@ def test_a_checkpoint_of_transformers_goes_on(
     importing.run(str(tmp_path / "theirs"), tmp_path / "imported")
     opened = pretrained.load(tmp_path / "imported")
     options = {x: getattr(opened.config, x) for x in ("objective", "system_options")}
-    init = dict(machine__init=str(tmp_path / "imported"), **ONE_PHASE, **options)
-    still = lab.run(tmp_path / "still", lab.config(f"system={system},steps=2", **init, **STILL))
-    given = parameters(opened)
+    given = functools.partial(config, tmp_path / "imported", system=system, **options)
+    still = lab.run(tmp_path / "still", given(**STILL))
+    expected = parameters(opened)
     for name, x in parameters(still.states[2]).items():
-        np.testing.assert_array_equal(x, given[name], err_msg=name)
-    moved = lab.run(tmp_path / "moved", lab.config(f"system={system},steps=20", **init))
+        np.testing.assert_array_equal(x, expected[name], err_msg=name)
+    moved = lab.run(tmp_path / "moved", given(steps=20))
     assert loss(moved) < loss(still)

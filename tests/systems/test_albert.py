@@ -21,7 +21,7 @@ WIDTH = 6
 
 
 def terms(*names: str) -> tuple[objectives.Term, ...]:
-    ids = tiny.special_ids(albert)
+    ids = systems.special_ids(albert)
     return objectives.make(dict.fromkeys(names, 1.0), objectives.Setting(tiny.VOCAB, ids, 0.15))
 
 

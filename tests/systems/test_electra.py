@@ -26,7 +26,7 @@ Options = dict[str, Any]
 
 
 def terms(objective: str, vocab_size: int = V, **options: Any) -> tuple[objectives.Term, ...]:
-    setting = objectives.Setting(vocab_size, tiny.special_ids(electra), RATE)
+    setting = objectives.Setting(vocab_size, systems.special_ids(electra), RATE)
     return objectives.make(dict.fromkeys(objective.split("+"), 1.0), setting, options)
 
 

@@ -53,7 +53,7 @@ def test_losses_are_those_of_loops() -> None:
     """Capitals count at masks alone, token-document relation at all text, texts with a label."""
     given = batch()
     hidden = given["tokens"] == given["tokens"][:, 3:4]
-    mask = tiny.special_ids(ernie)["mask"]
+    mask = systems.special_ids(ernie)["mask"]
     given["tokens"] = np.where(hidden, mask, given["tokens"])
     bits, text = given["word_labels"], given["word_labels"] & sentence_tasks.TEXT > 0
     expected = {
@@ -64,7 +64,7 @@ def test_losses_are_those_of_loops() -> None:
         "relevance": (given["title"], given["title"] >= 0, 2),
         "discourse": (given["marker"], given["marker"] >= 0, 6),
     }
-    setting = objectives.Setting(tiny.VOCAB, tiny.special_ids(ernie), 0.15)
+    setting = objectives.Setting(tiny.VOCAB, systems.special_ids(ernie), 0.15)
     for term in objectives.make(dict.fromkeys(expected, 1.0), setting):
         labels, counts, num_classes = expected[term.name]
         ctx = objectives.Pass(jax.random.key(0), accuracy=True)
@@ -140,7 +140,7 @@ def test_a_step_trains_the_task_of_the_plan() -> None:
 def drawn(**options: int) -> tuple[Any, Any]:
     sizes = systems.Sizes(2, 12, 2, 20, tiny.LENGTH, dropout_rate=0.0)
     net = ernie.build(sizes, make_options(ernie, options), tiny.VOCAB)
-    setting = objectives.Setting(tiny.VOCAB, tiny.special_ids(ernie), 0.3)
+    setting = objectives.Setting(tiny.VOCAB, systems.special_ids(ernie), 0.3)
     made = objectives.abstract_variables(
         net, objectives.make({"mlm": 1.0}, setting), max_len=tiny.LENGTH
     )

@@ -16,7 +16,7 @@ SIZES = systems.Sizes(2, 12, 2, 20, T, dropout_rate=0.0)
 
 
 def terms(name: str = "mntp", **options: float) -> Any:
-    setting = objectives.Setting(V, tiny.special_ids(gpt_bert), 0.3)
+    setting = objectives.Setting(V, systems.special_ids(gpt_bert), 0.3)
     return objectives.make({name: 1.0}, setting, options)
 
 

@@ -24,7 +24,7 @@ KINDS = {  # name -> options, first segment ids
 
 
 def terms(name: str = "unilm", vocab_size: int = V, **options: float) -> Any:
-    setting = objectives.Setting(vocab_size, tiny.special_ids(unilm), 0.3)
+    setting = objectives.Setting(vocab_size, systems.special_ids(unilm), 0.3)
     return objectives.make({name: 1.0}, setting, options)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import objectives, state, step
+from scalelab import objectives, state, step, systems
 from scalelab.eval import token_scores
 from scalelab.formats import ENTITY, PHRASE
 from scalelab.optim import adamw
@@ -134,7 +134,7 @@ def test_mlm_knows_a_token_that_its_neighbours_decide(world: neighbours.Neighbou
     place = SPAN // 2
     places = np.full((len(texts), 1), place)
     masked = texts.copy()
-    masked[:, place] = tiny.special_ids(learnt.parts.module)["mask"]
+    masked[:, place] = systems.special_ids(learnt.parts.module)["mask"]
     chances = learnt.log_chances(masked, places)
     assert (chances.argmax(-1) == texts[:, [place]]).mean() > 0.99
     assert picked(chances, texts[:, [place]]).mean() < 0.05
@@ -185,7 +185,7 @@ def test_sbo_knows_an_entity_that_the_tokens_next_to_it_decide(
     texts, hidden = with_entities(world, ids, 2, 1, 1024), [4, 5]
     places = np.broadcast_to(hidden, (1024, 2))
     read = batch(texts.copy()) | {"mlm_positions": places, "mlm_targets": texts[:, hidden]}
-    read["tokens"][:, hidden] = tiny.special_ids(learnt.parts.module)["mask"]
+    read["tokens"][:, hidden] = systems.special_ids(learnt.parts.module)["mask"]
     read |= {"mlm_weights": np.ones((1024, 2), np.float32), "span_lefts": 0 * places + 3}
 
     def accuracy(right: int) -> float:
@@ -219,7 +219,7 @@ def knowledge(world: neighbours.Neighbours, num_steps: int, **rates: float) -> f
     )
     texts, hidden = with_entities(world, ids, 3, 1, 1024), [5, 6, 7]
     masked = texts.copy()
-    masked[:, hidden] = tiny.special_ids(learnt.parts.module)["mask"]
+    masked[:, hidden] = systems.special_ids(learnt.parts.module)["mask"]
     chances = learnt.log_chances(masked, np.tile(hidden, (1024, 1)))
     return float((chances.argmax(-1) == texts[:, hidden]).mean())
 
