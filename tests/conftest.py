@@ -94,6 +94,25 @@ def pretrained_runs(
     )
 
 
+@pytest.fixture
+def stop_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """stop_at(owner, name, count) -> calls of a function, whose count-th call is interrupted."""
+
+    def patch(owner: Any, name: str, count: int) -> list[Any]:
+        real, calls = getattr(owner, name), []
+
+        def stop(*given: Any) -> Any:
+            calls.append(given)
+            if len(calls) == count:
+                raise KeyboardInterrupt
+            return real(*given)
+
+        monkeypatch.setattr(owner, name, stop)
+        return calls
+
+    return patch
+
+
 CUBE = pytest.StashKey()
 
 

@@ -79,6 +79,12 @@ def kernels_of_layers(stack: str = "stack") -> frozenset[str]:
     return frozenset(attention | {f"{stack}/layer/ffn/{n}/kernel" for n in ("inner", "outer")})
 
 
+def berts_kernels(*more: str) -> frozenset[str]:
+    """Names of the matrices of BERT's layers, embeddings and dense layer of the token head."""
+    tables = {f"embed/{name}/table" for name in ("tokens", "positions", "segments")}
+    return kernels_of_layers() | tables | {"token_head/dense/kernel", *more}
+
+
 def encoder_settings(shape: Shape, max_len: int) -> dict[str, Any]:
     """Fields of the config of BERT's classes."""
     num_heads, width, num_layers = shape

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.runs import predictions
+from scalelab.runs import predictions, records
 from scalelab.tasks import metrics
 from scalelab.tasks.glue import GLUE
 
@@ -50,6 +50,25 @@ def outputs_of(task: str, gold: np.ndarray, num_wrong: int) -> np.ndarray:
         return np.where(wrong, 5 - gold, gold + 0.1)[:, None].astype(np.float32)
     num = 3 if task == "mnli" else 2
     return 2 * np.eye(num, dtype=np.float32)[np.where(wrong, (gold + 1) % num, gold)]
+
+
+def write_text(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    """Writes a file and its folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding=encoding)
+    return path
+
+
+def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
+    """Writes lines of JSON."""
+    return write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_seed(workdir: Path) -> tuple[records.TaskResult, predictions.Predictions]:
+    """The result of seed 0 and its predictions."""
+    result = records.read_result(workdir / "seed0")
+    assert isinstance(result, records.TaskResult)
+    return result, predictions.read(workdir / "seed0/predictions.tsv")
 
 
 def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int], **fields):

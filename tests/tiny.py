@@ -83,6 +83,28 @@ def label_names() -> set[str]:
     return {a.name for arrays in declared_arrays for a in arrays if a.dtype == "int8"}
 
 
+def terms(
+    module: types.ModuleType, objective: str, *, rate: float = 0.15, size: int = VOCAB,
+    **options: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Terms of a sum like mlm+rtd, of a system's special tokens, with equal weights."""
+    from scalelab import objectives, systems
+
+    setting = objectives.Setting(size, systems.special_ids(module), rate)
+    return objectives.make(dict.fromkeys(objective.split("+"), 1.0), setting, options)
+
+
+def draw(net: Any, terms: tuple[Any, ...], length: int = LENGTH) -> Any:
+    """Parameters of a net that are all far from 0."""
+    import jax
+
+    from scalelab import objectives
+
+    shapes = objectives.abstract_variables(net, terms, max_len=length)["params"]
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda x: (0.5 * rng.normal(size=x.shape)).astype(x.dtype), shapes)
+
+
 def batch(
     module: types.ModuleType, seed: int, *, size: int = BATCH, length: int = LENGTH
 ) -> dict[str, np.ndarray]:

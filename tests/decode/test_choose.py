@@ -63,8 +63,6 @@ def test_greedy_takes_the_best_after_the_penalty() -> None:
     assert choose(logits, Rules(repetition_penalty=1.4), seen, keys).tolist() == [1]
 
 
-# --- Frequencies ---------------------------------------------------------------------------------
-
 LOGITS = np.array([0.3, -1.2, 2.0, 1.1, -0.4, 0.9, -2.5, 1.6])
 DRAWS = 10_000
 
@@ -112,9 +110,6 @@ def test_frequencies(temperature: float, top_k: int | None, top_p: float | None)
         by_hand(temperature, top_k or 8, 0.6),
     ):
         assert p_value(counts, wrong) < 1e-6
-
-
-# --- Going round in circles ----------------------------------------------------------------------
 
 
 def test_repeats_as_a_search_in_strings_says() -> None:

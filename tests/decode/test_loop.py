@@ -76,7 +76,7 @@ HARMLESS = {"no lengths"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_wrong_variants_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_variants_are_noticed(fault: str, monkeypatch) -> None:
     expected = step_by_step("gpt2")
     jax.clear_caches()
     monkeypatch.setattr(*FAULTS[fault])
@@ -128,8 +128,6 @@ def test_a_penalty_sees_the_prompt_and_what_was_written() -> None:
     )
 
 
-# --- Where texts end -----------------------------------------------------------------------------
-
 # 0 -> 1 -> 2 -> 3 -> 0, and 4 -> 5 -> 6 -> 6 ...
 AFTER = [1, 2, 3, 0, 5, 6, 6]
 CHAIN = np.eye(7)[AFTER]
@@ -156,12 +154,10 @@ def test_texts_end_where_they_repeat_themselves() -> None:
         ([5, 6, 6, 6], "repetition"),
         ([6, 6, 6], "repetition"),
     ]
+    # The end token comes before the repetition.
+    assert from_chain([6], Rules(repetition_stop=1), end_token=6) == [([], "end")]
     for length, ended_by in ((5, "repetition"), (6, "length"), (20, "length")):
         assert from_chain([0], Rules(repetition_stop=length))[0][1] == ended_by
-
-
-def test_the_end_token_comes_before_the_repetition() -> None:
-    assert from_chain([6], Rules(repetition_stop=1), end_token=6) == [([], "end")]
 
 
 def test_the_loop_stops_when_all_have_ended() -> None:
@@ -171,7 +167,7 @@ def test_the_loop_stops_when_all_have_ended() -> None:
     assert len(calls) == 3  # the prompts, then 1 and 2; 3 is the end
 
 
-def test_few_shapes_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_shapes_are_compiled(monkeypatch) -> None:
     made, traces, call = stepper.prepare(*small.net("gpt")), [], stepper.Stepper.__call__
     monkeypatch.setattr(stepper.Stepper, "__call__", lambda *a: traces.append(1) or call(*a))
     sizes = SIZES | {"max_new_tokens": NEW - 1}  # which no other test compiles
@@ -180,9 +176,6 @@ def test_few_shapes_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         loop.generate(made, [np.ones(length, np.int32)], Rules(), **sizes)
         counts.add(len(traces))
     assert len(counts) == 1 and counts != {0}
-
-
-# --- The stepper ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("system", declared.marked(small.SYSTEMS))
@@ -201,9 +194,6 @@ def test_with_and_without_blocks(system: str) -> None:
         expected[1], small.next_scores(system, [1] * 2), rtol=1e-4, atol=1e-4
     )
     assert cache.lengths.tolist() == [4, 2] and len(cache.layers.keys.parts) == 2
-
-
-# --- Prompts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

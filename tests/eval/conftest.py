@@ -1,22 +1,48 @@
-"""What tests of evaluations against PyTorch share."""
+"""What tests of evaluations share: programs, and exports that PyTorch loads."""
 
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import law_folders
 import pytest
 
+from scalelab.eval import suites
+from scalelab.runs import environment, pretrained
+
+Start = Callable[..., tuple[int, str, str]]
 AUTO = {"next": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
 
 
 @pytest.fixture
-def exported(
-    pretrained_runs: Callable[[str], pathlib.Path], tmp_path: pathlib.Path
-) -> Callable[..., tuple[Any, Any]]:
+def start(monkeypatch, capsys) -> Start:
+    """start(program or name of a suite, *arguments) -> exit code, stdout, stderr."""
+    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
+
+    def run(program: Any, *arguments: object) -> tuple[int, str, str]:
+        if isinstance(program, str):
+            return law_folders.start(capsys, suites, program, *arguments)
+        return law_folders.start(capsys, program, *arguments)
+
+    return run
+
+
+@pytest.fixture
+def refused(start: Start) -> Callable[..., str]:
+    """refused(program, *arguments) -> stderr of a program that ends with a user's mistake."""
+
+    def run(*given: object) -> str:
+        code, _, errors = start(*given)
+        assert code == 2, errors
+        return errors
+
+    return run
+
+
+@pytest.fixture
+def exported(pretrained_runs, tmp_path) -> Callable[..., tuple[Any, Any]]:
     """exported(system) -> tokenizer and net of its export as transformers loads them."""
     transformers = pytest.importorskip("transformers")
     from scalelab.interop import exporting
-    from scalelab.runs import pretrained
 
     def load(system: str, auto: str = "", part: str | None = None, **given: Any) -> tuple[Any, Any]:
         run, out = pretrained_runs(system), tmp_path / "out"

@@ -1,34 +1,28 @@
 """BabyLM's evaluation: its files, both columns against their definitions, and what it refuses."""
 
 import dataclasses
+import functools
 import json
 import math
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
-import law_folders
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
 from scipy import stats
+from task_folders import read_seed, write_rows
 
 from scalelab.eval import babylm, items, reading_times, sentence_scores
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked
-from scalelab.runs import environment, predictions, pretrained, records
+from scalelab.runs import pretrained
 
-Runs = Callable[[str], pathlib.Path]
 NAMES = ["Ann", "Bob", "Kim", "Lee", "Max", "Sam"]
 WORDS = ["river", "house", "small", "longer", "again", "seven"]
-
-
-def write(path: pathlib.Path, *rows: dict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def reading_rows() -> list[dict[str, Any]]:
@@ -57,17 +51,17 @@ def data(tmp_path) -> pathlib.Path:
                  "sentence_bad": f"{name} see a {word}."}
                 for name in NAMES for word in WORDS[:2]]  # fmt: skip
         rows[5]["sentence_bad"] = rows[5]["sentence_good"]  # a tie
-        write(tmp_path / f"blimp/data/{uid}.jsonl", *rows)
+        write_rows(tmp_path / f"blimp/data/{uid}.jsonl", *rows)
     folder = tmp_path / "babylm"
     options = ["the map.", "the hat.", "a cat."]
     for stem in ("regular", "ambiref"):
         rows = [{"numops": n, "input_prefix": f"Box {n} has {name}, it has ",
                  "options": options if name != "Sam" else [*options, "nothing."]}
                 for n in (0, 1) for name in NAMES]  # fmt: skip
-        write(folder / f"eval/entity_tracking/{stem}.jsonl", *rows)
+        write_rows(folder / f"eval/entity_tracking/{stem}.jsonl", *rows)
     rows = [{"sentences": f"A noun: {w}. {w}ity\tA noun: {w}. {w}ness", "ratio": k / 6}
             for k, w in enumerate(WORDS)]  # fmt: skip
-    write(folder / "eval/wug_adj_nominalization/wug.jsonl", *rows)
+    write_rows(folder / "eval/wug_adj_nominalization/wug.jsonl", *rows)
     (folder / "eval/reading").mkdir()
     pd.DataFrame(reading_rows()).to_csv(folder / "eval" / babylm.READING)
     for name, kept in (("filtered", {"two": [5, 1, 7], "one": [0, 5]}), ("fast", {"two": [7]})):
@@ -80,9 +74,6 @@ def ask(opened: pretrained.Pretrained, found: list, tmp_path, **options: Any) ->
     partial = tmp_path / "partial.npz"
     partial.unlink(missing_ok=True)  # another net's
     return babylm.measure(opened, found, Asked(partial, tmp_path, options, 512))
-
-
-# --- Files ----------------
 
 
 def test_both_layouts_hold_the_same_questions(data, tmp_path) -> None:
@@ -106,9 +97,9 @@ def test_both_layouts_hold_the_same_questions(data, tmp_path) -> None:
     for uid in ("one", "two"):
         own = [q.item.texts for q in pairs if q.item.groups[0] == uid]
         rows = [{"sentence_good": a, "sentence_bad": b, "UID": uid} for a, b in own]
-        write(tmp_path / f"full_eval/blimp_filtered/{uid}.jsonl", *rows)
+        write_rows(tmp_path / f"full_eval/blimp_filtered/{uid}.jsonl", *rows)
     pair = {"sentence_good": "What did Ann see? A map.", "sentence_bad": "What did Ann see? Bob."}
-    write(tmp_path / "full_eval/supplement_filtered/qa_easy.jsonl", pair)
+    write_rows(tmp_path / "full_eval/supplement_filtered/qa_easy.jsonl", pair)
     again = babylm.read(tmp_path / "full_eval")
     (extra,) = [q for q in again if isinstance(q, babylm.Question) and q.task == "supplement"]
     assert extra.item.groups == ("qa_easy", "BLiMP supplement")
@@ -137,9 +128,6 @@ def test_the_real_files_have_as_many_items_as_the_pipeline_checks() -> None:
     fast = Counter(q.item.groups[0] for q in questions if q.task == "blimp" and q.fast)
     assert set(fast.values()) == {200} and len(fast) == 67
     assert len(found) - len(questions) == 1726
-
-
-# --- Scores ----------------
 
 
 def test_ties_win_or_share() -> None:
@@ -194,7 +182,7 @@ def test_explained_variance_is_that_of_two_regressions() -> None:
     )
 
 
-def test_surprisals_in_context_are_scores_of_the_words(pretrained_runs: Runs) -> None:
+def test_surprisals_in_context_are_scores_of_the_words(pretrained_runs) -> None:
     """The engine of sentences gives the same; the pipeline's encoding of words gives others."""
     opened = pretrained.load(pretrained_runs("gpt2"))
     words = [("Ann sees the", "river"), ("One small", "house"), ("None", "of")]
@@ -212,7 +200,7 @@ def test_surprisals_in_context_are_scores_of_the_words(pretrained_runs: Runs) ->
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt", "gpt2", "bert", "roberta", "albert"])
-def test_surprisals_of_an_export(pretrained_runs: Runs, exported, system: str) -> None:
+def test_surprisals_of_an_export(pretrained_runs, exported, system: str) -> None:
     """Both forms against torch, a word at a time, by the exported tokenizer."""
     torch = pytest.importorskip("torch")
     opened = pretrained.load(pretrained_runs(system))
@@ -243,13 +231,8 @@ def test_surprisals_of_an_export(pretrained_runs: Runs, exported, system: str) -
     np.testing.assert_allclose(made, expected, atol=1e-4)
 
 
-# --- The program ----------------
-
-
 @pytest.mark.parametrize("system", ["gpt2", pytest.param("bert", marks=pytest.mark.slow)])
-def test_submissions_hold_what_the_table_says(
-    pretrained_runs: Runs, data, tmp_path, system: str
-) -> None:
+def test_submissions_hold_what_the_table_says(pretrained_runs, data, tmp_path, system: str) -> None:
     """The official column again, from the files for submissions and those of the data alone."""
     opened = pretrained.load(pretrained_runs(system))
     found = babylm.read(data)
@@ -284,7 +267,7 @@ def test_submissions_hold_what_the_table_says(
     assert made.scores["accuracy"] == (made.outputs.argmax(axis=1) == made.gold).mean()
 
 
-def test_the_fair_column_is_that_of_float32(pretrained_runs: Runs, data, tmp_path) -> None:
+def test_the_fair_column_is_that_of_float32(pretrained_runs, data, tmp_path) -> None:
     opened = pretrained.load(pretrained_runs("gpt2"))
     found = babylm.read(data)
     config = dataclasses.replace(
@@ -301,31 +284,24 @@ def test_the_fair_column_is_that_of_float32(pretrained_runs: Runs, data, tmp_pat
     assert not np.allclose(exact, rounded, rtol=1e-6)
 
 
-def test_the_program_and_its_options(
-    pretrained_runs: Runs, data, tmp_path, monkeypatch, capsys
-) -> None:
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
+def test_the_program_and_its_options(pretrained_runs, data, tmp_path, start, refused) -> None:
     given = f"--run={pretrained_runs('gpt2')}", f"--data={data}"
-
-    def start(*more: str) -> tuple[int, str, str]:
-        return law_folders.start(capsys, babylm, *given, *more)
-
+    program = functools.partial(start, babylm, *given)
     entities, times = data / "eval/entity_tracking/regular.jsonl", data / "eval" / babylm.READING
     row = {"numops": 9, "input_prefix": "a " * 99, "options": ["b.", "c."]}
     entities.write_text(entities.read_text() + json.dumps(row) + "\n")
     words = pd.read_csv(times, keep_default_na=False)
     words.loc[47, "item"] = "a " * 99
     words.to_csv(times, index=False)
-    code, out, errors = start(
+    code, out, errors = program(
         f"--workdir={tmp_path / 'w'}", "--rows=fast", "--per_group=3", "--revision=chck_1M"
     )
     assert code == 0, errors
     assert "BLiMP supplement: nothing" in out and "only the first 3" in out
     assert "without regular_9_ops" in out and "reading: 1 of 48" in out
     folder = tmp_path / "w/seed0"
-    result = records.read_result(folder)
-    assert isinstance(result, records.TaskResult) and result.task == "babylm"
-    assert len(predictions.read(folder / "predictions.tsv").gold) == 1
+    result, written = read_seed(tmp_path / "w")
+    assert result.task == "babylm" and len(written.gold) == 1
     (path,) = (folder / "results").rglob("predictions.json")  # others are not whole
     assert path.parent == folder / "results/gpt2/chck_1M/zero_shot/causal/reading"
     assert json.loads(path.read_text())["reading"]
@@ -337,18 +313,14 @@ def test_the_program_and_its_options(
     cases = [(["--rows=fast"], "fast_rows.json"), (["--rows=all"], "expected full or fast"),
              (["--step=98765"], "98765")]  # fmt: skip
     for more, expected in cases:
-        code, _, errors = start(work, *more)
-        assert (code, expected in errors) == (2, True), errors
+        assert expected in refused(babylm, *given, work, *more)
     rows = data / "babylm_2025_filtered_rows.json"
     for wrong in ('{"two": [12]}', '{"three": [0]}', "[1]"):
         rows.write_text(wrong)
-        code, _, errors = start(work)
-        assert (code, rows.name in errors) == (2, True), errors
+        assert rows.name in refused(babylm, *given, work)
     rows.unlink()
-    code, _, errors = start(work)
-    assert (code, rows.name in errors) == (2, True), errors
+    assert rows.name in refused(babylm, *given, work)
     pair = {"sentence_good": "a b", "sentence_bad": "b a"}
-    write(data / "eval/blimp_filtered/x.jsonl", pair)
+    write_rows(data / "eval/blimp_filtered/x.jsonl", pair)
     (data / "eval" / babylm.READING).unlink()
-    code, _, errors = start(work)
-    assert (code, babylm.READING in errors) == (2, True), errors
+    assert babylm.READING in refused(babylm, *given, work)

@@ -66,7 +66,7 @@ def test_holm_counts_one_claim_a_task(tmp_path) -> None:
     ({"init": None, "init_digest": "none"}, 0, False),
 ])  # fmt: skip
 def test_seeds_are_paired_where_weights_and_seeds_are_the_same(
-    tmp_path, fields, more_seeds: int, paired: bool
+    tmp_path, fields, more_seeds, paired
 ) -> None:
     a, b = two(tmp_path, 12, 10, ("rte",), **fields)
     for seed in range(more_seeds):

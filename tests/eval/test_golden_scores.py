@@ -46,40 +46,32 @@ def imported(name: str, folder: pathlib.Path) -> pretrained.Pretrained:
     return pretrained.load(folder / name)
 
 
-def ask(opened: pretrained.Pretrained, folder: pathlib.Path, **options: Any) -> yardstick.Asked:
-    return yardstick.Asked(None, folder, options)
-
-
 def measure(opened: pretrained.Pretrained, folder: pathlib.Path) -> dict[str, Any]:
     """The numbers of each suite for a net."""
-    asked = ask(opened, folder, rule=None, per_group=0)
-    rules = ("log_likelihood",) if opened.predicts == "next" else ("pll", "pll_word")
+
+    def ask(**options: Any) -> yardstick.Asked:
+        return yardstick.Asked(None, folder, {"rule": None, "per_group": 0} | options)
+
     found: dict[str, Any] = {}
-    for rule in rules:
-        request = ask(opened, folder, rule=rule, per_group=0)
-        made = pairs.measure(opened, ITEMS, request)
+    for rule in ("log_likelihood",) if opened.predicts == "next" else ("pll", "pll_word"):
+        made = pairs.measure(opened, ITEMS, ask(rule=rule))
         found[rule] = np.where(np.isfinite(made.outputs), made.outputs, 0.0).tolist()
-    guesses = lambada.guess(opened, PASSAGES, asked)
+    guesses = lambada.guess(opened, PASSAGES, ask())
     found["lambada"] = [guesses.nats.tolist(), guesses.right.tolist()]
     among = np.arange(opened.config.tokenizer.vocab_size) % 2 == 0
-    found["lama"] = [x.tolist() for x in lama.rank(opened, FACTS, among, asked)]
+    found["lama"] = [x.tolist() for x in lama.rank(opened, FACTS, among, ask())]
     objects = {"P1": ["French", "English", "German", "very small"]}
-    found["objects"] = [x.tolist() for x in lama.rank_objects(opened, FACTS, objects, asked)]
+    found["objects"] = [x.tolist() for x in lama.rank_objects(opened, FACTS, objects, ask())]
     for official in (False, True):
-        found[f"reading {official}"] = reading_times.surprisals(
-            opened, WORDS, official=official
-        ).tolist()
-    request = ask(
-        opened, folder, shots=2, seeds=1, orders=1, random_labels=False, examples=9, rule=None
-    )  # noqa: E501
+        made = reading_times.surprisals(opened, WORDS, official=official)
+        found[f"reading {official}"] = made.tolist()
+    request = ask(shots=2, seeds=1, orders=1, random_labels=False, examples=9)
     found["prompts"] = prompts.measure(opened, TASK, request).outputs.tolist()
     return found
 
 
 @pytest.mark.parametrize("name", ["gpt2-2x128x2", "bert-2x128x2"])
-def test_scores_are_those_of_the_golden_file(
-    name: str, tmp_path_factory: pytest.TempPathFactory, update_golden: bool
-) -> None:
+def test_scores_are_those_of_the_golden_file(name: str, tmp_path_factory, update_golden) -> None:
     folder = tmp_path_factory.mktemp("zoo")
     made = measure(imported(name, folder), folder)
     known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}

@@ -4,21 +4,18 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
-import jax
-import law_folders
 import numpy as np
 import pytest
+from task_folders import read_seed
+from test_sentence_scores import logits, opened_run, token_logits
 
-from scalelab.eval import lama, suites, token_scores, yardstick
+from scalelab.eval import lama, suites, yardstick
 from scalelab.eval.lama import Fact
-from scalelab.runs import environment, predictions, pretrained, records
+from scalelab.runs import predictions, records
 from scalelab.studies import jobs
 
-Runs = Callable[[str], pathlib.Path]
-opened_run = functools.cache(pretrained.load)
 SUBJECTS = ["Bada", "gedu dodo", "bada gedu"]
 
 
@@ -45,7 +42,7 @@ def all_words(opened: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_words_are_pieces_that_stand_alone(pretrained_runs: Runs, system: str) -> None:
+def test_words_are_pieces_that_stand_alone(pretrained_runs, system: str) -> None:
     tokenizer = opened_run(pretrained_runs(system)).tokenizer
     words = lama.list_words(tokenizer)
     assert len(words) > 5 and not {"", "[mask]", "##a"} & words.keys()
@@ -56,11 +53,10 @@ def test_words_are_pieces_that_stand_alone(pretrained_runs: Runs, system: str) -
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_ranks_are_those_of_all_scores(pretrained_runs: Runs, system: str) -> None:
+def test_ranks_are_those_of_all_scores(pretrained_runs, system: str) -> None:
     """Words alone compete, without the other right object of the question."""
     opened = opened_run(pretrained_runs(system))
     facts, among = facts_of(opened), all_words(opened)
-    score = jax.jit(functools.partial(token_scores.log_chances, opened.net, opened.params))
     pieces, ranks = lama.rank(opened, facts, among, asked())
     for k, fact in enumerate(facts):
         frame, causal = opened.tokenizer.frame(), system == "gpt2"
@@ -69,13 +65,12 @@ def test_ranks_are_those_of_all_scores(pretrained_runs: Runs, system: str) -> No
             end = opened.tokenizer.encode(fact.after)
             row = [*row, opened.tokenizer.special_ids["mask"], *end, *frame.end]
         place = len(row) - 1 - (0 if causal else len(end) + len(frame.end))
-        batch, places = token_scores.pad([np.array(row)], 32, 1), np.array([[place]], np.int32)
-        scores = np.asarray(score(batch, places))
+        scores = logits(opened, row, token_logits)[place]
         allowed = among.copy()
         other = pieces[k + 1 if k % 2 == 0 else k - 1]
         assert pieces[k] == opened.tokenizer.encode(f"a {fact.answer}")[-1] != other
         allowed[other] = False
-        assert ranks[k] == (scores[0, 0, allowed] > scores[0, 0, pieces[k]]).sum()
+        assert ranks[k] == (scores[allowed] > scores[pieces[k]]).sum()
     unfiltered = lama.rank(opened, facts[::2], among, asked())[1]
     assert (unfiltered >= ranks[::2]).all()
 
@@ -84,7 +79,7 @@ OBJECTS = ["gedu", "Bada dodo", "dodo gedu bada", "bada"]
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_objects_of_one_piece_rank_as_words(pretrained_runs: Runs, tmp_path, system: str) -> None:
+def test_objects_of_one_piece_rank_as_words(pretrained_runs, tmp_path, system: str) -> None:
     opened = opened_run(pretrained_runs(system))
     facts, among = facts_of(opened), np.zeros(opened.config.tokenizer.vocab_size, bool)
     pieces, _ = lama.rank(opened, facts, ~among, asked())
@@ -100,7 +95,7 @@ def test_objects_of_one_piece_rank_as_words(pretrained_runs: Runs, tmp_path, sys
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
 def test_torch_ranks_objects_of_several_pieces_the_same(
-    pretrained_runs: Runs, tmp_path, exported, system: str
+    pretrained_runs, tmp_path, exported, system
 ) -> None:
     """Means over pieces, each masked in turn or read from the left; sums rank otherwise."""
     torch = pytest.importorskip("torch")
@@ -185,17 +180,16 @@ def test_files(tmp_path) -> None:
 
 
 def test_the_program_compares_over_a_common_vocabulary(
-    pretrained_runs: Runs, tmp_path, monkeypatch, capsys
+    pretrained_runs, tmp_path, start, refused
 ) -> None:
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start, capsys, suites, "lama")
+    program = functools.partial(start, "lama")
     runs = {system: pretrained_runs(system) for system in ("gpt2", "bert")}
     common = set.intersection(*({*lama.list_words(opened_run(r).tokenizer)} for r in runs.values()))
     words = sorted(filter(str.isalpha, common))
     facts = [Fact("P1", "TREx", f"{subject} dodo ", words[0], " .") for subject in SUBJECTS]
     data = write_lama(tmp_path / "lama", facts)
     given = [f"--run={runs['bert']}", f"--data={data}", "--answers=relation", "--per_relation=2"]
-    code, out, errors = start(*given, f"--workdir={tmp_path / 'objects'}")
+    code, out, errors = program(*given, f"--workdir={tmp_path / 'objects'}")
     assert code == 0, errors
     # "bada gedu" and "gedu dodo" are answers here, and each relation has two facts at most.
     assert "1 to 3 possible answers" in out and "not a possible answer" not in out
@@ -204,15 +198,13 @@ def test_the_program_compares_over_a_common_vocabulary(
     for system, other in (("gpt2", "bert"), ("bert", "gpt2"), ("bert", None)):
         work = tmp_path / f"{system}-{other}"
         given = [f"--run={runs[system]}", f"--data={data}", f"--workdir={work}"]
-        code, out, errors = start(*given, *([f"--vocabulary={runs[other]}"] if other else []))
+        code, out, errors = program(*given, *([f"--vocabulary={runs[other]}"] if other else []))
         assert code == 0, errors
         assert "facts left out: the object is not a possible answer" in out
         # Only a net that reads both sides is asked where words follow.
         assert ("a word stands after" in out) == (other is not None)
         assert ("Squad" in out) == (other is None)
-        made = predictions.read(work / "seed0/predictions.tsv")
-        result = records.read_result(work / "seed0")
-        assert isinstance(result, records.TaskResult)
+        result, made = read_seed(work)
         assert result.eval["dev"] == {"hits": (made.predicted == 1).mean()}
         texts[system, other] = made.texts
         sizes[system, other] = int(out[: out.index(" possible answers")].split("* ")[-1])
@@ -231,12 +223,11 @@ def test_the_program_compares_over_a_common_vocabulary(
     row = {"sub_label": "Bada", "obj_label": "\u4e00"}
     (data / "TREx/P1.jsonl").write_text((json.dumps(row) + "\n") * 99)
     given = [f"--run={runs['bert']}", f"--data={data}", f"--workdir={tmp_path / 'unknown'}"]
-    code, _, errors = start(*given)
-    assert code == 2 and "cannot write 99 of the" in errors
+    assert "cannot write 99 of the" in refused("lama", *given)
 
 
 @pytest.mark.parity
-def test_transformers_ranks_the_same(pretrained_runs: Runs, exported) -> None:
+def test_transformers_ranks_the_same(pretrained_runs, exported) -> None:
     torch = pytest.importorskip("torch")
     opened = opened_run(pretrained_runs("bert"))
     facts = facts_of(opened)[::2]  # one object a question

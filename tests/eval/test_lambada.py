@@ -5,20 +5,16 @@ import json
 import math
 import pathlib
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
-import jax
-import law_folders
 import numpy as np
 import pytest
+from task_folders import read_seed
+from test_sentence_scores import log_softmax, logits, opened_run, token_logits
 
-from scalelab.eval import lambada, lm, suites, token_scores, yardstick
+from scalelab.eval import lambada, lm, yardstick
 from scalelab.lab.compare import study_scores
-from scalelab.runs import environment, predictions, pretrained, records
 
-Runs = Callable[[str], pathlib.Path]
-opened_run = functools.cache(pretrained.load)
 CONTEXTS = ["Bada gedu dodo", "Gedu bada dodo , bada gedu", "dodo"]
 WORDS = ["gedu", "unbada", "bada", "dodogedu"]
 
@@ -34,18 +30,6 @@ def ask(opened: Any, asked: list[lambada.Passage]) -> lambada.Guesses:
         return lambada.guess(opened, asked, yardstick.Asked(path, path, {}, batch_tokens=128))
 
 
-@functools.cache
-def scorer(path: pathlib.Path) -> Any:
-    opened = opened_run(path)
-    return jax.jit(functools.partial(token_scores.log_chances, opened.net, opened.params))
-
-
-def chances_of(opened: Any, row: list[int], place: int) -> np.ndarray:
-    """Log-probabilities [V] of all tokens at a place of a row."""
-    batch = token_scores.pad([np.array(row)], 32, 1)
-    return np.asarray(scorer(opened.path)(batch, np.array([[place]], np.int32)))[0, 0]
-
-
 def naive(opened: Any, passage: lambada.Passage) -> tuple[bool, float]:
     """One row for each piece; the net's scores of all tokens."""
     tokenizer, reading = opened.tokenizer, lm.make_reading(opened, None, None)
@@ -59,7 +43,7 @@ def naive(opened: Any, passage: lambada.Passage) -> tuple[bool, float]:
         cut = max(0, len(before) + len(word) + len(stop) - reading.context)
         row = [*reading.begin, *seen[cut:], *reading.end]
         place = len(row) - len(reading.end) - len(stop) - (len(masks) or 1)
-        chances = chances_of(opened, row, place)
+        chances = log_softmax(logits(opened, row, token_logits)[place])
         right &= int(chances.argmax()) == piece
         nats -= float(chances[piece])
     return right, nats
@@ -67,9 +51,7 @@ def naive(opened: Any, passage: lambada.Passage) -> tuple[bool, float]:
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
 @pytest.mark.parametrize("length", [1, 12])
-def test_guesses_are_those_of_rows_one_by_one(
-    pretrained_runs: Runs, system: str, length: int
-) -> None:
+def test_guesses_are_those_of_rows_one_by_one(pretrained_runs, system: str, length: int) -> None:
     opened, asked = opened_run(pretrained_runs(system)), passages(length)
     made = ask(opened, asked)
     assert made.is_cut.any() == (length > 1) and (made.pieces > 1).any(), made
@@ -79,7 +61,7 @@ def test_guesses_are_those_of_rows_one_by_one(
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_the_right_words_are_counted(pretrained_runs: Runs, system: str) -> None:
+def test_the_right_words_are_counted(pretrained_runs, system: str) -> None:
     """Each passage ends with the net's own guess: all are right; with another piece none is."""
     opened = opened_run(pretrained_runs(system))
     tokenizer, found = opened.tokenizer, []
@@ -92,7 +74,7 @@ def test_the_right_words_are_counted(pretrained_runs: Runs, system: str) -> None
         mask = [] if reading.mask_id is None else [reading.mask_id]
         row = [*reading.begin, *tokenizer.encode(context), *mask, *stop, *reading.end]
         place = len(row) - len(reading.end) - len(stop) - 1
-        chances = chances_of(opened, row, place)
+        chances = log_softmax(logits(opened, row, token_logits)[place])
         best = int(chances.argmax())
         found.append((context, whole[int(chances[ids].argmax())], best in ids))
         found.append((context, whole[int(chances[ids].argmin())], False))
@@ -118,38 +100,33 @@ def test_a_net_that_answers_nothing_is_on_the_floor() -> None:
 
 
 @pytest.mark.parametrize("system", [pytest.param("gpt2", marks=pytest.mark.slow), "bert"])
-def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys, system: str) -> None:
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start, capsys, suites, "lambada")
+def test_the_program(pretrained_runs, tmp_path, start, refused, system: str) -> None:
+    program = functools.partial(start, "lambada")
     data, work = tmp_path / "data", tmp_path / "work"
     data.mkdir()
     given = f"--run={pretrained_runs(system)}", f"--data={data}", f"--workdir={work}"
     lines = [json.dumps({"text": own.text}) for own in passages(12)]
     (data / lambada.FILE).write_text("\n".join(lines) + "\n")
-    code, out, errors = start(*given)
+    code, out, errors = program(*given)
     assert code == 0, errors
     assert "first tokens are left out" in out
-    result, made = (
-        records.read_result(work / "seed0"),
-        predictions.read(work / "seed0/predictions.tsv"),
-    )
-    assert isinstance(result, records.TaskResult) and made.labels == ("miss", "hit")
+    result, made = read_seed(work)
+    assert made.labels == ("miss", "hit")
     assert result.eval["dev"] == {"hits": made.predicted.mean()} and made.gold.all()
     (data / lambada.FILE).write_text(json.dumps({"text": "word"}) + "\n")
-    code, _, errors = start(*given)
-    assert code == 2 and "two words" in errors
+    assert "two words" in refused("lambada", *given)
     (data / "empty.txt").write_text("")
-    code, _, errors = start(given[0], f"--data={data / 'empty.txt'}", given[2])
-    assert code == 2 and "two words" in errors
+    assert "two words" in refused("lambada", given[0], f"--data={data / 'empty.txt'}", given[2])
     (data / lambada.FILE).write_text(json.dumps({"text": "a \u4e00\u4e01"}) + "\n")
     if system == "bert":  # bytes are always known
-        code, _, errors = start(*given[:2], f"--workdir={tmp_path / 'other'}")
-        assert code == 2 and "cannot write 1 of the 1" in errors
+        assert "cannot write 1 of the 1" in refused(
+            "lambada", *given[:2], f"--workdir={tmp_path / 'other'}"
+        )
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_transformers_guesses_the_same(pretrained_runs: Runs, exported, system: str) -> None:
+def test_transformers_guesses_the_same(pretrained_runs, exported, system: str) -> None:
     torch = pytest.importorskip("torch")
     theirs, model = exported(system)
     opened = opened_run(pretrained_runs(system))

@@ -1,9 +1,6 @@
 """Tokens are scored once each, and right: against loops written out, training, transformers."""
 
-import functools
 import math
-import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import declared
@@ -11,25 +8,18 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from flax import linen as nn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_sentence_scores import log_softmax, logits, opened_run, token_logits
 
 from scalelab import objectives as objectives_lib
 from scalelab.eval import likelihood, placement, token_scores
 from scalelab.eval.likelihood import Reading
 from scalelab.objectives import Pass
-from scalelab.runs import pretrained
 
-Runs = Callable[[str], pathlib.Path]
 CONTEXT, STRIDE = 12, 5
 LENGTHS = (1, 2, 7, 12, 13, 31, 0, 22)  # tokens of documents
 STARTS = np.cumsum([0, *LENGTHS])
-
-
-@functools.cache
-def opened_run(path: pathlib.Path) -> Any:
-    return pretrained.load(path)
 
 
 def tokens_of(opened: Any) -> np.ndarray:
@@ -49,32 +39,9 @@ def nats_of(opened: Any, tokens: np.ndarray, starts: np.ndarray, reading: Readin
     return likelihood.score(placement.place(opened), tokens, starts, reading, batch_size=2)
 
 
-def logits_of(opened: Any) -> Callable[[list[int]], np.ndarray]:
-    """Scores [n, V] of one row by the net's own head."""
-    net = opened.net
-
-    @jax.jit
-    def run(batch: Any) -> jax.Array:
-        ctx = Pass(jax.random.key(0))
-        apply = nn.apply(lambda m: m.token_logits(ctx.token_hidden(m, batch)), net)
-        return apply({"params": opened.params})
-
-    def logits(row: list[int]) -> np.ndarray:
-        batch = token_scores.pad([np.asarray(row)], CONTEXT + 2, 1)
-        return np.asarray(run(batch))[0, : len(row)]
-
-    return logits
-
-
-def minus_log_softmax(scores: np.ndarray, target: int) -> float:
-    scores = scores.astype(np.float64)
-    top = scores.max()
-    return float(top + np.log(np.exp(scores - top).sum()) - scores[target])
-
-
 def one_by_one(opened: Any) -> np.ndarray:
     """The same as the program, a token at a time, no cache, no batch, windows found by search."""
-    tokens, logits, reading = tokens_of(opened), logits_of(opened), reading_of(opened)
+    tokens, reading = tokens_of(opened), reading_of(opened)
     causal = reading.mask_id is None
     expected = []
     for begin, end in zip(STARTS, STARTS[1:], strict=False):
@@ -88,17 +55,17 @@ def one_by_one(opened: Any) -> np.ndarray:
             if len(document) > CONTEXT and t >= CONTEXT:
                 assert t - start >= (CONTEXT - STRIDE - ahead)
             if causal:
-                scores = logits(seen[: t - start])[-1] if t > start else None
+                scores = logits(opened, seen[: t - start], token_logits)[-1] if t > start else None
             else:
                 seen[t - start] = reading.mask_id
                 row = [*reading.begin, *seen, *reading.end]
-                scores = logits(row)[len(reading.begin) + t - start]
-            expected.append(math.nan if scores is None else minus_log_softmax(scores, target))
+                scores = logits(opened, row, token_logits)[len(reading.begin) + t - start]
+            expected.append(math.nan if scores is None else -log_softmax(scores)[target])
     return np.array(expected)
 
 
 @pytest.mark.parametrize("system", declared.marked(tiny.SYSTEMS))
-def test_each_token_is_scored_once_as_a_loop_does_it(pretrained_runs: Runs, system: str) -> None:
+def test_each_token_is_scored_once_as_a_loop_does_it(pretrained_runs, system: str) -> None:
     opened = opened_run(pretrained_runs(system))
     found = nats_of(opened, tokens_of(opened), STARTS, reading_of(opened))
     np.testing.assert_allclose(found, one_by_one(opened), rtol=1e-4, atol=1e-5)
@@ -108,7 +75,7 @@ def test_each_token_is_scored_once_as_a_loop_does_it(pretrained_runs: Runs, syst
 
 
 @pytest.mark.parametrize("system", ["gpt", "gpt2"])
-def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, system: str) -> None:
+def test_documents_that_fit_have_the_loss_of_training(pretrained_runs, system: str) -> None:
     opened = opened_run(pretrained_runs(system))
     rng = np.random.default_rng(1)
     rows = [rng.integers(9, 300, n).astype(np.int32) for n in (3, 9, 16, 30)]
@@ -139,16 +106,13 @@ def test_equal_prefixes_are_one() -> None:
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_texts_with_a_common_prefix_score_as_alone(pretrained_runs: Runs, system: str) -> None:
+def test_texts_with_a_common_prefix_score_as_alone(pretrained_runs, system: str) -> None:
     opened = opened_run(pretrained_runs(system))
     tokens, lengths = tokens_of(opened)[:6], (6, 6, 4, 5)
     texts = [np.append(tokens[: n - 1], 40 + k) for k, n in enumerate(lengths)]
     alone = [nats_of(opened, t, np.array([0, len(t)]), reading_of(opened)) for t in texts]
     made = nats_of(opened, np.concatenate(texts), np.cumsum([0, *lengths]), reading_of(opened))
     np.testing.assert_allclose(made, np.concatenate(alone), rtol=1e-5)
-
-
-# --- Windows ----------------
 
 
 def as_lists(made: likelihood.Windows) -> list[tuple[int, ...]]:
@@ -172,12 +136,9 @@ def test_each_token_once_with_enough_around_it(data) -> None:
     assert np.all(np.diff(made.starts) == stride)
 
 
-# --- transformers ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_transformers_computes_the_same(pretrained_runs: Runs, exported, system: str) -> None:
+def test_transformers_computes_the_same(pretrained_runs, exported, system: str) -> None:
     torch = pytest.importorskip("torch")
     theirs, model = exported(system)
     opened = opened_run(pretrained_runs(system))

@@ -1,27 +1,21 @@
 """The program that evaluates language models: texts, bits per byte, tables, files, refusals."""
 
 import dataclasses
-import functools
 import json
 import math
-import pathlib
 import re
-from collections.abc import Callable
 
 import jax
-import law_folders
 import numpy as np
 import pytest
 import tiny
+from test_sentence_scores import opened_run
 
 from scalelab.data import prepare
 from scalelab.data.corpora import open_corpus
 from scalelab.data.tokenizers import TokenizerSpec
 from scalelab.eval import likelihood, lm
-from scalelab.runs import environment, pretrained
-
-Runs = Callable[[str], pathlib.Path]
-opened_run = functools.cache(pretrained.load)
+from scalelab.runs import pretrained
 
 
 def test_bits_per_byte_by_hand() -> None:
@@ -35,7 +29,7 @@ def test_bits_per_byte_by_hand() -> None:
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
-def test_the_texts_are_those_of_training(pretrained_runs: Runs, cache_dir, system: str) -> None:
+def test_the_texts_are_those_of_training(pretrained_runs, cache_dir, system: str) -> None:
     """Token by token and byte by byte as the training's preparation has them."""
     opened = opened_run(pretrained_runs(system))
     config, module = opened.config, opened.system
@@ -58,22 +52,12 @@ def test_the_texts_are_those_of_training(pretrained_runs: Runs, cache_dir, syste
     np.testing.assert_array_equal(few.starts, made.starts[:4])
 
 
-# --- The program ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
-    """start(*arguments) -> exit code, stdout, stderr."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
-    return functools.partial(law_folders.start, capsys, lm)
-
-
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
 def test_from_run_and_corpus_to_tables(
-    pretrained_runs: Runs, wikitext, tmp_path, start, system: str
+    pretrained_runs, wikitext, tmp_path, start, refused, system
 ) -> None:
     given = [f"--run={pretrained_runs(system)}", f"--corpus=wikitext:{wikitext}", "--max_docs=9"]
-    code, out, errors = start(*given, f"--workdir={tmp_path / 'work'}", "--show=2")
+    code, out, errors = start(lm, *given, f"--workdir={tmp_path / 'work'}", "--show=2")
     assert code == 0, errors
     assert len(out[out.index("worst first") : out.index("...")].splitlines()) == 4
     result = json.loads((tmp_path / "work/result.json").read_text())
@@ -93,19 +77,18 @@ def test_from_run_and_corpus_to_tables(
     assert ("PLL/token" in out) == (system == "bert")
     assert "scores: done in" in errors
     assert json.loads((tmp_path / "work/environment.json").read_text())["packages"]
-    code, _, errors = start(*given, f"--workdir={tmp_path / 'work'}")
-    assert code == 2 and "is in use" in errors
+    assert "is in use" in refused(lm, *given, f"--workdir={tmp_path / 'work'}")
 
 
 def test_a_net_that_knows_nothing_has_a_perplexity_of_v(
-    pretrained_runs: Runs, wikitext, start, tmp_path, monkeypatch
+    pretrained_runs, wikitext, start, tmp_path, monkeypatch
 ) -> None:
     opened = opened_run(pretrained_runs("gpt2"))
     empty = jax.tree.map(lambda x: x * 0, opened.params)
     blank = dataclasses.replace(opened, params=empty)
     monkeypatch.setattr(pretrained, "load", lambda *_: blank)
     given = [f"--run={opened.path}", f"--corpus=wikitext:{wikitext}", "--max_docs=4"]
-    code, out, errors = start(*given, f"--workdir={tmp_path / 'work'}")
+    code, out, errors = start(lm, *given, f"--workdir={tmp_path / 'work'}")
     assert code == 0, errors
     result = json.loads((tmp_path / "work/result.json").read_text())
     assert result["perplexity"] == pytest.approx(300, rel=1e-6)
@@ -114,13 +97,14 @@ def test_a_net_that_knows_nothing_has_a_perplexity_of_v(
     assert "300.000" in out
 
 
-def test_parameters_that_are_not_finite(pretrained_runs: Runs, wikitext, start, monkeypatch):
+def test_parameters_that_are_not_finite(pretrained_runs, wikitext, refused, monkeypatch):
     opened = opened_run(pretrained_runs("gpt2"))
     lost = jax.tree.map(lambda x: x * np.nan, opened.params)
     blank = dataclasses.replace(opened, params=lost)
     monkeypatch.setattr(pretrained, "load", lambda *_: blank)
-    code, _, errors = start(f"--run={opened.path}", f"--corpus=wikitext:{wikitext}", "--max_docs=1")
-    assert code == 2 and "not finite" in errors
+    assert "not finite" in refused(
+        lm, f"--run={opened.path}", f"--corpus=wikitext:{wikitext}", "--max_docs=1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +123,7 @@ def test_parameters_that_are_not_finite(pretrained_runs: Runs, wikitext, start, 
         (["--run=RUN", "--corpus=text:BAD", "--split=train"], "--errors=replace"),
     ],
 )
-def test_what_is_refused(pretrained_runs: Runs, wikitext, tmp_path, start, arguments, message):
+def test_what_is_refused(pretrained_runs, wikitext, tmp_path, refused, arguments, message):
     (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo \xff\n\nthree\n")
     names = {"RUN": pretrained_runs("gpt2"), "DIR": wikitext, "BAD": tmp_path / "bad.txt"}
     given = []
@@ -147,13 +131,13 @@ def test_what_is_refused(pretrained_runs: Runs, wikitext, tmp_path, start, argum
         for name, path in names.items():
             argument = argument.replace(name, str(path))
         given.append(argument)
-    code, _, errors = start(*given)
-    assert code == 2 and "Traceback" not in errors
+    errors = refused(lm, *given)
+    assert "Traceback" not in errors
     (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert re.search(message, line), line
 
 
-def test_the_context_is_what_training_showed(pretrained_runs: Runs) -> None:
+def test_the_context_is_what_training_showed(pretrained_runs) -> None:
     """Its long phase is left out, its positions are 64; an import has seen no steps."""
     opened = opened_run(pretrained_runs("gpt2"))
     assert lm.make_reading(opened, None, None).context == 32

@@ -1,28 +1,20 @@
 """Minimal pairs: planted accuracies, files of every set, the program, and what it refuses."""
 
-import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable
-from typing import Any
 
-import law_folders
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
 from scipy import stats
+from task_folders import read_seed, write_rows, write_text
 
 from scalelab.eval import compare, items, likelihood, pairs, suites
 from scalelab.eval import names as yardstick_names
 from scalelab.eval.items import Item
-from scalelab.runs import environment, predictions, pretrained, records
-
-Runs = Callable[[str], pathlib.Path]
-
-
-# --- Answers ----------------
+from scalelab.runs import predictions, pretrained
 
 
 def test_a_planted_model_gets_its_planted_accuracy() -> None:
@@ -58,15 +50,9 @@ def test_ties_and_constant_answers_are_guesses() -> None:
         assert unheld.right.mean() == unheld.by_mean.mean() == pytest.approx(rate)
 
 
-def test_means_over_tokens_can_answer_otherwise() -> None:
-    asked = [Item(("g",), ("short", "a long one"), 1)]
-    made = items.judge(asked, np.array([[-4.0, -6.0]]), np.array([[1.0, 3.0]]))
-    assert (made.right.tolist(), made.by_mean.tolist()) == ([False], [True])
-
-
 @pytest.mark.parametrize(("name", "right"), [("cats", [True, False]), ("pairs", [False, True])])
 def test_commonsense_tests_answer_by_means_and_others_by_sums(
-    pretrained_runs: Runs, tmp_path, monkeypatch, name: str, right: list[bool]
+    pretrained_runs, tmp_path, monkeypatch, name, right
 ) -> None:
     """By hand: sums -6 and -4 of three tokens and one, so means -2 and -4; then the other way."""
     asked = [Item(("g",), ("bada gedu dodo", "bada"), 0), Item(("g",), ("gedu bada", "gedu"), 0)]
@@ -109,27 +95,16 @@ def test_formulas() -> None:
             items.parse_formula(wrong)
 
 
-# --- Files of the sets ----------------
-
-
-def write(path: pathlib.Path, text: str) -> pathlib.Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def lines(*rows: dict) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
 def test_agreement(tmp_path) -> None:
     head = "constr_id\tsent_id\tclass\tform\tlen_prefix\tsent\n"
     green = [f'1\t7\t{c}\t{f}\t2\t"The "" cats sleep <eos>"\n'
              for c, f in (("correct", "run"), ("wrong", "runs"))]  # fmt: skip
-    write(tmp_path / suites.GREEN, head + "".join(green))
-    write(tmp_path / f"{suites.LINZEN}.gold", "2\tis\tare\t1\n")
-    write(tmp_path / f"{suites.LINZEN}.text", "the town is old . <eos>\n")
-    write(tmp_path / suites.MARVIN, "test case\tgrammatical\tungrammatical\na--b\tI am\tI is\n")
+    write_text(tmp_path / suites.GREEN, head + "".join(green))
+    write_text(tmp_path / f"{suites.LINZEN}.gold", "2\tis\tare\t1\n")
+    write_text(tmp_path / f"{suites.LINZEN}.text", "the town is old . <eos>\n")
+    write_text(
+        tmp_path / suites.MARVIN, "test case\tgrammatical\tungrammatical\na--b\tI am\tI is\n"
+    )
     found = {item.groups[0]: item.texts for item in suites.read_agreement(tmp_path)}
     assert found == {
         "green: nonce": ('The " run', 'The " runs'),
@@ -139,8 +114,10 @@ def test_agreement(tmp_path) -> None:
 
 
 def test_cats(tmp_path) -> None:
-    write(tmp_path / "commonsense_ability_test/ca.txt", "1\x01Ice burns.\x01Ice melts.\x01No.\n\n")
-    write(tmp_path / "Robust_commonsense_test/add.txt", "0\x01a\x01b\x011\x01c [SEP] d\x01e\n")
+    write_text(
+        tmp_path / "commonsense_ability_test/ca.txt", "1\x01Ice burns.\x01Ice melts.\x01No.\n\n"
+    )
+    write_text(tmp_path / "Robust_commonsense_test/add.txt", "0\x01a\x01b\x011\x01c [SEP] d\x01e\n")
     expected = [
         Item(("ca", "tests"), ("Ice burns.", "Ice melts.", "No."), 1),
         Item(("add", "robust pairs"), ("a", "b"), 0),
@@ -152,7 +129,7 @@ def test_cats(tmp_path) -> None:
 def test_crows_pairs_score_the_shared_words(tmp_path) -> None:
     row = '0,"Poor men, sir, lie.","Rich old men, sir, lie.",stereo,age\n'
     head = ",sent_more,sent_less,stereo_antistereo,bias_type\n"
-    write(tmp_path / "data" / suites.CROWS_PAIRS, head + row)
+    write_text(tmp_path / "data" / suites.CROWS_PAIRS, head + row)
     (item,) = suites.read_crows_pairs(tmp_path)
     assert item.spans is not None
     for text, own in zip(item.texts, item.spans, strict=True):
@@ -160,10 +137,10 @@ def test_crows_pairs_score_the_shared_words(tmp_path) -> None:
 
 
 def test_winogender(tmp_path) -> None:
-    write(tmp_path / "occupations-stats.tsv", "occupation\tbls_pct_female\nnurse\t90\n")
+    write_text(tmp_path / "occupations-stats.tsv", "occupation\tbls_pct_female\nnurse\t90\n")
     rows = [f"nurse.guest.0.{g}.txt\tThe nurse said {p} ran.\n"
             for g, p in (("male", "he"), ("female", "she"), ("neutral", "they"))]  # fmt: skip
-    write(tmp_path / "all_sentences.tsv", "sentid\tsentence\n" + "".join(rows))
+    write_text(tmp_path / "all_sentences.tsv", "sentid\tsentence\n" + "".join(rows))
     texts = "The nurse said he ran.", "The nurse said she ran."
     assert suites.read_winogender(tmp_path) == [Item(("pronoun of the occupation",), texts, 1)]
 
@@ -171,7 +148,7 @@ def test_winogender(tmp_path) -> None:
 def test_copa_and_wsc(tmp_path) -> None:
     row = {"premise": "It rained.", "choice1": "I ran.", "choice2": "The sun shone.",
            "question": "effect", "label": 0}  # fmt: skip
-    write(tmp_path / "COPA/val.jsonl", lines(row))
+    write_rows(tmp_path / "COPA/val.jsonl", row)
     (item,) = suites.read_copa(tmp_path)
     assert item.texts == ("It rained so I ran.", "It rained so the sun shone.")
     assert item.spans is not None and item.spans[0] is not None
@@ -179,7 +156,7 @@ def test_copa_and_wsc(tmp_path) -> None:
     rows = [{"text": "Al saw Bo and his dog.", "label": label,
              "target": {"span1_text": name, "span2_index": 4}}
             for name, label in (("Al", False), ("Bo", True))]  # fmt: skip
-    write(tmp_path / "WSC/val.jsonl", lines(*rows))
+    write_rows(tmp_path / "WSC/val.jsonl", *rows)
     texts = "Al saw Bo and Al's dog.", "Al saw Bo and Bo's dog."
     assert suites.read_wsc(tmp_path) == [Item(("WSC",), texts, 1)]
 
@@ -197,7 +174,7 @@ def test_syntaxgym(tmp_path) -> None:
         "predictions": [{"formula": f} for f in formulas],
         "items": [{"conditions": conditions}],
     }
-    write(tmp_path / "json/number_x.json", json.dumps(suite))
+    write_text(tmp_path / "json/number_x.json", json.dumps(suite))
     (item,) = suites.read_syntaxgym(tmp_path)
     assert item.groups == ("number_x", "agreement")
     assert item.formula == "(x0<x1) & (x2 < x3)"
@@ -221,9 +198,6 @@ def test_the_published_numbers() -> None:
     assert np.mean(chances) == pytest.approx(yardstick_names.TRIVIAL["syntaxgym"], abs=0.001)
 
 
-# --- The program ----------------
-
-
 WORDS = "small big old new red long".split()
 
 
@@ -233,28 +207,15 @@ def paradigms(tmp_path) -> pathlib.Path:
         rows = [{"sentence_good": f"The {a} dog sees a {b} cat.", "linguistics_term": term,
                  "sentence_bad": f"The {a} dog see a {b} cat.", "UID": name}
                 for a in WORDS for b in WORDS[:2]]  # fmt: skip
-        write(tmp_path / f"blimp/data/{name}.jsonl", lines(*rows))
+        write_rows(tmp_path / f"blimp/data/{name}.jsonl", *rows)
     return tmp_path / "blimp"
 
 
-@pytest.fixture
-def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
-    """start(name, *arguments) -> exit code, stdout, stderr."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
-
-    def run(name: str, *arguments: object) -> tuple[int, str, str]:
-        return law_folders.start(capsys, suites, name, *map(str, arguments))
-
-    return run
-
-
-def test_from_files_to_paired_differences(
-    pretrained_runs: Runs, paradigms, tmp_path, start
-) -> None:
+def test_from_files_to_paired_differences(pretrained_runs, paradigms, tmp_path, start) -> None:
     accuracies = ("one", "x", 0.2), ("two", "x", 0.4), ("three", "y", 0.9), ("overall", "z", 0.0)
     published = [{"UID": name, "linguistics_term": term, "ngram": x, "lstm": 0.5}
                  for name, term, x in accuracies]  # fmt: skip
-    write(paradigms / suites.BLIMP_PUBLISHED, lines(*published))
+    write_rows(paradigms / suites.BLIMP_PUBLISHED, *published)
     for system in ("gpt2", "bert"):
         given = f"--run={pretrained_runs(system)}", f"--data={paradigms}"
         code, out, errors = start("blimp", *given, f"--workdir={tmp_path / system}")
@@ -266,8 +227,7 @@ def test_from_files_to_paired_differences(
     beside = pd.read_table(folder / "groups.tsv", index_col="group")["ngram"]
     expected = {"three": 0.9, "one": 0.2, "two": 0.4, "x": 0.3, "y": 0.9}
     assert beside.to_dict() == pytest.approx(expected | {"mean": 0.5, "all items": 0.5})
-    result, made = records.read_result(folder), predictions.read(folder / "predictions.tsv")
-    assert isinstance(result, records.TaskResult)
+    result, made = read_seed(tmp_path / "gpt2")
     assert (result.task, result.recipe) == ("blimp", "log_likelihood")
     assert result.eval["dev"]["accuracy"] == (made.gold == made.predicted).mean()
     frame, _ = compare.compare(
@@ -280,29 +240,18 @@ def test_from_files_to_paired_differences(
 
 @pytest.mark.parametrize("name", ["pairs", "lambada"])
 def test_an_interrupted_evaluation_goes_on(
-    pretrained_runs: Runs, tmp_path, monkeypatch, capsys, name: str
+    pretrained_runs, tmp_path, monkeypatch, start, stop_at, name
 ) -> None:
     """It ends with the same bytes, and the net judges no batch twice."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
     monkeypatch.setattr(likelihood, "SAVE_SECS", 0.0)
     file = tmp_path / "own.jsonl"
     texts = [f"{'bada ' * k}gedu {word}" for k in range(2, 9) for word in ("dodo", "unbada")]
-    write(file, lines(*({"text": text, "good": text, "bad": f"a {text}"} for text in texts)))
+    write_rows(file, *({"text": text, "good": text, "bad": f"a {text}"} for text in texts))
     given = f"--run={pretrained_runs('bert')}", f"--data={file}", "--batch_tokens=64"
-    start = functools.partial(law_folders.start, capsys, suites, name, *given)
-    fill, calls = likelihood.fill, []
-
-    def stop_at(last: int, *arguments: Any) -> Any:
-        calls.append(last)
-        if len(calls) == last:
-            raise KeyboardInterrupt
-        return fill(*arguments)
-
     counts = []
     for kind, last in (("whole", 10**6), ("cut", 3), ("cut", 10**6)):
-        calls.clear()
-        monkeypatch.setattr(likelihood, "fill", functools.partial(stop_at, last))
-        code, _, errors = start(f"--workdir={tmp_path / kind}")
+        calls = stop_at(likelihood, "fill", last)
+        code, _, errors = start(name, *given, f"--workdir={tmp_path / kind}")
         assert (code == 0) == (last > 3) and "Traceback" not in errors
         counts.append(len(calls))
     assert counts[0] > 3 and counts[1:] == [3, counts[0] - 2]
@@ -311,19 +260,19 @@ def test_an_interrupted_evaluation_goes_on(
         assert whole.read_bytes() == cut.read_bytes()
 
 
-def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
+def test_bad_input(pretrained_runs, paradigms, tmp_path, start, refused) -> None:
     run, work = f"--run={pretrained_runs('gpt2')}", f"--workdir={tmp_path / 'work'}"
-    file = write(tmp_path / "own.jsonl", lines({"good": "a b", "bad": "b a"}, {"good": "a"}))
+    file = write_rows(tmp_path / "own.jsonl", {"good": "a b", "bad": "b a"}, {"good": "a"})
     texts = ("a b " * 99, "b b"), ("a b", "b"), ("a b", "b b")  # too long, nothing to score, fine
-    long = write(tmp_path / "long.jsonl", lines(*({"good": a, "bad": b} for a, b in texts)))
-    empty = write(
-        tmp_path / "empty.jsonl", lines({"good": "a b", "bad": "b"}, {"good": "a b", "bad": 3})
+    long = write_rows(tmp_path / "long.jsonl", *({"good": a, "bad": b} for a, b in texts))
+    empty = write_rows(
+        tmp_path / "empty.jsonl", {"good": "a b", "bad": "b"}, {"good": "a b", "bad": 3}
     )
     snow = [{"good": f"\u2603 {x}", "bad": f"\u2604 {x}"} for x in ("a", "b")]
-    unknown = write(tmp_path / "unknown.jsonl", lines({"good": "a b", "bad": "b a"}, *snow))
+    unknown = write_rows(tmp_path / "unknown.jsonl", {"good": "a b", "bad": "b a"}, *snow)
     other = {"premise": "a", "choice1": "b", "choice2": "c", "question": "why", "label": 0}
-    write(tmp_path / "COPA/val.jsonl", lines(other))
-    write(tmp_path / "binary/data/x.jsonl", "").write_bytes(b"\xff\xfe")
+    write_rows(tmp_path / "COPA/val.jsonl", other)
+    write_text(tmp_path / "binary/data/x.jsonl", "").write_bytes(b"\xff\xfe")
     cases = [
         ("copa", [run, work, f"--data={tmp_path}"], "why"),
         ("blimp", [run, work, f"--data={tmp_path / 'binary'}"], "x.jsonl"),
@@ -342,12 +291,10 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
         ("blimp", [f"--run={tmp_path}", work, f"--data={paradigms}"], "config.json"),
     ]
     for program, arguments, expected in cases:
-        code, _, errors = start(program, *arguments)
-        assert (code, expected in errors) == (2, True), errors
+        assert expected in refused(program, *arguments)
     code, out, errors = start("pairs", run, work, f"--data={long}")
     assert code == 0 and "2 of 3 items count as ties" in out, errors
     made = predictions.read(tmp_path / "work/seed0/predictions.tsv")
     assert made.texts == (["a b " * 99, "b", "a b"], ["b b", "a b", "b b"])  # nets compare by item
-    write(long, lines({"good": "b a", "bad": "b b"}))
-    code, _, errors = start("pairs", run, work, f"--data={long}")
-    assert code == 2 and "another evaluation" in errors
+    write_rows(long, {"good": "b a", "bad": "b b"})
+    assert "another evaluation" in refused("pairs", run, work, f"--data={long}")

@@ -4,19 +4,16 @@ import functools
 import json
 import pathlib
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
-import law_folders
 import numpy as np
 import pytest
+from task_folders import read_seed, write_text
+from test_sentence_scores import opened_run
 
-from scalelab.eval import compare, items, lm, pairs, prompts, suites
+from scalelab.eval import compare, items, lm, pairs, prompts
 from scalelab.eval.prompts import Example
-from scalelab.runs import environment, predictions, pretrained, records
 
-Runs = Callable[[str], pathlib.Path]
-opened_run = functools.cache(pretrained.load)
 OPTIONS = {name: default for name, (default, _) in prompts.OPTIONS.items()}
 TRAIN = [
     Example("SST-2", True, (f"bada {'gedu ' * (k % 3)}dodo {k}",), int(k % 5 == 0))
@@ -25,9 +22,7 @@ TRAIN = [
 DEV = [Example("SST-2", False, ("bada gedu " * (1 + k % 3),), k % 2) for k in range(12)]
 
 
-def write(path: pathlib.Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="latin-1")
+write = functools.partial(write_text, encoding="latin-1")
 
 
 def test_files(tmp_path) -> None:
@@ -87,7 +82,7 @@ def test_demonstrations_are_balanced_drawn_by_seed_and_reordered() -> None:
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
-def test_nothing_is_cut(pretrained_runs: Runs, system: str) -> None:
+def test_nothing_is_cut(pretrained_runs, system: str) -> None:
     """All prompts fit; what does not is counted, and demonstrations are dropped by name."""
     opened = opened_run(pretrained_runs(system))
     room = lm.make_reading(opened, None, None).context
@@ -112,7 +107,7 @@ def test_nothing_is_cut(pretrained_runs: Runs, system: str) -> None:
     assert len({item.texts for item in few}) == 5 and few == again
 
 
-def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
+def test_a_planted_net(pretrained_runs, monkeypatch, tmp_path) -> None:
     """Right in 3 of 4 prompts with log-odds 1, wrong in the fourth with log-odds 9."""
     rng = np.random.default_rng(0)
     wrong_everywhere = rng.random(12) < 0.25
@@ -141,9 +136,8 @@ def test_a_planted_net(pretrained_runs: Runs, monkeypatch, tmp_path) -> None:
     assert (made.outputs.argmax(axis=1) == made.gold).mean() == pytest.approx(share)
 
 
-def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    start = functools.partial(law_folders.start, capsys, suites, "prompts")
+def test_the_program(pretrained_runs, tmp_path, monkeypatch, start, refused) -> None:
+    program = functools.partial(start, "prompts")
     longer = [Example("SST-2", False, ("7 " * k,), k % 2) for k in range(12)]
     for name, examples in (("train", TRAIN), ("dev", [*DEV, *longer])):
         rows = "".join(f"{own.texts[0]}\t{int(own.label)}\n" for own in examples)
@@ -152,32 +146,29 @@ def test_the_program(pretrained_runs: Runs, tmp_path, monkeypatch, capsys) -> No
     for system, rule in (("gpt2", "log_likelihood"), ("bert", "pll_word")):
         work = tmp_path / system
         given = [f"--run={pretrained_runs(system)}", f"--data={tmp_path / 'data'}"]
-        code, out, errors = start(*given, f"--workdir={work}", "--shots=1", "--orders=1")
+        code, out, errors = program(*given, f"--workdir={work}", "--shots=1", "--orders=1")
         assert code == 0, errors
         assert f"rule {rule}, 1 shots, 1 prompts" in out
-        made, result = (
-            predictions.read(work / "seed0/predictions.tsv"),
-            records.read_result(work / "seed0"),
-        )
-        assert isinstance(result, records.TaskResult)
+        result, made = read_seed(work)
         assert result.eval["dev"] == {"accuracy": (made.gold == made.predicted).mean()}
-        code, _, errors = start(*given, f"--workdir={work}", "--shots=1", "--random_labels")
-        assert code == 2 and "random_labels differs" in errors
+        assert "random_labels differs" in refused(
+            "prompts", *given, f"--workdir={work}", "--shots=1", "--random_labels"
+        )
         tied.append([line.split()[2] for line in out.split("\n") if "as ties" in line])
     assert tied[0] != tied[1]  # and the nets compare all the same
     sides = (compare.open_system(str(tmp_path / system)) for system in ("gpt2", "bert"))
     assert len(compare.compare(*sides, allow_recipe=True)[0]) == 1
     words = {"0": "\u2603", "1": "\u2604"}
     monkeypatch.setitem(prompts.TASKS, "SST-2", prompts.TASKS["SST-2"]._replace(words=words))
-    code, _, errors = start(*given, f"--workdir={tmp_path / 'unknown'}")
-    assert code == 2 and "cannot write 24 of the 24 answers" in errors
+    assert "cannot write 24 of the 24 answers" in refused(
+        "prompts", *given, f"--workdir={tmp_path / 'unknown'}"
+    )
     for wrong, expected in (("--random_labels", "--shots"), ("--seeds=0", "1 or more")):
-        code, _, errors = start(*given, f"--workdir={tmp_path / 'wrong'}", wrong)
-        assert code == 2 and expected in errors
+        assert expected in refused("prompts", *given, f"--workdir={tmp_path / 'wrong'}", wrong)
 
 
 @pytest.mark.parity
-def test_transformers_scores_the_label_words_the_same(pretrained_runs: Runs, exported) -> None:
+def test_transformers_scores_the_label_words_the_same(pretrained_runs, exported) -> None:
     torch = pytest.importorskip("torch")
     theirs, model = exported("gpt2")
     opened = opened_run(pretrained_runs("gpt2"))

@@ -47,7 +47,7 @@ def write(folder: pathlib.Path, name: str, row: dict[str, Any], count: int = 4) 
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_rows_become_records(tmp_path: pathlib.Path, name: str) -> None:
+def test_rows_become_records(tmp_path, name: str) -> None:
     write(tmp_path, name, ROWS[name])
     task = load_task(f"superglue_{name.lower()}")
     records = load(task, tmp_path).dev["dev"]
@@ -76,7 +76,7 @@ def write_babylm(folder: pathlib.Path, name: str, *rows: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("name", BABYLM)
-def test_rows_of_the_babylm_challenge(tmp_path: pathlib.Path, name: str) -> None:
+def test_rows_of_the_babylm_challenge(tmp_path, name: str) -> None:
     row, texts, label = BABYLM[name]
     task = load_task(f"superglue_{name.lower()}")
     write_babylm(tmp_path, name, row, row)
@@ -124,7 +124,7 @@ def write_swag(folder: pathlib.Path, table: str) -> pathlib.Path:
     return folder
 
 
-def test_swag_is_read_with_quotes(tmp_path: pathlib.Path) -> None:
+def test_swag_is_read_with_quotes(tmp_path) -> None:
     data = write_swag(tmp_path, f'{SWAG}"He sits, up.",He,runs.,"says ""no"".",eats.,"go\nes.",3\n')
     records = load(load_task("swag"), data).train
     assert [c[0] for c in records.texts][:3] == ["He sits, up.", "He runs.", 'He says "no".']
@@ -138,12 +138,9 @@ def test_swag_is_read_with_quotes(tmp_path: pathlib.Path) -> None:
     (f"ending4,{SWAG}x,a,b,c,d,e,f,1\n", "no more endings"),
     ("sent1,label\na,0\n", "ending0"),
 ])  # fmt: skip
-def test_a_wrong_swag_is_named(tmp_path: pathlib.Path, table: str, message: str) -> None:
+def test_a_wrong_swag_is_named(tmp_path, table: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s)train.csv.*{message}"):
         load(load_task("swag"), write_swag(tmp_path, table))
-
-
-# --- Metrics -------------------------------------------------------------------------------------
 
 
 def test_metrics_of_multirc_by_hand() -> None:
@@ -153,15 +150,11 @@ def test_metrics_of_multirc_by_hand() -> None:
     assert METRICS["question_match"](gold, predicted) == pytest.approx(1 / 3)
 
 
-# --- Programs ------------------------------------------------------------------------------------
-
-
 SLOW = ("CB", "swag")  # compile programs of their own, and are alike to others
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in [*ROWS, "swag"]],
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in [*ROWS, "swag"]]
 )
 def test_every_program_runs(start: Start, pretrained_runs, tmp_path, name: str) -> None:
     data, task = tmp_path / "data", f"superglue_{name.lower()}" if name in ROWS else name

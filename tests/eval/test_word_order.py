@@ -1,12 +1,8 @@
 """What shuffling moves and what it leaves; and that nothing else differs between the losses."""
 
-import pathlib
-from collections.abc import Callable
-
 import in_process
 import law_folders
 import numpy as np
-import pytest
 
 from scalelab.eval import word_order
 
@@ -25,9 +21,7 @@ def test_shuffling_keeps_special_tokens_and_the_words_of_each_stretch() -> None:
     assert (found[0] != found[1]).any() and (tokens[0] == np.arange(40)).all()
 
 
-def test_nothing_but_the_order_differs(
-    pretrained_runs: Callable[[str], pathlib.Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_but_the_order_differs(pretrained_runs, monkeypatch) -> None:
     run = pretrained_runs("bert")
     plain, mixed = word_order.losses(run, 8, seed=0)["mlm"]
     assert plain != mixed
@@ -36,11 +30,7 @@ def test_nothing_but_the_order_differs(
     assert word_order.losses(run, 8, seed=1)["mlm"] != (plain, plain)  # other masks
 
 
-def test_the_program(
-    pretrained_runs: Callable[[str], pathlib.Path],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: pathlib.Path,
-) -> None:
+def test_the_program(pretrained_runs, capsys, tmp_path) -> None:
     in_process.run(word_order, [f"--run={pretrained_runs('bert')}", "--num_examples=8"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["mlm", "nsp"]

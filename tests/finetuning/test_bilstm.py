@@ -3,42 +3,59 @@
 import json
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
-import tiny
-from test_finetune import config, records
+from flax import linen as nn
+from test_finetune import one_bucket as one_bucket
+from test_finetune import prepare as prepare
 
 from scalelab import finetune
-from scalelab.finetuning import reopen, warm_start
-from scalelab.finetuning.run import TaskRun
+from scalelab.finetuning import reopen
 from scalelab.finetuning.step import compiled
 from scalelab.interop import exporting
+from scalelab.nets.classifier import one_vector
+from scalelab.nn.heads import BiLSTMHead
 from scalelab.runs.pretrained import load_trained
-from scalelab.tasks.task import Splits, load_task
 
 WIDTH = 6
 GATES = "ifgo"
 
 
-@pytest.fixture
-def prepare(wikitext, cache_dir, tmp_path):
-    """prepare(system, **fields) -> TaskRun of RTE with a BiLSTM."""
+def last_state(cell: Any, row: np.ndarray) -> np.ndarray:
+    """The state of an LSTM behind a row [T, F], by its equations."""
+    state = memory = np.zeros(WIDTH)
+    for x in row:
+        sides = ((x, "i"), (state, "h"))
+        scores = [sum(y @ cell[side + g]["kernel"] for y, side in sides) for g in GATES]
+        scores = [y + cell[f"h{g}"]["bias"] for y, g in zip(scores, GATES, strict=True)]
+        let_in, keep, let_out = (1 / (1 + np.exp(-scores[k])) for k in (0, 1, 3))
+        memory = keep * memory + let_in * np.tanh(scores[2])
+        state = let_out * np.tanh(memory)
+    return state
 
-    def make(system: str, **fields: Any) -> TaskRun:
-        folder = tiny.write_run(tmp_path / system, system, wikitext, cache_dir)
-        task, start = load_task("rte"), warm_start.open_start(str(folder))
-        splits = Splits(records(task, 24, 0), {"dev": records(task, 8, 1)}, {})
-        chosen = config(cache_dir, **{"head__lstm_width": WIDTH} | fields)
-        return TaskRun(task, splits, start, chosen, tmp_path / "task")
 
-    return make
+def test_its_ends_are_the_last_states_of_both_directions() -> None:
+    """Of the row read forwards and backwards by a loop; padding is not read."""
+    rng, lengths = np.random.default_rng(0), np.array([7, 4, 1])
+    hidden, net = rng.normal(size=(3, 7, 5)).astype(np.float32), BiLSTMHead(WIDTH, nn.Dense(2))
+    made = jax.eval_shape(
+        lambda key: net.init(key, hidden, lengths, method="read"), jax.random.key(0)
+    )
+    made = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), nn.unbox(made))
+    states = net.apply(made, hidden, lengths, method="read")
+    found = one_vector(states, {"lengths": lengths}, "ends", 1)
+    cells = [made["params"]["lstm"][f"{name}_rnn"]["cell"] for name in ("forward", "backward")]
+    expected = [np.concatenate([last_state(cells[0], row[:n]), last_state(cells[1], row[:n][::-1])])
+                for row, n in zip(hidden, lengths, strict=True)]  # fmt: skip
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parity
 def test_it_is_pytorchs_lstm(prepare) -> None:
     """The last states of both directions, on rows of several lengths; the rest is the head."""
     torch = pytest.importorskip("torch")
-    run = prepare("bert_ltr")
+    run = prepare("bert_ltr", "rte", head__lstm_width=WIDTH)
     params, batch = run.first_params(0), run.train.gather(np.arange(8), 32)
     lengths = batch["lengths"]
     assert len(set(lengths.tolist())) > 2 and lengths.max() < 32
@@ -72,7 +89,7 @@ def test_it_is_pytorchs_lstm(prepare) -> None:
 
 
 def test_it_is_trained_and_stays_in_its_run(prepare, tmp_path) -> None:
-    run = prepare("bert")
+    run = prepare("bert", "rte", head__lstm_width=WIDTH)
     before = run.first_params(0)["head"]["lstm"]
     finetune.train([run], 0, run.workdir)
     after = load_trained(run.folder(0))["head"]["lstm"]
@@ -84,7 +101,7 @@ def test_it_is_trained_and_stays_in_its_run(prepare, tmp_path) -> None:
     opened = reopen.load(run.folder(0))
     again = opened.prepare(run.splits.train, str(tmp_path / "cache"))
     outputs = again.predict_with(opened.params, again.train)
-    assert outputs.shape == (24, 2) and np.isfinite(outputs).all()
+    assert outputs.shape == (36, 2) and np.isfinite(outputs).all()
     assert json.loads((run.folder(0) / "config.json").read_text())["head"]["lstm_width"] == WIDTH
     with pytest.raises(ValueError, match="BiLSTM"):
         exporting.run(run.folder(0), tmp_path / "out")
@@ -92,4 +109,4 @@ def test_it_is_trained_and_stays_in_its_run(prepare, tmp_path) -> None:
 
 def test_it_does_not_go_with_a_mixture(prepare) -> None:
     with pytest.raises(ValueError, match="feature_mix does not go with config.head.lstm_width"):
-        prepare("bert", feature_layers=1, feature_mix="weighted")
+        prepare("bert", "rte", head__lstm_width=WIDTH, feature_layers=1, feature_mix="weighted")

@@ -21,27 +21,46 @@ from scalelab.tasks.task import Splits, load_task
 LAYERS = 5
 
 
+@pytest.fixture(scope="module")
+def bert(wikitext, cache_dir, tmp_path_factory) -> pathlib.Path:
+    """The run folder of a BERT of five layers."""
+    folder = tmp_path_factory.mktemp("bert")
+    return tiny.write_run(folder, "bert", wikitext, cache_dir, net__num_layers=LAYERS)
+
+
 @pytest.fixture
-def prepare(wikitext, cache_dir, tmp_path):
-    """prepare(**fields) -> TaskRun of RTE on a BERT of five layers; its run folder is its start."""
-    folder = tiny.write_run(tmp_path / "bert", "bert", wikitext, cache_dir, net__num_layers=LAYERS)
+def prepare(bert, cache_dir, tmp_path):
+    """prepare(**fields) -> TaskRun of RTE."""
 
     def make(**fields: Any) -> TaskRun:
-        task, start = load_task("rte"), warm_start.open_start(str(folder))
+        task, start = load_task("rte"), warm_start.open_start(str(bert))
         splits = Splits(records(task, 24, 0), {"dev": records(task, 8, 1)}, {})
         return TaskRun(task, splits, start, config(cache_dir, **fields), tmp_path / "task")
 
     return make
 
 
+def test_features_are_the_top_layers_in_their_order(prepare) -> None:
+    """Other parameters of a layer move the states of it and of the layers above, no others."""
+    run = prepare(feature_layers=4)
+    body, batch = run.first_params(0)["body"], run.train.gather(np.arange(8), 32)
+    features = jax.jit(lambda body: run.learner.features({"body": body}, batch))
+    before = features(body)
+    for changed in range(LAYERS):
+        layers = jax.tree.map(lambda x, k=changed: x.at[k].add(0.5), body["stack"]["layer"])
+        after = features(body | {"stack": body["stack"] | {"layer": layers}})
+        moved = np.any(np.split(np.asarray(after != before), 4, axis=-1), axis=(1, 2, 3))
+        assert moved.tolist() == [layer >= changed for layer in range(1, LAYERS)]
+
+
 @pytest.mark.parity
-def test_the_layers_are_those_of_transformers(prepare, tmp_path: pathlib.Path) -> None:
+def test_the_layers_are_those_of_transformers(prepare, bert, tmp_path) -> None:
     """The top four of five, the last one last; with equal weights their mean."""
     torch = pytest.importorskip("torch")
     from transformers import BertModel
 
     run, mixing = prepare(feature_layers=4), prepare(feature_layers=4, feature_mix="weighted")
-    exporting.run(tmp_path / "bert", tmp_path / "out")
+    exporting.run(bert, tmp_path / "out")
     batch = run.train.gather(np.arange(6), 32)
     places = np.arange(32)
     given = {

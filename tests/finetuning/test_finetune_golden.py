@@ -32,9 +32,6 @@ COUNTS = {"step", "steps", "tokens", "flops", "params"}  # equal on every machin
 SCORES = ("status", "steps", "tokens", "flops", "params", "eval", "best", "stopped", "train_loss")
 
 
-# --- Data -----------------------------------------------------------------------------------------
-
-
 def texts(rng: np.random.Generator, n: int) -> list[list[str]]:
     """Every third text is long, so that batches have several lengths."""
     return [rng.choice(WORDS, 7 if i % 3 == 0 else 3).tolist() for i in range(n)]
@@ -83,14 +80,12 @@ def write_data(folder: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def data(tmp_path_factory) -> pathlib.Path:
     return write_data(tmp_path_factory.mktemp("tasks"))
 
 
 @pytest.fixture(scope="module")
-def runs(
-    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], str]:
+def runs(wikitext, cache_dir, tmp_path_factory) -> Callable[[str], str]:
     """Nets whose outputs differ from text to text, which those of `pretrained_runs` hardly do."""
     folder = tmp_path_factory.mktemp("runs")
 
@@ -101,10 +96,7 @@ def runs(
     return write
 
 
-# --- Runs -----------------------------------------------------------------------------------------
-
-
-def fields(cache_dir: pathlib.Path) -> dict[str, Any]:
+def fields(cache_dir) -> dict[str, Any]:
     return {
         "epochs": 2.0, "batch_size": 8, "max_len": 32, "lm_weight": 0.0,
         "optim.learning_rate": 2e-2, "optim.warmup_rate": 0.2,
@@ -168,43 +160,26 @@ def compare(case: str, folders: Sequence[pathlib.Path], root: pathlib.Path, upda
     assert_close(ours, json.loads(GOLDEN.read_text())[case], case)
 
 
-@pytest.mark.parametrize(("system", "name", "own"), [
-    ("bert", "rte", {"optim.layer_decay": 0.7}),
-    ("gpt", "mrpc", {"lm_weight": 0.5}),
-    ("bert", "stsb", {"patience": 1, "epochs": 6.0}),
-    ("roberta", "ner", {"optim.learning_rate": 6e-2}),
-    ("bert", "ner", {"feature_layers": 1, "head.lstm_width": 4}),
-    ("bert", "squad", {}),
+@pytest.mark.parametrize(("system", "name", "own", "seeds"), [
+    ("bert", "rte", {"optim.layer_decay": 0.7}, (0,)),
+    ("gpt", "mrpc", {"lm_weight": 0.5}, (0,)),
+    ("bert", "stsb", {"patience": 1, "epochs": 6.0}, (0,)),
+    ("roberta", "ner", {"optim.learning_rate": 6e-2}, (0,)),
+    ("bert", "ner", {"feature_layers": 1, "head.lstm_width": 4}, (0,)),
+    ("bert", "squad", {}, (0,)),
+    ("bert", "rte", {}, (0, 1)),
 ])  # fmt: skip
-def test_a_task(
-    system: str, name: str, own: dict[str, Any], data: pathlib.Path, runs: Callable[[str], str],
-    cache_dir: pathlib.Path, tmp_path: pathlib.Path, update_golden: bool,
-) -> None:  # fmt: skip
+def test_a_task(system, name, own, seeds, data, runs, cache_dir, tmp_path, update_golden) -> None:
     start = warm_start.open_start(runs(system))
     values = tiny.config_module("finetune").get_config().to_dict()
     given = fields(cache_dir) | own
-    options = Options(data=str(data), fixed=tuple(given))
+    options = Options(seeds, data=str(data), fixed=tuple(given))
     finetune.fine_tune(load_task(name), start, override(values, given), tmp_path, options)
-    compare("-".join([system, name, *own]), [tmp_path / "seed0"], tmp_path, update_golden)
+    case = "-".join([system, name, *own, *["seeds"][: len(seeds) - 1]])
+    compare(case, [tmp_path / f"seed{k}" for k in seeds], tmp_path, update_golden)
 
 
-def test_two_seeds(
-    data: pathlib.Path, runs: Callable[[str], str], cache_dir: pathlib.Path, tmp_path: pathlib.Path,
-    update_golden: bool,
-) -> None:  # fmt: skip
-    start = warm_start.open_start(runs("bert"))
-    values = tiny.config_module("finetune").get_config().to_dict()
-    given = fields(cache_dir)
-    options = Options((0, 1), data=str(data), fixed=tuple(given))
-    finetune.fine_tune(load_task("rte"), start, override(values, given), tmp_path, options)
-    folders = [tmp_path / "seed0", tmp_path / "seed1"]
-    compare("bert-rte-seeds", folders, tmp_path, update_golden)
-
-
-def test_tasks_at_once(
-    monkeypatch: pytest.MonkeyPatch, data: pathlib.Path, runs: Callable[[str], str],
-    cache_dir: pathlib.Path, tmp_path: pathlib.Path, update_golden: bool,
-) -> None:  # fmt: skip
+def test_tasks_at_once(monkeypatch, data, runs, cache_dir, tmp_path, update_golden) -> None:
     given = fields(cache_dir) | {"sharing": "hard"}
     arguments = [
         f"--init={runs('bert')}", f"--data={data}", f"--workdir={tmp_path}",

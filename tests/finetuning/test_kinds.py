@@ -1,22 +1,20 @@
 """Kinds of head: which tokens carry labels, losses by hand, decoding, and planted tasks."""
 
 import json
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
+from test_finetune import config
+from test_finetune import one_bucket as one_bucket
 
 from scalelab import finetune
-from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import kinds, warm_start
 from scalelab.finetuning.kinds import choices, spans, tags
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
-from scalelab.tasks import batches
 from scalelab.tasks.metrics import METRICS
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, load_task
@@ -27,31 +25,23 @@ WORDS = (
 )  # most are several pieces, none begins alike
 
 
-@pytest.fixture(autouse=True)
-def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BUCKETS", (32,))
-
-
 @pytest.fixture
-def prepare(pretrained_runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path) -> Prepare:
+def prepare(pretrained_runs, cache_dir, tmp_path) -> Prepare:
     """prepare(task, train, dev, ..., **fields of the config) -> TaskRun."""
 
     def make(
         name: str, train: Records, dev: Records, *, system: str = "bert", **fields: Any
     ) -> TaskRun:
-        values = tiny.config_module("finetune").get_config().to_dict()
-        small = {
-            "epochs": 60.0, "batch_size": 16, "max_len": 32, "lm_weight": 0.0, "dropout_rate": 0.0,
-            "optim.learning_rate": 2e-2, "head.kind": kinds.load(load_task(name).kind).HEAD,
-            "head.dropout_rate": 0.0, "eval_every_epochs": 200.0,
-            "machine.cache_dir": str(cache_dir), "machine.compile_cache_dir": None,
-            "machine.tracker": None,
-        }  # fmt: skip
-        config = resolve(override(values, small | fields))
-        start = warm_start.open_start(str(pretrained_runs(system)))
         task = load_task(name)
+        small = {
+            "epochs": 60.0, "batch_size": 16, "dropout_rate": 0.0, "optim.learning_rate": 2e-2,
+            "head.kind": kinds.load(task.kind).HEAD, "head.dropout_rate": 0.0,
+            "eval_every_epochs": 200.0, "machine.tracker": None,
+        }  # fmt: skip
+        start = warm_start.open_start(str(pretrained_runs(system)))
         every = dict.fromkeys(split.name for split in task.dev_splits) | {"dev": dev}
-        return TaskRun(task, Splits(train, every, {}), start, config, tmp_path)
+        own = config(cache_dir, **(small | fields))
+        return TaskRun(task, Splits(train, every, {}), start, own, tmp_path)
 
     return make
 
@@ -71,9 +61,6 @@ def outputs(run: TaskRun) -> np.ndarray:
     examples = run.dev["dev"]
     assert examples is not None
     return run.predict_with(run.first_params(0), examples)
-
-
-# --- Tags ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("system", ["bert", "roberta"])
@@ -123,9 +110,7 @@ def test_words_without_a_piece_have_the_first_tag(prepare: Prepare) -> None:
 
 
 @pytest.mark.slow
-def test_tags_are_learnt_where_the_first_piece_carries_them(
-    prepare: Prepare, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tags_are_learnt_where_the_first_piece_carries_them(prepare: Prepare, monkeypatch) -> None:
     """Training with the tag on the last piece fails on words of several pieces."""
     train, dev = tagged(96, 0), tagged(40, 1)
     run = prepare("pos", train, dev)
@@ -146,9 +131,6 @@ def _last(first: np.ndarray) -> np.ndarray:
     (places,) = np.nonzero(first)
     moved[[*(places[1:] - 1), len(first) - 1]] = first[places]
     return moved
-
-
-# --- Choices -------------------------------------------------------------------------------------
 
 
 def chosen(n: int, seed: int) -> Records:
@@ -187,9 +169,6 @@ def test_the_loss_of_choices_by_hand() -> None:
     np.testing.assert_allclose(made, [-np.log(0.75), 1], rtol=1e-6)
 
 
-# --- Spans ---------------------------------------------------------------------------------------
-
-
 def asked(n: int, seed: int, length: int = 8) -> Records:
     """The answer is the pair "tree side", wherever it stands."""
     rng = np.random.default_rng(seed)
@@ -205,9 +184,7 @@ def asked(n: int, seed: int, length: int = 8) -> Records:
 
 @pytest.mark.parametrize("system", ["bert", "roberta"])
 @pytest.mark.parametrize("length", [4, 60])
-def test_windows_hold_the_context_and_the_answer(
-    prepare: Prepare, system: str, length: int
-) -> None:
+def test_windows_hold_the_context_and_the_answer(prepare, system, length) -> None:
     """Scores that name the labelled places give the gold answers."""
     records = asked(12, 0, length)
     run = prepare("squad", records, records, system=system, batch_size=4)
@@ -275,9 +252,6 @@ def test_steps_without_an_answer_have_no_loss() -> None:
     progress = Progress()
     progress.add({"loss": (0.0, 0.0)}, 4)
     assert progress.loss(4) is None
-
-
-# --- Answers -------------------------------------------------------------------------------------
 
 
 def test_each_answer_is_an_example_and_a_question_a_record(prepare: Prepare) -> None:

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import pathlib
 from typing import Any
 
 import jax
@@ -25,7 +24,7 @@ equal = functools.partial(jax.tree.map, np.testing.assert_array_equal)
 
 
 @pytest.fixture
-def prepare(pretrained_runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path):
+def prepare(pretrained_runs, cache_dir, tmp_path):
     """prepare(folder, names, **fields of the config) -> TaskRuns."""
 
     def make(folder: str, *names: str, **fields: Any) -> list[TaskRun]:
@@ -166,18 +165,10 @@ def test_every_epoch_has_every_batch_once(prepare) -> None:
     assert (order[:10] != order[10:]).any() and (order != np.sort(order)).any()
 
 
-def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch) -> None:
+def test_a_killed_run_continues_bit_for_bit(prepare, stop_at) -> None:
     fields = {"machine__checkpoint_every_steps": 4, "sharing": "hard"}
     whole, cut = (prepare(name, "rte", "stsb", **fields) for name in ("whole", "cut"))
-    expected, real, made = train(whole), TaskBatches.__call__, []
-
-    def noted(self: Any, *given: Any) -> Any:
-        made.append(given)
-        if len(made) == 11:
-            raise KeyboardInterrupt
-        return real(self, *given)
-
-    monkeypatch.setattr(TaskBatches, "__call__", noted)
+    expected, made = train(whole), stop_at(TaskBatches, "__call__", 11)
     with pytest.raises(KeyboardInterrupt):
         train(cut)
     equal(train(cut), expected)

@@ -24,13 +24,13 @@ ROWS = "a\tb\tlabel\tother\nby do\tgo\t0\t1\nif in\tme no\t1\t1\nor up\tat by\t0
 
 
 @pytest.fixture(autouse=True)
-def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_bucket(monkeypatch) -> None:
     """Every batch has the same shape: compiling takes longest."""
     monkeypatch.setattr(batches, "BUCKETS", (32,))
 
 
 @pytest.fixture
-def data(tmp_path: pathlib.Path) -> pathlib.Path:
+def data(tmp_path) -> pathlib.Path:
     """A folder of a user's own task."""
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -40,7 +40,7 @@ def data(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture
-def values(cache_dir: pathlib.Path) -> dict[str, Any]:
+def values(cache_dir) -> dict[str, Any]:
     small = {
         "epochs": 1.0, "batch_size": 4, "max_len": 32, "machine.cache_dir": str(cache_dir),
         "machine.compile_cache_dir": None, "machine.eval_batch_size": 4,
@@ -57,7 +57,7 @@ def left(workdir: pathlib.Path) -> dict[str, bytes]:
 
 
 def test_another_choice_of_the_same_files_is_another_run(
-    pretrained_runs: Runs, data, values, tmp_path, capsys
+    pretrained_runs, data, values, tmp_path, capsys
 ) -> None:
     """It is refused, with the field, by training and by --eval_only, and nothing is touched."""
     bert, work, options = str(pretrained_runs("bert")), tmp_path / "work", Options(data=str(data))
@@ -96,7 +96,7 @@ def prepared(task: Task, data: Any, start: Any, values: dict[str, Any], folder: 
     return TaskRun(task, load(task, data, tests=False), start, resolve(values), folder)
 
 
-def test_another_tokenizer_is_another_run(pretrained_runs: Runs, data, values, tmp_path) -> None:
+def test_another_tokenizer_is_another_run(pretrained_runs, data, values, tmp_path) -> None:
     """Where there are no weights to tell nets apart."""
     like = tmp_path / "like"
     shutil.copytree(pretrained_runs("bert"), like)
@@ -120,7 +120,7 @@ def test_another_tokenizer_is_another_run(pretrained_runs: Runs, data, values, t
 
 
 def test_a_start_from_mnli_is_told_by_those_weights(
-    pretrained_runs: Runs, data, values, tmp_path, monkeypatch
+    pretrained_runs, data, values, tmp_path, monkeypatch
 ) -> None:
     """Each seed's own: MNLI trained otherwise is another start."""
     bert = str(pretrained_runs("bert"))

@@ -5,7 +5,7 @@ import pytest
 
 from scalelab.formats import Documents
 
-FLAT = ("second_starts", "num_bytes", "num_text_tokens", "random_second")
+FLAT = ("second_starts", "num_bytes", "num_text_tokens")
 FIRST_TOKEN = 100  # smaller ids are free for special tokens
 
 
@@ -38,7 +38,9 @@ def listed():
             assert starts[-1] == len(tokens)
             for i in range(len(chunk)):
                 facts = [chunk.flat[name][i] if name in chunk.flat else None for name in FLAT]
-                rows.append((tokens[starts[i] : starts[i + 1]].tolist(), *facts))
+                labels = [chunk.flat[x][i] for x in ("random_second", "swapped") if x in chunk.flat]
+                row = tokens[starts[i] : starts[i + 1]].tolist()
+                rows.append((row, *facts, labels[0] if labels else None))
         return rows, dropped
 
     return make

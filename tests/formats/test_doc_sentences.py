@@ -1,11 +1,10 @@
 """DOC-SENTENCES against a loop over tokens, and by hand."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalelab.formats import Specials, assembly, doc_sentences
+from scalelab.formats import Specials, doc_sentences
 
 ROBERTA = Specials(begin=(1,), between=(2,), end=(2,))
 CORPORA = st.lists(st.lists(st.integers(1, 12), max_size=8), max_size=8)
@@ -76,19 +75,3 @@ def test_only_the_documents_asked_for(documents_of, listed):
     rows, dropped = listed(build)
     assert [row[0][1:-1] for row in rows] == [[104, 105, 106], [112, 113, 114, 115, 116]]
     assert dropped == 0 and [row[2] for row in rows] == documents.sentence_bytes[[2, 5]].tolist()
-
-
-def test_chunks_do_not_show(documents_of, listed, monkeypatch):
-    rng = np.random.default_rng(0)
-    lengths = [rng.integers(1, 9, rng.integers(1, 6)).tolist() for _ in range(200)]
-    whole = listed(doc_sentences.build(documents_of(lengths), specials=ROBERTA, max_len=12))
-    monkeypatch.setattr(assembly, "SENTENCES_PER_CHUNK", 7)
-    monkeypatch.setattr(assembly, "TOKENS_PER_CHUNK", 40)
-    chunks = list(doc_sentences.build(documents_of(lengths), specials=ROBERTA, max_len=12))
-    assert len(chunks) > 50
-    assert listed(chunks) == whole
-
-
-def test_no_room_is_refused(documents_of):
-    with pytest.raises(ValueError, match="max_len = 2 .*3 "):
-        list(doc_sentences.build(documents_of([[1]]), specials=ROBERTA, max_len=2))

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from scalelab import formats
-from scalelab.formats import Documents, Specials
+from scalelab.formats import Documents, Specials, assembly
 from scalelab.helpers.names import module_names
+
+SPECIALS = Specials((1,), (2,), (3,))
 
 
 @pytest.mark.parametrize("name", ["doc_sentence", "draws"])
@@ -26,10 +28,8 @@ def test_types_and_mapped_arrays(name, dtype, documents_of, tmp_path):
     for field, values in arrays.items():
         np.save(tmp_path / f"{field}.npy", values)
         arrays[field] = np.load(tmp_path / f"{field}.npy", mmap_mode="r")
-    form = formats.load(name)
-    specials = Specials((1,), (2,), (3,))
-    chunks = list(form.build(Documents(**arrays), specials=specials, max_len=12, seed=0))
-    plain = list(form.build(made, specials=specials, max_len=12, seed=0))
+    form, given = formats.load(name), {"specials": SPECIALS, "max_len": 12, "seed": 0}
+    chunks, plain = (list(form.build(x, **given)) for x in (Documents(**arrays), made))
     assert {*formats.COMMON} <= {*form.ARRAYS}
     for chunk, same in zip(chunks, plain, strict=True):
         rows = chunk.ragged["tokens"]
@@ -39,6 +39,57 @@ def test_types_and_mapped_arrays(name, dtype, documents_of, tmp_path):
         assert (np.diff(rows.starts) <= 12).all()
         assert {*chunk.flat, *chunk.ragged} == {array.name for array in form.ARRAYS}
         assert all(values.shape == (len(chunk),) for values in chunk.flat.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["doc_sentences", "full_sentences", "segment_pair", "sentence_order"]
+)
+def test_chunks_do_not_show(name, documents_of, listed, monkeypatch):
+    rng = np.random.default_rng(0)
+    documents = documents_of([rng.integers(1, 9, rng.integers(1, 8)).tolist() for _ in range(300)])
+
+    def chunks():
+        build = formats.load(name).build
+        return list(build(documents, specials=SPECIALS, max_len=20, seed=7))
+
+    whole = listed(chunks())
+    for sentences, tokens in ((50, 300), (7, 40), (1, 10)):
+        monkeypatch.setattr(assembly, "SENTENCES_PER_CHUNK", sentences)
+        monkeypatch.setattr(assembly, "TOKENS_PER_CHUNK", tokens)
+        assert len(chunks()) > 20
+        assert listed(chunks()) == whole
+
+
+@pytest.mark.parametrize(("name", "lengths", "max_len", "message"), [
+    ("doc_sentences", [[1]], 2, "max_len = 2 .*3 "),
+    ("segment_pair", [[1, 2, 3]], 20, "only 1 "),
+    ("segment_pair", [[1], [2], [3]], 20, "two sentences"),
+    ("segment_pair", [[1, 2], [3, 4]], 4, "max_len = 4 .*5 "),
+    ("sentence_order", [[3], [4]], 24, "two sentences"),
+    ("sentence_order", [[1, 2], [3, 4]], 4, "max_len = 4 .*5 "),
+])  # fmt: skip
+def test_what_gives_no_example_is_refused(name, documents_of, lengths, max_len, message):
+    build = formats.load(name).build
+    with pytest.raises(ValueError, match=message):
+        list(build(documents_of(lengths), specials=SPECIALS, max_len=max_len, seed=0))
+
+
+@pytest.mark.parametrize(("name", "num_alone"), [
+    *(("segment_pair", num) for num in (0, 300, 1500, 2700)),
+    ("sentence_order", 0), ("sentence_order", 1500),
+])  # fmt: skip
+def test_labels_of_pairs_are_balanced(name, num_alone, documents_of, listed):
+    """Documents of one sentence have no label 0 in segment_pair, and none in sentence_order."""
+    rng = np.random.default_rng(0)
+    counts = np.concatenate([np.ones(num_alone, int), rng.integers(2, 20, 3000 - num_alone)])
+    rng.shuffle(counts)
+    documents = documents_of([rng.integers(2, 20, count).tolist() for count in counts])
+    build = formats.load(name).build
+    rows, dropped = listed(build(documents, specials=SPECIALS, max_len=64, seed=1))
+    labels = np.array([row[4] for row in rows])
+    bound = 0.01 if name == "segment_pair" else 3 * 0.5 / np.sqrt(len(labels))
+    assert len(labels) > 500 and dropped > 0
+    assert abs(labels.mean() - 0.5) < bound
 
 
 def test_sentinels_are_numbered_roles():

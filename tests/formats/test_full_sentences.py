@@ -1,10 +1,9 @@
 """FULL-SENTENCES against a loop over tokens, and by hand."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalelab.formats import Specials, assembly, full_sentences
+from scalelab.formats import Specials, full_sentences
 
 CORPORA = st.lists(st.lists(st.integers(1, 12), max_size=6), max_size=10)
 
@@ -67,20 +66,3 @@ def test_equals_the_loop(documents_of, listed, lengths, max_len, num_between, fr
     assert ([row[0] for row in rows], dropped) == slow_build(lengths, specials, max_len)
     special = {1, 2, 3}
     assert [row[3] for row in rows] == [len([t for t in r[0] if t not in special]) for r in rows]
-
-
-@settings(max_examples=50, deadline=None)
-@given(CORPORA, st.integers(3, 25), st.integers(1, 9))
-def test_chunks_do_not_show(documents_of, listed, lengths, max_len, size):
-    specials = Specials((1,), (2,), (3,))
-
-    def build():
-        return listed(
-            full_sentences.build(documents_of(lengths), specials=specials, max_len=max_len)
-        )
-
-    whole = build()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembly, "SENTENCES_PER_CHUNK", size)
-        patch.setattr(assembly, "TOKENS_PER_CHUNK", 10 * size)
-        assert build() == whole

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from scalelab.formats import Specials, assembly, segment_pair
+from scalelab.formats import Specials, segment_pair
 
 BERT = Specials(begin=(1,), between=(2,), end=(3,))
 CORPORA = st.lists(st.lists(st.integers(1, 9), max_size=9), min_size=2, max_size=8)
@@ -124,42 +124,6 @@ def test_equals_the_loops(documents_of, listed, lengths, max_len, seed, short_ra
     assert (split_rows(rows), dropped) == slow_build(documents, max_len, seed, short_rate, rates)
 
 
-@settings(max_examples=100, deadline=None)
-@given(CORPORA, st.integers(5, 40), st.integers(0, 99))
-def test_segments_come_from_one_document_each(documents_of, listed, lengths, max_len, seed):
-    assume(sum(any(d) for d in lengths) > 1 and max(sum(map(bool, d)) for d in lengths) > 1)
-    documents = documents_of(lengths)
-    edges = documents.sentence_starts[documents.document_starts] + 100
-    sentence_starts = set((documents.sentence_starts + 100).tolist())
-    for a, b, label in split_rows(
-        listed(segment_pair.build(documents, specials=BERT, max_len=max_len, seed=seed))[0]
-    ):
-        for segment in (a, b):
-            assert segment == list(range(segment[0], segment[0] + len(segment)))
-            assert segment[0] in sentence_starts
-        homes = np.searchsorted(edges, [a[0], a[-1], b[0], b[-1]], side="right")
-        assert homes[0] == homes[1] and homes[2] == homes[3]
-        assert (homes[0] != homes[2]) == (label == 1)
-        if label == 0:
-            assert a[-1] < b[0]
-        assert len(a) + len(b) + 3 <= max_len
-
-
-@pytest.mark.parametrize("num_alone", [0, 300, 1500, 2700])
-def test_labels_are_balanced(documents_of, listed, num_alone):
-    rng = np.random.default_rng(0)
-    counts = np.concatenate([np.ones(num_alone, int), rng.integers(2, 20, 3000 - num_alone)])
-    rng.shuffle(counts)
-    lengths = [rng.integers(2, 20, count).tolist() for count in counts]
-    rows, dropped = listed(
-        segment_pair.build(documents_of(lengths), specials=BERT, max_len=64, seed=1)
-    )
-    labels = np.array([row[4] for row in rows])
-    assert len(labels) > 500
-    assert abs(labels.mean() - 0.5) < 0.01
-    assert dropped > 0
-
-
 def test_documents_of_one_sentence_are_left_out_only_where_balance_needs_it(documents_of, listed):
     def share_kept(num_alone):
         lengths = [[5]] * num_alone + [[5] * 4] * 1000
@@ -195,27 +159,3 @@ def test_random_segments_stay_among_the_documents_asked_for(documents_of, listed
     )
     homes = {(token - 100) // 12 for a, b, _ in split_rows(rows) for token in a + b}
     assert homes == {1, 4, 5}
-
-
-def test_chunks_do_not_show(documents_of, listed, monkeypatch):
-    rng = np.random.default_rng(0)
-    documents = documents_of([rng.integers(1, 9, rng.integers(1, 8)).tolist() for _ in range(300)])
-
-    def chunks():
-        return list(segment_pair.build(documents, specials=BERT, max_len=20, seed=7))
-
-    whole = listed(chunks())
-    monkeypatch.setattr(assembly, "SENTENCES_PER_CHUNK", 50)
-    monkeypatch.setattr(assembly, "TOKENS_PER_CHUNK", 300)
-    assert len(chunks()) > 20
-    assert listed(chunks()) == whole
-
-
-@pytest.mark.parametrize(("lengths", "max_len", "message"), [
-    ([[1, 2, 3]], 20, "only 1 "),
-    ([[1], [2], [3]], 20, "two sentences"),
-    ([[1, 2], [3, 4]], 4, "max_len = 4 .*5 "),
-])  # fmt: skip
-def test_what_cannot_be_paired_is_refused(documents_of, lengths, max_len, message):
-    with pytest.raises(ValueError, match=message):
-        list(segment_pair.build(documents_of(lengths), specials=BERT, max_len=max_len, seed=0))

@@ -1,7 +1,6 @@
 """SENTENCE-ORDER: labels, contiguous segments of one document, swaps, and what is lost."""
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -88,27 +87,6 @@ def test_the_cut_does_not_tell_the_label(documents_of):
     rows, _ = build(documents_of([[30] * 9] * 20), max_len=24, short_rate=0.0)
     lengths = {(len(a), len(b), swapped) for a, b, swapped in rows}
     assert lengths == {(11, 10, 0), (11, 10, 1)}
-
-
-@pytest.mark.parametrize("num_alone", [0, 1500])
-def test_labels_are_balanced(documents_of, num_alone):
-    rng = np.random.default_rng(0)
-    counts = np.concatenate([np.ones(num_alone, int), rng.integers(2, 20, 3000 - num_alone)])
-    rng.shuffle(counts)
-    rows, _ = build(documents_of([rng.integers(2, 20, n).tolist() for n in counts]), 64)
-    labels = np.array([swapped for _, _, swapped in rows])
-    assert len(labels) > 2000
-    assert abs(labels.mean() - 0.5) < 3 * 0.5 / np.sqrt(len(labels))
-
-
-def test_documents_without_a_pair_are_refused(documents_of):
-    with pytest.raises(ValueError, match="two sentences"):
-        build(documents_of([[3], [4]]))
-    with pytest.raises(ValueError, match="max_len = 4 .*5 "):
-        build(documents_of([[1, 2], [3, 4]]), max_len=4)
-
-
-# --- What topics tell ----------------------------------------------------------------------------
 
 
 def bags(rows, topics, num_topics):

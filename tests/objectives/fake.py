@@ -1,10 +1,11 @@
-"""A net with nothing inside: hidden states and tables are given."""
+"""A net with nothing inside, whose hidden states and tables are given; and masks undone."""
 
 import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from scalelab.objectives import Pass
 
@@ -27,3 +28,11 @@ class FakeNet:
         ctx = Pass(jax.random.key(0), accuracy=accuracy)
         ctx.hidden = lambda net, batch: net.hidden
         return objective.losses(self, batch, ctx)
+
+
+def restored(prepared: Any) -> np.ndarray:
+    """The tokens of a prepared batch with the targets back in their places."""
+    tokens, chosen = np.array(prepared["tokens"]), prepared["mlm_weights"] > 0
+    rows, _ = np.nonzero(chosen)
+    tokens[rows, prepared["mlm_positions"][chosen]] = prepared["mlm_targets"][chosen]
+    return tokens

@@ -1,4 +1,4 @@
-"""CLM by the chain rule, NSP by hand, and which objectives go with what."""
+"""CLM by the chain rule, losses of pairs by hand, and which objectives go with what."""
 
 import dataclasses
 import math
@@ -12,13 +12,13 @@ import scratch
 from fake import FakeNet
 
 from scalelab import formats, objectives
-from scalelab.objectives import clm, nsp
+from scalelab.objectives import clm
 
 B, T, D, V = 4, 6, 5, 9
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([6, 3, 1, 0], np.int32)
 TOKENS = np.where(np.arange(T) < LENGTHS[:, None], RNG.integers(0, V, (B, T)), 0).astype(np.int32)
-BATCH = {"tokens": TOKENS, "lengths": LENGTHS, "random_second": np.array([1, 0, 1, 0], np.int32)}
+BATCH = {"tokens": TOKENS, "lengths": LENGTHS}
 HIDDEN = RNG.normal(size=(B, T, D)).astype(np.float32)
 NET = FakeNet(RNG.normal(size=(V, D)).astype(np.float32), hidden=HIDDEN)
 SETTING = objectives.Setting(V, {}, 0.15)
@@ -45,33 +45,30 @@ def test_clm_is_the_chain_rule() -> None:
 
 def test_clm_takes_nothing_from_the_padding() -> None:
     objective = clm.make(SETTING)
+    assert objective.prepare(BATCH, jax.random.key(0)) is BATCH
     noise = np.where(np.arange(T) < LENGTHS[:, None], TOKENS, 5)
     hidden = np.where((np.arange(T) < LENGTHS[:, None] - 1)[..., None], HIDDEN, 1e3)
-    clean = NET.losses(objective, BATCH)["loss"]
+    found = NET.losses(objective, BATCH)
+    assert found.keys() == {"loss"}  # no accuracy unless asked
+    clean = found["loss"]
     net = dataclasses.replace(NET, hidden=hidden.astype(np.float32))
     noisy = net.losses(objective, BATCH | {"tokens": noise})["loss"]
     np.testing.assert_allclose(clean, noisy, rtol=1e-6)
 
 
-def test_nsp_by_hand() -> None:
-    objective = nsp.make(SETTING)
-    terms = NET.losses(objective, BATCH, accuracy=True)
+@pytest.mark.parametrize(("name", "array"), [("nsp", "random_second"), ("sop", "swapped")])
+def test_losses_of_pairs_by_hand(name: str, array: str) -> None:
+    objective = objectives.load(name).make(SETTING)
+    labels = np.array([1, 0, 0, 0], np.int32)
+    terms = NET.losses(objective, BATCH | {array: labels}, accuracy=True)
     loss = hits = 0.0
     for b in range(3):  # the fourth is padding
         scores = HIDDEN[b, 0].sum(), HIDDEN[b, 0, 0]
-        label = BATCH["random_second"][b]
-        loss += math.log(math.exp(scores[0]) + math.exp(scores[1])) - scores[label]
-        hits += (scores[1] > scores[0]) == label
+        loss += math.log(math.exp(scores[0]) + math.exp(scores[1])) - scores[labels[b]]
+        hits += (scores[1] > scores[0]) == labels[b]
     assert terms["loss"][1] == 3
     assert terms["loss"][0] == pytest.approx(loss, rel=1e-5)
-    assert terms["accuracy"] == (hits, 3)
-
-
-@pytest.mark.parametrize("module", [clm, nsp])
-def test_nothing_to_prepare_and_no_accuracy_unless_asked(module) -> None:  # noqa: ANN001
-    objective = module.make(SETTING)
-    assert objective.prepare(BATCH, jax.random.key(0)) is BATCH
-    assert NET.losses(objective, BATCH).keys() == {"loss"}
+    assert terms["accuracy"] == (hits, 3) and 0 < hits < 3
 
 
 def test_load() -> None:
@@ -125,7 +122,7 @@ def test_a_program_is_traced_with_the_lengths_of_its_own_format(monkeypatch) -> 
         objectives.check(["asks"], heads=(), sees="both", format=DOCS)
 
 
-def test_an_objective_may_need_another_one_in_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_objective_may_need_another_one_in_the_same_sum(monkeypatch) -> None:
     needy = types.SimpleNamespace(beside=("clm",))
     scratch.add(monkeypatch, "objectives", "needy", NEEDS=(), make=lambda *_: needy)
     assert len(objectives.make({"clm": 1.0, "needy": 1.0}, SETTING)) == 2

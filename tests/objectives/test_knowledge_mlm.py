@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fake import restored
 from scipy import stats
 from test_mlm import SPECIAL, SPECIAL_IDS, V
 from test_span_mlm import BATCH, RATE, SIZE, T
@@ -80,12 +81,7 @@ def test_no_unit_is_partly_masked_and_the_budget_is_used(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", LEVELS)
 def test_the_rest_of_the_text_is_untouched(bits: int) -> None:
-    prepared = prepare(*LEVELS[bits])
-    restored, chosen = prepared["tokens"].copy(), prepared["mlm_weights"] > 0
-    restored[np.nonzero(chosen)[0], prepared["mlm_positions"][chosen]] = prepared["mlm_targets"][
-        chosen
-    ]
-    np.testing.assert_array_equal(restored, BATCH["tokens"])
+    np.testing.assert_array_equal(restored(prepare(*LEVELS[bits])), BATCH["tokens"])
 
 
 def test_units_of_one_token_are_masked_as_by_mlm() -> None:

@@ -17,9 +17,7 @@ OPTIONS = spanbert.Options(position_width=5, num_positions=7)
 KEY = jax.random.key(0)
 
 
-TERMS = objectives.make(
-    {"span_mlm": 1.0, "sbo": 1.0}, objectives.Setting(V, systems.special_ids(spanbert), 0.4)
-)
+TERMS = tiny.terms(spanbert, "span_mlm+sbo", rate=0.4, size=V)
 
 
 def build() -> Any:
@@ -33,19 +31,12 @@ def prepare() -> Any:
     return tiny.prepare(batch, TERMS, KEY)
 
 
-def draw(net: Any) -> Any:
-    """Large weights."""
-    shapes = objectives.abstract_variables(net, TERMS, max_len=T)["params"]
-    rng = np.random.default_rng(0)
-    return jax.tree.map(lambda x: jnp.array(0.5 * rng.normal(size=x.shape)), shapes)
-
-
 class Case:
     """A net of large weights, states as if the encoder had made them, and a masked batch."""
 
     def __init__(self, batch: Any) -> None:
         self.net = build()
-        self.params = draw(self.net)
+        self.params = tiny.draw(self.net, TERMS, T)
         self.hidden = jnp.array(np.random.default_rng(1).normal(size=(8, T, WIDTH)))
         batch = batch | {"mlm_weights": batch["mlm_weights"].astype(np.float64)}
         self.batch = {k: jnp.array(x) for k, x in batch.items()}
@@ -77,10 +68,7 @@ class Case:
 
     def loss(self, params: Any, **changed: jax.Array) -> tuple[jax.Array, jax.Array]:
         batch, ctx = self.batch | changed, self.context(self.hidden)
-        return self.apply(
-            lambda m: TERMS[1].objective.losses(m, batch, ctx)["loss"],
-            params,
-        )
+        return self.apply(lambda m: TERMS[1].objective.losses(m, batch, ctx)["loss"], params)
 
     def places(self) -> list[list[int]]:
         """The hidden places of each row, ascending."""
@@ -187,7 +175,7 @@ def test_the_encoder_is_trained_through_both_heads() -> None:
         found, _ = objectives.forward(net, params, prepared, TERMS, objectives.Pass(KEY))
         return {name: pairs["loss"][0] for name, pairs in found.items()}
 
-    made = jax.tree.map(lambda x: bool(np.any(x)), gradients(draw(net)))
+    made = jax.tree.map(lambda x: bool(np.any(x)), gradients(tiny.draw(net, TERMS, T)))
     for name, own, other in (
         ("span_mlm", "token_head", "boundary_head"), ("sbo", "boundary_head", "token_head"),
     ):  # fmt: skip

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fake import restored
 from scipy import stats
 from test_mlm import ORDINARY, SPECIAL, SPECIAL_IDS, V
 
@@ -97,12 +98,7 @@ def test_spans_are_whole_words_apart_and_fill_the_budget(whole: bool) -> None:
 
 
 def test_the_rest_of_the_text_is_untouched() -> None:
-    prepared = prepare()
-    chosen = prepared["mlm_weights"] > 0
-    restored = prepared["tokens"].copy()
-    rows = np.nonzero(chosen)[0]
-    restored[rows, prepared["mlm_positions"][chosen]] = prepared["mlm_targets"][chosen]
-    np.testing.assert_array_equal(restored, BATCH["tokens"])
+    np.testing.assert_array_equal(restored(prepare()), BATCH["tokens"])
 
 
 def first_spans(objective: span_mlm.SpanMLM, budget: int = 10) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Cross-entropy against log_softmax over all scores, in value, gradient and accuracy."""
+"""Cross-entropy against log_softmax over all scores, in value, gradient and accuracy; samples."""
 
 import math
 from typing import Any
@@ -8,6 +8,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from scalelab.objectives import xent
 
@@ -26,7 +27,7 @@ CHUNKS = {"whole": (2**20, V), "chunks": (2 * B * V, 4), "single": (1, 1)}
 
 
 @pytest.fixture(params=CHUNKS.values(), ids=CHUNKS.keys())
-def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def chunks(request, monkeypatch) -> None:
     scores, rows = request.param
     monkeypatch.setitem(xent.CHUNK_SCORES, jax.default_backend(), scores)
     monkeypatch.setitem(xent.MOST_ROWS, jax.default_backend(), rows)
@@ -124,29 +125,7 @@ def test_bfloat16_features_sum_in_float32(chunks: None) -> None:
         np.testing.assert_allclose(a.astype(jnp.float32), b, rtol=0.05, atol=0.03)
 
 
-def test_blocks_of_the_table_are_few_and_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(xent.MOST_ROWS, jax.default_backend(), 10)
-    for rows, sizes in {10: [10], 11: [6, 5], 30: [10, 10, 10], 31: [8, 8, 8, 7]}.items():
-        table = jnp.arange(2 * rows).reshape(rows, 2)
-        blocks = xent.row_blocks(table)
-        assert [len(block) for block in blocks] == sizes
-        np.testing.assert_array_equal(jnp.concatenate(blocks), table)
-    with xent.as_on("gpu"):
-        assert len(xent.row_blocks(table)) == 1
-    assert xent.row_blocks(None) == []
-
-
-def test_chunks_fit_the_limit_and_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(xent.CHUNK_SCORES, jax.default_backend(), 10_000)
-    for batch_size, length, vocab_size in [(4, 100, 10), (4, 101, 30), (4, 7, 5000), (1, 1, 5)]:
-        size = xent.chunk_size(batch_size, length, vocab_size)
-        assert 1 <= size <= length
-        assert batch_size * size * vocab_size <= 10_000 + batch_size * vocab_size
-        num_chunks = math.ceil(length / size)
-        assert num_chunks * size - length < num_chunks
-
-
-def test_all_scores_are_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_scores_are_never_held(monkeypatch) -> None:
     """The compiled gradient's own account of its memory."""
     monkeypatch.setitem(xent.CHUNK_SCORES, jax.default_backend(), 2**18)
     shape = jax.ShapeDtypeStruct
@@ -166,3 +145,56 @@ def test_all_scores_are_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
         .compile()
     )
     assert compiled.memory_analysis().temp_size_in_bytes < 0.5 * 4 * b * t * v
+
+
+ARGUMENTS = FEATURES, TABLE, BIAS
+
+
+def probabilities() -> np.ndarray:
+    """[B, T, V] float64."""
+    features, table, bias = (np.asarray(x, np.float64) for x in ARGUMENTS)
+    scores = np.exp(features @ table.T + bias)
+    return scores / scores.sum(-1, keepdims=True)
+
+
+@pytest.mark.usefixtures("chunks")
+def test_a_sample_inverts_the_cumulative_distribution() -> None:
+    rng = np.random.default_rng(3)
+    cumulative = probabilities().cumsum(-1)
+    for _ in range(20):
+        uniforms = rng.random((B, T)).astype(np.float32)
+        found = np.asarray(xent.sample_tokens(*ARGUMENTS, jnp.array(uniforms)))
+        expected = (cumulative <= uniforms[..., None]).sum(-1)
+        near = np.abs(cumulative - uniforms[..., None]).min(-1) < 1e-6  # rounding may decide
+        assert found.dtype == np.int32 and ((found == expected) | near).all()
+    ends = jnp.stack([jnp.zeros((B, T)), jnp.full((B, T), 1 - 2.0**-24)])
+    for uniforms in ends:
+        found = np.asarray(xent.sample_tokens(*ARGUMENTS, uniforms))
+        assert (found >= 0).all() and (found < V).all()
+
+
+def test_samples_have_the_softmax_as_their_frequencies() -> None:
+    features = jnp.broadcast_to(FEATURES[:1, :1], (4, 5000, D))
+    uniforms = jax.random.uniform(jax.random.key(0), features.shape[:2])
+    found = np.asarray(xent.sample_tokens(features, TABLE, BIAS, uniforms))
+    counts, expected = np.bincount(found.ravel(), minlength=V), found.size * probabilities()[0, 0]
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
+    wrong = np.roll(expected, 1)
+    assert stats.chisquare(counts, wrong).pvalue < 1e-9
+
+
+def test_log_probabilities_are_those_of_log_softmax(chunks: None) -> None:
+    """And their gradients by features, table and bias."""
+
+    def ours(*given: Any) -> Any:
+        return -jnp.sum(WEIGHTS * xent.token_log_probs(*given, jnp.array(TARGETS, jnp.int32)))
+
+    def theirs(*given: Any) -> Any:
+        return reference(*given, WEIGHTS)
+
+    found, expected = (jax.value_and_grad(f, (0, 1, 2))(*ARGUMENTS) for f in (ours, theirs))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    each = xent.token_log_probs(*ARGUMENTS, jnp.array(TARGETS, jnp.int32))
+    picked = np.take_along_axis(np.log(probabilities()), TARGETS[..., None], -1)[..., 0]
+    np.testing.assert_allclose(each, picked, rtol=1e-4, atol=1e-5)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from declared import COIN, CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
+from declared import COIN, CUT, GUESS, Expected, Peer, berts_kernels, encoder_settings
 
 from scalelab.nn import axes
 
@@ -31,10 +31,9 @@ EXPECTED = Expected(
     largest=0.04,
     first_losses={"mlm": GUESS, "sop": COIN},
     num_parameters={("mlm+sop", 30000, 512): BASE + TOKEN_HEAD + 2 * 768 + 2},
-    decayed=kernels_of_layers()
-    | {"embed/tokens/table", "embed/positions/table", "embed/segments/table"}
-    | {"embed/projection/kernel", "token_head/dense/kernel"}
-    | {"pair_head/pooler/kernel", "pair_head/classifier/kernel"},
+    decayed=berts_kernels(
+        "embed/projection/kernel", "pair_head/pooler/kernel", "pair_head/classifier/kernel"
+    ),
     more_parts=True,
     peer=Peer(
         "AlbertForPreTraining",

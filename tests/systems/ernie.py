@@ -1,6 +1,6 @@
 """What is expected of ERNIE."""
 
-from declared import CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
+from declared import CUT, GUESS, Expected, Peer, berts_kernels, encoder_settings
 
 EXPECTED = Expected(
     tokenizer="wordpiece",
@@ -8,9 +8,7 @@ EXPECTED = Expected(
     largest=0.04,
     first_losses={"knowledge_mlm": GUESS},
     num_parameters={("knowledge_mlm", 30522, 512): 109_514_298},  # of ErnieForMaskedLM
-    decayed=kernels_of_layers()
-    | {"embed/tokens/table", "embed/positions/table", "embed/segments/table"}
-    | {"token_head/dense/kernel"},
+    decayed=berts_kernels(),
     peer=Peer(
         "ErnieForMaskedLM",
         "ErnieForSequenceClassification",

@@ -1,6 +1,6 @@
 """What is expected of SpanBERT."""
 
-from declared import CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
+from declared import CUT, GUESS, Expected, Peer, berts_kernels, encoder_settings
 
 ENCODER = 109_514_298  # of transformers' BertForMaskedLM
 BOUNDARY = 20 * 200 + (2 * 768 + 200) * 768 + 768**2 + 6 * 768 + 30522
@@ -14,10 +14,9 @@ EXPECTED = Expected(
         ("span_mlm", 30522, 512): ENCODER,
         ("span_mlm+sbo", 30522, 512): ENCODER + BOUNDARY,
     },
-    decayed=kernels_of_layers()
-    | {"embed/tokens/table", "embed/positions/table", "embed/segments/table"}
-    | {"token_head/dense/kernel", "boundary_head/positions/table"}
-    | {"boundary_head/first/kernel", "boundary_head/second/kernel"},
+    decayed=berts_kernels(
+        "boundary_head/positions/table", "boundary_head/first/kernel", "boundary_head/second/kernel"
+    ),
     more_parts=True,
     peer=Peer(
         "BertForMaskedLM",

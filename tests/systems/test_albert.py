@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import pathlib
 from typing import Any
 
 import jax
@@ -20,9 +19,7 @@ SIZES = systems.Sizes(2, 12, 4, 20, tiny.LENGTH, dropout_rate=0.0)
 WIDTH = 6
 
 
-def terms(*names: str) -> tuple[objectives.Term, ...]:
-    ids = systems.special_ids(albert)
-    return objectives.make(dict.fromkeys(names, 1.0), objectives.Setting(tiny.VOCAB, ids, 0.15))
+TERMS = tiny.terms(albert, "mlm+sop")
 
 
 def build(**options: Any) -> Any:
@@ -30,21 +27,14 @@ def build(**options: Any) -> Any:
     return albert.build(dataclasses.replace(SIZES, dtype=jnp.float32), given, tiny.VOCAB)
 
 
-def draw(net: Any) -> Any:
-    """Parameters of a net, all far from 0."""
-    made = objectives.abstract_variables(net, terms("mlm", "sop"), max_len=tiny.LENGTH)["params"]
-    rng = np.random.default_rng(0)
-    return jax.tree.map(lambda x: jnp.array(0.5 * rng.normal(size=x.shape), x.dtype), made)
-
-
 @functools.cache
 def compiled(net: Any) -> Any:
     """Parameters -> losses of MLM and SOP, and the gradient of their sum."""
-    key, chosen = jax.random.key(0), terms("mlm", "sop")
-    batch = tiny.prepare(tiny.batch(albert, 0), chosen, key)
+    key = jax.random.key(0)
+    batch = tiny.prepare(tiny.batch(albert, 0), TERMS, key)
 
     def loss(params: Any) -> tuple[jax.Array, Any]:
-        found, _ = objectives.forward(net, params, batch, chosen, objectives.Pass(key))
+        found, _ = objectives.forward(net, params, batch, TERMS, objectives.Pass(key))
         means = {name: pairs["loss"][0] / pairs["loss"][1] for name, pairs in found.items()}
         return sum(means.values()), means
 
@@ -68,15 +58,11 @@ def apart(a: Any, b: Any) -> float:
 @pytest.mark.parametrize(
     ("shared", "num_groups"), [("all", 1), ("all", 2), ("attention", 1), ("ffn", 2)]
 )
+@tiny.in_double()
 def test_layers_are_copies_whose_gradients_are_summed(shared: str, num_groups: int) -> None:
     """In the whole net; tests/nn/test_shared_layers.py has the stack alone."""
-    with tiny.in_double():
-        check_copies(shared, num_groups)
-
-
-def check_copies(shared: str, num_groups: int) -> None:
     net, plain = build(shared=shared, num_groups=num_groups), build(shared="none")
-    params = draw(net)
+    params = tiny.draw(net, TERMS)
     group_of = np.array([0, 0, 0, 0] if num_groups == 1 else [0, 0, 1, 1])
     parts = albert.PARTS[shared] or tuple(params["stack"]["layer"])
 
@@ -90,7 +76,7 @@ def check_copies(shared: str, num_groups: int) -> None:
     whole = jax.jit(copy)(params)
     back = jax.jit(lambda given: jax.vjp(copy, params)[1](given)[0])  # sums the copies' gradients
     shapes = lambda tree: jax.tree.map(jnp.shape, tree)  # noqa: E731
-    assert shapes(whole) == shapes(draw(plain)) != shapes(params)
+    assert shapes(whole) == shapes(tiny.draw(plain, TERMS)) != shapes(params)
     ((_, losses), grads), ((_, expected), copied) = compiled(net)(params), compiled(plain)(whole)
     assert apart(losses, expected) < 1e-12
     assert apart(grads, back(copied)) < 1e-9
@@ -101,10 +87,10 @@ def check_copies(shared: str, num_groups: int) -> None:
     assert apart(grads, back(one)) > 0.1  # not the gradient of the first copy alone
 
 
-def test_without_a_projection_it_is_bert(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_projection_it_is_bert(monkeypatch) -> None:
     """Embedding as wide as the net, unshared layers, and BERT's activation."""
     net = build(embed_width=None, shared="none")
-    params = draw(net)
+    params = tiny.draw(net, TERMS)
     assert "projection" not in params["embed"]
     batch = tiny.batch(albert, 1)
     hidden = states(net, params, batch)
@@ -123,7 +109,7 @@ def test_albert_large_has_the_papers_size() -> None:
     """Lan et al. 2020, table 1: 18M; layers, embedding and pooler, without the heads."""
     sizes = systems.Sizes(16, 1024, 24, 4096, 512, dropout_rate=0.0)
     net = albert.build(sizes, albert.Options(), 30_000)
-    made = objectives.abstract_variables(net, terms("sop"), max_len=8)["params"]
+    made = objectives.abstract_variables(net, tiny.terms(albert, "sop"), max_len=8)["params"]
     made["pair_head"].pop("classifier")
     count = sum(x.size for x in jax.tree.leaves(made))
     h, e, f = 1024, 128, 4096
@@ -139,9 +125,7 @@ def test_albert_large_has_the_papers_size() -> None:
 @pytest.mark.parametrize(
     "options", [{"shared": "attention"}, {"shared": "none"}, {"embed_width": None}], ids=str
 )
-def test_a_net_that_no_class_can_hold(
-    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path, options: dict[str, Any]
-) -> None:
+def test_a_net_that_no_class_can_hold(wikitext, cache_dir, tmp_path, options) -> None:
     run = tiny.write_run(tmp_path / "run", "albert", wikitext, cache_dir, system_options=options)
     with pytest.raises(ValueError, match=f"system_options.{next(iter(options))} "):
         exporting.run(run, tmp_path / "out")

@@ -14,7 +14,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from scipy import optimize
 
-from scalelab import objectives, systems
+from scalelab import objectives, step, systems
 from scalelab.nn.heads import tied_logits
 from scalelab.resources import flops
 from scalelab.systems import electra
@@ -25,22 +25,13 @@ KEY = jax.random.key(0)
 Options = dict[str, Any]
 
 
-def terms(objective: str, vocab_size: int = V, **options: Any) -> tuple[objectives.Term, ...]:
-    setting = objectives.Setting(vocab_size, systems.special_ids(electra), RATE)
-    return objectives.make(dict.fromkeys(objective.split("+"), 1.0), setting, options)
+terms = functools.partial(tiny.terms, electra, rate=RATE, size=V)
 
 
 def make_batch(size: int = 4) -> Any:
     batch = tiny.batch(electra, 0, size=size)
     batch["tokens"] %= V
     return batch
-
-
-def draw(net: Any, chosen: Any) -> Any:
-    """Parameters of a net, all far from 0."""
-    made = objectives.abstract_variables(net, chosen, max_len=tiny.LENGTH)["params"]
-    rng = np.random.default_rng(0)
-    return jax.tree.map(lambda x: jnp.array(0.5 * rng.normal(size=x.shape), x.dtype), made)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
@@ -59,7 +50,7 @@ def gradients(embeddings: str) -> Any:
         electra.build(SIZES, electra.Options(embed_width=6, embeddings=kind), V)
         for kind in ("shared", "own")
     )
-    params, net = draw(shared, chosen), shared
+    params, net = tiny.draw(shared, chosen), shared
     if embeddings == "own":
         params, net = params | {"generator_embed": params["embed"]}, own
 
@@ -74,6 +65,12 @@ def gradients(embeddings: str) -> Any:
 
 def is_zero(tree: Any) -> bool:
     return all(not np.any(x) for x in jax.tree.leaves(tree))
+
+
+def test_the_loss_is_mlm_and_50_times_rtd() -> None:
+    """Clark et al. 2020, 2; by hand: means of 2 and 0.5 nats."""
+    found: Any = {"mlm": {"loss": (6.0, 3.0)}, "rtd": {"loss": (4.0, 8.0)}}
+    assert step.weighted_sum(tiny.parts("electra").terms, found) == 2 + 50 * 0.5
 
 
 def test_each_loss_trains_its_own_net() -> None:
@@ -100,9 +97,6 @@ def test_a_shared_embedding_has_the_gradient_of_both_losses() -> None:
         np.testing.assert_allclose(whole, of_rtd + of_mlm, rtol=1e-5, atol=tolerance)
 
 
-# --- Uniform noise -------------------------------------------------------------------------------
-
-
 class Unigram:
     """A discriminator that sees one token at a time: its score is a table's."""
 
@@ -119,7 +113,7 @@ class Unigram:
 def test_a_sample_that_equals_the_original_is_original() -> None:
     """With one ordinary token, every sample is the original."""
     num_special = len(electra.SPECIAL_TOKENS)
-    (term,) = terms("rtd", num_special + 1, proposal="uniform")
+    (term,) = terms("rtd", size=num_special + 1, proposal="uniform")
     batch = make_batch()
     batch["tokens"] = np.full_like(batch["tokens"], num_special)
     prepared = jax.jit(term.objective.prepare)(batch, KEY)
@@ -132,6 +126,14 @@ def test_a_sample_that_equals_the_original_is_original() -> None:
     np.testing.assert_allclose(total / weight, np.log1p(np.exp(2.0)), rtol=1e-6)
 
 
+def with_noise(tokens: np.ndarray, **options: Any) -> tuple[objectives.Term, Any]:
+    """The term of a variant, and texts prepared for it."""
+    size, length = tokens.shape
+    batch = {"tokens": jnp.array(tokens, jnp.int32), "lengths": jnp.full(size, length)}
+    (term,) = terms("rtd", proposal="uniform", **options)
+    return term, jax.jit(term.objective.prepare)(batch | {"examples": jnp.arange(size)}, KEY)
+
+
 def test_uniform_noise_is_noise_contrastive_estimation() -> None:
     """Texts of independent tokens of known frequencies p, noise q = 1/n, share r of noise.
 
@@ -142,13 +144,7 @@ def test_uniform_noise_is_noise_contrastive_estimation() -> None:
     n = V - num_special
     p = np.random.default_rng(0).dirichlet(np.ones(n))
     tokens = num_special + np.random.default_rng(1).choice(n, (size, length), p=p)
-    batch = {
-        "tokens": jnp.array(tokens, jnp.int32),
-        "lengths": jnp.full(size, length),
-        "examples": jnp.arange(size),
-    }
-    (term,) = terms("rtd", proposal="uniform")
-    prepared = jax.jit(term.objective.prepare)(batch, KEY)
+    term, prepared = with_noise(tokens)
     rate = int(np.ceil(RATE * length)) / length
     replaced, original = rate / n * (1 - p), p * (1 - rate + rate / n)
     assert replaced.sum() + original.sum() == pytest.approx(1)
@@ -175,15 +171,9 @@ def test_uniform_noise_is_noise_contrastive_estimation() -> None:
 
 def noise(options: Options) -> tuple[Any, Callable[[float], dict[str, Any]]]:
     """The baseline of a variant; a constant score -> the metrics of texts of uniform tokens."""
-    num_special, size, length = len(electra.SPECIAL_TOKENS), 500, 20
-    tokens = np.random.default_rng(2).integers(num_special, V, (size, length))
-    batch = {
-        "tokens": jnp.array(tokens, jnp.int32),
-        "lengths": jnp.full(size, length),
-        "examples": jnp.arange(size),
-    }
-    (term,) = terms("rtd", proposal="uniform", **options)
-    prepared = jax.jit(term.objective.prepare)(batch, KEY)
+    num_special = len(electra.SPECIAL_TOKENS)
+    tokens = np.random.default_rng(2).integers(num_special, V, (500, 20))
+    term, prepared = with_noise(tokens, **options)
     unigrams = jnp.where(jnp.arange(V) < num_special, -30.0, 0.0)
 
     @dataclasses.dataclass
@@ -227,8 +217,6 @@ def test_the_baseline_of_a_variant_is_the_best_constant(options: Options) -> Non
     assert -1e-5 < found - best < (0.03 if options.get("target") else 1e-5)
     assert baseline.value({}) is None
 
-
-# --- Variants and splits -------------------------------------------------------------------------
 
 VARIANTS = [
     {"positions": "all", "target": "replaced"},
@@ -293,7 +281,7 @@ def by_loops(net: Any, params: Any, batch: Any, objective: Any) -> tuple[float, 
 def test_variants_are_those_of_loops(options: Options) -> None:
     chosen = terms("mlm+rtd", **options)
     net = electra.build(SIZES, electra.Options(), V)
-    params, batch = draw(net, chosen), make_batch()
+    params, batch = tiny.draw(net, chosen), make_batch()
     total, weight = losses(net, params, batch, chosen)["rtd"]
     prepared = tiny.prepare(batch, chosen, KEY)
     expected, count = by_loops(net, params, prepared, chosen[1].objective)

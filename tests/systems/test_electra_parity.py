@@ -100,7 +100,7 @@ def test_float32() -> None:
     assert max(compare((3, 24, 3), 13).values()) < SINGLE
 
 
-def test_what_is_wrong_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_does_not_agree(monkeypatch) -> None:
     """Label 1 means replaced; and the head's activation is the exact gelu."""
     found = compare((3, 24, 3), 13, sign=-1)
     assert found["rtd loss"] > 0.1 and found["logits"] < SINGLE
@@ -117,7 +117,7 @@ def test_what_is_wrong_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-def test_five_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_five_steps(monkeypatch) -> None:
     vocab_size = steps.real_text.VOCAB
     model = peers.make("electra", steps.SHAPE, steps.LENGTH, vocab_size=vocab_size, name=NAME)
     monkeypatch.setattr(sides, "make_terms", lambda *_, **__: make_terms(vocab_size, 0.15))

@@ -21,7 +21,7 @@ CASES: list[dict[str, Any]] = [{}, {"embed_width": 6, "embeddings": "own", "gene
 
 
 @pytest.fixture(params=CASES, ids=str)
-def run(request, wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path) -> pathlib.Path:
+def run(request, wikitext, cache_dir, tmp_path) -> pathlib.Path:
     folder, options = tmp_path / "run", {"system_options": request.param}
     return tiny.write_run(folder, "electra", wikitext, cache_dir, **options)
 

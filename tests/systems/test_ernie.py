@@ -64,8 +64,7 @@ def test_losses_are_those_of_loops() -> None:
         "relevance": (given["title"], given["title"] >= 0, 2),
         "discourse": (given["marker"], given["marker"] >= 0, 6),
     }
-    setting = objectives.Setting(tiny.VOCAB, systems.special_ids(ernie), 0.15)
-    for term in objectives.make(dict.fromkeys(expected, 1.0), setting):
+    for term in tiny.terms(ernie, "+".join(expected)):
         labels, counts, num_classes = expected[term.name]
         ctx = objectives.Pass(jax.random.key(0), accuracy=True)
         found = term.objective.losses(Given(), given, ctx)
@@ -140,12 +139,7 @@ def test_a_step_trains_the_task_of_the_plan() -> None:
 def drawn(**options: int) -> tuple[Any, Any]:
     sizes = systems.Sizes(2, 12, 2, 20, tiny.LENGTH, dropout_rate=0.0)
     net = ernie.build(sizes, make_options(ernie, options), tiny.VOCAB)
-    setting = objectives.Setting(tiny.VOCAB, systems.special_ids(ernie), 0.3)
-    made = objectives.abstract_variables(
-        net, objectives.make({"mlm": 1.0}, setting), max_len=tiny.LENGTH
-    )
-    rng = np.random.default_rng(0)
-    return net, jax.tree.map(lambda x: np.float32(0.5 * rng.normal(size=x.shape)), made["params"])
+    return net, tiny.draw(net, tiny.terms(ernie, "mlm"))
 
 
 def test_task_0_of_zeros_is_the_plain_net() -> None:
@@ -209,9 +203,7 @@ def test_transformers_computes_the_same_with_task_ids(task: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parity
-def test_a_run_with_task_ids_goes_out_and_back(
-    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_a_run_with_task_ids_goes_out_and_back(wikitext, cache_dir, tmp_path) -> None:
     """Its classes score as the run does for every task id; the run's heads for labels stay here."""
     torch, transformers = map(pytest.importorskip, ("torch", "transformers"))
     fields = {

@@ -15,13 +15,11 @@ T, V = tiny.LENGTH, tiny.VOCAB
 SIZES = systems.Sizes(2, 12, 2, 20, T, dropout_rate=0.0)
 
 
-def terms(name: str = "mntp", **options: float) -> Any:
-    setting = objectives.Setting(V, systems.special_ids(gpt_bert), 0.3)
-    return objectives.make({name: 1.0}, setting, options)
+terms = functools.partial(tiny.terms, gpt_bert, rate=0.3)
 
 
 def prepared(rate: float, batch: Any = None) -> Any:
-    (term,) = terms(masked_rate=rate)
+    (term,) = terms("mntp", masked_rate=rate)
     return jax.jit(term.objective.prepare)(batch or tiny.batch(gpt_bert, 0), jax.random.key(0))
 
 
@@ -29,9 +27,7 @@ def prepared(rate: float, batch: Any = None) -> Any:
 def drawn() -> tuple[Any, Any]:
     """The net, and parameters far from 0."""
     net = gpt_bert.build(SIZES, None, V)
-    made = objectives.abstract_variables(net, terms(), max_len=T)["params"]
-    rng = np.random.default_rng(0)
-    return net, jax.tree.map(lambda x: np.float32(0.5 * rng.normal(size=x.shape)), made)
+    return net, tiny.draw(net, terms("mntp"))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -47,7 +43,10 @@ def run(name: str, batch: Any) -> Any:
 
 
 def test_without_masked_examples_it_is_clm() -> None:
-    assert [terms(masked_rate=r)[0].objective.shifts_masks for r in (0.0, 0.1)] == [False, True]
+    assert [terms("mntp", masked_rate=r)[0].objective.shifts_masks for r in (0.0, 0.1)] == [
+        False,
+        True,
+    ]
     expected, found = jax.device_get(
         (run("clm", tiny.batch(gpt_bert, 0)), run("mntp", prepared(0.0)))
     )
@@ -62,7 +61,7 @@ def test_without_masked_examples_it_is_clm() -> None:
 def test_a_masked_token_is_predicted_one_place_before_it(shift: int, fits: bool) -> None:
     """By loops over BERT's masks; a prediction at the mask itself is another loss."""
     before = tiny.batch(gpt_bert, 0)
-    prepare = jax.jit(terms(masked_rate=1.0)[0].objective.masks.prepare)
+    prepare = jax.jit(terms("mntp", masked_rate=1.0)[0].objective.masks.prepare)
     masked = jax.device_get(prepare(before, jax.random.key(0)))
     net, params = drawn()
     everything = np.broadcast_to(np.array([0, T], np.int32), (*before["tokens"].shape, 2))
@@ -100,7 +99,7 @@ def test_who_sees_whom() -> None:
 
 def test_examples_draw_their_kind() -> None:
     """The share is binomial; a draw belongs to step and example; each counts its tokens less 1."""
-    prepare = jax.jit(terms(masked_rate=0.3)[0].objective.prepare)
+    prepare = jax.jit(terms("mntp", masked_rate=0.3)[0].objective.prepare)
     batch = {"tokens": np.full((2000, 8), 9, np.int32), "lengths": np.full(2000, 8, np.int32)}
     batch |= {"examples": np.arange(2000, dtype=np.int32)}
     made = prepare(batch, jax.random.key(0))

@@ -28,7 +28,7 @@ def scores(run: pathlib.Path, tokens: np.ndarray) -> np.ndarray:
     return np.asarray(jax.jit(nn.apply(forward, opened.net))({"params": opened.params}))
 
 
-def test_out_as_a_bert_and_back(wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path) -> None:
+def test_out_as_a_bert_and_back(wikitext, cache_dir, tmp_path) -> None:
     run = tiny.write_run(tmp_path / "run", "spanbert", wikitext, cache_dir)
     lines = exporting.run(run, tmp_path / "out")
     assert "this is the encoder of the run" in lines

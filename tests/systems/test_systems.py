@@ -1,8 +1,6 @@
 """Each family's own promises: initialisation, sizes, shapes, and how the families relate."""
 
 import functools
-import inspect
-import pathlib
 import re
 from typing import Any
 
@@ -41,10 +39,8 @@ def make_batch(batch_size: int = 2, length: int = 8) -> dict[str, jax.Array]:
 
 
 def make_terms(name: str, chosen: tuple[str, ...] | None = None) -> tuple[objectives.Term, ...]:
-    module = systems.load(name)
-    ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
     chosen = chosen or tuple(declared.get(name).first_losses)
-    return objectives.make(dict.fromkeys(chosen, 1.0), objectives.Setting(30_000, ids, 0.15))
+    return tiny.terms(systems.load(name), "+".join(chosen), size=30_000)
 
 
 def losses(model: Any, batch: dict[str, jax.Array], terms: tuple[objectives.Term, ...]) -> Any:
@@ -70,9 +66,6 @@ def hidden_states(net: Any, params: Any, batch: Any) -> jax.Array:
 def flat(tree: Any) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {"/".join(k.key for k in path): leaf for path, leaf in leaves}
-
-
-# --- Initialisation ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,32 +95,6 @@ def test_initialisation(name: str) -> None:
                 assert np.abs(value).max() <= said.largest + 1e-9, path
             elif value.size > 10_000:
                 assert np.abs(value).max() > 3 * expected, path
-
-
-def stream_std(num_layers: int, rescale: float) -> float:
-    """Standard deviation of GPT-2's residual stream at the start, behind the last layer."""
-    net = make("gpt2", (2, 64, num_layers), vocab_size=200)
-    params = init(net, make_terms("gpt2"))
-    layer = params["stack"]["layer"]
-    for part in (layer["attention"]["out"], layer["ffn"]["outer"]):
-        part["kernel"] = part["kernel"] * rescale
-    batch = make_batch(4, 32)
-    batch["tokens"] = jax.random.randint(jax.random.key(2), (4, 32), 0, 200)
-    bare = net.clone(norm=None)
-    del params["norm"]
-    return float(jnp.std(hidden_states(bare, params, batch)))
-
-
-@pytest.mark.slow
-def test_gpt2s_stream_does_not_grow_with_depth_at_the_start() -> None:
-    """Radford et al. 2019, 2.3: the factor 1/sqrt(number of residual layers) is for that."""
-    scaled = [stream_std(n, 1.0) for n in (6, 24)]
-    assert scaled[1] == pytest.approx(scaled[0], rel=0.1)
-    unscaled = [stream_std(n, (2 * n) ** 0.5) for n in (6, 24)]
-    assert unscaled[1] > 1.5 * unscaled[0]
-
-
-# --- Sizes and shapes ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
@@ -167,18 +134,6 @@ def test_more_tokens_than_positions(name: str) -> None:
         return
     with pytest.raises(ValueError, match="4 positions.* 8 "):
         init(nets[0], terms)
-
-
-# --- What is used --------------------------------------------------------------------------------
-
-
-def test_no_pooler_without_nsp() -> None:
-    net = make("bert", (2, 8, 1), vocab_size=20)
-    with_nsp, without = (
-        jax.eval_shape(lambda names=names: init(net, make_terms("bert", names)))
-        for names in (("mlm", "nsp"), ("mlm",))
-    )
-    assert with_nsp.keys() - without.keys() == {"pair_head"}
 
 
 def test_a_net_without_a_pair_head_says_so() -> None:
@@ -226,18 +181,6 @@ def test_roberta_is_bert_without_segments() -> None:
     assert np.abs(with_segments - theirs).max() > 0.01
 
 
-# --- Files ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_family_is_a_page_and_says_what_it_is(name: str) -> None:
-    module = systems.load(name)
-    lines = pathlib.Path(inspect.getfile(module)).read_text().splitlines()
-    assert len(lines) <= 150
-    assert "Reference code:" in module.__doc__ and "Departs from it" in module.__doc__
-    assert "et al. 20" in module.__doc__.splitlines()[0]
-
-
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_system_exports_what_the_loop_needs(name: str) -> None:
     module = systems.load(name)
@@ -282,3 +225,16 @@ def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     assert jnp.array_equal(logits(untied), logits(other))
     other = untied | {"output_embed": {"table": table + 1}}
     assert not jnp.array_equal(logits(untied), logits(other))
+
+
+def test_what_the_user_changed_is_no_departure() -> None:
+    rate = systems.Departure("optim.learning_rate", 2.5e-4, "a paper, 2")
+    objective = systems.Departure("objective", "clm", "a paper, 3")
+    fields = {"optim.learning_rate": 2e-3, "objective": "clm", "seed": 0}
+    assert systems.active_departures([rate, objective], fields) == [
+        {"field": "objective", "value": "clm", "source": "a paper, 3"}
+    ]
+    assert (
+        systems.active_departures([rate], fields | {"optim.learning_rate": 2.5e-4})[0]["value"]
+        == 2.5e-4
+    )

@@ -23,14 +23,12 @@ KINDS = {  # name -> options, first segment ids
 }
 
 
-def terms(name: str = "unilm", vocab_size: int = V, **options: float) -> Any:
-    setting = objectives.Setting(vocab_size, systems.special_ids(unilm), 0.3)
-    return objectives.make({name: 1.0}, setting, options)
+terms = functools.partial(tiny.terms, unilm, rate=0.3)
 
 
 def prepared(kind: str, batch: Any = None, seed: int = 0) -> Any:
     """A batch whose examples all have one kind of mask."""
-    (term,) = terms(**KINDS[kind][0])
+    (term,) = terms("unilm", **KINDS[kind][0])
     return jax.jit(term.objective.prepare)(batch or tiny.batch(unilm, 0), jax.random.key(seed))
 
 
@@ -38,9 +36,7 @@ def prepared(kind: str, batch: Any = None, seed: int = 0) -> Any:
 def drawn(module: Any) -> tuple[Any, Any]:
     """A net, and parameters far from 0."""
     net = module.build(SIZES, None, V)
-    made = objectives.abstract_variables(net, terms("mlm"), max_len=T)["params"]
-    rng = np.random.default_rng(0)
-    return net, jax.tree.map(lambda x: np.float32(0.5 * rng.normal(size=x.shape)), made)
+    return net, tiny.draw(net, terms("mlm"))
 
 
 def may_see(kind: str, i: int, j: int, start: int) -> bool:
@@ -97,7 +93,7 @@ def test_the_bidirectional_mask_is_berts_mlm() -> None:
 
 def test_examples_draw_their_masks() -> None:
     """Shares are binomial; a draw belongs to step and example; any token but one is the cut."""
-    (term,) = terms()
+    (term,) = terms("unilm")
     prepare = jax.jit(term.objective.prepare)
     batch = {"tokens": np.full((3000, 8), 9, np.int32), "lengths": np.full(3000, 8, np.int32)}
     batch["tokens"][:, 0], batch["tokens"][:, 7] = 2, 3  # [CLS] six tokens [SEP]
@@ -115,7 +111,7 @@ def test_examples_draw_their_masks() -> None:
 
 def test_shares_of_more_than_one_are_refused() -> None:
     with pytest.raises(ValueError, match="seq2seq_rate = 0.7.*right_to_left_rate"):
-        terms(seq2seq_rate=0.7)
+        terms("unilm", seq2seq_rate=0.7)
 
 
 @pytest.mark.parity

@@ -1,6 +1,6 @@
 """What is expected of UniLM."""
 
-from declared import CUT, GUESS, Expected, kernels_of_layers
+from declared import CUT, GUESS, Expected, berts_kernels
 
 # BERT's 110,106,428 without pooler and its classifier, with four more segments.
 BASE = 110_106_428 - (768 * 768 + 768 + 2 * 768 + 2) + 4 * 768
@@ -11,8 +11,6 @@ EXPECTED = Expected(
     largest=0.04,
     first_losses={"unilm": GUESS},
     num_parameters={("unilm", 30522, 512): BASE},
-    decayed=kernels_of_layers()
-    | {"embed/tokens/table", "embed/positions/table", "embed/segments/table"}
-    | {"token_head/dense/kernel"},
+    decayed=berts_kernels(),
     peer="transformers has no UniLM; test_unilm.py compares it with BertForMaskedLM and 4-D masks",
 )

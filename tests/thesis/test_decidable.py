@@ -14,14 +14,6 @@ from scalelab.studies import expand, spec
 from scalelab.thesis import comparison
 from scalelab.thesis.published import Row
 
-STUDIES = (
-    "thesis_7_5_1",
-    "thesis_7_5_2",
-    "thesis_7_5_3",
-    "thesis_7_5_4",
-    "thesis_7_5_5",
-    "formats",
-)
 ARGUMENTS = ("scale=full", "scale=full,seeds=2", "scale=medium", "scale=small", "scale=tiny")
 # What the protocol's section observes, and must be decidable whatever the scale.
 OBSERVED = {
@@ -61,7 +53,7 @@ def verdicts(made: spec.StudySpec, name: str, path, without=()) -> tuple[str, st
     return found[0].verdict, found[1].verdict
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", OBSERVED)
 @pytest.mark.parametrize("arguments", ARGUMENTS)
 def test_what_a_study_names_it_can_confirm_and_refute(name, arguments, tmp_path) -> None:
     made = load(name, arguments)

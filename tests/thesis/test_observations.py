@@ -69,9 +69,6 @@ def test_ids_are_chosen() -> None:
         evaluate(scores, ["8"])
 
 
-# --- Invented studies -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", comparison.HYPOTHESES)
 def test_what_is_planted_is_found(name: str) -> None:
     true, false = (evaluate(Invented(truth, 0.001), [name])[0] for truth in PLANTED[name])

@@ -32,9 +32,6 @@ def nats(world: World, documents: list[Document]) -> np.ndarray:
     return -np.array([reading.log_prob(world, document.trees) for document in documents])
 
 
-# --- Entropy -------------------------------------------------------------------------------------
-
-
 def assert_mean(values: np.ndarray, expected: float) -> None:
     """The mean of a sample is what theory says, within four standard errors."""
     error = np.std(values) / math.sqrt(len(values))
@@ -69,9 +66,6 @@ def test_a_text_has_one_derivation(world: World, documents: list[Document]) -> N
             assert reading.read(world, tree.words()) == tree
 
 
-# --- Texts ---------------------------------------------------------------------------------------
-
-
 def test_words_are_of_one_meaning() -> None:
     """No form of one word is a form of another: what a text says is decidable."""
     made = lexicon.draw(Sizes(), seed=0)
@@ -83,18 +77,13 @@ def test_words_are_of_one_meaning() -> None:
     assert len(set(forms)) == len(forms)
 
 
-def test_documents_run_through_the_stages_in_sentences_that_scalelab_finds(
-    documents: list[Document],
-) -> None:
+def test_documents_run_through_the_stages_in_sentences_that_scalelab_finds(documents) -> None:
     stage = {w: s[0] for s in discourse.STAGES for w in discourse.STAGES[s]}
     for document in documents:
         order = "".join(stage[words[0]] for words in document.sentences)
         assert re.fullmatch("os+e+c", order), order
         assert len({tree.symbol[3] for tree in document.trees} - {"deed"}) <= 1
         assert sentences.split(document.text) == [" ".join(w) for w in document.sentences]
-
-
-# --- Gold annotations ----------------------------------------------------------------------------
 
 
 def test_every_verb_agrees_with_its_noun(documents: list[Document]) -> None:

@@ -167,9 +167,7 @@ def with_entities(
     return texts[:, columns] + world.vocab_size * pieces
 
 
-def test_sbo_knows_an_entity_that_the_tokens_next_to_it_decide(
-    world: neighbours.Neighbours,
-) -> None:
+def test_sbo_knows_an_entity_that_the_tokens_next_to_it_decide(world) -> None:
     """An entity is two tokens; either neighbour alone tells as little as of a decided token."""
 
     ids = len(tiny.parts("spanbert").module.SPECIAL_TOKENS)

@@ -1,7 +1,5 @@
 """NSP is learnt from topics, by a whole run on a corpus of the grammar world."""
 
-import pathlib
-
 import jax
 import numpy as np
 import pytest
@@ -42,7 +40,7 @@ def follows(opened: pretrained.Pretrained, batch: dict[str, np.ndarray]) -> np.n
     return np.asarray(jax.device_get(found)).argmax(-1) == 0
 
 
-def test_nsp_is_learnt_from_topics(tmp_path: pathlib.Path) -> None:
+def test_nsp_is_learnt_from_topics(tmp_path) -> None:
     world = discourse.draw(SIZES, seed=0)
     (tmp_path / "world").mkdir()
     corpus.write_grammar(world, 0, 1200, tmp_path / "world")

@@ -28,7 +28,7 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def folder(world: World, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def folder(world: World, tmp_path_factory) -> pathlib.Path:
     made = tmp_path_factory.mktemp("world") / "glue"
     glue_files.write(world, 0, NUM_TRAIN, made)
     return made
@@ -45,9 +45,6 @@ def labels_of(folder: pathlib.Path, name: str, split: TaskSplit) -> list[str]:
     own = [row for row in rows if row["file"] == split.files[0]]
     assert [row["index"] for row in own] == list(range(len(own)))
     return [row["label"] for row in own]
-
-
-# --- Files ---------------------------------------------------------------------------------------
 
 
 def test_there_is_every_task() -> None:
@@ -96,9 +93,6 @@ def test_a_small_world_says_so() -> None:
     small = discourse.draw(Sizes(2, 4, 2, 2, 1), seed=0)
     with pytest.raises(ValueError, match="qqp"):
         glue_files.make("qqp", small, 0, 1000)
-
-
-# --- Who solves them -----------------------------------------------------------------------------
 
 
 def number(noun: str) -> str:

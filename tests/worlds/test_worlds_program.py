@@ -22,7 +22,7 @@ def run(folder: pathlib.Path, *arguments: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def grammar(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def grammar(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("made") / "grammar"
     run(folder, "--kind=grammar", "--tasks_examples=12", "--num_nouns=6")
     return folder
@@ -61,7 +61,7 @@ def test_a_parser_accepts_the_good_sentence_of_a_pair_alone(grammar: pathlib.Pat
     assert len(suites.read_pairs(grammar / "pairs")) == len(easy) > 10
 
 
-def test_a_markov_world(tmp_path: pathlib.Path) -> None:
+def test_a_markov_world(tmp_path) -> None:
     facts = run(tmp_path / "world", "--kind=markov", "--vocab_size=6", "--length=20", "--seed=3")
     source = markov.draw(6, 2, 3)
     assert facts["nats_per_word"] == source.bound(source.order) == facts["nats_per_word_seeing_2"]
@@ -74,7 +74,7 @@ def test_a_markov_world(tmp_path: pathlib.Path) -> None:
     assert nats.mean() < (source.bound(source.order) + source.bound(1)) / 2
 
 
-def test_a_world_of_neighbours(tmp_path: pathlib.Path) -> None:
+def test_a_world_of_neighbours(tmp_path) -> None:
     facts = run(tmp_path / "world", "--kind=neighbours", "--num_letters=4", "--length=9")
     place = {word: i for i, word in enumerate(facts["words"])}
     for text in open_corpus(f"wikitext:{tmp_path}/world").documents("valid"):
@@ -83,7 +83,7 @@ def test_a_world_of_neighbours(tmp_path: pathlib.Path) -> None:
             assert tokens[i] == 4 + facts["table"][tokens[i - 1]][tokens[i + 1]]
 
 
-def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path) -> None:
     run(tmp_path / "same", "--kind=grammar", "--tasks_examples=12", "--num_nouns=6")
     for path in grammar.rglob("*.*"):
         assert path.read_bytes() == (tmp_path / "same" / path.relative_to(grammar)).read_bytes()
@@ -98,19 +98,12 @@ def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path: pathl
     (["--kind=grammar", "--num_topics=1"], "num_topics=1: "),
     (["--kind=grammar", "--num_nouns=1"], "num_nouns: expected 2"),
 ])  # fmt: skip
-def test_mistakes_are_one_message(
-    arguments: list[str],
-    message: str,
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes_are_one_message(arguments: list[str], message: str, tmp_path, capsys) -> None:
     assert message in fails(capsys, program, f"--to={tmp_path}/world", "--documents=5", *arguments)
     assert not list(tmp_path.glob("world/*"))
 
 
-def test_a_folder_with_something_in_it_is_left_alone(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path, capsys) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     refusal = fails(capsys, program, f"--to={tmp_path}", "--documents=5", "--kind=markov")
     assert f"--to={tmp_path}" in refusal

@@ -1,8 +1,5 @@
 """Attention heads as parsers: by hand, planted heads, and the attentions of transformers."""
 
-import pathlib
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import test_states
@@ -14,8 +11,6 @@ from scalelab.eval.probes import attention, parsers
 from scalelab.eval.probes.attention import Attention
 from scalelab.eval.probes.parsers import Answers
 from scalelab.runs import pretrained
-
-Runs = Callable[[str], pathlib.Path]
 
 
 def test_words_of_several_pieces_by_hand() -> None:
@@ -126,12 +121,9 @@ def test_the_likelihood_is_fitted() -> None:
     assert loss(weights) == pytest.approx(expected, rel=1e-4) and expected < loss(np.zeros(2))
 
 
-# --- Nets ----------------
-
-
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["bert", "gpt2", "albert", "electra"])
-def test_transformers_has_the_same_attention(pretrained_runs: Runs, exported, system: str) -> None:
+def test_transformers_has_the_same_attention(pretrained_runs, exported, system: str) -> None:
     """On the exported checkpoint, of every head; words put together by loops."""
     torch = pytest.importorskip("torch")
     tokenizer, model = exported(system, "AutoModel", attn_implementation="eager")

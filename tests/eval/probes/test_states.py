@@ -4,7 +4,6 @@ import dataclasses
 import lzma
 import os
 import pathlib
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -17,7 +16,6 @@ from scalelab.runs import pretrained
 from scalelab.tasks import treebank
 from scalelab.tasks.treebank import Sentence
 
-Runs = Callable[[str], pathlib.Path]
 DATA = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
 EWT = DATA / "ud-english-ewt"
 
@@ -48,9 +46,6 @@ def sentence(text: str) -> Sentence:
     words = text.split()
     num = len(words)
     return Sentence(words, ["X"] * num, [*range(num)], ["dep"] * num, [True] * num)
-
-
-# --- Treebanks ----------------
 
 
 def test_ranges_and_empty_nodes(tmp_path) -> None:
@@ -103,15 +98,13 @@ def test_the_sizes_of_ewt() -> None:
     assert words == [204_577, 25_147, 25_094]  # its stats.xml
 
 
-# --- States ----------------
-
 TEXTS = ["One small unbelievable house .", "a", "The river long again !"]
 
 
 @pytest.mark.parametrize("system", [
     "bert", "gpt2", *(pytest.param(s, marks=pytest.mark.slow) for s in ("electra", "albert")),
 ])  # fmt: skip
-def test_a_word_is_the_mean_of_its_pieces(pretrained_runs: Runs, system: str) -> None:
+def test_a_word_is_the_mean_of_its_pieces(pretrained_runs, system: str) -> None:
     """The last layer is the net's output on each sentence alone, unpadded."""
     opened = pretrained.load(pretrained_runs(system))
     asked = [*map(sentence, TEXTS), sentence("word " * 99), treebank_sentence()]
@@ -150,7 +143,7 @@ def treebank_sentence() -> Sentence:
                     [True, False, False, False])  # fmt: skip
 
 
-def test_refused(pretrained_runs: Runs) -> None:
+def test_refused(pretrained_runs) -> None:
     opened = pretrained.load(pretrained_runs("bert"))
     placed = placement.place(opened)
     with pytest.raises(ValueError, match="mean, first, last"):
@@ -164,7 +157,7 @@ def test_refused(pretrained_runs: Runs) -> None:
 
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["bert", "roberta", "gpt", "gpt2", "albert", "electra"])
-def test_transformers_has_the_same_states(pretrained_runs: Runs, exported, system: str) -> None:
+def test_transformers_has_the_same_states(pretrained_runs, exported, system: str) -> None:
     """On the exported checkpoint, every layer; pieces found by the library's own tokenizer."""
     torch = pytest.importorskip("torch")
     tokenizer, model = exported(system, "AutoModel")

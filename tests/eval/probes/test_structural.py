@@ -1,23 +1,18 @@
 """Structural probes: a sentence by hand, scipy, planted trees, and the programs."""
 
 import pathlib
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
-import law_folders
 import numpy as np
 import pytest
 import test_states
 from scipy import stats
+from task_folders import read_seed
 
 from scalelab.eval import likelihood
 from scalelab.eval.probes import depth, distance, heads, structural, trees
 from scalelab.eval.probes.states import Split
-from scalelab.runs import environment, predictions, records
 from scalelab.tasks.treebank import Sentence
-
-Runs = Callable[[str], pathlib.Path]
 
 # chef <- The; ran <- chef, out; out <- store; ran <- "."
 CHEF = Sentence(
@@ -90,9 +85,6 @@ def test_correlations_are_means_over_lengths() -> None:
     assert score.correlation == pytest.approx((0.0 + 1.0) / 2)
 
 
-# --- Fitting ----------------
-
-
 def make_split(sentences: list[Sentence], vectors: np.ndarray) -> Split:
     return Split(sentences, np.arange(len(sentences)), vectors)
 
@@ -138,22 +130,14 @@ def test_planted_trees_are_found(kind: str) -> None:
     assert noise.hits.mean() < 0.4 and noise.correlation < 0.5
 
 
-def test_an_interrupted_fit_continues(tmp_path, monkeypatch) -> None:
+def test_an_interrupted_fit_continues(tmp_path, monkeypatch, stop_at) -> None:
     """With the same maps, bit for bit, and without the steps that were saved."""
     rng = np.random.default_rng(4)
     sentences = [random_sentence(rng, int(n)) for n in rng.integers(2, 9, 60)]
     states = rng.normal(size=(sum(len(s.words) for s in sentences), 2, 5)).astype(np.float32)
     split = make_split(sentences, states)
     whole = structural.fit(trees.DEPTH, split, rank=3, epochs=3)
-    fill, steps, path = structural._fill, [], tmp_path / "partial.npz"
-
-    def stop(*given: Any) -> Any:
-        steps.append(given)
-        if len(steps) == 5:
-            raise KeyboardInterrupt
-        return fill(*given)
-
-    monkeypatch.setattr(structural, "_fill", stop)
+    steps, path = stop_at(structural, "_fill", 5), tmp_path / "partial.npz"
     monkeypatch.setattr(likelihood, "SAVE_SECS", 0.0)
     with pytest.raises(KeyboardInterrupt):
         structural.fit(trees.DEPTH, split, rank=3, epochs=3, partial=path)
@@ -187,9 +171,6 @@ def test_the_loss_by_loops(kind: str) -> None:
     assert float(made) == pytest.approx(expected, rel=1e-5)
 
 
-# --- The programs ----------------
-
-
 @pytest.fixture
 def treebank(tmp_path) -> pathlib.Path:
     rng, folder = np.random.default_rng(3), tmp_path / "treebank"
@@ -209,21 +190,16 @@ def treebank(tmp_path) -> pathlib.Path:
     pytest.param(heads, "albert", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_programs(
-    pretrained_runs: Runs, treebank, tmp_path, monkeypatch, capsys, program, system: str
+    pretrained_runs, treebank, tmp_path, start, refused, program, system: str
 ) -> None:
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
     given = [f"--run={pretrained_runs(system)}", f"--data={treebank}"]
     more = ["--epochs=1", "--rank=3"] if program is not heads else []
-    code, out, errors = law_folders.start(capsys, program, *given, *more, f"--workdir={tmp_path}/a")
+    code, out, errors = start(program, *given, *more, f"--workdir={tmp_path}/a")
     assert code == 0, errors
-    result = records.read_result(tmp_path / "a/seed0")
-    made = predictions.read(tmp_path / "a/seed0/predictions.tsv")
-    assert isinstance(result, records.TaskResult) and result.task == program.YARDSTICK.name
+    result, made = read_seed(tmp_path / "a")
+    assert result.task == program.YARDSTICK.name
     assert result.eval["dev"]["hits"] == made.predicted.mean() < 1
     assert set(made.gold) == {1} and f"{100 * made.predicted.mean():.1f} [" in out
     random = "--random", *more, f"--workdir={tmp_path}/b"
-    assert law_folders.start(capsys, program, *given, *random)[0] == 0
-    code, _, errors = law_folders.start(
-        capsys, program, given[0], f"--data={tmp_path}", f"--workdir={tmp_path}/c"
-    )
-    assert code == 2 and "conllu" in errors
+    assert start(program, *given, *random)[0] == 0
+    assert "conllu" in refused(program, given[0], f"--data={tmp_path}", f"--workdir={tmp_path}/c")

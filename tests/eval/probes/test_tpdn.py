@@ -1,9 +1,5 @@
 """TPDN: planted tensor products, tree positions by hand, and the program."""
 
-import pathlib
-from collections.abc import Callable
-
-import law_folders
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +8,6 @@ from test_structural import treebank as treebank
 
 from scalelab.eval.probes import tensor_products, tpdn
 from scalelab.eval.probes.tensor_products import SCHEMES, Split
-from scalelab.runs import environment
 
 NUM_WORDS, WIDTH = 8, 6
 
@@ -61,31 +56,19 @@ def test_the_planted_scheme_alone_has_no_error(planted: str, monkeypatch) -> Non
     assert all(errors[name] > 0.2 for name in others), errors
 
 
-def test_the_program(
-    pretrained_runs: Callable[[str], pathlib.Path], treebank, tmp_path, monkeypatch, capsys
-) -> None:
+def test_the_program(pretrained_runs, treebank, tmp_path, stop_at, start, refused) -> None:
     """Stopped after two schemes, it fits only the other three, and ends with the same bytes."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
     given = f"--run={pretrained_runs('bert')}", f"--data={treebank}", "--epochs=2", "--size=3"
-    code, out, errors = law_folders.start(capsys, tpdn, *given, f"--workdir={tmp_path}/whole")
+    code, out, errors = start(tpdn, *given, f"--workdir={tmp_path}/whole")
     assert code == 0, errors
     table = pd.read_csv(tmp_path / "whole/seed0/groups.tsv", sep="\t")
     assert list(table) == ["layer", *SCHEMES, "best"] and len(table) == 2
-    fit, calls = tensor_products.fit, []
-
-    def stop(splits: list[Split], scheme: str, *more: int) -> np.ndarray:
-        calls.append(scheme)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return fit(splits, scheme, *more)
-
-    monkeypatch.setattr(tensor_products, "fit", stop)
+    calls = stop_at(tensor_products, "fit", 3)
     again = *given, f"--workdir={tmp_path}/cut"
-    assert law_folders.start(capsys, tpdn, *again)[0] != 0
-    assert law_folders.start(capsys, tpdn, *again)[0] == 0
-    assert calls == [*list(SCHEMES)[:3], *list(SCHEMES)[2:]]
+    assert start(tpdn, *again)[0] != 0
+    assert start(tpdn, *again)[0] == 0
+    assert [scheme for _, scheme, *_ in calls] == [*list(SCHEMES)[:3], *list(SCHEMES)[2:]]
     for name in ("predictions.tsv", "groups.tsv"):
         whole, cut = (tmp_path / kind / "seed0" / name for kind in ("whole", "cut"))
         assert whole.read_bytes() == cut.read_bytes()
-    code, _, errors = law_folders.start(capsys, tpdn, *given, "--size=0", f"--workdir={tmp_path}/x")
-    assert (code, "--size" in errors) == (2, True)
+    assert "--size" in refused(tpdn, *given, "--size=0", f"--workdir={tmp_path}/x")
