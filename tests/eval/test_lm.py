@@ -110,7 +110,7 @@ def test_parameters_that_are_not_finite(pretrained_runs, wikitext, refused, monk
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--run, --corpus"),
+        ([], "--run is missing"),
         (["--run=RUN", "--corpus=wikitext:DIR", "--stride=0"], "--stride: .*'0'"),
         (["--run=RUN", "--corpus=wikitext:DIR", "--strid=5"], "--strid: .*'--stride'"),
         (["--run=nowhere", "--corpus=wikitext:DIR"], "nowhere"),
