@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from flax import linen as nn
 
 from scalelab import objectives, systems
 from scalelab.objectives import Pass
@@ -26,7 +27,9 @@ def losses(module, params, batch) -> float:
 @pytest.mark.ci
 def test_it_is_clm_on_berts_net_under_a_causal_mask() -> None:
     net, nats = bert_ltr.build(SIZES, None, tiny.VOCAB), []
-    params = tiny.draw(net, TERMS)
+    made = objectives.init_variables(jax.random.key(1), net, TERMS, max_len=tiny.LENGTH)["params"]
+    large = lambda x: x + 0.5 * jax.random.normal(jax.random.key(2), x.shape)  # noqa: E731
+    params = jax.tree.map(large, nn.unbox(made))
     places = jnp.broadcast_to(jnp.arange(tiny.LENGTH), BATCH["tokens"].shape)
     left = jnp.stack([jnp.zeros_like(places), places + 1], axis=-1)
     ours = losses(bert_ltr, params, BATCH)
