@@ -112,7 +112,7 @@ def test_parameters_that_are_not_finite(pretrained_runs, wikitext, refused, monk
     [
         ([], "--run is missing"),
         (["--run=RUN", "--corpus=wikitext:DIR", "--stride=0"], "--stride: .*'0'"),
-        (["--run=RUN", "--corpus=wikitext:DIR", "--strid=5"], "--strid: .*'--stride'"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--strid=5"], "'--strid': .*'--stride'"),
         (["--run=nowhere", "--corpus=wikitext:DIR"], "nowhere"),
         (["--run=RUN", "--corpus=wikitxt:DIR"], "'wikitxt'.*'wikitext'"),
         (["--run=RUN", "--corpus=wikitext:nowhere"], "wikitext:nowhere"),
