@@ -75,10 +75,11 @@ def describe(given: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments, device, load and versions; call before measuring."""
     import jax
 
-    from scalelab.runs import environment
+    from scalelab.records import environment
+    from scalelab.resources import host
 
     load = os.getloadavg()[0]
-    environment.configure_jax(None, "float32")
+    host.configure_jax(None, "float32")
     return {name: value for name, value in vars(given).items() if name != "json"} | {
         "device": jax.devices()[0].device_kind,
         "load": load,

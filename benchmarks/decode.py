@@ -40,7 +40,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     import jax
 
     from scalelab.decode import stepper
-    from scalelab.resources import blueprint
+    from scalelab.training import blueprint
 
     about, rng = common.describe(given), np.random.default_rng(0)
     run = blueprint.draw_alone(

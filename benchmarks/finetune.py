@@ -64,7 +64,7 @@ def random_start(splits: task_lib.Splits, shape: str, folder: Path) -> "WarmStar
     from scalelab.config import pretraining as config_lib
     from scalelab.data import tokenizers
     from scalelab.finetuning.warm_start import WarmStart
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
     made = files.load(files.FOLDER / "pretrain.py").get_config(f"system=bert,shape={shape}")
     config, system = config_lib.resolve(made.to_dict()), systems.load("bert")
@@ -98,7 +98,7 @@ class Ours:
         """Takes steps, in blocks as the loop does, and reads their metrics one block later."""
         import jax
 
-        from scalelab.runs.metrics import InFlight
+        from scalelab.training.run_state import InFlight
 
         training, in_flight, alive, left = self.training, InFlight(), np.True_, list(steps)
         while left:

@@ -16,7 +16,7 @@ import numpy as np
 
 from scalelab.nn.heads import TransformHead
 from scalelab.nn.stack import in_a_loop
-from scalelab.resources.blueprint import Blueprint
+from scalelab.training.blueprint import Blueprint
 
 Matrices = dict[str, jax.Array]
 

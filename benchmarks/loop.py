@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
 def time_bare(case: Case, given: argparse.Namespace) -> float:
     """Returns the seconds of a step that is dispatched alone."""
-    from scalelab.resources import blueprint
+    from scalelab.training import blueprint
 
     sizes = {"batch_size": case.batch_size, "length": case.length, "vocab_size": case.vocab_size}
     side = step.Ours(blueprint.draw_alone("bert", case.shape, dtype=given.dtype, **sizes))

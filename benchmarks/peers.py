@@ -16,7 +16,7 @@ from scalelab import systems
 from scalelab.config import pretraining
 from scalelab.finetuning import kinds
 from scalelab.interop import config_json, convert, maps
-from scalelab.resources.blueprint import Blueprint
+from scalelab.training.blueprint import Blueprint
 
 if TYPE_CHECKING:
     from scalelab.finetuning.run import TaskRun

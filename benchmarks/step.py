@@ -37,7 +37,7 @@ from scalelab.config import cli
 from scalelab.helpers.names import nearest
 
 if TYPE_CHECKING:
-    from scalelab.resources.blueprint import Blueprint
+    from scalelab.training.blueprint import Blueprint
 
 SHAPES = ["2x128x2", "2x256x9", "7x448x4"]
 PEERS = ["stock", "tuned"]
@@ -124,7 +124,8 @@ def measure_case(
     system: str, shape: str, given: argparse.Namespace, peak: float, missing: str | None
 ) -> dict[str, Any]:
     """Runs all sides of a system at a shape alternately; returns their numbers."""
-    from scalelab.resources import blueprint, flops
+    from scalelab.resources import flops
+    from scalelab.training import blueprint
 
     size = (given.batch_size, given.length, given.vocab_size)
     run = blueprint.draw_alone(

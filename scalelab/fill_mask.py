@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from scalelab.data.tokenizers import Tokenizer
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 MASKS = ("[MASK]", "<mask>")  # accepted besides the tokenizer's own
 
@@ -148,7 +148,8 @@ def main(given: argparse.Namespace) -> None:
     Raises:
       ValueError: run or texts do not allow it.
     """
-    from scalelab.runs import environment, pretrained
+    from scalelab.resources import host
+    from scalelab.training import pretrained
 
     opened = pretrained.load(given.run)
     opened.check_alone()
@@ -163,7 +164,7 @@ def main(given: argparse.Namespace) -> None:
             f"--top={given.top}: expected 1 to {config.tokenizer.vocab_size}, the vocabulary"
         )
     rows = [encode(text, opened.tokenizer, config.net.max_len) for text in given.texts]
-    environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     filled = fill(opened, rows, given.top, given.tensor_parallel)
     for text, masks in zip(given.texts, filled, strict=True):
         print(show(text, masks, given.json), flush=True)

@@ -29,11 +29,12 @@ from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import compiled
 from scalelab.finetuning.training import Finetuning
 from scalelab.finetuning.warm_start import WarmStart
-from scalelab.runs import environment, metrics, run_folder
-from scalelab.runs.checkpoint import Checkpoints
+from scalelab.records import metrics, run_folder
+from scalelab.resources import host
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
 from scalelab.train import run_blocks
+from scalelab.training.checkpoint import Checkpoints
 
 
 def fine_tune(
@@ -143,8 +144,8 @@ def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:
     started, run = time.perf_counter(), runs[0]
     metrics.check_tracker(run.config.machine.tracker)
     dtype, cache = run.start.opened.config.net.dtype, run.config.machine.compile_cache_dir
-    environment.configure_jax(cache, dtype)
-    if environment.drop_programs_if_many():  # programs of earlier tasks
+    host.configure_jax(cache, dtype)
+    if host.drop_programs_if_many():  # programs of earlier tasks
         compiled.cache_clear()
     workdir.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:

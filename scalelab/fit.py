@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
-from scalelab.runs import environment
+from scalelab.resources import host
 
 if TYPE_CHECKING:
     import jax
 
-    from scalelab.resources.memory import StepMemory
+    from scalelab.training.memory import StepMemory
 
 HEADER = (
     "phase", "batch", "parameters", "optimizer", "activations", "gradients, scratch", "in all",
@@ -44,7 +44,7 @@ def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tupl
       ValueError: both are given, or the given one is unknown.
     """
     from scalelab.resources import devices, malloc
-    from scalelab.resources.memory import parse_bytes
+    from scalelab.training.memory import parse_bytes
 
     if device and memory:
         raise ValueError("--device and --memory both set the memory: give one of them")
@@ -79,11 +79,12 @@ def fit(config: Config, device: str | None, memory: str | None) -> str:
 
     from scalelab import sharding
     from scalelab.lab import tables
-    from scalelab.resources import blueprint, devices, flops
+    from scalelab.resources import devices, flops
     from scalelab.resources import memory as memory_lib
+    from scalelab.training import blueprint
 
     machine, net = config.machine, config.net
-    environment.configure_jax(machine.compile_cache_dir, net.dtype)
+    host.configure_jax(machine.compile_cache_dir, net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     plan = blueprint.draw(config)
     sharding.check_batches(mesh, [p.batch_size for p in plan.phases], machine.num_microbatches)

@@ -93,14 +93,15 @@ def predict(
       ValueError: the run is no fine-tuning, or the file does not fit its task.
     """
     from scalelab.finetuning import reopen
-    from scalelab.runs import environment, predictions
+    from scalelab.records import predictions
+    from scalelab.resources import host
     from scalelab.tasks.records import Records
 
     opened = reopen.load(run, columns)
     task, machine = opened.task, opened.config.machine
     if columns and len(columns) != len(task.columns.texts):
         raise ValueError(f"--columns: {task.title} has {len(task.columns.texts)} text columns")
-    environment.configure_jax(machine.compile_cache_dir, opened.start.opened.config.net.dtype)
+    host.configure_jax(machine.compile_cache_dir, opened.start.opened.config.net.dtype)
     texts = read_texts(path, [tuple(columns)] if columns else text_columns(task))
     prepared, start = None, 0
     with tempfile.TemporaryDirectory() as cache_dir:  # new texts are not kept

@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.config import cli
-from scalelab.resources import malloc
-from scalelab.runs import environment
+from scalelab.resources import host, malloc
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
     from scalelab.decode.loop import Continuation
     from scalelab.eval.placement import Placed
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 RULES = ("repetition_penalty", "temperature", "top_k", "top_p", "repetition_stop")
 # Flags that nets that predict the next token, or masked tokens, have no use for: their defaults.
@@ -260,11 +259,11 @@ def main(given: argparse.Namespace) -> None:
     import numpy as np
 
     from scalelab.decode import prompts as prompts_lib
-    from scalelab.runs import pretrained
+    from scalelab.training import pretrained
 
     opened = pretrained.load(run)
     predicts = _check(given, opened)
-    environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
+    host.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     tokenizer = opened.tokenizer
     ids = tokenizer.encode_batch(texts)
     frame, special = tokenizer.frame(), tokenizer.special_ids

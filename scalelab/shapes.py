@@ -23,7 +23,7 @@ from scalelab.lab.compare import shape_rules
 from scalelab.resources import malloc
 
 if TYPE_CHECKING:
-    from scalelab.resources.blueprint import Blueprint
+    from scalelab.training.blueprint import Blueprint
 
 # (name, multiple of the width, multiple of the head size): the best first.
 GRADES = (
@@ -129,10 +129,10 @@ def advise(given: argparse.Namespace) -> str:
     import jax
 
     from scalelab import sharding, systems
-    from scalelab.resources import blueprint
-    from scalelab.runs import environment
+    from scalelab.resources import host
+    from scalelab.training import blueprint
 
-    environment.configure_jax(given.compile_cache_dir, given.dtype)
+    host.configure_jax(given.compile_cache_dir, given.dtype)
     tile = given.tile or TILES.get(jax.default_backend(), TILES["gpu"])
     sizes = {name: getattr(given, name) for name in ("batch_size", "length", "vocab_size", "dtype")}
     rows, work, secs = [], [], []

@@ -40,7 +40,7 @@ class TrainState:
 
 
 class Trained(Protocol):
-    """A net of another run; `runs.pretrained.Pretrained` is one."""
+    """A net of another run; `training.pretrained.Pretrained` is one."""
 
     @property
     def net(self) -> nn.Module: ...  # noqa: D102
@@ -80,7 +80,7 @@ def make_model(
     Args:
       config: of the run.
       special_ids: role -> token id; None: as in a tokenizer trained for the system.
-      frozen: name -> net of another run, from `runs.pretrained.load_frozen`.
+      frozen: name -> net of another run, from `training.pretrained.load_frozen`.
       joins: as in `objectives.Setting`.
 
     Raises:

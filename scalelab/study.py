@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from scalelab.config import cli
+from scalelab.records import environment
 from scalelab.resources import malloc
-from scalelab.runs import environment
 from scalelab.studies.spec import StudySpec
 
 

@@ -23,16 +23,20 @@ from scalelab.config.pretraining import Config
 from scalelab.resources import malloc
 
 if TYPE_CHECKING:
-    from scalelab.runs.metrics import Pairs, Run
-    from scalelab.runs.run import BeforeStep
+    from scalelab.records.measures import Pairs
     from scalelab.step import Blocks
+    from scalelab.training.pretraining import BeforeStep
+    from scalelab.training.run_state import Run
 
 BLOCK_SECS = 1.0  # a block takes about so long at most: an interrupt waits for its end
 Say = Callable[[str], object]
 
 
 class Training(Protocol):
-    """What `run_blocks` drives: `runs.run.Pretraining`, `finetuning.training.Finetuning`.
+    """What `run_blocks` drives.
+
+    `training.pretraining.Pretraining`, `finetuning.training.Finetuning` and
+    `finetuning.joint.Joint` are such trainings.
 
     Attributes:
       state: the training state; a block changes it.
@@ -111,7 +115,7 @@ def run_blocks(
 
     from scalelab import sharding
     from scalelab.helpers.progress import Eta, Progress
-    from scalelab.runs.metrics import InFlight
+    from scalelab.training.run_state import InFlight
 
     progress, time_left, in_flight = Progress(), Eta(), InFlight(training.blocks_ahead)
     alive, stopped = np.True_, False
@@ -185,8 +189,9 @@ def train(
     import jax
 
     from scalelab import sharding
-    from scalelab.runs import plots, pretrained, run_folder
-    from scalelab.runs.opening import open_run, set_up
+    from scalelab.records import plots, run_folder
+    from scalelab.training import pretrained
+    from scalelab.training.opening import open_run, set_up
 
     # --- Setup: folder, devices ----------------
     started, machine = time.perf_counter(), config.machine

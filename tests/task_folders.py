@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.runs import predictions, records
+from scalelab.records import predictions, run_files
 from scalelab.tasks import metrics
 from scalelab.tasks.glue import GLUE
 
@@ -64,10 +64,10 @@ def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
     return write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def read_seed(workdir: Path) -> tuple[records.TaskResult, predictions.Predictions]:
+def read_seed(workdir: Path) -> tuple[run_files.TaskResult, predictions.Predictions]:
     """The result of seed 0 and its predictions."""
-    result = records.read_result(workdir / "seed0")
-    assert isinstance(result, records.TaskResult)
+    result = run_files.read_result(workdir / "seed0")
+    assert isinstance(result, run_files.TaskResult)
     return result, predictions.read(workdir / "seed0/predictions.tsv")
 
 

@@ -12,8 +12,8 @@ import pytest
 import test_flops
 import tiny
 
-from scalelab.resources import blueprint
 from scalelab.tasks import batches
+from scalelab.training import blueprint
 from scalelab.worlds import discourse, glue_files
 from scalelab.worlds.lexicon import Sizes
 

@@ -18,7 +18,7 @@ from train_lab import Lab, Record
 from scalelab import sharding, state, systems
 from scalelab.data import load_data
 from scalelab.nn import axes
-from scalelab.resources import blueprint
+from scalelab.training import blueprint
 
 B, D = 8, 8
 

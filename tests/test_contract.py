@@ -28,7 +28,7 @@ from scalelab.nn import axes
 from scalelab.objectives import xent
 from scalelab.optim import adamw
 from scalelab.resources import flops
-from scalelab.runs.checkpoint import Checkpoints
+from scalelab.training.checkpoint import Checkpoints
 
 
 def short(test: Any) -> Any:

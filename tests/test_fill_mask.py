@@ -14,7 +14,8 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from scalelab import fill_mask, systems
-from scalelab.runs import environment, pretrained
+from scalelab.resources import host
+from scalelab.training import pretrained
 
 Runs = Callable[[str], pathlib.Path]
 MASKED = [system for system in tiny.SYSTEMS if systems.load(system).PREDICTS == "masked"]
@@ -40,7 +41,7 @@ def test_only_masks_are_special(pretrained_runs: Runs, system: str, mask: str) -
 @pytest.fixture
 def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     """start(*arguments) -> exit code, stdout, stderr."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
+    monkeypatch.setattr(host, "configure_jax", lambda *_: None)  # it would outlast the test
     return functools.partial(law_folders.start, capsys, fill_mask)
 
 

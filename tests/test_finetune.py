@@ -30,15 +30,15 @@ from scalelab.finetuning.kinds import classify
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning
 from scalelab.objectives import Pass
+from scalelab.records import predictions
 from scalelab.resources import flops
-from scalelab.runs import predictions
-from scalelab.runs.pretrained import load_trained
 from scalelab.state import TrainState
 from scalelab.step import make_train_step
 from scalelab.tasks import batches
 from scalelab.tasks.batches import TaskBatches
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, Task, load_task
+from scalelab.training.pretrained import load_trained
 
 Runs = Callable[[str], pathlib.Path]
 WORDS = "at by do go if in me no or up".split()

@@ -10,13 +10,13 @@ PROGRAM = """
 import resource
 import numpy as np
 from scalelab.resources import malloc
-from scalelab.runs import environment
+from scalelab.resources import host
 malloc.{setting}()
 def fill(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.empty(size, np.uint8).fill(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(fill({size}), fill({size}), environment.status_bytes("VmRSS"))
+print(fill({size}), fill({size}), host.status_bytes("VmRSS"))
 """
 
 pytestmark = pytest.mark.skipif(
@@ -81,8 +81,8 @@ def test_steps_meet_no_new_pages(call: str, least: int, most: int, ready: bool) 
 RELEASE = """
 import numpy as np
 from scalelab.resources import malloc
-from scalelab.runs import environment
-resident, environment.status_bytes = environment.status_bytes, lambda field: 10
+from scalelab.resources import host
+resident, host.status_bytes = host.status_bytes, lambda field: 10
 def fill():
     np.empty(200_000_000, np.uint8).fill(1)
     return resident("VmRSS")

@@ -22,7 +22,7 @@ from scalelab import fill_mask, objectives, state, systems, train
 from scalelab.config import pretraining as config_lib
 from scalelab.eval import word_order
 from scalelab.resources import flops
-from scalelab.runs import checkpoint, pretrained
+from scalelab.training import checkpoint, pretrained
 
 
 @dataclasses.dataclass(frozen=True)

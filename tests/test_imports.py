@@ -27,26 +27,28 @@ decode: nn
 objectives: config formats helpers nn
 systems: config helpers nets nn
 sharding: helpers nn
-state: config formats objectives optim sharding systems
-step: config data objectives sharding state
+state: config objectives optim sharding systems
+step: config objectives sharding state
 config: helpers
-resources: config formats helpers nn objectives optim runs sharding state step systems
-runs: config data helpers objectives optim resources sharding state step systems
+resources: config helpers nn objectives
+records: config helpers
+training: config data formats helpers objectives optim records resources sharding state step
+  systems
 data: config formats helpers systems
-tasks: config data formats helpers runs
-finetuning: config data formats helpers nets nn optim resources runs sharding objectives
-  state step systems tasks
-finetune: config finetuning runs tasks train
-eval: config data finetune finetuning helpers lab nn objectives resources runs sharding
-  step tasks
-lab: config eval.names helpers runs tasks
-thesis: config helpers lab runs
-studies: config data eval finetune finetuning helpers lab nets nn resources runs sharding
-  systems tasks train
-study: config eval helpers lab objectives resources runs studies
-worlds: config helpers tasks
-interop: config data eval.names finetuning formats helpers lab nets nn objectives resources runs
-  state systems
+tasks: config data formats helpers records resources
+finetuning: config data formats helpers nets nn objectives optim records resources sharding
+  state step systems tasks training
+finetune: config finetuning records resources tasks train training
+eval: config data finetune finetuning helpers lab nn objectives records resources sharding
+  tasks training
+lab: config eval.names helpers records tasks
+thesis: config helpers lab records
+studies: config data eval finetune finetuning helpers lab records resources sharding
+  systems tasks train training
+study: config eval helpers lab objectives records resources studies
+worlds: config tasks
+interop: config data eval.names finetuning formats helpers lab objectives records
+  resources state systems training
 """
 ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines())
 MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
@@ -67,7 +69,7 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"config"},
-    "orbax": {"runs"},
+    "orbax": {"training"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
 
@@ -203,7 +205,7 @@ def test_nothing_needs_it(room: str) -> None:
 
 # Code, and what it must not import: naming a task, reading runs or a system is light.
 TABLES = "import scalelab.lab.laws, scalelab.lab.compound"
-RUNS = "import scalelab.lab.runs, scalelab.runs.archive, scalelab.lab.show.card"
+RUNS = "import scalelab.lab.runs, scalelab.records.archive, scalelab.lab.show.card"
 NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
 
 
@@ -212,7 +214,7 @@ NO_JAX = {"jax", "flax", "tensorflow", "orbax", "tokenizers"}
      {"tensorflow", "tensorflow_datasets", "torch", "transformers", "tokenizers"}),
     ("import scalelab.eval.program, scalelab.eval.tsv, scalelab.tasks.submission",
      NO_JAX | {"tensorflow_datasets", "torch"}),
-    ("import scalelab.eval.compare, scalelab.runs.plots", NO_JAX | {"sklearn"}),
+    ("import scalelab.eval.compare, scalelab.records.plots", NO_JAX | {"sklearn"}),
     ("import scalelab.data.parallel", NO_JAX | {"transformers"}),  # a worker's
     (TABLES, NO_JAX | {"sklearn", "matplotlib"}),
     (f"import scalelab.shapes; {RUNS}", NO_JAX | {"scipy", "matplotlib"}),

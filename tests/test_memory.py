@@ -13,8 +13,9 @@ from scalelab import fit, sharding
 from scalelab import objectives as objectives_lib
 from scalelab.nn.stack import REMAT_POLICIES, UNROLLED_LAYERS
 from scalelab.objectives import Pass
-from scalelab.resources import blueprint, devices, memory
-from scalelab.resources.memory import StepMemory
+from scalelab.resources import devices
+from scalelab.training import blueprint, memory
+from scalelab.training.memory import StepMemory
 
 
 def planted(total: Callable[[int], float]) -> tuple[Callable[[int], StepMemory], list[int]]:

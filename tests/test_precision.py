@@ -13,7 +13,7 @@ from jax.extend.core import jaxprs_in_params
 
 from scalelab import step
 from scalelab.nn import norm
-from scalelab.resources import blueprint
+from scalelab.training import blueprint
 
 CLASSES = {1, 2}  # scores of heads whose last product is float32 by their own declaration
 

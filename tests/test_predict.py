@@ -13,7 +13,7 @@ import pytest
 
 from scalelab import finetune, predict
 from scalelab.finetuning import reopen
-from scalelab.runs import predictions
+from scalelab.records import predictions
 from scalelab.tasks import batches
 
 

@@ -13,7 +13,8 @@ import pytest
 from scalelab import fill_mask, sample
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
-from scalelab.runs import environment, pretrained
+from scalelab.resources import host
+from scalelab.training import pretrained
 
 Runs = Callable[[str], pathlib.Path]
 Start = Callable[..., tuple[int, str, str]]
@@ -25,7 +26,7 @@ def start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pretrained_runs: Runs
 ) -> Start:
     """start(system or None, *flags) -> exit code, stdout, stderr."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
+    monkeypatch.setattr(host, "configure_jax", lambda *_: None)
 
     def run(system: str | None, *flags: str) -> tuple[int, str, str]:
         given = [f"--run={pretrained_runs(system)}"] if system else []

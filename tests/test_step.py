@@ -18,7 +18,7 @@ from scalelab import objectives as objectives_lib
 from scalelab import state, step
 from scalelab.data.sources import Layout
 from scalelab.objectives import Pass, Term
-from scalelab.runs.checkpoint import Checkpoints
+from scalelab.training.checkpoint import Checkpoints
 
 V, T, B = 5, 3, 8
 TRACED: list[bool] = []

@@ -18,7 +18,7 @@ import tiny
 
 from scalelab.lab import yardsticks
 from scalelab.lab.load import study_runs
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 SECS = 500.0
 

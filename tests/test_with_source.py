@@ -28,8 +28,9 @@ from scalelab.interop import exporting
 from scalelab.lab.show import card
 from scalelab.nn.layer import PreNorm
 from scalelab.objectives import clm
-from scalelab.runs import environment, pretrained
+from scalelab.resources import host
 from scalelab.studies import spec
+from scalelab.training import pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,7 @@ Start = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Start:
     """start(*flags of sample) -> exit code, stdout, stderr."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
+    monkeypatch.setattr(host, "configure_jax", lambda *_: None)
 
     def run(*flags: str) -> tuple[int, str, str]:
         return in_process.code(

@@ -292,7 +292,8 @@ def write_run(
     from scalelab.data import load_data
     from scalelab.helpers.files import write_json
     from scalelab.optim.adamw import parameter_name
-    from scalelab.runs import checkpoint, run_folder
+    from scalelab.records import run_folder
+    from scalelab.training import checkpoint
 
     made = config_lib.resolve(
         values(

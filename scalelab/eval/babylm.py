@@ -46,7 +46,7 @@ from scalelab.helpers import files
 from scalelab.tasks.metrics import spearman
 
 if TYPE_CHECKING:
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 BACKENDS = {"next": "causal", "masked": "mlm"}  # our name -> the pipeline's name
 

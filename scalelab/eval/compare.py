@@ -30,7 +30,7 @@ from scalelab.lab.compare.comparability import differing
 from scalelab.lab.compare.scores import title_of
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import SHORT, TaskRuns
-from scalelab.runs import archive
+from scalelab.records import archive
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
 HEADER = ("task", "metric", "A", "B", "B - A", "95% interval", "p", "p (Holm)", "B is")

@@ -19,7 +19,7 @@ from scalelab.lab.compare import bootstrap, scores
 from scalelab.lab.compare.comparability import differing
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
-from scalelab.runs.records import TaskResult
+from scalelab.records.run_files import TaskResult
 
 Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net from random weights
 

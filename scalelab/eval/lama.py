@@ -40,7 +40,7 @@ from scalelab.helpers import files
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
     from scalelab.eval.sentence_scores import Encoded
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 # Templates of Google-RE (Petroni et al. 2019, table 1); those of T-REx are in relations.jsonl.
 GOOGLE_RE = {
@@ -258,7 +258,7 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     Raises:
       ValueError: a run of --vocabulary cannot be read, a wrong option, or as in `choose`.
     """
-    from scalelab.runs import pretrained
+    from scalelab.training import pretrained
 
     others, answers, most = (asked.options[name] for name in OPTIONS)
     if answers not in (None, "relation"):

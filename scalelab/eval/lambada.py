@@ -29,7 +29,7 @@ from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers import files
 
 if TYPE_CHECKING:
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 FILE = "lambada_test.jsonl"
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from scalelab.eval.likelihood import Documents, Reading
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 MEASURES = {"next": "log-likelihood", "masked": "pseudo-log-likelihood"}
 PERPLEXITY = {"next": "perplexity", "masked": "pseudo_perplexity"}
@@ -172,7 +172,7 @@ def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame
 def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
     """Returns the numbers of all documents, given those of each and the net's objective."""
     from scalelab.eval import calibration
-    from scalelab.runs.metrics import bits_per_byte
+    from scalelab.records.measures import bits_per_byte
 
     total = table[["tokens", "predicted", "bytes"]].sum().to_dict()
     nll = math.fsum(table["nll"])
@@ -243,14 +243,16 @@ def main(given: argparse.Namespace) -> None:
         raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
     from scalelab.eval import calibration, likelihood, placement, token_scores
     from scalelab.helpers.files import write_json
-    from scalelab.runs import environment, pretrained, run_folder
+    from scalelab.records import environment, run_folder
+    from scalelab.resources import host
+    from scalelab.training import pretrained
 
     opened = pretrained.load(given.run, given.step)
     opened.check_alone()
     config = opened.config
     reading = make_reading(opened, given.context, given.stride)
     documents = read(given, opened)
-    environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     begun = time.perf_counter()
     placed = placement.place(opened, given.tensor_parallel)
     if not likelihood.lay_rows(documents.starts, reading).starts.size:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from flax.typing import ArrayPytree
 
     from scalelab.eval.sentence_scores import Encoded
-    from scalelab.runs.pretrained import Pretrained
-    from scalelab.runs.run import Pretraining
+    from scalelab.training.pretrained import Pretrained
+    from scalelab.training.pretraining import Pretraining
 
 # Reads --data: the accuracies of other models [groups, models], by group; empty if it has none.
 Published = Callable[[pathlib.Path], pd.DataFrame]

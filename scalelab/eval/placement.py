@@ -9,7 +9,7 @@ from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import objectives, sharding
-from scalelab.runs.pretrained import Pretrained
+from scalelab.training.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers import files
 
 if TYPE_CHECKING:
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 
 class PromptTask(NamedTuple):

@@ -14,7 +14,7 @@ import pandas as pd
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 TEXTS = ("item", "word", "prev_item", "prev_word")
 CONTROLS = ("Subtlex_log10", "length", "context_length")

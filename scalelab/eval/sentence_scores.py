@@ -28,7 +28,7 @@ from scalelab.eval import likelihood, placement, token_scores
 from scalelab.eval.items import Spans
 from scalelab.eval.likelihood import Reading
 from scalelab.objectives import Pass
-from scalelab.runs.pretrained import Pretrained
+from scalelab.training.pretrained import Pretrained
 
 AT_ONCE = 8192  # texts that are encoded together
 BY_PREDICTION = {"next": ("log_likelihood",), "masked": ("pll", "pll_word"), None: ()}

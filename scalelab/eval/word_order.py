@@ -56,12 +56,13 @@ def losses(
     from scalelab import step
     from scalelab.data import load_data
     from scalelab.eval import placement
-    from scalelab.runs import environment, pretrained
+    from scalelab.resources import host
+    from scalelab.training import pretrained
 
     opened = pretrained.load(run)
     opened.check_alone()
     config = opened.config
-    environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     tokenizer = None if config.init is None else opened.tokenizer_dir  # the init run may be gone
     store = load_data(config, opened.system, tokenizer_dir=tokenizer).phases[0].valid
     ids, placed = opened.tokenizer.special_ids, placement.place(opened, tensor_parallel)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -225,7 +225,9 @@ def evaluate(
       ValueError: run, data or options do not allow it, or `workdir` holds another evaluation.
     """
     from scalelab.eval import placement
-    from scalelab.runs import environment, pretrained, records
+    from scalelab.records import run_files
+    from scalelab.resources import host
+    from scalelab.training import pretrained
 
     defaults = {name: default for name, (default, _) in yardstick.options.items()}
     options = defaults | dict(options or {})
@@ -251,7 +253,7 @@ def evaluate(
     folder, shown = workdir / "seed0", f"{yardstick.name} of {opened.path}"
     shown += f", step {step}" * (step is not None) + ", random weights" * random
     if (folder / "config.json").exists():
-        known = records.read_config(folder)
+        known = run_files.read_config(folder)
         known = defaults | known  # an older version had fewer options
         if differs := [key for key, value in config.items() if known.get(key) != value]:
             raise ValueError(
@@ -260,7 +262,7 @@ def evaluate(
             )
         if (folder / "result.json").exists():
             return f"{shown}, finished before\n{(folder / 'groups.txt').read_text()}"
-    environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
+    host.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
     partial = folder / f"partial-{digest}.npz"
     others = [net for net in nets.values() if net is not opened]
@@ -288,7 +290,7 @@ def _write(
     random: bool,
 ) -> None:
     """Writes config, tables, predictions, environment and, last, result.json."""
-    from scalelab.runs import environment, predictions, records
+    from scalelab.records import environment, predictions, run_files
 
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "config.json", config)
@@ -306,7 +308,7 @@ def _write(
     )
     files.write_json(folder / "environment.json", environment.describe())
     net = opened.config.net
-    result = records.TaskResult(
+    result = run_files.TaskResult(
         system=config["system"],
         shape=Shape(net.num_heads, net.width, net.num_layers),
         n_model=opened.n_model,
@@ -320,4 +322,4 @@ def _write(
         data={"dev": config["texts"]},
         remarks=made.notes,
     )
-    records.write_result(folder, result)
+    run_files.write_result(folder, result)

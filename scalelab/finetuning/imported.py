@@ -25,10 +25,11 @@ from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import kinds
 from scalelab.finetuning.step import make_head
 from scalelab.nets.classifier import Classifier
-from scalelab.runs import json_files, pretrained
-from scalelab.runs.pretrained import Pretrained
-from scalelab.runs.records import RunRecord
+from scalelab.records import json_files
+from scalelab.records.run_files import RunRecord
 from scalelab.tasks.task import Task, load_task, task_names
+from scalelab.training import pretrained
+from scalelab.training.pretrained import Pretrained
 
 TASK = "imported"  # the task in the config.json of an imported classifier
 NUMBERED = re.compile(r"(label_)?\d+")

@@ -20,10 +20,10 @@ from flax.typing import ArrayPytree
 from scalelab.data.sources import Row
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
-from scalelab.runs import metrics
-from scalelab.runs.checkpoint import Checkpoints
+from scalelab.records import measures
 from scalelab.state import TrainState
 from scalelab.step import Blocks
+from scalelab.training.checkpoint import Checkpoints
 
 
 @flax.struct.dataclass
@@ -124,7 +124,7 @@ class Joint:
         self._in_flight.append(self._now)
         return rows, rates
 
-    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
+    def settle(self, steps: Sequence[measures.Pairs], secs: float) -> None:
         """Adds the metrics and the seconds of a block that was waited for."""
         member = self._in_flight.popleft()
         if not self._failed:  # no step is taken after the one that failed

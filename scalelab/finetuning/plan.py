@@ -14,7 +14,7 @@ from scalelab.config.finetuning import override, resolve, with_head_kind
 from scalelab.finetuning import kinds
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.helpers.files import write_json
-from scalelab.runs import json_files
+from scalelab.records import json_files
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task

@@ -12,13 +12,14 @@ from scalelab.finetuning.imported import ClassifierConfig, ImportedClassifier
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
 from scalelab.finetuning.warm_start import WarmStart
-from scalelab.runs import json_files, pretrained, records
-from scalelab.runs.pretrained import Pretrained
-from scalelab.runs.records import RunRecord
+from scalelab.records import json_files, run_files
+from scalelab.records.run_files import RunRecord
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, load_task, task_names
+from scalelab.training import pretrained
+from scalelab.training.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
         if len(seeds) > 1:
             raise ValueError(f"{folder} holds {len(seeds)} seeds: give one, such as {seeds[0]}")
         folder = seeds[0]
-    run = records.read_run(folder, metrics=False)
+    run = run_files.read_run(folder, metrics=False)
     if run.task is None or "labels" not in run.config:
         raise ValueError(
             f"{folder} is no fine-tuning, which predicts classes or scores; make one first:"

@@ -15,12 +15,13 @@ from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
-from scalelab.resources import flops
-from scalelab.runs import environment, plots, predictions, pretrained, records, run_folder
-from scalelab.runs.records import COMPLETED, FAILED, TaskResult
+from scalelab.records import plots, predictions, run_files, run_folder
+from scalelab.records.run_files import COMPLETED, FAILED, TaskResult
+from scalelab.resources import flops, host
 from scalelab.tasks import metrics, recipes, submission
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
+from scalelab.training import pretrained
 
 Outputs = Mapping[str, np.ndarray]  # dev split -> the head's outputs [n, ..., C]
 Scores = dict[str, dict[str, float | None]]  # dev split -> metric -> value
@@ -121,9 +122,9 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         data=run.splits.digests,
         settings=settings(run.config),
         chosen=read_grid(run.workdir).chosen,
-        peak_memory_bytes=environment.peak_memory_bytes(),
+        peak_memory_bytes=host.peak_memory_bytes(),
     )
-    records.write_result(folder, result)
+    run_files.write_result(folder, result)
 
 
 def write_predictions(run: TaskRun, folder: pathlib.Path, outputs: Outputs) -> None:

@@ -22,13 +22,13 @@ from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.formats import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.optim import adamw
-from scalelab.runs import json_files, records, run_folder
-from scalelab.runs.checkpoint import Checkpoints
+from scalelab.records import json_files, run_files, run_folder
 from scalelab.state import TrainState
 from scalelab.tasks.batches import TaskBatches, evaluation_batches
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, Task, is_known
+from scalelab.training.checkpoint import Checkpoints
 
 
 @flax.struct.dataclass
@@ -255,7 +255,7 @@ class TaskRun:
         Raises:
           ValueError: it is missing or damaged.
         """
-        result = records.read_result(self.folder(seed))
+        result = run_files.read_result(self.folder(seed))
         if result is None:
             raise ValueError(f"{self.folder(seed)} has no result.json")
         return json_files.dump(result)

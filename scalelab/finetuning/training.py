@@ -16,10 +16,11 @@ from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import TASK, compiled
 from scalelab.optim import adamw
-from scalelab.runs import compile_times, metrics, run_folder
-from scalelab.runs.checkpoint import Checkpoints
+from scalelab.records import measures, metrics, run_folder
 from scalelab.state import TrainState
 from scalelab.step import Blocks
+from scalelab.training import compile_times
+from scalelab.training.checkpoint import Checkpoints
 
 MOST_STEPS = 8  # most steps of a block, whose batches have one length
 
@@ -173,7 +174,7 @@ class Finetuning:
             self.step += 1
         return rows, rates
 
-    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
+    def settle(self, steps: Sequence[measures.Pairs], secs: float) -> None:
         """Adds the metrics and the seconds of a block that was waited for."""
         if self.progress.failed:  # no step is taken after the one that failed
             return
@@ -201,7 +202,7 @@ class Finetuning:
         del say
         assert self._writer is not None
         if self.is_due(self.config.machine.log_every_steps):
-            means = metrics.divide(self.progress.totals)
+            means = measures.divide(self.progress.totals)
             self.progress.totals = {}
             values = {f"train/{key}": v for key, v in means.items() if key != "finite"}
             if means:

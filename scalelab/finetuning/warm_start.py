@@ -10,9 +10,10 @@ from flax.typing import ArrayPytree
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import imported
 from scalelab.finetuning.imported import ImportedClassifier
-from scalelab.runs import pretrained, records
-from scalelab.runs.pretrained import Pretrained, load_trained, tree_digest
-from scalelab.runs.records import TaskResult
+from scalelab.records import run_files
+from scalelab.records.run_files import TaskResult
+from scalelab.training import pretrained
+from scalelab.training.pretrained import Pretrained, load_trained, tree_digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
 
 def _after_mnli(opened: Pretrained, init: str, folder: pathlib.Path, digest: str) -> WarmStart:
     """Takes the weights of MNLI runs that started from `init`, whose digest is given."""
-    result = records.read_result(folder / "seed0")
+    result = run_files.read_result(folder / "seed0")
     if not isinstance(result, TaskResult) or (result.task, result.init_digest) != ("mnli", digest):
         raise ValueError(f"{folder} holds no runs on MNLI that started from {init} and ended")
 
@@ -97,7 +98,7 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
 @functools.lru_cache(maxsize=2)  # many tasks start from the same run
 def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
     """Opens a pre-training run, or an imported classifier."""
-    run = records.read_run(path := pathlib.Path(init), metrics=False)
+    run = run_files.read_run(path := pathlib.Path(init), metrics=False)
     opened = imported.load(run) if run.task == imported.TASK else (pretrained.load(path), None)
     opened[0].check_alone()
     return opened

@@ -21,8 +21,9 @@ from scalelab.interop import tokenizer as tokenizer_lib
 from scalelab.interop.folder import WEIGHTS
 from scalelab.interop.mapping import Architecture, Map
 from scalelab.lab.show import card
-from scalelab.runs import json_files, pretrained, records
-from scalelab.runs.records import RunRecord
+from scalelab.records import json_files, run_files
+from scalelab.records.run_files import RunRecord
+from scalelab.training import pretrained
 
 PADDING = "<|padding|>"  # a new token
 BIAS_MOVED = (
@@ -83,7 +84,7 @@ def run(
       ValueError: there is no run, `transformers` has no class for it, or the folder is in use.
     """
     place = output_folder.check(to, "--to", replace=True)
-    opened = records.read_run(source, metrics=False)
+    opened = run_files.read_run(source, metrics=False)
     if opened.task is None:
         exported = _open_net(opened, part, step)
     else:

@@ -13,7 +13,7 @@ from scalelab.helpers.names import brief
 from scalelab.interop import config_json, convert, tokenizer
 from scalelab.interop.mapping import Architecture, Map
 from scalelab.interop.tokenizer import ImportedTokenizer
-from scalelab.runs.json_files import read_object
+from scalelab.records.json_files import read_object
 
 WEIGHTS = "model.safetensors"
 HUB_NAME = r"\w[\w.-]*(/[\w.-]+)?"

@@ -10,7 +10,7 @@ from scalelab.eval.names import YARDSTICKS
 from scalelab.interop import output_folder
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TITLES, TaskRuns
-from scalelab.runs.records import RunRecord, TaskResult
+from scalelab.records.run_files import RunRecord, TaskResult
 
 
 def check(name: str) -> None:

@@ -18,10 +18,10 @@ from scalelab.finetuning import imported, kinds
 from scalelab.interop import config_json, output_folder
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
-from scalelab.resources import flops
-from scalelab.runs import environment, json_files, records, run_folder
-from scalelab.runs.checkpoint import Checkpoints
-from scalelab.runs.records import RunResult, TaskResult
+from scalelab.records import json_files, run_files, run_folder
+from scalelab.records.run_files import RunResult, TaskResult
+from scalelab.resources import flops, host
+from scalelab.training.checkpoint import Checkpoints
 
 CORPUS = "imported"  # the value of config.data.corpus
 
@@ -172,8 +172,8 @@ def _write(
         "seed": 0,
         "params": flops.count_parameters(tree),
         "imported": origin,
-        "peak_memory_bytes": environment.peak_memory_bytes(),
+        "peak_memory_bytes": host.peak_memory_bytes(),
     }
     task = values.get("task")
     result = RunResult(**common) if task is None else TaskResult(task=task, **common)
-    records.write_result(workdir, result)
+    run_files.write_result(workdir, result)

@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 
-from scalelab.runs.json_files import read_object
+from scalelab.records.json_files import read_object
 
 MARKER = "scalelab.json"  # marks an export, and lists the files that it wrote
 

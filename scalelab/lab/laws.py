@@ -35,7 +35,7 @@ from scalelab.lab import tables
 from scalelab.lab.compare import law_fits, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
 from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
-from scalelab.runs import plots
+from scalelab.records import plots
 
 INTERVAL = "95% interval"
 SHOWN = 5  # reasons of a failure

@@ -25,7 +25,7 @@ from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare.comparability import differing_lines
 from scalelab.lab.load import run_table
-from scalelab.runs import archive, records
+from scalelab.records import archive, run_files
 
 COMMANDS = ("list", "compare", "card", "pack")
 SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",
@@ -135,13 +135,13 @@ def _cell(name: str, value: Any) -> str:
     return str(value) if name in ("seed", "numerics") else f"{int(value):,}"
 
 
-def _read_side(text: str) -> list[records.RunRecord]:
+def _read_side(text: str) -> list[run_files.RunRecord]:
     """Reads all seeds of a variant.
 
     Raises:
       ValueError: a run cannot be read, or the runs differ in more than their seeds.
     """
-    first, *others = side = [*map(records.read_run, archive.find_runs(text))]
+    first, *others = side = [*map(run_files.read_run, archive.find_runs(text))]
     for run in others:
         if lines := differing_lines(first.config, run.config, SEEDS):
             raise ValueError(

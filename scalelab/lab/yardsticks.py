@@ -49,7 +49,7 @@ from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
 from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, TaskRuns
-from scalelab.runs.records import Line, Unreadable
+from scalelab.records.run_files import Line, Unreadable
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
     "between": ("between systems", 100, 1), "within": ("between seeds", 100, 1),

@@ -10,7 +10,7 @@ import pathlib
 import re
 import time
 
-from scalelab.runs import environment
+from scalelab.resources import host
 
 GAPS = 2  # times a step's scratch that a training kept at most (LOG.md, 2026-11-23)
 
@@ -61,7 +61,7 @@ def release_if_low(soon: int = 0) -> bool:
     if not _kept["still"] or (not soon and now - _kept["looked"] < 0.2):
         return False
     _kept["looked"] = now
-    resident, free = environment.status_bytes("VmRSS"), available()
+    resident, free = host.status_bytes("VmRSS"), available()
     if resident is None or free is None or resident + soon <= free:
         return False
     _kept["still"] = False

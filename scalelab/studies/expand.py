@@ -23,7 +23,7 @@ from scalelab.helpers.names import nearest
 from scalelab.lab.compare.comparability import PREFIX, differing_lines
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import BASELINE, StudyFile, StudyRun
-from scalelab.runs import archive, json_files, records
+from scalelab.records import archive, json_files, run_files
 from scalelab.studies import finetunings
 from scalelab.studies.spec import StudySpec, parse_fields
 
@@ -179,7 +179,7 @@ def check_shared(facts: StudyFile, workdir: pathlib.Path) -> None:
     for name, config in configs.items():
         folder = archive.find_run(workdir, name)
         if (folder / "config.json").exists():
-            compared.append((f"{folder} is there", records.read_config(folder), config))
+            compared.append((f"{folder} is there", run_files.read_config(folder), config))
     for what, found, wanted in compared:
         if lines := differing_lines(found, wanted):
             more = f"\n  and {len(lines) - SHOWN} more" * (len(lines) > SHOWN)

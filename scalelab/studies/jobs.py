@@ -21,7 +21,7 @@ from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.resources import malloc
 
 if TYPE_CHECKING:
-    from scalelab.runs.pretrained import Pretrained
+    from scalelab.training.pretrained import Pretrained
 
 PRETRAIN, FINETUNE = "pretrain", "finetune"
 WAITING, READY, DONE = "waiting", "ready", "done"
@@ -155,7 +155,7 @@ def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
     """Returns a config's net, with tokenizer and without parameters; the run need not exist."""
     from scalelab import systems
     from scalelab.data import load_tokenizer
-    from scalelab.runs import pretrained
+    from scalelab.training import pretrained
 
     system, frozen = systems.load(config.system), pretrained.load_frozen(config.machine.frozen)
     tokenizer = load_tokenizer(config, system)

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from scalelab.runs import environment
+from scalelab.resources import host
 
 CONTROL, START = "nvidia-cuda-mps-control", "-d"
 
@@ -19,7 +19,7 @@ def shared_gpu(num_workers: int) -> Iterator[dict[str, str]]:
     Yields:
       The variables by which the processes find it; none if they share the GPU by time slices.
     """
-    if num_workers == 1 or not environment.num_gpus() or _control("get_server_list"):
+    if num_workers == 1 or not host.num_gpus() or _control("get_server_list"):
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True) as folder:

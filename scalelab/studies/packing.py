@@ -4,7 +4,7 @@ import pathlib
 import shutil
 
 from scalelab.lab.load import study_runs
-from scalelab.runs import archive
+from scalelab.records import archive
 from scalelab.studies import jobs
 
 
@@ -13,7 +13,7 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
 
     A run that is in `to` already is left as it is, so that packing again adds later ones.
     `study report` and `study run` take `to` as --workdir; its runs are in one file
-    (runs/archive.py). Returns a message with the counts.
+    (records/archive.py). Returns a message with the counts.
     """
     study = study_runs.read(workdir, name)
     open_runs = {job.run for job in jobs.list_jobs(study) if job.state != jobs.DONE}

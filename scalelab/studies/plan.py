@@ -15,15 +15,15 @@ from scalelab.config import durations
 from scalelab.helpers.files import write_json
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
-from scalelab.runs import environment
+from scalelab.resources import host
 from scalelab.studies import expand, finetunings
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
 if TYPE_CHECKING:
     from scalelab.data import Data
-    from scalelab.resources.blueprint import Blueprint, StepTime
     from scalelab.tasks.task import Splits
+    from scalelab.training.blueprint import Blueprint, StepTime
 
 HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "fine-tune", "memory")
 WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens of a word, and special ones, of a task's text
@@ -34,7 +34,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
 
     This process takes the cores that one of `num_workers` processes will have.
     """
-    environment.bind_to_cores(0, num_workers)
+    host.bind_to_cores(0, num_workers)
     planned = expand.expand_runs(spec)
     finetunings.prepare(spec.finetune.data, planned[0].config, workdir)
     task_tokens = sum(
@@ -43,9 +43,9 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     )
     expand.write(spec, planned, workdir, command)
     machine = planned[0].config.machine
-    environment.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
+    host.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
     known: dict[str, Any] = {}
-    libraries = environment.peak_memory_bytes()
+    libraries = host.peak_memory_bytes()
     rows = [expect(spec, run, measure(run, known), task_tokens) for run in planned]
     for row in rows:
         row["peak_bytes"] += libraries
@@ -97,7 +97,7 @@ def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
     """Times the steps of a run and loads its data, unless they are `known` from another run."""
     from scalelab import sharding, systems
     from scalelab.data import load_data
-    from scalelab.resources import blueprint
+    from scalelab.training import blueprint
 
     c = run.config
     texts = (c.system, c.data, c.tokenizer, c.short, c.long, c.format_options)
@@ -176,7 +176,7 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
         for e in rows
     ]  # fmt: skip
     total = sum(e["start_secs"] + e["secs"] + e["finetune_secs"] for e in rows)
-    gpus = " at best, as they share the GPU" * (num_workers > 1 and environment.num_gpus() > 0)
+    gpus = " at best, as they share the GPU" * (num_workers > 1 and host.num_gpus() > 0)
     return tables.plain(HEADER, cells) + (
         f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"

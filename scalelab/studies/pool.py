@@ -22,7 +22,7 @@ from typing import TextIO
 from scalelab.config import cli
 from scalelab.helpers.files import write_text
 from scalelab.lab.load.study_runs import Study
-from scalelab.runs import environment
+from scalelab.resources import host
 from scalelab.studies import expand, jobs, mps
 from scalelab.studies.jobs import DONE, READY, Job
 from scalelab.studies.spec import StudySpec
@@ -61,7 +61,7 @@ class Pool:
             mps.shared_gpu(self.num_workers) as variables,
             futures.ThreadPoolExecutor(
                 self.num_workers,
-                initializer=lambda: environment.bind_to_cores(next(slots), self.num_workers),
+                initializer=lambda: host.bind_to_cores(next(slots), self.num_workers),
             ) as threads,
         ):
             try:
@@ -131,7 +131,7 @@ class Pool:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[lock.fileno()],
-                env={**os.environ, **environment.memory_share(self.num_workers), **variables},
+                env={**os.environ, **host.memory_share(self.num_workers), **variables},
                 start_new_session=True,  # so that Ctrl-C reaches it once, through us
             )
             while process.poll() is None:
@@ -147,10 +147,10 @@ def default_workers(spec: StudySpec) -> int:
     On one GPU there are several if all nets are small and no budget is in seconds, which processes
     that share a GPU take from each other.
     """
-    cores = len(environment.cores())
-    if not environment.has_accelerator():
+    cores = len(host.cores())
+    if not host.has_accelerator():
         return min(MAX_WORKERS, cores)
-    if environment.num_gpus() != 1:
+    if host.num_gpus() != 1:
         return 1
     runs = expand.expand_runs(spec)
     if any(r.config.optim.total_secs or (r.describe().n_model or 0) > SMALL for r in runs):

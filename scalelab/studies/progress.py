@@ -19,7 +19,7 @@ from scalelab.config.fields import NotNegative, Positive
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
 from scalelab.lab.load.study_runs import PretrainRun, Study
-from scalelab.runs import json_files
+from scalelab.records import json_files
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
 
 HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "memory GiB",

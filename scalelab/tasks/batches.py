@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scalelab.formats.draws import key as draws_key
-from scalelab.runs.environment import has_accelerator
+from scalelab.resources.host import has_accelerator
 from scalelab.tasks.examples import TaskExamples
 
 # Lengths to which rows are padded: few enough to compile one program each.

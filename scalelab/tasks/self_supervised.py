@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scalelab.config import cli
-from scalelab.runs import json_files
+from scalelab.records import json_files
 from scalelab.tasks.task import load_task
 
 VERSION = "1"  # of the rules above

@@ -12,7 +12,7 @@ from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import Scores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.show import score_tables
-from scalelab.runs import plots
+from scalelab.records import plots
 from scalelab.thesis import select
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from scalelab.data import Data, load_data
 from scalelab.data.batches import Batches, evaluation_batches, iterate
 from scalelab.data.phases import PhaseData
 from scalelab.formats import COMMON, Array, Examples, Ragged, Specials, doc_sentences, draws
-from scalelab.resources.blueprint import Blueprint
+from scalelab.training.blueprint import Blueprint
 
 SENTINELS = tuple((f"sentinel_{i}", f"<extra_{i}>") for i in range(5))
 SEED, B = 3, 12

@@ -7,7 +7,8 @@ import law_folders
 import pytest
 
 from scalelab.eval import suites
-from scalelab.runs import environment, pretrained
+from scalelab.resources import host
+from scalelab.training import pretrained
 
 Start = Callable[..., tuple[int, str, str]]
 AUTO = {"next": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
@@ -16,7 +17,7 @@ AUTO = {"next": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
 @pytest.fixture
 def start(monkeypatch, capsys) -> Start:
     """start(program or name of a suite, *arguments) -> exit code, stdout, stderr."""
-    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
+    monkeypatch.setattr(host, "configure_jax", lambda *_: None)  # it would outlast the test
 
     def run(program: Any, *arguments: object) -> tuple[int, str, str]:
         if isinstance(program, str):

@@ -19,7 +19,7 @@ from task_folders import read_seed, write_rows
 from scalelab.eval import babylm, items, reading_times, sentence_scores
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 NAMES = ["Ann", "Bob", "Kim", "Lee", "Max", "Sam"]
 WORDS = ["river", "house", "small", "longer", "again", "seven"]

@@ -16,7 +16,7 @@ from scalelab.eval import lama, lambada, pairs, prompts, reading_times, yardstic
 from scalelab.eval.items import Item
 from scalelab.eval.lama import Fact
 from scalelab.interop import importing
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 GOLDEN = tiny.ROOT / "tests/golden/suites.json"
 # What the suites ask: whole texts, parts of them, several texts, and a formula.

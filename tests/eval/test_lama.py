@@ -13,7 +13,7 @@ from test_sentence_scores import logits, opened_run, token_logits
 
 from scalelab.eval import lama, suites, yardstick
 from scalelab.eval.lama import Fact
-from scalelab.runs import predictions, records
+from scalelab.records import predictions, run_files
 from scalelab.studies import jobs
 
 SUBJECTS = ["Bada", "gedu dodo", "bada gedu"]
@@ -217,7 +217,7 @@ def test_the_program_compares_over_a_common_vocabulary(
         out = yardstick.evaluate(suites.SUITES["lama"], run, data, work, peers=peers)
         assert f"{sizes['gpt2', 'bert']} possible answers, shared by 2 nets" in out
         assert predictions.read(work / "seed0/predictions.tsv").texts == texts["gpt2", "bert"]
-        known.add(json.dumps(records.read_config(work / "seed0")["peers"]))
+        known.add(json.dumps(run_files.read_config(work / "seed0")["peers"]))
     assert len(known) == 1
     assert sizes["gpt2", "bert"] == sizes["bert", "gpt2"] < sizes["bert", None]
     row = {"sub_label": "Bada", "obj_label": "\u4e00"}

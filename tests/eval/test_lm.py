@@ -15,7 +15,7 @@ from scalelab.data import prepare
 from scalelab.data.corpora import open_corpus
 from scalelab.data.tokenizers import TokenizerSpec
 from scalelab.eval import likelihood, lm
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 
 def test_bits_per_byte_by_hand() -> None:

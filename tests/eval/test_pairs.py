@@ -14,7 +14,8 @@ from task_folders import read_seed, write_rows, write_text
 from scalelab.eval import compare, items, likelihood, pairs, suites
 from scalelab.eval import names as yardstick_names
 from scalelab.eval.items import Item
-from scalelab.runs import predictions, pretrained
+from scalelab.records import predictions
+from scalelab.training import pretrained
 
 
 def test_a_planted_model_gets_its_planted_accuracy() -> None:

@@ -13,7 +13,7 @@ from flax import linen as nn
 
 from scalelab.eval import sentence_scores, token_scores
 from scalelab.objectives import Pass
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 TEXTS = ["One small house.", "The unbelievably long river, again!", "a", "Seven words are in it."]
 opened_run = functools.cache(pretrained.load)

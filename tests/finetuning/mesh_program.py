@@ -23,8 +23,8 @@ def fine_tune(run: str, cache_dir: str, folder: pathlib.Path) -> dict[str, Any]:
     from scalelab import finetune
     from scalelab.finetuning import warm_start
     from scalelab.finetuning.run import TaskRun
-    from scalelab.runs.pretrained import load_trained
     from scalelab.tasks.task import Splits, load_task
+    from scalelab.training.pretrained import load_trained
 
     task = load_task("mrpc")
     splits = Splits(tests.records(task, 9, 0), {"dev": tests.records(task, 7, 1)}, {})
@@ -46,7 +46,7 @@ def evaluate(run: str) -> dict[str, Any]:
     from scalelab.decode import beam, loop, stepper
     from scalelab.decode.choose import Rules
     from scalelab.eval import likelihood, placement
-    from scalelab.runs import pretrained
+    from scalelab.training import pretrained
 
     opened = pretrained.load(run)
     placed = placement.place(opened)
@@ -70,7 +70,7 @@ def evaluate(run: str) -> dict[str, Any]:
 def fill(run: str) -> list[float]:
     """Probabilities of fillings of three texts."""
     from scalelab import fill_mask
-    from scalelab.runs import pretrained
+    from scalelab.training import pretrained
 
     opened = pretrained.load(run)
     texts = ("bada [MASK] gedu", "[MASK] dodo [MASK].", "[MASK]")

@@ -16,7 +16,7 @@ from scalelab.finetuning.step import compiled
 from scalelab.interop import exporting
 from scalelab.nets.classifier import one_vector
 from scalelab.nn.heads import BiLSTMHead
-from scalelab.runs.pretrained import load_trained
+from scalelab.training.pretrained import load_trained
 
 WIDTH = 6
 GATES = "ifgo"

@@ -15,8 +15,8 @@ from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import compiled
 from scalelab.interop import exporting
-from scalelab.runs.pretrained import load_trained
 from scalelab.tasks.task import Splits, load_task
+from scalelab.training.pretrained import load_trained
 
 LAYERS = 5
 

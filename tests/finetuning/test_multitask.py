@@ -14,10 +14,10 @@ from scalelab.finetuning import warm_start
 from scalelab.finetuning.joint import Joint, draw_order
 from scalelab.finetuning.run import TaskRun
 from scalelab.optim.adamw import is_decayed
-from scalelab.runs import records as records_lib
-from scalelab.runs.pretrained import load_trained
+from scalelab.records import run_files as records_lib
 from scalelab.tasks.batches import TaskBatches
 from scalelab.tasks.task import Splits, load_task
+from scalelab.training.pretrained import load_trained
 
 SIZES = {"rte": 36, "stsb": 20, "cola": 12}  # 5, 3 and 2 batches an epoch
 equal = functools.partial(jax.tree.map, np.testing.assert_array_equal)

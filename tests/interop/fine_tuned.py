@@ -21,9 +21,10 @@ from scalelab.interop.importing import Weights
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.objectives import Pass
-from scalelab.runs import pretrained, records
-from scalelab.runs.checkpoint import Checkpoints
+from scalelab.records import run_files
 from scalelab.tasks.task import load, load_task
+from scalelab.training import pretrained
+from scalelab.training.checkpoint import Checkpoints
 
 KINDS = {family.system: family.head_kind() for family in maps.load_all()}  # system -> kind of head
 
@@ -71,11 +72,11 @@ def make(
     }
     (folder / "config.json").write_text(json.dumps(values | changed))
     shape = Shape(sizes.num_heads, sizes.width, sizes.num_layers)
-    result = records.TaskResult(
+    result = run_files.TaskResult(
         task=changed.get("task", "mnli"), system=opened.config.system, shape=shape,
         n_model=shape.n_model, seed=0, steps=7, eval={"dev": {"accuracy": 0.5}},
     )  # fmt: skip
-    records.write_result(folder, result)
+    run_files.write_result(folder, result)
     return net, params
 
 

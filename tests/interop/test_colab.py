@@ -17,7 +17,7 @@ import peers  # noqa: E402
 import real_text  # noqa: E402
 import transformers  # noqa: E402
 
-from scalelab.runs import predictions  # noqa: E402
+from scalelab.records import predictions  # noqa: E402
 
 pytestmark = [
     pytest.mark.parity,

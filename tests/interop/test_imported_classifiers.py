@@ -19,9 +19,10 @@ from scalelab.finetuning import imported, warm_start
 from scalelab.finetuning import results as finetune_results
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing, maps
-from scalelab.runs import predictions, pretrained
+from scalelab.records import predictions
 from scalelab.tasks import batches
 from scalelab.tasks.task import load, load_task
+from scalelab.training import pretrained
 
 Runs = Callable[[str], pathlib.Path]
 MNLI = ["contradiction", "entailment", "neutral"]

@@ -11,7 +11,7 @@ from tokenizers import processors
 
 from scalelab import objectives
 from scalelab.interop import exporting, importing
-from scalelab.runs import run_folder
+from scalelab.records import run_folder
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
 import peers  # noqa: E402

@@ -14,7 +14,7 @@ import pytest
 from damage import Damage, config, indexed, raw, tensors, without, written
 
 from scalelab.interop import exporting, hf, importing
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 pytestmark = pytest.mark.slow
 

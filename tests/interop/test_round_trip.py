@@ -22,7 +22,7 @@ from scalelab import formats, objectives, systems
 from scalelab.finetuning import imported
 from scalelab.interop import exporting, hf, importing, maps, output_folder
 from scalelab.interop.mapping import TASK_HEADS
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 pytestmark = pytest.mark.slow
 

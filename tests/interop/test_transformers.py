@@ -21,8 +21,8 @@ from scalelab.eval import token_scores
 from scalelab.formats import Frame
 from scalelab.interop import convert, exporting, importing, maps
 from scalelab.interop.mapping import Architecture
-from scalelab.runs import pretrained
 from scalelab.tasks.examples import assemble
+from scalelab.training import pretrained
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")

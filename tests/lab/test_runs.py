@@ -16,8 +16,8 @@ from scalelab.lab import runs
 from scalelab.lab.load import run_table
 from scalelab.lab.show import card
 from scalelab.lab.show import pair as run_pair
-from scalelab.runs import archive, records, run_folder
-from scalelab.runs.records import RunRecord
+from scalelab.records import archive, run_files, run_folder
+from scalelab.records.run_files import RunRecord
 
 
 def table(*folders: pathlib.Path) -> dict[str, run_table.Row]:
@@ -132,7 +132,7 @@ def test_fine_tunings_and_their_means(tmp_path) -> None:
     [("config.json", None), ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n')],
 )
 def test_damage_is_listed(tmp_path, capsys, name: str, content: str | None) -> None:
-    """What else can be wrong with a file: tests/runs/test_records.py."""
+    """What else can be wrong with a file: tests/records/test_run_files.py."""
     run = run_folders.write(tmp_path / "a")
     run_folders.write(tmp_path / "b")
     (run / name).unlink()
@@ -241,7 +241,7 @@ def pair(tmp_path: pathlib.Path, **fields) -> tuple[RunRecord, RunRecord]:
     lines = [json.loads(line) for line in (b / "metrics.jsonl").read_text().splitlines()]
     lines = [line | {"flops": 2 * line["flops"]} for line in lines]
     (b / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return records.read_run(a), records.read_run(b)
+    return run_files.read_run(a), run_files.read_run(b)
 
 
 def test_losses_at_matched_points_by_hand(tmp_path) -> None:
@@ -298,7 +298,7 @@ def test_bits_per_byte_stand_in_for_losses_of_one_objective(
         path.write_text(
             path.read_text().replace('"eval/loss"', '"eval/bits_per_byte": 2, "eval/loss"')
         )
-        sides.append([records.read_run(run)])
+        sides.append([run_files.read_run(run)])
     header, _ = run_pair.losses(*sides, "step", 1)
     assert ("bits/byte 128 A" in header) == compare
     assert ("B - A" in header) == (compare or not fields)
@@ -315,7 +315,7 @@ def test_what_must_agree_beside_the_config(tmp_path) -> None:
         ({}, "1 -> not recorded"),
     ):
         (b.folder / "environment.json").write_text(json.dumps(starts | {"git_dirty": True}))
-        text = run_pair.describe([a], [records.read_run(b.folder)], [])
+        text = run_pair.describe([a], [run_files.read_run(b.folder)], [])
         assert f"  numerics version: {words}" in text
         assert "  code: committed -> uncommitted" in text
 

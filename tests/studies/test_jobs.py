@@ -17,7 +17,7 @@ import task_folders
 from scalelab.config import cli
 from scalelab.eval import yardstick
 from scalelab.lab.load import study_runs
-from scalelab.runs import environment
+from scalelab.resources import host
 from scalelab.studies import expand, finetunings, jobs, pool
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
@@ -247,7 +247,7 @@ def test_processes_share_the_memory_of_a_gpu(
 ) -> None:
     """The first one would take three quarters of it, and the second find none."""
     name, preallocate = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE"
-    monkeypatch.setattr(environment, "num_gpus", lambda: gpus)
+    monkeypatch.setattr(host, "num_gpus", lambda: gpus)
     monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv(preallocate, raising=False)
     if set_before:
@@ -255,7 +255,7 @@ def test_processes_share_the_memory_of_a_gpu(
     expected = {} if share is None else {name: share}
     if gpus and workers > 1:
         expected[preallocate] = "false"
-    assert environment.memory_share(workers) == expected
+    assert host.memory_share(workers) == expected
 
 
 @pytest.mark.parametrize(("gpus", "tpu", "cores", "changes", "expected"), [
@@ -275,9 +275,9 @@ def test_processes_at_a_time(
     monkeypatch, gpus: int, tpu: bool, cores: int, changes: dict, expected: int
 ) -> None:
     """On one GPU several of small nets, unless the budget is in seconds."""
-    monkeypatch.setattr(environment, "num_gpus", lambda: gpus)
-    monkeypatch.setattr(environment, "has_accelerator", lambda: gpus > 0 or tpu)
-    monkeypatch.setattr(environment, "cores", lambda: [*range(cores)])
+    monkeypatch.setattr(host, "num_gpus", lambda: gpus)
+    monkeypatch.setattr(host, "has_accelerator", lambda: gpus > 0 or tpu)
+    monkeypatch.setattr(host, "cores", lambda: [*range(cores)])
     assert pool.default_workers(a_study.make(**{"seeds": 5} | changes)) == expected
 
 

@@ -10,7 +10,7 @@ import pytest
 from test_jobs import Invented, planned
 
 from scalelab.config import cli
-from scalelab.runs import environment
+from scalelab.resources import host
 from scalelab.studies import mps
 
 # As the program does, it answers where its daemon runs: here, where a file says so.
@@ -33,7 +33,7 @@ def calls(tmp_path, monkeypatch) -> pathlib.Path:
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
-    monkeypatch.setattr(environment, "num_gpus", lambda: 1)
+    monkeypatch.setattr(host, "num_gpus", lambda: 1)
     return tmp_path / "calls"
 
 
@@ -70,7 +70,7 @@ def test_where_it_is_left_alone(calls, tmp_path, monkeypatch, capsys) -> None:
     with mps.shared_gpu(2) as variables:
         assert variables == {}
     (tmp_path / "daemon").unlink()
-    monkeypatch.setattr(environment, "num_gpus", lambda: 0)
+    monkeypatch.setattr(host, "num_gpus", lambda: 0)
     with mps.shared_gpu(2) as variables:
         assert variables == {}
     assert not calls.exists() and not capsys.readouterr().err

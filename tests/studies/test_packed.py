@@ -9,7 +9,7 @@ import tiny
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import report
-from scalelab.runs import archive
+from scalelab.records import archive
 from scalelab.studies import expand, jobs, spec
 
 PACKED = tiny.ROOT / "results/thesis_small"

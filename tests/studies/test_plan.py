@@ -8,9 +8,9 @@ from unittest import mock
 import a_study
 import pytest
 
-from scalelab.resources import blueprint
 from scalelab.studies import expand, finetunings, plan, spec
 from scalelab.tasks import self_supervised
+from scalelab.training import blueprint
 
 TOKENS = 20.0 * (300 + 30)  # of a fine-tuning
 

@@ -8,8 +8,8 @@ import tiny
 
 from scalelab.config import files
 from scalelab.helpers import names
-from scalelab.resources import blueprint
 from scalelab.studies import expand, spec
+from scalelab.training import blueprint
 
 ROWS = {"title": "X", "stages": (), "shapes": (), "variants": ()}
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))

@@ -9,8 +9,8 @@ import tiny
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import study_runs
-from scalelab.runs import records
-from scalelab.runs.records import RunResult
+from scalelab.records import run_files
+from scalelab.records.run_files import RunResult
 from scalelab.studies import expand, spec
 
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
@@ -35,7 +35,7 @@ def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_pa
         folder.mkdir(parents=True)
         facts = {"system": run.system, "shape": run.shape, "n_model": 1, "seed": run.seed}
         result = RunResult(**facts, **clocks, data_hash="d", eval={"128": {"loss": 3.0}})
-        records.write_result(folder, result)
+        run_files.write_result(folder, result)
         (folder / "config.json").write_text(config_lib.to_json(run.config))
         (folder / "environment.json").write_text(json.dumps({"numerics": 1}))
     study = study_runs.read(tmp_path)

@@ -13,7 +13,7 @@ import tiny
 from flax import linen as nn
 
 from scalelab.interop import exporting, hf, importing
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from scalelab.config.fields import make_options
 from scalelab.formats import CAPITAL, sentence_tasks
 from scalelab.interop import exporting, importing
 from scalelab.objectives import continual
-from scalelab.runs import pretrained
 from scalelab.systems import ernie
+from scalelab.training import pretrained
 
 TASKS = ("knowledge_mlm", "capitals", "token_document", "sentence_reorder", "sentence_distance")
 FIELDS: dict[str, Any] = {"data__format": "sentence_tasks", "net__dropout_rate": 0.0}

@@ -10,7 +10,7 @@ import tiny
 from flax import linen as nn
 
 from scalelab.interop import exporting, importing
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 pytestmark = [pytest.mark.slow, pytest.mark.parity]
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from scalelab.runs import predictions
+from scalelab.records import predictions
 from scalelab.tasks import tagging
 from scalelab.tasks.metrics import METRICS
 from scalelab.tasks.task import load, load_task, remarks

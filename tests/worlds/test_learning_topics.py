@@ -7,8 +7,8 @@ import tiny
 
 from scalelab.config import pretraining as config_lib
 from scalelab.data import load_data
-from scalelab.runs import pretrained
 from scalelab.train import train
+from scalelab.training import pretrained
 from scalelab.worlds import corpus, discourse
 from scalelab.worlds.discourse import World
 from scalelab.worlds.lexicon import NUMBERS, Sizes, noun, verb

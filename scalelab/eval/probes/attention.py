@@ -15,8 +15,8 @@ import numpy as np
 from scalelab.eval.placement import Placed
 from scalelab.eval.probes import states
 from scalelab.nn.attention import WEIGHTS
-from scalelab.runs.pretrained import Pretrained
 from scalelab.tasks.treebank import PUNCTUATION, Sentence
+from scalelab.training.pretrained import Pretrained
 
 SURFACE = ("itself", "previous", "next", "begin", "end", "punctuation", "entropy")
 

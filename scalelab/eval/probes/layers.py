@@ -15,9 +15,9 @@ from scalelab.eval.probes.engine import Probing
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
-from scalelab.runs.pretrained import Pretrained
 from scalelab.tasks import treebank
 from scalelab.tasks.treebank import Sentence
+from scalelab.training.pretrained import Pretrained
 
 HIDDEN = {"linear": None, "mlp": 64}  # --probe -> width of the hidden layer
 

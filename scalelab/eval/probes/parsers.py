@@ -16,8 +16,8 @@ from scalelab.eval.probes import attention, states, trees
 from scalelab.eval.probes.attention import Attention
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.lab import tables
-from scalelab.runs.pretrained import Pretrained
 from scalelab.tasks.treebank import Sentence
+from scalelab.training.pretrained import Pretrained
 
 OFFSETS = [k for k in range(-10, 11) if k]  # in words, of the baselines
 WAYS = ("word to head", "head to word")

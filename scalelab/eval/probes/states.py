@@ -20,8 +20,8 @@ from scalelab.eval.placement import Placed
 from scalelab.eval.yardstick import Asked
 from scalelab.helpers.progress import show_bar
 from scalelab.nn.stack import STATES, Stack
-from scalelab.runs.pretrained import Pretrained
 from scalelab.tasks.treebank import Sentence
+from scalelab.training.pretrained import Pretrained
 
 # Name -> (ranges of words' pieces [n, 2] -> ranges that are averaged).
 POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -30,8 +30,8 @@ from scalelab.eval.probes.trees import Probe
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
-from scalelab.runs.pretrained import Pretrained
 from scalelab.tasks.treebank import Sentence
+from scalelab.training.pretrained import Pretrained
 
 LEARNING_RATE = 1e-3  # of Adam, as in the reference code
 BATCH = 20  # sentences in a step

@@ -23,8 +23,8 @@ from scalelab.eval.probes import engine, states, structural, trees
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
-from scalelab.runs.pretrained import Pretrained
 from scalelab.tasks.treebank import Sentence
+from scalelab.training.pretrained import Pretrained
 
 LEARNING_RATE = 1e-2
 SCALE = 0.03  # of the first fillers: a rare word, which stays near them, adds no noise

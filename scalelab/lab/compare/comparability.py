@@ -30,8 +30,8 @@ from scalelab.config.fields import own_options, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
-from scalelab.runs import records
-from scalelab.runs.records import RunRecord
+from scalelab.records import run_files
+from scalelab.records.run_files import RunRecord
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
 PREFIX = "finetune."
@@ -250,7 +250,7 @@ def read_phases(run: PretrainRun) -> list[Phase]:
     A phase ends with a validation at its length. Two phases of one length cannot be separated: they
     count as the first if their batches are equal, else none is returned.
     """
-    rows, recorded = records.validations(run.lines), run.result.phases if run.result else ()
+    rows, recorded = run_files.validations(run.lines), run.result.phases if run.result else ()
     short, long = (run.config[name] for name in PHASES)
     both = all(long.get(rate) != 0 for rate in ("example_rate", "epoch_rate"))
     alike = both and short["max_len"] == long["max_len"]

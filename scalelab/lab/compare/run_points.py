@@ -27,7 +27,7 @@ from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import frame, run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
 from scalelab.lab.load.task_runs import MAIN, TITLES
-from scalelab.runs.records import RunResult
+from scalelab.records.run_files import RunResult
 
 AXES = {"n_model": "N"} | {c.result: c.label for c in CLOCKS.values() if c.result != "steps"}
 LOSS = "loss"

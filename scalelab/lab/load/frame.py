@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.lab.load.task_runs import TaskRuns, differ
-from scalelab.runs.predictions import Predictions
+from scalelab.records.predictions import Predictions
 
 COLUMNS = ("row", "run", "seed", "task", "split", "metric", "finetune_seed", "score", "recipe",
            "tuning")  # fmt: skip

@@ -28,8 +28,8 @@ from scalelab.config.fields import flatten
 from scalelab.helpers.names import nearest, suggest_folder
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
-from scalelab.runs import archive, json_files, records
-from scalelab.runs.records import RunRecord, RunResult, TaskResult, Unreadable
+from scalelab.records import archive, json_files, run_files
+from scalelab.records.run_files import RunRecord, RunResult, TaskResult, Unreadable
 
 Row = dict[str, str | int | float | None]
 
@@ -184,7 +184,7 @@ def _load_run(folder: pathlib.Path) -> LoadedRun | None:
         if config is None and locked:
             row = dict.fromkeys(COLUMNS) | {"status": "running", "note": "starting"}
             return LoadedRun(row | {"run": str(folder)}, None)
-        record = records.read_run(folder)
+        record = run_files.read_run(folder)
     except Unreadable as error:
         if not folder.is_dir():
             return None
@@ -211,7 +211,7 @@ def _describe_config(folder: pathlib.Path, config: Mapping[str, Any]) -> Row:
     sizes = {name: flat.get(f"net.{field}") for name, field in
              (("heads", "num_heads"), ("width", "width"), ("layers", "num_layers"))}  # fmt: skip
     whole = all(type(size) is int for size in sizes.values())
-    shape = records.Shape(*sizes.values()) if whole else None
+    shape = run_files.Shape(*sizes.values()) if whole else None
     return dict.fromkeys(COLUMNS) | flat | sizes | {
         "run": str(folder),
         "shape": str(shape) if shape else None,
@@ -241,7 +241,7 @@ def _describe_result(record: RunRecord) -> Row:
         scores = {name: value for name, value in split.items() if value is not None}
         row["score"] = scores.get(main, next(iter(scores.values()), None))
         row["scores"] = " ".join(f"{n} {100 * value:.1f}" for n, value in scores.items()) or None
-        done = result.degenerate and result.status == records.COMPLETED
+        done = result.degenerate and result.status == run_files.COMPLETED
         row["note"] = f"degenerate: {result.degenerate}" if done else result.degenerate
     elif isinstance(result, RunResult):
         row["loss"] = result.loss

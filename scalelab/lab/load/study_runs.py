@@ -4,7 +4,7 @@
 WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, the fine-tunings of the
 same net from random weights in scratch/<task>/seed<k>, and the scores of yardsticks at a share of
 the budget in early/<share>/<yardstick>/seed0. WORKDIR may be packed in one file
-(runs/archive.py).
+(records/archive.py).
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from scalelab.helpers.names import nearest
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.lab.tables import Rows
-from scalelab.runs import archive, json_files, records
-from scalelab.runs.records import Environment, Line, RunRecord, RunResult, Unreadable
+from scalelab.records import archive, json_files, run_files
+from scalelab.records.run_files import Environment, Line, RunRecord, RunResult, Unreadable
 from scalelab.tasks import glue
 
 BASELINE = "baseline"  # the variant that changes nothing
@@ -118,7 +118,7 @@ class StudyFile(StudyFields):
     finetune_seeds: int
     adaptation: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # by task
     chosen: tuple[str, ...] = ()  # fields that every fine-tuning chooses on dev, from a grid
-    departures: dict[str, tuple[records.Departure, ...]]  # by system
+    departures: dict[str, tuple[run_files.Departure, ...]]  # by system
     command: str | None = None
     runs: tuple[StudyRun, ...]
 
@@ -178,7 +178,7 @@ class PretrainRun:
     def curves(self) -> dict[int, list[Line]]:
         """Maximum length -> validations, oldest first; empty if the run is damaged."""
         found: dict[int, list[Line]] = {}
-        for line in () if self.damaged else records.validations(self.lines):
+        for line in () if self.damaged else run_files.validations(self.lines):
             found.setdefault(int(line["eval/max_len"]), []).append(line)
         return found
 
@@ -268,7 +268,7 @@ def read_run(
     record, damaged = RunRecord(folder, {}, Environment(), None), None
     if any((folder / name).exists() for name in ("config.json", "result.json")):
         try:
-            record = records.read_run(folder)
+            record = run_files.read_run(folder)
         except Unreadable as error:
             damaged = f"{error.path.name} {error.reason}"
     result = record.result
@@ -304,7 +304,7 @@ def read_facts(path: pathlib.Path) -> StudyFile:
             if not SAFE.fullmatch(name):
                 raise Unreadable(path, f"has {name!r}, which cannot name a folder")
         for run in facts.runs:
-            json_files.fill(records.RunConfig, run.config, path)
+            json_files.fill(run_files.RunConfig, run.config, path)
             if run.stage not in facts.stages:
                 raise Unreadable(path, f"has no {run.stage!r} in stages, but run {run.name}")
     except Unreadable as error:

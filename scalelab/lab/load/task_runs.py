@@ -14,8 +14,8 @@ from typing import Any
 
 from scalelab.eval.names import YARDSTICKS
 from scalelab.helpers.names import suggest_folder
-from scalelab.runs import predictions, records
-from scalelab.runs.records import Environment, RunRecord, TaskResult, Unreadable
+from scalelab.records import predictions, run_files
+from scalelab.records.run_files import Environment, RunRecord, TaskResult, Unreadable
 from scalelab.tasks import metrics
 from scalelab.tasks.glue import GLUE, LARGE_FIRST, SELF_SUPERVISED
 from scalelab.tasks.task import TASKS
@@ -190,7 +190,7 @@ def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
     if not (folder / "result.json").exists() and not (folder / "config.json").exists():
         return SeedRun(folder, seed, unfinished=True)
     try:
-        record = records.read_run(folder, metrics=False)
+        record = run_files.read_run(folder, metrics=False)
     except Unreadable as error:
         return SeedRun(folder, seed, failed=f"{error.path.name} {error.reason}")
     return from_record(record, seed)
@@ -210,7 +210,7 @@ def from_record(record: RunRecord, seed: int) -> SeedRun:
     known = {key: value for key, value in values.items() if value is not None}
     unknown = [metric for _, metric in values if metric not in metrics.METRICS]
     failed = None
-    if result.status != records.COMPLETED:
+    if result.status != run_files.COMPLETED:
         failed = result.degenerate or f"its status is {result.status!r}"
     elif unknown or not values or len(known) < len(values):
         failed = f"unknown metric {unknown[0]}" if unknown else "a score is missing"

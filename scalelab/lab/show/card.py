@@ -12,8 +12,8 @@ import numpy as np
 from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.load import task_runs
-from scalelab.runs import records
-from scalelab.runs.records import RunRecord
+from scalelab.records import run_files
+from scalelab.records.run_files import RunRecord
 
 UNKNOWN = "not recorded"
 DIGEST = 12  # characters of a digest that are shown
@@ -59,7 +59,7 @@ def write(
     Raises:
       ValueError: there is no run, or a file of it is damaged.
     """
-    run = records.read_run(folder)
+    run = run_files.read_run(folder)
     result = run.result
     objective = run.config.get("objective")
     what = f"fine-tuned on {run.task}" if run.task else f"pre-trained with {objective}"
@@ -140,7 +140,7 @@ def _describe_progress(run: RunRecord, step: int | None) -> tuple[Facts, Facts]:
 def _draw_curves(run: RunRecord, step: int | None) -> Facts:
     """Returns the validation loss at each length as a line of bars, from the first to the last."""
     curves: dict[str, list[tuple[int, float]]] = {}
-    for line in records.validations(run.lines):
+    for line in run_files.validations(run.lines):
         if step is None or line["step"] <= step:
             name = f"validation loss at length {line['eval/max_len']:g}"
             curves.setdefault(name, []).append((int(line["step"]), line["eval/loss"]))

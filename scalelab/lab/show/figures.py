@@ -27,7 +27,7 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.show import score_tables
 from scalelab.lab.show.score_tables import LOSS, TASKS
 from scalelab.lab.tables import Column
-from scalelab.runs import plots
+from scalelab.records import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES, SeedRun, TaskRuns
 from scalelab.lab.show.card import render
 from scalelab.lab.tables import Cell, Column, Value
-from scalelab.runs import archive
+from scalelab.records import archive
 from scalelab.tasks.glue import ABOUT_MEANS
 
 OTHER_METRICS = {

@@ -17,7 +17,7 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.show import figures
 from scalelab.lab.show.score_tables import make_value
 from scalelab.lab.tables import INTERVAL, Column, Table
-from scalelab.runs import plots
+from scalelab.records import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

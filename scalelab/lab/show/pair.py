@@ -14,8 +14,8 @@ from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import student
 from scalelab.lab.show.notes import LOSSES
-from scalelab.runs.plots import TRAINING
-from scalelab.runs.records import RunRecord
+from scalelab.records.plots import TRAINING
+from scalelab.records.run_files import RunRecord
 
 BITS = "bits/byte"
 

@@ -33,8 +33,8 @@ from scalelab.lab.show import card, figures, notes, overview, score_tables
 from scalelab.lab.show.card import render
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
-from scalelab.runs import archive
-from scalelab.runs.records import Environment
+from scalelab.records import archive
+from scalelab.records.run_files import Environment
 
 CLAIM_COLUMNS = (
     Column("hypothesis", "hypothesis"),

@@ -10,7 +10,7 @@ from scalelab.eval import placement
 from scalelab.eval.probes import attention, parsers
 from scalelab.eval.probes.attention import Attention
 from scalelab.eval.probes.parsers import Answers
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 
 def test_words_of_several_pieces_by_hand() -> None:

@@ -12,9 +12,9 @@ import tiny
 
 from scalelab.eval import placement
 from scalelab.eval.probes import states
-from scalelab.runs import pretrained
 from scalelab.tasks import treebank
 from scalelab.tasks.treebank import Sentence
+from scalelab.training import pretrained
 
 DATA = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
 EWT = DATA / "ud-english-ewt"

@@ -14,7 +14,7 @@ from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study, StudyFile
-from scalelab.runs.records import Environment, RunResult
+from scalelab.records.run_files import Environment, RunResult
 
 CONFIG = {
     "system": "bert",

@@ -8,7 +8,7 @@ import study_folders
 
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import StudyFile
-from scalelab.runs import json_files
+from scalelab.records import json_files
 from scalelab.studies import progress
 from scalelab.studies.progress import PlanEntry
 

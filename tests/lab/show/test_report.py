@@ -17,7 +17,7 @@ from scalelab.lab.compare import claims
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import figures, overview, report
-from scalelab.runs import archive
+from scalelab.records import archive
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & $_^ [a](b)'
 ONE_SHAPE = {"systems": ("bert",), "shapes": ((2, 16, 2),), "tasks": ("qnli",)}

@@ -8,7 +8,7 @@ import pytest
 from scalelab.finetuning import progress
 from scalelab.finetuning.plan import read_choice
 from scalelab.helpers import files
-from scalelab.runs import run_folder
+from scalelab.records import run_folder
 
 
 @pytest.mark.parametrize(("name", "content"), [

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scalelab.runs import checkpoint
-from scalelab.runs.checkpoint import Checkpoints
-from scalelab.runs.metrics import Clocks, Run
+from scalelab.records.metrics import Clocks
 from scalelab.state import TrainState
+from scalelab.training import checkpoint
+from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.run_state import Run
 
 
 def state_of(step: int) -> TrainState:

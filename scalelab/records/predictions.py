@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from scalelab.helpers import files
-from scalelab.runs.json_files import Unreadable
+from scalelab.records.json_files import Unreadable
 
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 UNESCAPED = {written: text for text, written in ESCAPES.items()}

@@ -8,16 +8,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scalelab.lab.show import card
-from scalelab.runs import json_files, records
-from scalelab.runs.records import RunResult, Shape, TaskResult, Unreadable
+from scalelab.records import json_files, run_files
+from scalelab.records.run_files import RunResult, Shape, TaskResult, Unreadable
 
 CONFIG = {"system": "bert", "seed": 0, "net": {"num_heads": 2, "width": 8, "num_layers": 2},
           "data": {"corpus": "a"}, "tokenizer": {"kind": "bpe", "vocab_size": 9}}  # fmt: skip
 RUN = RunResult(
     system="bert", shape=Shape(2, 8, 2), n_model=Shape(2, 8, 2).n_model, seed=0, steps=10,
     tokens=20, flops=3.0, seconds=0.5, params=7, eval={"8": {"loss": 4.5, "step": 10}},
-    data_hash="a1", corpus=records.Corpus(2, 30), phases=(records.PhaseData(8, 4, 30),),
-    departures=(records.Departure("objective", "mlm", "paper"),),
+    data_hash="a1", corpus=run_files.Corpus(2, 30), phases=(run_files.PhaseData(8, 4, 30),),
+    departures=(run_files.Departure("objective", "mlm", "paper"),),
 )  # fmt: skip
 TASK = TaskResult(
     system="bert", shape=Shape(2, 8, 2), n_model=1536, seed=1, task="cola",
@@ -42,13 +42,13 @@ def write(folder: pathlib.Path, result: RunResult | TaskResult | None = RUN) -> 
     (folder / "environment.json").write_text(json.dumps({"numerics": 2, "cpus": 2}))
     (folder / "metrics.jsonl").write_text(json.dumps(LINE) + "\n" + '{"step": 11, "tok')
     if result:
-        records.write_result(folder, result)
+        run_files.write_result(folder, result)
     return folder
 
 
 @pytest.mark.parametrize("result", [RUN, TASK, None])
 def test_reads_what_the_loops_write(tmp_path, result):
-    record = records.read_run(write(tmp_path / "run", result))
+    record = run_files.read_run(write(tmp_path / "run", result))
     assert (record.result is None) == (result is None)
     if result:
         assert json_files.dump(record.result) == json_files.dump(result)
@@ -86,7 +86,7 @@ def test_reads_a_damaged_folder_or_names_the_file(tmp_path, data):
     path = folder / name
     path.write_bytes(mutate(path.read_text(), data.draw))
     try:
-        record = records.read_run(folder)
+        record = run_files.read_run(folder)
     except Unreadable as error:
         assert error.path == path and error.reason
         return
@@ -101,14 +101,14 @@ def test_refuses_a_folder_in_place_of_a_file(tmp_path, name):
     (folder / name).unlink()
     (folder / name).mkdir()
     with pytest.raises(Unreadable) as raised:
-        records.read_run(folder)
+        run_files.read_run(folder)
     assert raised.value.path == folder / name
 
 
 def test_refuses_a_later_format_and_an_unknown_status(tmp_path):
     folder = write(tmp_path / "run")
     content = json.loads((folder / "result.json").read_text())
-    for field, value in (("format", records.FORMAT + 1), ("status", "begun")):
+    for field, value in (("format", run_files.FORMAT + 1), ("status", "begun")):
         (folder / "result.json").write_text(json.dumps(content | {field: value}))
         with pytest.raises(Unreadable, match=field):
-            records.read_run(folder)
+            run_files.read_run(folder)

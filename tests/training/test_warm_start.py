@@ -14,7 +14,7 @@ from train_lab import Lab, Record, kill_at
 
 from scalelab.interop import exporting, importing, maps
 from scalelab.lab.show import card
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 # No rate, no change: what is validated after the first steps is what it began with.
 STILL = dict(optim__learning_rate=0.0, optim__weight_decay=0.0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from scalelab.config.durations import CLOCKS
 from scalelab.helpers import files
-from scalelab.runs import records
+from scalelab.records import run_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,9 +87,9 @@ def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
 
 def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathlib.Path | None:
     """Draws a run's losses against each clock; returns the path of curves.png, None without any."""
-    rows = records.read_metrics(workdir)
+    rows = run_files.read_metrics(workdir)
     lines = {TRAINING: ([row for row in rows if "train/loss" in row], "train/loss")}
-    for row in sorted(records.validations(rows), key=lambda row: row["eval/max_len"]):
+    for row in sorted(run_files.validations(rows), key=lambda row: row["eval/max_len"]):
         lines.setdefault(f"valid {row['eval/max_len']}", ([], "eval/loss"))[0].append(row)
     lines = {label: line for label, line in lines.items() if line[0]}
     if not lines:

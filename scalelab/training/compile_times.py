@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from scalelab.helpers.files import write_json
-from scalelab.runs import json_files
+from scalelab.records import json_files
 
 
 def _path(cache_dir: str) -> pathlib.Path:

@@ -9,7 +9,7 @@ import pytest
 import run_folders
 
 from scalelab.lab.load import task_runs
-from scalelab.runs import archive, records
+from scalelab.records import archive, run_files
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_scores_and_curves_stay(run, tmp_path) -> None:
     assert archive.pack({"a": run}, tmp_path / "kept") == (1, 0)
     assert [path.name for path in (tmp_path / "kept").iterdir()] == [archive.NAME]
     found = archive.find_run(tmp_path / "kept", "a")
-    whole, packed = records.read_run(run), records.read_run(found)
+    whole, packed = run_files.read_run(run), run_files.read_run(found)
     assert packed.config == whole.config and packed.result.eval == whole.result.eval
     assert packed.validations == whole.validations
     assert len(packed.lines) < len(whole.lines) and packed.lines[-1] == whole.lines[-1]

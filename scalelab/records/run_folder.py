@@ -12,7 +12,7 @@ from typing import Any
 
 from scalelab.config import pretraining as config_lib
 from scalelab.helpers.files import write_json, write_text
-from scalelab.runs import environment, json_files, records
+from scalelab.records import environment, json_files, run_files
 
 LOOK_SECS = 0.2  # longer than the run table holds a lock
 VALIDATION = ("eval.every_steps", "eval.num_examples")
@@ -44,8 +44,8 @@ def claim(
         )
     try:
         there = (workdir / "config.json").exists()
-        before = records.read_config(workdir) if there else None
-        result = records.read_result(workdir)
+        before = run_files.read_config(workdir) if there else None
+        result = run_files.read_result(workdir)
     except ValueError:
         raise refusal or sys.exception() from None
     differing = [] if before is None else config_lib.science_diff(config, before)
@@ -140,12 +140,12 @@ def write_description(workdir: pathlib.Path, config: config_lib.Config | Mapping
 
     The result of a run that is extended is kept as result-step<N>.json.
     """
-    if (result := records.read_result(workdir)) is not None:
+    if (result := run_files.read_result(workdir)) is not None:
         (workdir / "result.json").rename(workdir / f"result-step{result.steps}.json")
     write_text(workdir / "config.json", config_lib.to_json(config) + "\n")
     path = workdir / "environment.json"
     earlier = json_files.read_object(path) or {}
-    json_files.fill(records.Environment, earlier, path)
+    json_files.fill(run_files.Environment, earlier, path)
     starts = [*earlier.pop("earlier_starts", []), earlier] if earlier else []
     write_json(path, environment.describe() | {"earlier_starts": starts})
 

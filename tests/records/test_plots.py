@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scalelab.runs import plots
+from scalelab.records import plots
 
 
 def test_styles_differ_and_are_the_palettes() -> None:

@@ -18,8 +18,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from scalelab.helpers import files
-from scalelab.runs import predictions, records
-from scalelab.runs.records import RunResult
+from scalelab.records import predictions, run_files
+from scalelab.records.run_files import RunResult
 
 NAME = "runs.tar.xz"
 FILES = ("config.json", "environment.json", "result.json")
@@ -130,9 +130,9 @@ def copy_run(source: pathlib.Path, to: pathlib.Path) -> None:
                 shutil.copyfile(path, copy / path.name)
 
 
-def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> records.RunRecord:
+def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> run_files.RunRecord:
     """Copies the files that pre-trainings and fine-tunings have in common; returns the record."""
-    record = records.read_run(source)
+    record = run_files.read_run(source)
     if record.result is None:
         raise ValueError(f"{source} is not finished; let it finish, or delete it")
     to.mkdir(parents=True)
@@ -145,7 +145,7 @@ def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> recor
     return record
 
 
-def thin(lines: Sequence[records.Line], max_lines: int) -> list[records.Line]:
+def thin(lines: Sequence[run_files.Line], max_lines: int) -> list[run_files.Line]:
     """Returns the lines of metrics.jsonl with at most `max_lines` of training.
 
     Keeps all evaluations. Of the other lines it keeps every k-th, counted back from the last.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab.runs import pretrained
+from scalelab.training import pretrained
 
 Runs = Callable[[str], pathlib.Path]
 

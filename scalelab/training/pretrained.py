@@ -23,11 +23,11 @@ from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.objectives import Term
 from scalelab.optim.adamw import parameter_name
-from scalelab.runs import records
-from scalelab.runs.checkpoint import Checkpoints
-from scalelab.runs.records import RunRecord, Unreadable
+from scalelab.records import run_files
+from scalelab.records.run_files import RunRecord, Unreadable
 from scalelab.state import make_terms, nets_of
 from scalelab.systems import System
+from scalelab.training.checkpoint import Checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
       ValueError: the folder holds none, or a part of one is missing; the message says which.
     """
     path = pathlib.Path(path)
-    run = records.read_run(path, metrics=False)
+    run = run_files.read_run(path, metrics=False)
     config = _resolve_config(run)
     for part in ("tokenizer/tokenizer.json", "checkpoints"):
         if not (path / part).exists():
@@ -370,7 +370,7 @@ def _read_begun(workdir: pathlib.Path) -> Config | None:
     needed = (workdir / "config.json", workdir / "tokenizer" / "tokenizer.json")
     if not saved or not all(path.is_file() for path in needed):
         return None
-    config = _resolve_config(records.read_run(workdir, metrics=False))
+    config = _resolve_config(run_files.read_run(workdir, metrics=False))
     return None if config.init is None else config
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from scalelab.runs import plots, predictions
-from scalelab.runs.records import Unreadable
+from scalelab.records import plots, predictions
+from scalelab.records.run_files import Unreadable
 
 HEADER = "index\ttext\tgold\tprediction\tprobability"
 ODD = [

@@ -19,8 +19,8 @@ from scalelab.config import files, pretraining
 from scalelab.config.pretraining import Config
 from scalelab.resources import flops, malloc
 from scalelab.resources.flops import Flops
-from scalelab.runs.pretrained import load_frozen
 from scalelab.state import Model, TrainState
+from scalelab.training.pretrained import load_frozen
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,12 +12,14 @@ from scalelab import sharding, state, systems
 from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config
 from scalelab.optim import adamw
-from scalelab.resources import flops, malloc
-from scalelab.runs import checkpoint, environment, run_folder
-from scalelab.runs.metrics import Run, check_tracker
-from scalelab.runs.pretrained import Pretrained, Start, check_tokenizers
-from scalelab.runs.run import BeforeStep, Pretraining
+from scalelab.records import run_folder
+from scalelab.records.metrics import check_tracker
+from scalelab.resources import flops, host, malloc
 from scalelab.state import TrainState
+from scalelab.training import checkpoint
+from scalelab.training.pretrained import Pretrained, Start, check_tokenizers
+from scalelab.training.pretraining import BeforeStep, Pretraining
+from scalelab.training.run_state import Run
 
 
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
@@ -30,7 +32,7 @@ def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """
     machine = config.machine
     check_tracker(machine.tracker)
-    environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(machine.compile_cache_dir, config.net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     batch_sizes = [phase.batch_size for phase in config.phases]
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from scalelab import sharding
 from scalelab.objectives import xent
 from scalelab.resources import malloc
-from scalelab.resources.blueprint import Blueprint
+from scalelab.training.blueprint import Blueprint
 
 # On CPU a process takes this much more than its compiled step: perhaps what products pack their
 # operands into, and gaps that the allocator leaves. Measured: LOG.md.

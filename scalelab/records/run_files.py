@@ -13,8 +13,8 @@ from typing import Any
 from scalelab.config.pretraining import Shape, Tokenizer, with_moved_fields
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import suggest_folder
-from scalelab.runs import json_files
-from scalelab.runs.json_files import Unreadable
+from scalelab.records import json_files
+from scalelab.records.json_files import Unreadable
 
 __all__ = ["Environment", "RunRecord", "RunResult", "Shape", "TaskResult", "Unreadable", "read_run"]
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import tiny
 
-from scalelab.runs import environment
+from scalelab.records import environment
+from scalelab.resources import host
 
 # tests/numerics/<system>.json: version -> digest of the golden numbers, the last as they are now.
 TO_DO = """
-If a number moved: raise NUMERICS_VERSION in scalelab/runs/environment.py, write into
+If a number moved: raise NUMERICS_VERSION in scalelab/records/environment.py, write into
 CHANGELOG's section "Numerics" which systems moved,
 by how much and why, and add this version's digest to the file of each system that moved.
 A new system's file is {"VERSION": "DIGEST"} with the version that holds. The digest now:
@@ -77,7 +78,8 @@ def test_a_shell_reads_the_command_line_as_it_was() -> None:
 
 
 PROGRAMS = """
-from scalelab.runs import environment
+from scalelab.resources import host
+from scalelab.records import environment
 import jax, jax.numpy as jnp
 
 @jax.jit
@@ -91,9 +93,9 @@ def maps():
 
 program(jnp.ones((2, 2)))
 first, before = program(jnp.ones((3, 3))), maps()
-assert not environment.drop_programs_if_many()
+assert not host.drop_programs_if_many()
 assert maps() == before
-assert environment.drop_programs_if_many(before / 2 / MOST)
+assert host.drop_programs_if_many(before / 2 / MOST)
 assert maps() < before - 100
 assert (program(jnp.ones((3, 3))) == first).all()
 """
@@ -116,5 +118,5 @@ def test_gpus_are_counted(monkeypatch, visible: str | None, platforms: str, expe
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert environment.num_gpus() == expected
-    assert environment.has_accelerator() == (expected > 0)
+    assert host.num_gpus() == expected
+    assert host.has_accelerator() == (expected > 0)

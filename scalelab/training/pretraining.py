@@ -22,21 +22,14 @@ from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.data.sources import Row
 from scalelab.optim import adamw
-from scalelab.resources import flops, malloc
-from scalelab.runs import (
-    compile_times,
-    environment,
-    feeding,
-    json_files,
-    metrics,
-    records,
-    run_folder,
-)
-from scalelab.runs.checkpoint import Checkpoints
-from scalelab.runs.metrics import Run
-from scalelab.runs.pretrained import Pretrained
+from scalelab.records import json_files, measures, metrics, run_files, run_folder
+from scalelab.resources import flops, host, malloc
 from scalelab.state import Model, TrainState
 from scalelab.step import Blocks, Evaluate
+from scalelab.training import compile_times, feeding
+from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.pretrained import Pretrained
+from scalelab.training.run_state import Run
 
 BeforeStep = Callable[[int, dict[str, np.ndarray]], None]
 LONG_SECS = 5.0  # a validation that takes longer is announced
@@ -200,7 +193,7 @@ class Pretraining:
         say(f"phase {run.phase + 1}: {what}{alone}; compiling{compile_times.note(cache, program)}")
         self._compiled = None  # frees the examples of the phase before
         begun, model = time.perf_counter(), self.model
-        with compile_times.kept(cache, program), metrics.timed(self.timers, "compile_secs"):
+        with compile_times.kept(cache, program), measures.timed(self.timers, "compile_secs"):
             batches = self.batches(sharding.host_rows(self._mesh, phase.batch_size))
             source = feeding.place(phase, batches, machine, self._mesh, say, self._before_step)
             size = self.most_steps or feeding.block_size(source)
@@ -269,7 +262,7 @@ class Pretraining:
         clocks.steps += 1
         self.now = self.now + secs if self.plan.clock == "secs" else clocks.at(self.plan.clock)
 
-    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
+    def settle(self, steps: Sequence[measures.Pairs], secs: float) -> None:
         """Adds the metrics of a block that was waited for, and its seconds.
 
         Raises:
@@ -293,9 +286,9 @@ class Pretraining:
         self._recent.append((secs, planned.tokens, len(steps)))
         total, tokens, count = map(sum, zip(*self._recent, strict=True))
         self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
-        new = metrics.sum_pairs(steps)
-        self.loss = metrics.divide(new)["loss"]
-        metrics.add(self.run.unlogged, new)
+        new = measures.sum_pairs(steps)
+        self.loss = measures.divide(new)["loss"]
+        measures.add(self.run.unlogged, new)
         if planned.logs:
             self._log(dataclasses.replace(planned.clocks, secs=clocks.secs), planned.rate)
 
@@ -339,7 +332,7 @@ class Pretraining:
 
     def _log(self, clocks: metrics.Clocks, rate: float) -> None:
         """Writes the means since the last line."""
-        means = metrics.divide(self.run.unlogged)
+        means = measures.divide(self.run.unlogged)
         means.pop("finite", None)
         self.run.unlogged.clear()
         if means:
@@ -364,10 +357,10 @@ class Pretraining:
     def _validate(self) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
         run, length, begun = self.run, self.phase.max_len, time.perf_counter()
-        with metrics.timed(self.timers, "eval_secs"):
+        with measures.timed(self.timers, "eval_secs"):
             assert self._compiled is not None
-            sums = metrics.sum_pairs(self._compiled.evaluate(run.state))
-            means = metrics.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
+            sums = measures.sum_pairs(self._compiled.evaluate(run.state))
+            means = measures.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
         self._validation_secs = time.perf_counter() - begun
         run.best = min(run.best, means["loss"])
         run.evals[str(length)] = means | {"step": run.clocks.steps, "best_loss": run.best}
@@ -386,7 +379,7 @@ class Pretraining:
 
     def _judge_pairs(self, judge: Callable[[ArrayPytree], float]) -> str:
         """Evaluates minimal pairs, and writes the accuracy."""
-        with metrics.timed(self.timers, "eval_secs"):
+        with measures.timed(self.timers, "eval_secs"):
             accuracy = judge(self.run.state.params)
         words = self._words_reached[-1] * (self.config.eval.pairs_every_words or 0)
         self._write({"eval/pairs_accuracy": accuracy, "eval/words": words})
@@ -404,7 +397,7 @@ class Pretraining:
         Args:
           rank: the lower the better; the best is kept beside the last ones.
         """
-        with metrics.timed(self.timers, "save_secs"):
+        with measures.timed(self.timers, "save_secs"):
             state, meta = self.run.state.replace(frozen={}), self.run.meta()
             self._checkpoints.save(state, meta, rank, keep=self._is_kept)
 
@@ -421,7 +414,7 @@ class Pretraining:
         config, run, clocks, data = self.config, self.run, self.run.clocks, self.data
         shape = Shape(config.net.num_heads, config.net.width, config.net.num_layers)
         system = systems.load(config.system)
-        result = records.RunResult(
+        result = run_files.RunResult(
             system=config.system,
             shape=shape,
             n_model=systems.n_model(system, config.net, config.system_options),
@@ -434,31 +427,31 @@ class Pretraining:
             init=None if config.init is None else config.machine.init,
             init_digest=config.init,
             initialised=tuple(run.initialised),
-            peak_memory_bytes=environment.peak_memory_bytes(),
+            peak_memory_bytes=host.peak_memory_bytes(),
             remarks=tuple(self._unlearnt()),
             eval=run.evals,
             data_hash=data.corpus_hash,
             unigram_nats=data.unigram_nats,
-            corpus=records.Corpus(data.num_documents, data.num_tokens),
+            corpus=run_files.Corpus(data.num_documents, data.num_tokens),
             phases=tuple(
-                records.PhaseData(p.max_len, len(p.train), p.train.meta["num_tokens"])
+                run_files.PhaseData(p.max_len, len(p.train), p.train.meta["num_tokens"])
                 for p in data.phases
             ),
             departures=tuple(
-                records.Departure(**departure)
+                run_files.Departure(**departure)
                 for departure in systems.active_departures(system.DEPARTURES, science(config))
             ),
             **self.timers,
         )
         if self._writer is not None:
-            records.write_result(self.workdir, result)
+            run_files.write_result(self.workdir, result)
         return json_files.dump(result)
 
     def _unlearnt(self) -> Iterator[str]:
         """Yields the objectives that are no better than a constant predictor at the end."""
         config, evals = self.config, self.run.evals
-        last = {**evals[max(evals, key=int)], metrics.UNIGRAM: self.data.unigram_nats}
-        found = metrics.check_baselines(
+        last = {**evals[max(evals, key=int)], measures.UNIGRAM: self.data.unigram_nats}
+        found = measures.check_baselines(
             config.objective_weights, config.objective_options, last, objectives.load_baselines(),
             with_margin=False,
         )  # fmt: skip

@@ -1,0 +1,156 @@
+"""Clocks of a run, and where its metrics go: metrics.jsonl, TensorBoard and other trackers."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import math
+import pathlib
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from scalelab.config.durations import CLOCKS
+from scalelab.helpers import files
+from scalelab.records import json_files
+
+
+@dataclasses.dataclass
+class Clocks:
+    """How far a run has come on each clock."""
+
+    steps: int = 0  # optimizer steps
+    tokens: int = 0  # real (non-padding) input tokens
+    flops: float = 0.0  # of training, analytic (flops.py)
+    secs: float = 0.0  # of training alone, without compilation, evaluation and checkpoints
+
+    def at(self, clock: str) -> float:
+        """Returns the reading of a clock, by its name in config.durations.CLOCKS."""
+        return float(getattr(self, clock))
+
+
+class _TensorBoard:
+    """Writes numbers for TensorBoard."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        # The package imports PyTorch where it is installed, which takes seconds.
+        blocked = {} if "torch" in sys.modules else {"torch": None}
+        sys.modules.update(blocked)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        try:
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event
+            from tensorboardX.summary import scalar
+        finally:
+            for name in blocked:
+                del sys.modules[name]
+
+        folder.mkdir(parents=True)
+        # The low-level writer: the high-level one writes in a thread, which hides a full disk.
+        self._writer, self._event = EventsWriter(str(folder / "events")), Event
+        self._scalar, self.finish = scalar, self._writer.close
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Writes the numbers of a step."""
+        for name, value in values.items():
+            event = self._event(wall_time=time.time(), step=step, summary=self._scalar(name, value))
+            self._writer.write_event(event)
+        self._writer.flush()
+
+
+def check_tracker(tracker: str | None) -> None:
+    """Raises ValueError if the package of `config.machine.tracker` is missing."""
+    if tracker in ("wandb", "trackio") and importlib.util.find_spec(tracker) is None:
+        raise ValueError(
+            f"config.machine.tracker = {tracker} needs the package {tracker}, which is not"
+            f" installed: pip install {tracker}"
+        )
+
+
+def _open_tracker(tracker: str, workdir: pathlib.Path) -> Any:
+    """Opens a tracker; wandb and trackio get a new run with config.json, named by its folder.
+
+    Raises:
+      ValueError: the tracker's package is missing, or refuses to start.
+    """
+    if tracker == "tensorboard":
+        return _TensorBoard(workdir / tracker)
+    check_tracker(tracker)
+    path, config = workdir.resolve(), workdir / "config.json"
+    own = {"dir": str(path), "reinit": "create_new"} if tracker == "wandb" else {}
+    try:
+        return importlib.import_module(tracker).init(
+            project="scalelab", name=f"{path.parent.name}/{path.name}",
+            config=json.loads(config.read_text()) if config.exists() else {}, **own,
+        )  # fmt: skip
+    except Exception as error:
+        hint = "; WANDB_MODE=offline needs no account" * (tracker == "wandb")
+        raise ValueError(f"config.machine.tracker = {tracker}: {error}{hint}") from error
+
+
+class Writer:
+    """Writes metrics.jsonl, and the same numbers for a tracker.
+
+    A tracker gets the lines that the file holds again: a continued run has its whole curve.
+
+    Args:
+      workdir: the run folder.
+      step: continue after this step: later lines of a killed run are dropped.
+      expected: number of lines that were written up to that step; None if not known.
+      tracker: config.machine.tracker.
+
+    Attributes:
+      num_lines: lines that the file holds.
+    """
+
+    def __init__(
+        self, workdir: pathlib.Path, step: int, expected: int | None = None,
+        tracker: str | None = "tensorboard",
+    ) -> None:  # fmt: skip
+        path = workdir / "metrics.jsonl"
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        kept = []
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):
+                kept.append(json_files.parse_numbers(line))
+        # The validation of the untrained net is written anew.
+        kept = [line for line in kept if line["step"] <= step] if step else []
+        expected = expected if step else None
+        self.num_lines = len(kept)
+        if expected is not None and self.num_lines < expected:
+            print(
+                f"warning: {path} holds {self.num_lines} of the {expected} lines written up to step"
+                f" {step}; the rest was deleted or damaged, so curves and tables of this run have"
+                " a gap there"
+            )
+        files.write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+        shutil.rmtree(workdir / "tensorboard", ignore_errors=True)
+        self._tracker = _open_tracker(tracker, workdir) if tracker else None
+        self._file = path.open("a")
+        for line in kept:
+            self._track(line)
+
+    def write(self, clocks: Clocks, values: Mapping[str, float]) -> None:
+        """Appends one line: the clocks, then `values` ("train/loss", "eval/mlm_loss", ...).
+
+        A number that is not finite is left out, because JSON has none.
+        """
+        line = {clock.logged: getattr(clocks, name) for name, clock in CLOCKS.items()}
+        line["seconds"] = round(clocks.secs, 4)
+        line |= {name: value for name, value in values.items() if math.isfinite(value)}
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
+        self.num_lines += 1
+        self._track(line)
+
+    def _track(self, line: Mapping[str, float]) -> None:
+        if self._tracker is not None:
+            values = {name: value for name, value in line.items() if name != "step"}
+            self._tracker.log(values, step=int(line["step"]))
+
+    def close(self) -> None:
+        """Flushes both."""
+        self._file.close()
+        if self._tracker is not None:
+            self._tracker.finish()

@@ -1,1 +1,0 @@
-"""The files of a run folder: records, checkpoints, metrics, clocks, environment."""

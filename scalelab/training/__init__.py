@@ -1,0 +1,1 @@
+"""A training in progress: opening, restoring, blocks, checkpoints."""
