@@ -238,3 +238,9 @@ def test_what_the_user_changed_is_no_departure() -> None:
         systems.active_departures([rate], fields | {"optim.learning_rate": 2.5e-4})[0]["value"]
         == 2.5e-4
     )
+
+
+def test_a_system_is_one_short_file() -> None:
+    """DESIGN, R6."""
+    for path in (tiny.ROOT / "scalelab" / "systems").glob("[a-z]*.py"):
+        assert len(path.read_text().splitlines()) <= 200, path
