@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import glue_folder
+import in_process
 import pytest
 
 from scalelab.eval import program
@@ -98,9 +99,10 @@ def test_a_task_outside_glue_is_not_downloaded():
 @pytest.mark.parametrize("command", [*(f"eval.{name}" for name in NAMES), "eval same-document"])
 def test_every_command_of_a_task_runs_it(monkeypatch, command):
     given, (module, *rest) = [], command.split()
-    monkeypatch.setattr(program, "run", given.append)
+    monkeypatch.setattr(program, "fine_tune", lambda flags, task: given.append(task.name))
     monkeypatch.setattr(sys, "argv", ["", *rest])
-    runpy.run_module(f"scalelab.{module}", run_name="__main__")
+    with in_process.signals_kept():
+        runpy.run_module(f"scalelab.{module}", run_name="__main__")
     assert given == [command.removeprefix("eval").strip(" .").replace("-", "_")]
 
 

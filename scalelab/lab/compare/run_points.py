@@ -205,19 +205,6 @@ def pool(
     return dict(zip(names, groups, strict=True)), notes
 
 
-def check_poolable(
-    points: Sequence[RunPoint], free: Collection[str], allow: Collection[str], where: str
-) -> list[str]:
-    """Returns the notes of `pool`; raises a ValueError on several systems or pools at `where`."""
-    systems = by_system(points)
-    if len(systems) > 1:
-        raise ValueError(f"{where} holds {', '.join(systems)}: choose, such as --where=system=bert")
-    found, notes = pool(points, free, allow)
-    if len(found) > 1:
-        raise ValueError(f"{where}: {notes[0]}")
-    return notes
-
-
 def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
     """Reads the fields that a user allows to differ: names joined by commas.
 
