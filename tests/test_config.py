@@ -2,7 +2,9 @@
 
 import ast
 import dataclasses
+import itertools
 import json
+import math
 import re
 from typing import Any
 
@@ -12,7 +14,7 @@ import scratch
 import tiny
 
 from scalelab import state, systems
-from scalelab.config import durations
+from scalelab.config import durations, finetuning
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Probability, describe, field_names, flatten
 
@@ -322,3 +324,36 @@ def test_options_are_filled_kept_and_reach_the_system(fake: None) -> None:
 def test_options_are_strict(fields: dict[str, Any], message: str, fake: None) -> None:
     with pytest.raises(ValueError, match=message):
         resolved(**fields)
+
+
+EXTREMES = (math.nan, math.inf, -math.inf, 0, -1, 2**31, 2**63, 1e300, 10**400)
+
+
+@pytest.mark.parametrize(("config", "resolve"), [
+    (config_lib.Config(), config_lib.resolve), (finetuning.FinetuneConfig(), finetuning.resolve),
+])  # fmt: skip
+def test_no_number_of_a_config_can_be_one_that_a_run_cannot_take(config, resolve) -> None:
+    """What is accepted is finite, and of 64 bits; what is refused names its field."""
+    values = dataclasses.asdict(config)
+    fields = {n: v for n, v in flatten(values).items() if type(v) in (int, float)}
+    fields |= {f"optim.total_{c}": None for c in ("steps", "tokens", "flops", "secs")
+               if f"optim.total_{c}" in flatten(values)}  # fmt: skip
+    assert len(fields) > 15
+    for name, value in itertools.product(fields, EXTREMES):
+        changed = finetuning.override(values, {name: value})
+        if name.startswith("optim.total_"):
+            others = {
+                n: None for n in flatten(values) if n.startswith(("optim.total_", "optim.warm"))
+            }
+            changed = finetuning.override(values, others | {name: value})
+        try:
+            made = resolve(changed)
+            if resolve is config_lib.resolve:
+                costs = {"tokens": [8192.0] * 2, "flops": [1e9] * 2}
+                durations.make_plan(made, [1e5, 1e4], costs)
+        except ValueError as error:
+            assert name.rpartition(".")[2] in str(error), (name, value, error)
+            continue
+        found = flatten(dataclasses.asdict(made))[name]
+        assert math.isfinite(found) and abs(found) <= 1e300, (name, value)
+        assert type(found) is float or -(2**63) <= found < 2**63

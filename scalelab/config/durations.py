@@ -47,8 +47,6 @@ def durations(optim: "Optim") -> tuple[str, float, float]:
         fields = ", ".join(f"optim.total_{c}" for c in (given or totals))
         raise ValueError(f"exactly one budget must be set, got {len(given)} of: {fields}")
     clock, total = next(iter(given.items()))
-    if total <= 0:
-        raise ValueError(f"config.optim.total_{clock} must be positive, got {total}")
     warmups = {c: getattr(optim, f"warmup_{c}") for c in CLOCKS}
     warmups = {c: value for c, value in warmups.items() if value is not None}
     expected = "steps" if clock == "epochs" else clock

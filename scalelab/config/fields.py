@@ -25,13 +25,22 @@ OWNERS = {
 }  # fmt: skip
 Rule = tuple[str, Callable[[Any], bool]]  # what is expected, and whether a value is that
 
-# Types of fields: Annotated[type, Rule]. `fill` checks the rule.
-Count = Annotated[int, ("at least 1", lambda value: value >= 1)]
+LARGEST = 2**63  # whole numbers beyond fit no array
+
+
+def between(least: int, most: int) -> Rule:
+    """Returns the rule that a number is in a range, ends included."""
+    return f"a number from {least:,} to {most:,}", lambda value: least <= value <= most
+
+
+# Types of fields: Annotated[type, Rule]. `fill` checks the rule; every number is finite.
+Count = Annotated[int, between(1, 2**31 - 1)]
 Probability = Annotated[float, ("a number in [0, 1)", lambda value: 0 <= value < 1)]
 Part = Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)]
 Share = Annotated[float, ("a number in [0, 1]", lambda value: 0 <= value <= 1)]
-Positive = Annotated[float, ("a positive, finite number", lambda value: 0 < value < math.inf)]
-NotNegative = Annotated[float, ("0 or more", lambda value: 0 <= value < math.inf)]
+Positive = Annotated[float, ("a positive number", lambda value: value > 0)]
+Epochs = Annotated[float, ("a positive number up to 1e9", lambda value: 0 < value <= 1e9)]
+NotNegative = Annotated[float, ("0 or more", lambda value: value >= 0)]
 
 
 def choice(*choices: str | None) -> Rule:
@@ -102,11 +111,15 @@ def _convert(value: Any, hint: Any, name: str, strict: bool) -> Any:
         if parts[0] is not str or all(type(x) is str for x in value):
             items = enumerate(value)
             return tuple(_convert(x, parts[0], f"{name}[{i}]", strict) for i, x in items)
+    if type(value) is int and hint in (int, float) and not -LARGEST <= value < LARGEST:
+        raise ValueError(f"{label} = {brief(value)}: expected a number of 64 bits{none}")
     if hint is float and type(value) is int:
         return float(value)
     if hint is int and type(value) is float and value.is_integer() and not strict:
         return int(value)
     if type(value) is hint:
+        if hint is float and not math.isfinite(value):
+            raise ValueError(f"{label} = {value}: expected a finite number{none}")
         return value
     if hasattr(hint, "from_json") and not strict:
         return hint.from_json(value)

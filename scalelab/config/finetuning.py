@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from scalelab.config import fields
-from scalelab.config.fields import Count, NotNegative, Positive, Probability, choice, fill, flatten
+from scalelab.config.fields import (
+    Count,
+    Epochs,
+    NotNegative,
+    Positive,
+    Probability,
+    between,
+    choice,
+    fill,
+    flatten,
+)
 from scalelab.config.pretraining import AdamW
 from scalelab.helpers.names import nearest
 
@@ -31,7 +41,7 @@ class Head:
 class Optim(AdamW):
     """AdamW and its schedule."""
 
-    learning_rate: float = 2e-5  # at the end of the warm-up
+    learning_rate: NotNegative = 2e-5  # at the end of the warm-up
     # After the warm-up: linear or cosine, to zero at the end; or constant.
     schedule: str = "linear"
     warmup_rate: Probability = 0.0  # share of all steps
@@ -49,11 +59,9 @@ class Machine:
     log_every_steps: Count = 50  # training steps between two lines of metrics
     # None: metrics.jsonl alone. Install wandb or trackio yourself; WANDB_MODE=offline works.
     tracker: Annotated[str, choice("tensorboard", "wandb", "trackio")] | None = "tensorboard"
-    eval_batch_size: Count = 64  # examples
+    eval_batch_size: Annotated[int, between(1, 65_536)] = 64  # examples
     # most steps of one program, at most 1024; None: about a second
-    steps_per_dispatch: (
-        Annotated[int, ("a number from 1 to 1024", lambda value: 1 <= value <= 1024)] | None
-    ) = None
+    steps_per_dispatch: Annotated[int, between(1, 1024)] | None = None
     # The batch is split over all devices; this many of them also split the net.
     fsdp_parallel: Count = 1
     tensor_parallel: Count = 1  # devices that split heads, FFN and vocabulary
@@ -64,12 +72,12 @@ class FinetuneConfig:
     """How a net is adapted to a task, every field decided."""
 
     recipe: str = "thesis"  # only a label: --recipe=NAME changes the recipe
-    epochs: Positive = 3.0  # passes over the training examples
+    epochs: Epochs = 3.0  # passes over the training examples
     batch_size: Count = 16  # examples
     max_len: Count = 128  # tokens of a row at most; longer texts are cut, the longest first
     max_train_examples: Count | None = None  # the first so many; None: all
     # So many batches are drawn, sorted by length, and shuffled; 0: unsorted.
-    group_batches: Annotated[int, ("0 or more", lambda value: value >= 0)] = 50
+    group_batches: Annotated[int, between(0, 65_536)] = 50
     dropout_rate: Probability = 0.1  # of the net, as in pre-training
     lm_weight: NotNegative = 0.0  # lambda of the auxiliary language-model loss; causal systems only
     feature_layers: Count | None = None  # features of so many layers, net frozen; None: off

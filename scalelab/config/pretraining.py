@@ -14,18 +14,18 @@ from typing import Annotated, Any, NamedTuple
 from scalelab.config.durations import durations
 from scalelab.config.fields import (
     Count,
+    Epochs,
     NotNegative,
     Part,
     Positive,
     Probability,
+    between,
     choice,
     complete_options,
     fill,
 )
 from scalelab.config.fields import science as science
 from scalelab.config.fields import science_diff as science_diff
-
-Seed = Annotated[int, ("an integer of 64 bits", lambda value: -(2**63) <= value < 2**63)]
 
 
 class Shape(NamedTuple):
@@ -108,7 +108,7 @@ class Data:
     errors: Annotated[str, choice("strict", "replace")] = "strict"
     keep_headings: bool = False  # of WikiText sections
     valid_rate: Probability = 0.005  # share of documents, where the source has no validation split
-    order_seed: Seed | None = None  # of the examples' order; None: the run's seed
+    order_seed: int | None = None  # of the examples' order; None: the run's seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,15 +149,16 @@ class Optim(AdamW):
 
     # After the warm-up: linear or cosine, to zero at the end of the budget; or constant.
     schedule: str = "linear"
-    total_epochs: float | None = 10.0  # the budget: exactly one of the five
-    total_steps: int | None = None  # optimizer steps
-    total_tokens: float | None = None  # training tokens, without padding
-    total_flops: float | None = None  # training FLOPs
-    total_secs: float | None = None  # seconds of training
-    warmup_steps: int | None = 1000  # on the clock of the budget; epochs count steps
-    warmup_tokens: float | None = None  # training tokens, without padding
-    warmup_flops: float | None = None  # training FLOPs
-    warmup_secs: float | None = None  # seconds of training
+    total_epochs: Epochs | None = 10.0  # the budget: exactly one of the five
+    total_steps: Annotated[int, between(1, 10**15)] | None = None  # optimizer steps
+    total_tokens: Positive | None = None  # training tokens, without padding
+    total_flops: Positive | None = None  # training FLOPs
+    total_secs: Positive | None = None  # seconds of training
+    # On the clock of the budget; epochs count steps.
+    warmup_steps: Annotated[int, between(0, 10**15)] | None = 1000
+    warmup_tokens: NotNegative | None = None  # training tokens, without padding
+    warmup_flops: NotNegative | None = None  # training FLOPs
+    warmup_secs: NotNegative | None = None  # seconds of training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,12 +185,10 @@ class Machine:
     # device: examples lie on the device if they fit, else as "tf"; tf: the host makes the batches
     # by tf.data where TensorFlow is installed, else as "numpy"; numpy: in a thread.
     loader: Annotated[str, choice("device", "tf", "numpy")] = "device"
-    prefetch: Annotated[int, ("0 or more", lambda value: value >= 0)] = 4  # batches made ahead
+    prefetch: Annotated[int, between(0, 65_536)] = 4  # batches made ahead
     # most steps of one program, at most 1024; None: about a second
-    steps_per_dispatch: (
-        Annotated[int, ("a number from 1 to 1024", lambda value: 1 <= value <= 1024)] | None
-    ) = None
-    num_workers: Count = 2  # processes that prepare data
+    steps_per_dispatch: Annotated[int, between(1, 1024)] | None = None
+    num_workers: Annotated[int, between(1, 1024)] = 2  # processes that prepare data
     cache_dir: str = "~/.cache/scalelab"  # prepared corpora, tokenizers, examples
     compile_cache_dir: str | None = "~/.cache/scalelab/xla"  # compiled programs; None: not kept
     checkpoint_every_steps: Count = 500  # training steps between two checkpoints
@@ -216,7 +215,7 @@ class Config:
     # Masks (and all that masked objectives draw for an example): epoch e has those of copy e modulo
     # so many, as if masked before training; BERT's code has 10. None: drawn anew at every step.
     mask_copies: Count | None = None
-    seed: Seed = 0  # of parameters, order of the examples, masks, dropout
+    seed: int = 0  # of parameters, order of the examples, masks, dropout
     # Settings that only this system, these objectives or this format have.
     system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     objective_options: dict[str, Any] = dataclasses.field(default_factory=dict)
