@@ -80,8 +80,8 @@ def fit(config: Config, device: str | None, memory: str | None) -> str:
     from scalelab import sharding
     from scalelab.lab import tables
     from scalelab.resources import devices, flops
-    from scalelab.resources import memory as memory_lib
     from scalelab.training import blueprint
+    from scalelab.training import memory as memory_lib
 
     machine, net = config.machine, config.net
     host.configure_jax(machine.compile_cache_dir, net.dtype)

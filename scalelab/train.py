@@ -134,6 +134,7 @@ def run_blocks(
             wait()
             training.compile_next(say)
             in_flight.restart()
+            time_left = Eta()  # the pace since the last program was compiled
             continue
         blocks, arrays = program
         time_left.start(training.done)

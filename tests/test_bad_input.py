@@ -68,6 +68,8 @@ def refused(
 
 @pytest.mark.parametrize(("argument", "message"), [
     ("--config.nett.width=64", "'nett.width'.*'net.width'"),
+    ("--config.machine=1", "machine is a group"),
+    ("--config.objective_options=1", "objective_options is a group"),
     ("--config.net.max_len=48", "long.max_len = 64 .*max_len = 48"),
     ("--wrkdir=x", "wrkdir.*workdir"),
     ("system=brt,steps=20", "'brt'.*'bert'"),

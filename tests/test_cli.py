@@ -101,7 +101,7 @@ def test_a_field_can_be_set_to_none(run: Run) -> None:
 @pytest.mark.parametrize(("argv", "message"), [
     (("--init=none",), "--init=none"),
     (("--init=a", "--config.machine.init=b"), "--config.machine.init=b"),
-    (("--init=",), "--init is missing"),
+    (("--init=",), "--init is empty"),
 ])  # fmt: skip
 def test_what_a_training_may_begin_with(
     argv: tuple[str, ...], message: str, run: Run, capsys: pytest.CaptureFixture

@@ -3,6 +3,7 @@
 import ast
 import functools
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -106,6 +107,21 @@ def imports(path: pathlib.Path) -> set[str]:
         elif isinstance(node, ast.Call):
             names |= imported_by_name(node)
     return names
+
+
+def test_what_is_imported_exists() -> None:
+    """Imports inside functions, too: each name is a module, or stands in the module."""
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not node.module.startswith("scalelab"):
+                continue
+            given = node.module.removeprefix("scalelab").removeprefix(".")
+            assert given in MODULES, f"{module} imports {node.module}"
+            text = MODULES[given].read_text()
+            for alias in node.names:
+                there = f"{given}.{alias.name}".lstrip(".") in MODULES
+                named = re.search(rf"\b{alias.name}\b", text)
+                assert there or named, f"{module} imports {node.module}.{alias.name}"
 
 
 def imported_by_name(call: ast.Call) -> set[str]:

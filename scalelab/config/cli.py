@@ -264,6 +264,8 @@ def _set_field(config: ml_collections.ConfigDict, field: str, text: str | None) 
     except (KeyError, AttributeError, TypeError):
         near = nearest(field, flatten(config.to_dict()))
         raise ValueError(f"unknown config field {field!r}: {near}") from None
+    if isinstance(group.get(name), ml_collections.ConfigDict) and kind is not object:
+        raise ValueError(f"{FIELD}{field} is a group: set one of its fields, {FIELD}{field}.NAME")
     if text is None:
         if kind is not bool:
             raise ValueError(f"{FIELD}{field}: expected {FIELD}{field}=VALUE")
@@ -297,7 +299,7 @@ def required(value: T | None, flag: str) -> T:
       ValueError: the flag is missing, or empty as an unset shell variable leaves it.
     """
     if value is None or value == "":
-        raise ValueError(f"--{flag} is missing; see --help")
+        raise ValueError(f"--{flag} is {'missing' if value is None else 'empty'}; see --help")
     return value
 
 

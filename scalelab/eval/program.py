@@ -96,7 +96,12 @@ def config_values(given: argparse.Namespace) -> dict[str, Any]:
             "give --recipe or --config, not both: --recipe=NAME is short for"
             " --config=finetune:recipe=NAME"
         )
-    return cli.config_values(given)
+    values = cli.config_values(given)
+    if "recipe" not in values:
+        raise ValueError(
+            f"--config={given.config} is not of a fine-tuning: use finetune:recipe=NAME"
+        )
+    return values
 
 
 def options(given: argparse.Namespace) -> "Options":

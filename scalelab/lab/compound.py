@@ -6,8 +6,8 @@
 The first command lists shapes (heads x width x layers) near a size N = 12 L H^2, to be trained
 alike. The second solves alpha = L^(1/phi), beta = H^(1/phi), phi = log2(L H^2) of a base shape and
 proposes shapes with about 64 units a head. Targets are sizes (--target_n), values of phi (--phi),
-or steps of phi above the base (--step), each doubling the size. A study with a shape such as
-"compound:1" chooses the base from its own grid, and its report names it.
+or steps of phi above the base (--step), each doubling the size. The report of a study names the
+base that its grid of one size gives.
 `scalelab.lab.compare.shape_rules` tells how shapes are rounded.
 """
 

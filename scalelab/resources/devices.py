@@ -22,8 +22,6 @@ class Device:
     name: str
     kind: str  # what `jax.Device.device_kind` begins with, without "NVIDIA " or "Tesla "
     gibibytes: float  # of memory
-    narrow_peak: float  # FLOP/s in bfloat16 (float16 where it has none), sums in float32
-    wide_peak: float | None  # FLOP/s in float32 proper; None: the maker publishes none
 
     @property
     def platform(self) -> str:
@@ -46,23 +44,23 @@ class Device:
 
 
 DEVICES = (
-    Device("t4", "T4", 15, 65e12, 8.1e12),
-    Device("v100-16", "V100-SXM2-16GB", 15.8, 125e12, 15.7e12),
-    Device("v100-32", "V100-SXM2-32GB", 31.7, 125e12, 15.7e12),
-    Device("a10g", "A10G", 22.5, 70e12, 31.2e12),
-    Device("l4", "L4", 22.5, 121e12, 30.3e12),
-    Device("a100-40", "A100-SXM4-40GB", 40, 312e12, 19.5e12),
-    Device("a100-80", "A100-SXM4-80GB", 80, 312e12, 19.5e12),
-    Device("h100", "H100 80GB HBM3", 79.6, 989e12, 67e12),
-    Device("h200", "H200", 140.4, 989e12, 67e12),
-    Device("rtx3090", "GeForce RTX 3090", 24, 71e12, 35.6e12),
-    Device("rtx4090", "GeForce RTX 4090", 24, 165e12, 82.6e12),
-    Device("tpu-v2", "TPU v2", 8, 22.5e12, None),
-    Device("tpu-v3", "TPU v3", 16, 61.5e12, None),
-    Device("tpu-v4", "TPU v4", 32, 275e12, None),
-    Device("tpu-v5e", "TPU v5 lite", 16, 197e12, None),
-    Device("tpu-v5p", "TPU v5", 95, 459e12, None),
-    Device("tpu-v6e", "TPU v6 lite", 32, 918e12, None),
+    Device("t4", "T4", 15),
+    Device("v100-16", "V100-SXM2-16GB", 15.8),
+    Device("v100-32", "V100-SXM2-32GB", 31.7),
+    Device("a10g", "A10G", 22.5),
+    Device("l4", "L4", 22.5),
+    Device("a100-40", "A100-SXM4-40GB", 40),
+    Device("a100-80", "A100-SXM4-80GB", 80),
+    Device("h100", "H100 80GB HBM3", 79.6),
+    Device("h200", "H200", 140.4),
+    Device("rtx3090", "GeForce RTX 3090", 24),
+    Device("rtx4090", "GeForce RTX 4090", 24),
+    Device("tpu-v2", "TPU v2", 8),
+    Device("tpu-v3", "TPU v3", 16),
+    Device("tpu-v4", "TPU v4", 32),
+    Device("tpu-v5e", "TPU v5 lite", 16),
+    Device("tpu-v5p", "TPU v5", 95),
+    Device("tpu-v6e", "TPU v6 lite", 32),
 )
 
 

@@ -99,6 +99,9 @@ def open_run(
     }
     lines = (f"\n  {name:<18} {value}" for name, value in facts.items())
     say(f"{training.name} in {workdir}{''.join(lines)}")
+    most = config.machine.steps_per_dispatch
+    if plan.clock == "steps" and most is not None and most > plan.total:
+        say(f"note: config.machine.steps_per_dispatch = {most} exceeds all {plan.total:g} steps")
     if start is not None:
         say(start.describe())
     if run.clocks.steps:

@@ -134,6 +134,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
 
 @pytest.mark.parametrize(("name", "flags", "message"), [
     ("rte", "", "--init is missing"),
+    ("rte", "--init=RUN --data=DATA --config=pretrain", "of no fine-tuning"),
     ("rte", "--init=nowhere", "nowhere"),
     ("rte", "--init=none", "--like"),
     ("rte", f"{R} --config.epocs=2", "'epocs'.*'epochs'"),
