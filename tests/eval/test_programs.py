@@ -132,9 +132,13 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
 R, TWO = "--init=RUN", "--tasks=wnli,rte"
 
 
+def test_a_config_of_a_pretraining_is_refused(capsys) -> None:
+    assert in_process.code(program, ["rte", "--config=pretrain", "--init=x", "--workdir=y"]) == 2
+    assert "of no fine-tuning" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("name", "flags", "message"), [
     ("rte", "", "--init is missing"),
-    ("rte", "--init=RUN --data=DATA --config=pretrain", "of no fine-tuning"),
     ("rte", "--init=nowhere", "nowhere"),
     ("rte", "--init=none", "--like"),
     ("rte", f"{R} --config.epocs=2", "'epocs'.*'epochs'"),
