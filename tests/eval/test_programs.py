@@ -134,7 +134,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
 
 def test_a_config_of_a_pretraining_is_refused(capsys) -> None:
     assert in_process.code(program, ["rte", "--config=pretrain", "--init=x", "--workdir=y"]) == 2
-    assert "of no fine-tuning" in capsys.readouterr().err
+    assert "not of a fine-tuning" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "flags", "message"), [
