@@ -13,6 +13,7 @@ A fine-tuning (`scalelab.finetune`) is another run of the same loop. The step is
 import argparse
 import contextlib
 import functools
+import importlib
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -218,9 +219,8 @@ def train(
         training = open_run(config, start, nets, workdir, mesh, say, before_step)
         del start  # frees the parameters of the run that --init names
         if config.eval.pairs is not None:
-            from scalelab.eval import pairs  # no other training needs an evaluation
-
-            pairs.watch(training)
+            # By name: no other training needs an evaluation.
+            importlib.import_module("scalelab.eval.pairs").watch(training)
         training.timers["setup_secs"] = time.perf_counter() - started
 
         # --- The loop ----------------
