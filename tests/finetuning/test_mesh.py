@@ -18,7 +18,7 @@ def test_several_devices_equal_one(pretrained_runs, cache_dir, tmp_path) -> None
     arguments = [pretrained_runs("gpt2"), pretrained_runs("bert"), cache_dir, tmp_path]
     done = subprocess.run(
         [sys.executable, str(PROGRAM), *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": f"{tiny.ROOT}:{tests}"},
+        env=os.environ | {"PYTHONPATH": f"{tiny.ROOT}:{tests}:{tests}/interop"},
         capture_output=True,
         text=True,
         timeout=550,
