@@ -274,6 +274,14 @@ def test_a_pass_has_keys_by_name_and_step_and_one_forward_for_all_objectives() -
     assert len(draws) == 6 and again["near_draw"][0] == third["near_draw"][0]
 
 
+def test_the_step_of_a_block_and_an_evaluation_are_traced_once() -> None:
+    fresh(ADAM)
+    TRACED.clear()
+    blocks(3)
+    evaluation(ADAM)
+    assert TRACED == [True, False]
+
+
 class Memory(Table):
     """Adds a tenth of the tokens that it has seen before to its states."""
 
