@@ -33,7 +33,7 @@ class Peer:
     options: Callable[[int], dict[str, Any]] = lambda num_layers: {}
     pair: tuple[str, str] = ("", "")  # input and output of its head for pairs: labels, scores
     constant: str | None = None  # parameter that our net has not; 0 where gradients are compared
-    shapes: tuple[tuple[Shape, int], ...] = SHAPES  # of test_parity.py, with lengths
+    shapes: tuple[tuple[Shape, int], ...] = SHAPES  # shapes and lengths of test_parity.py
     # Wrong nets of its own, beside those that test_parity.py makes of every system.
     mutations: Mapping[str, Mutation] = dataclasses.field(default_factory=dict)
 

@@ -30,7 +30,7 @@ from scalelab.helpers.progress import show_bar
 
 AT_ONCE = 256  # documents that are encoded together
 SAVE_SECS = 10.0  # between two saves of what is done
-MOST_CELLS = 2**25  # of the table in which equal prefixes are found
+MOST_CELLS = 2**25  # cells of the largest table that finds equal prefixes
 OPENING = 48  # characters of a document that tables show
 
 

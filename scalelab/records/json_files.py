@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeVar
 from scalelab.config import fields
 from scalelab.config.pretraining import Shape
 
-LARGEST = 2**63  # integers beyond fit no array
 DEEPEST = 20  # levels
 
 T = TypeVar("T")
@@ -123,7 +122,9 @@ def _check(value: Any, depth: int = 0) -> None:
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, int | float):
-        if not -LARGEST < value < LARGEST and not (type(value) is float and math.isfinite(value)):
+        if not -fields.LARGEST < value < fields.LARGEST and not (
+            type(value) is float and math.isfinite(value)
+        ):
             raise ValueError(f"holds a number out of range: {str(value)[:20]}")
     elif isinstance(value, dict | list):
         if depth == DEEPEST:

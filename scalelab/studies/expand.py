@@ -35,7 +35,7 @@ SHOWN = 8
 class PlannedRun:
     """One planned pre-training of a study."""
 
-    name: str  # of its folder: "bert-2x128x2-half_steps-seed0"
+    name: str  # name of the folder: "bert-2x128x2-half_steps-seed0"
     stage: str
     system: str
     shape: Shape

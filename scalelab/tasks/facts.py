@@ -49,19 +49,21 @@ class Task:
     # section 3.3).
     relation: str
     metrics: tuple[str, ...]  # out of metrics.METRICS, the main one first
-    columns: Columns  # of training and dev files
+    columns: Columns  # columns of training and dev files
     train: TaskSplit
-    dev_splits: tuple[TaskSplit, ...]  # those that are scored, the main one first
+    dev_splits: tuple[TaskSplit, ...]  # scored splits, the main one first
     test_splits: tuple[TaskSplit, ...] = ()  # without labels
     # The labels as files and submissions spell them, in class order; None for regression.
     labels: tuple[str, ...] | None = None
     # The names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
     classes: tuple[str, ...] | None = None
-    score_range: tuple[float, float] | None = None  # of a regression, if it has bounds
-    test_columns: Columns | None = None  # of test files; None: the text columns of the others
+    score_range: tuple[float, float] | None = None  # bounds of a regression's scores; None: none
+    test_columns: Columns | None = (
+        None  # columns of test files; None: the text columns of the others
+    )
     # The text features in TensorFlow Datasets and on the Hub; None: named as the text columns.
     tfds_texts: tuple[str, ...] | None = None
-    kind: str = "classify"  # of its head: a module in scalelab/finetuning/kinds
+    kind: str = "classify"  # kind of head: a module in scalelab/finetuning/kinds
     # Reads a split where its files are not tables of columns: (path, split, labels) -> records.
     read: Callable[[Path, str, Sequence[str]], Records] | None = None
     # The scores of tables and claims by name, the main one first; None: the main metric alone.

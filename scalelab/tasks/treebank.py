@@ -125,7 +125,7 @@ def _is_tree(heads: Sequence[int]) -> bool:
     """Returns True if there is one root, and every word is below it."""
     if heads.count(0) != 1 or not 0 <= min(heads) <= max(heads) <= len(heads):
         return False
-    above = [0, *heads]  # of each word, 1, 2, 4, ... steps up; 0 stays 0
+    above = [0, *heads]  # ancestor of each word 1, 2, 4, ... steps up; 0 stays 0
     for _ in range(len(heads).bit_length()):
         above = [above[place] for place in above]
     return not any(above)

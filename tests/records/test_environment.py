@@ -44,7 +44,7 @@ def test_the_version_is_that_of_the_golden_file(system: str) -> None:
 def test_each_system_has_its_files_and_the_changelog_and_environment_the_version() -> None:
     for room in ("numerics", "golden"):
         files = {path.stem for path in (tiny.ROOT / f"tests/{room}").iterdir()}
-        assert files - {"suites"} == {*tiny.SYSTEMS}  # that of the scores of suites
+        assert files - {"suites"} == {*tiny.SYSTEMS}  # suites.json has the scores of suites
     _, _, section = (tiny.ROOT / "CHANGELOG.md").read_text().partition("### Numerics")
     version = environment.describe()["numerics"]
     assert version == environment.NUMERICS_VERSION

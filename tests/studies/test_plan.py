@@ -12,7 +12,7 @@ from scalelab.studies import expand, finetunings, plan, spec
 from scalelab.tasks import self_supervised
 from scalelab.training import blueprint
 
-TOKENS = 20.0 * (300 + 30)  # of a fine-tuning
+TOKENS = 20.0 * (300 + 30)  # tokens of a fine-tuning
 
 
 def expect(made: spec.StudySpec, run: expand.PlannedRun) -> dict[str, Any]:

@@ -35,7 +35,7 @@ KINDS = {
 }
 NONE = "none"
 NUM_CLUSTERS, NUM_CLUSTERED = 10, 3500
-NUM_STARTS = 4  # of k-means
+NUM_STARTS = 4  # starts of k-means; the best clustering is kept
 
 
 def chunks(sentence: Sentence) -> list[engine.Labelled]:

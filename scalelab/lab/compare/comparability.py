@@ -156,7 +156,7 @@ def _compare_tunings(study: Study) -> dict[str, str]:
     departures = [departure.field for own in facts.departures.values() for departure in own]
     declared = {x.removeprefix(PREFIX) for x in departures if x.startswith(PREFIX)}
     found: dict[str, str] = {}
-    firsts: dict[str, tuple[str, dict[str, Any]]] = {}  # of a task, and of a net: name, fields
+    firsts: dict[str, tuple[str, dict[str, Any]]] = {}  # key -> name and fields of the first run
     for run, part in itertools.product(study.runs, ("tasks", "scratch")):
         tasks = getattr(run, part).items() if run.finished else ()
         for task, seed in ((t, seed) for t, own in tasks for seed in own.runs):

@@ -137,7 +137,7 @@ class StudyFile(StudyFields):
 class PretrainRun:
     """One pre-training of a study, in whatever state."""
 
-    name: str  # of its folder
+    name: str  # name of the folder
     stage: str  # of the study
     seed: int
     folder: pathlib.Path  # need not exist yet
