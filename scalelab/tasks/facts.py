@@ -58,9 +58,8 @@ class Task:
     # The names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
     classes: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None  # bounds of a regression's scores; None: none
-    test_columns: Columns | None = (
-        None  # columns of test files; None: the text columns of the others
-    )
+    # Columns of test files; None: the text columns of the others.
+    test_columns: Columns | None = None
     # The text features in TensorFlow Datasets and on the Hub; None: named as the text columns.
     tfds_texts: tuple[str, ...] | None = None
     kind: str = "classify"  # kind of head: a module in scalelab/finetuning/kinds
