@@ -43,8 +43,6 @@ def _split(batch: Batch, count: int) -> Batch:
 
 def _sum_parts(compute: Callable[[Batch], ArrayPytree], batch: Batch, count: int) -> ArrayPytree:
     """Sums what `compute` returns for each of `count` parts of a batch, one after another."""
-    if count == 1:
-        return compute(batch)
 
     def accumulate(total: ArrayPytree, part: Batch) -> tuple[ArrayPytree, None]:
         return jax.tree.map(jnp.add, total, compute(part)), None
@@ -104,17 +102,18 @@ def make_train_step(
                 drawn, key = batch | {"examples": batch["mask_ids"]}, root
             prepared = prepare(drawn, terms, named_key(key, "mask"))
             prepared["examples"] = batch["examples"]
-            weights = {}
-            if num_microbatches > 1:  # known before the gradient, so that parts add up to the whole
+            grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
+            if num_microbatches == 1:
+                (loss, (found, carried)), grads = grad_fn(state.params, prepared, {})
+            else:  # weights are known before the gradient, so that parts add up to the whole
                 weights = _sum_parts(
                     lambda part: {n: t["loss"][1] for n, t in run(state.params, part)[0].items()},
                     prepared,
                     num_microbatches,
                 )
-            grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-            (loss, (found, carried)), grads = _sum_parts(
-                lambda part: grad_fn(state.params, part, weights), prepared, num_microbatches
-            )
+                (loss, (found, carried)), grads = _sum_parts(
+                    lambda part: grad_fn(state.params, part, weights), prepared, num_microbatches
+                )
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm) & alive
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
@@ -307,18 +306,15 @@ def compile_blocks(
     replicated = jax.NamedSharding(mesh, PartitionSpec())
 
     # Traced once: for the shapes of the metrics, and again from the cache in the loop.
-    @jax.jit
-    def one(
-        state: TrainState, batch: Batch, rate: jax.Array, alive: jax.Array
-    ) -> tuple[TrainState, Metrics]:
-        return step(state, sharding.split_batch(batch, mesh), rate, True if has_loop else alive)
+    one = jax.jit(functools.partial(step, alive=True) if has_loop else step)
 
     def take_step(
         state: TrainState, found: Metrics, place: jax.Array, alive: jax.Array,
         batches: Batch, rates: jax.Array,
     ) -> tuple[TrainState, Metrics, jax.Array, jax.Array]:  # fmt: skip
         batch, rate = jax.tree.map(lambda x: x[place], (batches, rates))
-        state, pairs = one(state, batch, rate, alive)
+        given = () if has_loop else (alive,)
+        state, pairs = one(state, sharding.split_batch(batch, mesh), rate, *given)
         found = jax.tree.map(lambda all, new: all.at[place].set(new), found, pairs)
         return state, found, place + 1, pairs["finite"][0] > 0
 
@@ -348,7 +344,7 @@ def compile_blocks(
     with jax.set_mesh(mesh):
         batches = jax.eval_shape(reader, arrays, rows)
         first = {name: on_mesh(x.shape[1:], x.dtype) for name, x in batches.items()}
-        _, pairs = jax.eval_shape(one, state, first, number, flag)
+        _, pairs = jax.eval_shape(one, state, first, number, *() if has_loop else (flag,))
         zeros = jax.jit(
             lambda: jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), pairs),
             out_shardings=replicated,
