@@ -181,3 +181,7 @@ def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:
     print(f"{training.name}: {training.step} steps in {time.perf_counter() - started:.0f} s")
     if interrupt.received is not None:  # during the last evaluation
         raise exits.Interrupted(interrupt.received, f"{training.name} is finished")
+
+
+if __name__ == "__main__":
+    exits.fail("scalelab.finetune is no program: python -m scalelab.eval.TASK fine-tunes")

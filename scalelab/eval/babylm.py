@@ -364,7 +364,7 @@ def _describe(table: pd.DataFrame, rule: str, right: np.ndarray) -> str:
 
 OPTIONS = {
     "rows": ("full", "which items: full or fast; default: full"),
-    "per_group": (0, "score only the first N items of each paradigm; default: all"),
+    "per_group": (0, "score only the first N items of each paradigm; 0, the default: all"),
     "revision": ("main", "name of the checkpoint in the challenge's layout; default: main"),
 }
 YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)

@@ -164,7 +164,7 @@ def score(
 
 OPTIONS = {
     "rule": (None, "how a sentence is scored; default: by what the net predicts"),
-    "per_group": (0, "score only the first N items of each finest group; default: all"),
+    "per_group": (0, "score only the first N items of each finest group; 0, the default: all"),
 }
 
 

@@ -101,7 +101,7 @@ def choose_rule(opened: Pretrained, rule: str | None) -> str:
             " nothing in it scores a sentence"
         )
     if rule is not None and rule not in able:
-        raise ValueError(f"rule {rule!r} does not suit {opened.path}: expected {', '.join(able)}")
+        raise ValueError(f"rule={rule}: {opened.path} has {', '.join(able)}")
     return rule or able[0]
 
 
