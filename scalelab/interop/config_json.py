@@ -1,5 +1,6 @@
 """Translates config.json in both directions, by the fields of a map."""
 
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,7 +71,15 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
         for name, other in rates.items()
         if other != rate
     ]
-    return {"ffn_width": 4 * sizes["width"]} | sizes, rate, remarks
+    sizes = {"ffn_width": 4 * sizes["width"]} | sizes
+    for derived in family.derived:
+        value, expected = config.get(derived.key), derived.value(sizes)
+        if value not in (None, expected):
+            raise ValueError(
+                f"config.json: {derived.key} = {brief(value)}; expected {expected!r}, because"
+                f" {derived.why}"
+            )
+    return sizes, rate, remarks
 
 
 def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> float:
@@ -112,6 +121,16 @@ def read_classes(config: Mapping[str, Any], num_classes: int) -> tuple[list[str]
             f" classifiers choose one class ({SINGLE_LABEL}) or fit one score ({REGRESSION})"
         )
     return [str(names[key]) for key in keys], num_classes == 1
+
+
+def check_loads(folder: pathlib.Path) -> None:
+    """Raises ValueError if `transformers` refuses the config.json of a folder."""
+    from transformers import AutoConfig  # seconds to import
+
+    try:
+        AutoConfig.from_pretrained(folder)
+    except Exception as error:
+        raise ValueError(f"transformers refuses this config.json: {error}") from None
 
 
 def list_wrong_options(family: Map, options: Mapping[str, Any]) -> list[str]:
@@ -171,6 +190,7 @@ def make_config(
         if value is None and field.none is not None:
             value = fields[field.none]
         made[field.key] = None if value is None else value + field.offset
+    made |= {derived.key: derived.value(fields) for derived in family.derived}
     free = any(field.name == "ffn_width" for field in family.fields)
     if not free and fields["ffn_width"] != 4 * fields["width"]:
         wrong.append(f"its feed-forward width is {4 * fields['width']}, not {fields['ffn_width']}")

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.interop.mapping import Row
+from scalelab.interop.mapping import Function, Row
 
 Arrays = tuple[np.ndarray, ...]
-Function = Callable[..., np.ndarray | Arrays]
 Flat = dict[str, np.ndarray]
 KERNEL, BIAS = "head/out/kernel", "head/out/bias"
 PADDING_ROWS = 2  # RoBERTa counts positions from 2, after the padding id 1 (fairseq)
@@ -96,6 +95,11 @@ TRANSFORMS: dict[str, tuple[Function, Function]] = {
 }
 
 
+def _functions(row: Row) -> tuple[Function, Function]:
+    """Returns the import and the export of a row."""
+    return TRANSFORMS[row.transform] if isinstance(row.transform, str) else row.transform
+
+
 def _names(row: Row, i: int) -> tuple[str, ...]:
     """Returns the tensor names of a row in a layer, or in a group of layers."""
     return tuple(name.format(i, group=i) for name in row.tensors)
@@ -136,7 +140,7 @@ def to_parameters(rows: Iterable[Row], read: Callable[[str], np.ndarray], sizes:
     for row, i, names in _layers(rows, sizes):
         tensors = tuple(read(name) for name in names)
         try:
-            made = _apply(TRANSFORMS[row.transform][0], sizes, *tensors)
+            made = _apply(_functions(row)[0], sizes, *tensors)
             for path, x in zip(row.paths, made, strict=True):
                 if i == 0:
                     lead = (getattr(sizes, row.stacked),) if row.stacked else ()
@@ -158,7 +162,7 @@ def to_tensors(rows: Iterable[Row], flat: Mapping[str, np.ndarray]) -> Flat:
         arrays = [np.asarray(flat[path]) for path in row.paths]
         layers = zip(*arrays, strict=True) if row.stacked else [arrays]
         for i, layer in enumerate(layers):
-            made = _apply(TRANSFORMS[row.transform][1], *layer)
+            made = _apply(_functions(row)[1], *layer)
             found |= {n: np.ascontiguousarray(x) for n, x in zip(_names(row, i), made, strict=True)}
     return found
 

@@ -220,6 +220,7 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str) -> None:
     regression = classifier is not None and classifier.regression
     config = config_json.make_config(family, architecture, fields, ids, exported.labels, regression)
     write_json(to / "config.json", config)
+    config_json.check_loads(to)
     _write_tensors(exported, to, dtype, num_rows)
     tokenizer_lib.export(
         run.folder / "tokenizer",

@@ -1,13 +1,15 @@
 """The records of a family's map, which is only data: how scalelab stands in `transformers`."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from scalelab.helpers.names import module_names
 
 TASK_HEADS = tuple(module_names("finetuning.kinds"))
 OUTPUT = "output"  # the extra of an architecture with a separate output table
 Value = str | int | float | bool | None  # of a field of config.json
+Function = Callable[..., Any]  # array or arrays -> array or arrays; see convert.TRANSFORMS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +20,12 @@ class Row:
       paths: paths in our parameter tree, such as "embed/tokens/table".
       tensors: tensor names; "{}" stands for the layer number, "{group}" for that of a group of
         layers that share parameters: an index on axis 0 of a parameter.
-      transform: a name in convert.TRANSFORMS.
+      transform: a name in convert.TRANSFORMS, or such a pair of functions: (import, export).
     """
 
     paths: tuple[str, ...]
     tensors: tuple[str, ...]
-    transform: str = "same"
+    transform: "str | tuple[Function, Function]" = "same"
 
     @property
     def stacked(self) -> str | None:
@@ -32,7 +34,7 @@ class Row:
         return next((size for mark, size in marks.items() if mark in self.tensors[0]), None)
 
 
-def row(path: str, tensor: str, transform: str = "same") -> Row:
+def row(path: str, tensor: str, transform: "str | tuple[Function, Function]" = "same") -> Row:
     """Makes a row of one parameter and one tensor."""
     return Row((path,), (tensor,), transform)
 
@@ -93,6 +95,21 @@ class Fixed:
 
 
 @dataclasses.dataclass(frozen=True)
+class Derived:
+    """A field of config.json that our sizes determine.
+
+    Attributes:
+      key: its name.
+      value: returns it from sizes and options by the names of Field.name.
+      why: how our net determines it, for the message that refuses another value.
+    """
+
+    key: str
+    value: Callable[[Mapping[str, Any]], Value]
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Architecture:
     """A class of `transformers`.
 
@@ -141,6 +158,7 @@ class Map:
       extras: names in `heads` of rows that a net of any class has or lacks.
       head_dropout: the dropout rate of a classifier's head; default None: that of the net.
       fixed: config fields that must have one value.
+      derived: config fields that follow from the others.
       body: rows of the body.
       heads: rows of each head; those of kinds for tasks have paths below head/, outside the net.
       architectures: the classes; if several fit a checkpoint, the first is taken.
@@ -172,6 +190,7 @@ class Map:
     extras: tuple[str, ...] = ()
     head_dropout: Field = Field("dropout_rate", "classifier_dropout", None)
     imports: bool = True
+    derived: tuple[Derived, ...] = ()
 
     @property
     def variants(self) -> tuple[Architecture, ...]:

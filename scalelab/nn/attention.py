@@ -22,6 +22,8 @@ MASKED_SCORE = -1e30
 
 # (query [B, T, N, K], keys [B, S, N, K], ctx) -> scores [B, N, T, S] float32.
 Score = Callable[[jax.Array, jax.Array, Context], jax.Array]
+PROJECTIONS = ("query", "key", "value")
+Init = nn.initializers.Initializer
 Heads = Union["SelfAttention", "CrossAttention"]
 WEIGHTS = "attention_weights"  # [B, N, T, S] in Flax's collection "intermediates"
 
@@ -62,7 +64,9 @@ def _init_cache(module: Heads, batch_size: int, length: int) -> KeyValueCache:
 def _project(module: Heads, name: str, x: jax.Array) -> jax.Array:
     """Maps x [B, T, D] to the heads' queries, keys or values [B, T, N, K]."""
     out_axes, out_shape = (axes.HEADS, axes.HEAD_SIZE), (module.num_heads, module.head_size)
-    given = module.kernel_init, module.dtype, module.bias_init
+    init = module.kernel_init
+    init = init[PROJECTIONS.index(name)] if isinstance(init, tuple) else init
+    given = init, module.dtype, module.bias_init
     y = Linear((axes.WIDTH,), out_axes, out_shape, *given, name=name)(x)
     return constrain(y, axes.BATCH, axes.LENGTH, axes.HEADS, axes.HEAD_SIZE)
 
@@ -105,7 +109,7 @@ class SelfAttention(nn.Module):
       num_heads: N.
       head_size: K.
       dropout_rate: on the attention weights.
-      kernel_init: initialiser of the query, key and value kernels.
+      kernel_init: initialiser of the query, key and value kernels, or one for each of them.
       out_kernel_init: initialiser of the output kernel.
       dtype: dtype of the computation; scores and softmax are float32.
       score: see Score, without parameters; None: scaled dot product.
@@ -115,11 +119,11 @@ class SelfAttention(nn.Module):
     num_heads: int
     head_size: int
     dropout_rate: float
-    kernel_init: nn.initializers.Initializer
-    out_kernel_init: nn.initializers.Initializer
+    kernel_init: Init | tuple[Init, Init, Init]
+    out_kernel_init: Init
     dtype: DTypeLike = jnp.float32
     score: Score | None = None
-    bias_init: nn.initializers.Initializer | None = ZEROS
+    bias_init: Init | None = ZEROS
 
     def init_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
         """An empty cache for `max_len` tokens."""
@@ -156,11 +160,11 @@ class CrossAttention(nn.Module):
     num_heads: int
     head_size: int
     dropout_rate: float
-    kernel_init: nn.initializers.Initializer
-    out_kernel_init: nn.initializers.Initializer
+    kernel_init: Init | tuple[Init, Init, Init]
+    out_kernel_init: Init
     dtype: DTypeLike = jnp.float32
     score: Score | None = None
-    bias_init: nn.initializers.Initializer | None = ZEROS
+    bias_init: Init | None = ZEROS
 
     def init_cache(self, batch_size: int, source_len: int) -> KeyValueCache:
         """An empty cache for a source of `source_len` tokens."""

@@ -40,6 +40,7 @@ PARTS = ("body", "attention", "head", "embedding")
 _MARK = re.compile(r"part:(\w+)")
 _SHARE = re.compile(r"useful:([\d.e-]+)")
 _FORWARD_ONLY = "forward_only"
+UNDECAYED = "_undecayed"  # the end of the name of a parameter that declares so
 
 
 def parameter(
@@ -48,8 +49,14 @@ def parameter(
     init: nn.initializers.Initializer,
     names: tuple[str, ...],
     shape: tuple[int, ...],
+    *,
+    decay: bool = True,
 ) -> jax.Array:
     """Makes a float32 parameter of a module.
+
+    Weight decay applies to it unless its name is "bias", "scale" or ends in "_bias" (see
+    `optim.adamw`), or `decay` is False, which its name then says too: a learned temperature is
+    `parameter(self, "temperature", init, (), (), decay=False)`, "temperature_undecayed" in paths.
 
     Args:
       module: who owns it; call this where `module.param` may be called.
@@ -57,7 +64,9 @@ def parameter(
       init: its initialiser.
       names: logical name of each axis.
       shape: its shape.
+      decay: False: weight decay never applies.
     """
+    name = name if decay else name + UNDECAYED
     assert len(names) == len(shape), f"{name}: axes {names}, shape {shape}"
     value = module.param(name, with_logical_partitioning(init, names), shape)
     return value  # pyright: ignore[reportReturnType]: Flax takes it out of its box

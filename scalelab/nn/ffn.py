@@ -9,7 +9,9 @@ from jax.typing import DTypeLike
 
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
+from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import ZEROS, Linear
+from scalelab.nn.masks import Context
 
 
 def gelu_exact(x: jax.Array) -> jax.Array:
@@ -35,6 +37,7 @@ class FeedForward(nn.Module):
       out_kernel_init: initialiser of the second kernel.
       dtype: dtype of the computation.
       bias_init: initialiser of both biases; None: no biases.
+      dropout_rate: on the activation's output (Raffel et al. 2020, T5).
     """
 
     ffn_width: int
@@ -43,10 +46,11 @@ class FeedForward(nn.Module):
     out_kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
     bias_init: nn.initializers.Initializer | None = ZEROS
+    dropout_rate: float = 0.0
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps x [B, T, D] to [B, T, D]."""
+    def __call__(self, x: jax.Array, ctx: Context) -> jax.Array:
+        """Maps x [B, T, D] to [B, T, D]; ctx says whether dropout applies."""
         inner = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,), self.kernel_init
         outer = (axes.FFN,), (axes.WIDTH,), (x.shape[-1],), self.out_kernel_init
         given = self.dtype, self.bias_init
@@ -56,4 +60,5 @@ class FeedForward(nn.Module):
         # does, which on CPU takes no longer than computing it again (benchmarks/RESULTS.md).
         h = jax.checkpoint(self.activation, prevent_cse=False)(h)
         h = constrain(h, axes.BATCH, axes.LENGTH, axes.FFN)
+        h = Dropout(self.dropout_rate, name="dropout")(h, ctx)
         return Linear(*outer, *given, name="outer")(h)

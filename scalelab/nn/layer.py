@@ -28,7 +28,7 @@ class PostNorm(nn.Module):
 
     Attributes:
       attention: (x, ctx, cache) -> (x, cache).
-      ffn: x -> x.
+      ffn: (x, ctx) -> x.
       attention_norm: applied after the attention's residual sum.
       ffn_norm: applied after the feed-forward residual sum.
       dropout_rate: on the output of each sublayer.
@@ -65,7 +65,7 @@ class PostNorm(nn.Module):
             assert self.cross_norm is not None, "cross_attention needs cross_norm"
             mixed, cross = self.cross_attention(x, ctx, cross)
             x = self.cross_norm(x + self.cross_dropout(mixed, ctx))
-        x = self.ffn_norm(x + self.ffn_dropout(self.ffn(x), ctx))
+        x = self.ffn_norm(x + self.ffn_dropout(self.ffn(x, ctx), ctx))
         cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
 
@@ -77,7 +77,7 @@ class PreNorm(nn.Module):
 
     Attributes:
       attention: (x, ctx, cache) -> (x, cache).
-      ffn: x -> x.
+      ffn: (x, ctx) -> x.
       attention_norm: applied to the attention's input.
       ffn_norm: applied to the feed-forward network's input.
       dropout_rate: on the output of each sublayer.
@@ -114,6 +114,6 @@ class PreNorm(nn.Module):
             assert self.cross_norm is not None, "cross_attention needs cross_norm"
             mixed, cross = self.cross_attention(self.cross_norm(x), ctx, cross)
             x = x + self.cross_dropout(mixed, ctx)
-        x = x + self.ffn_dropout(self.ffn(self.ffn_norm(x)), ctx)
+        x = x + self.ffn_dropout(self.ffn(self.ffn_norm(x), ctx), ctx)
         cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache

@@ -17,7 +17,7 @@ import optax
 from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 
-NOT_DECAYED = re.compile(r"(^|/)(bias|scale|\w+_bias)$")
+NOT_DECAYED = re.compile(rf"(^|/)(bias|scale|\w+_bias|\w+{axes.UNDECAYED})$")
 
 
 def parameter_name(path: jax.tree_util.KeyPath) -> str:
@@ -26,7 +26,7 @@ def parameter_name(path: jax.tree_util.KeyPath) -> str:
 
 
 def is_decayed(path: jax.tree_util.KeyPath) -> bool:
-    """Whether weight decay applies: to everything but biases and the scales of norms."""
+    """Whether weight decay applies: not to biases, scales of norms, and what declares so."""
     return not NOT_DECAYED.search(parameter_name(path))
 
 

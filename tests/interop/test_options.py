@@ -1,12 +1,16 @@
 """Fields of config.json: defaults, and options of a system that are read, written and refused."""
 
+import dataclasses
+import json
+import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 import transformers
 
-from scalelab.interop import config_json, maps
-from scalelab.interop.mapping import Map
+from scalelab.interop import config_json, convert, maps
+from scalelab.interop.mapping import Derived, Map, Row
 
 ALBERT: dict[str, Any] = {"embed_width": 16, "num_groups": 2, "shared": "all"}
 
@@ -54,3 +58,39 @@ def test_what_a_class_cannot_be_is_refused() -> None:
     damaged = written("albert", **ALBERT) | {"embedding_size": 0}
     with pytest.raises(ValueError, match="embedding_size"):
         config_json.read_fields(maps.load("albert"), damaged)
+
+
+def test_a_derived_field_is_written_and_another_value_is_refused() -> None:
+    size = Derived("d_kv", lambda sizes: sizes["width"] // sizes["num_heads"], "K = D / N")
+    family = dataclasses.replace(maps.load("bert"), derived=(size,))
+    sizes = {"num_heads": 2, "width": 8, "num_layers": 3, "ffn_width": 32, "max_len": 64}
+    fields = sizes | {"vocab_size": 61, "dropout_rate": 0.1}
+    made = config_json.make_config(family, family.architectures[0], fields, {}, None, False)
+    assert made["d_kv"] == 4
+    assert config_json.read_fields(family, made)[0]["width"] == 8
+    with pytest.raises(ValueError, match="d_kv = 5; expected 4, because K = D / N"):
+        config_json.read_fields(family, made | {"d_kv": 5})
+
+
+def test_a_row_may_bring_its_own_pair_of_functions() -> None:
+    halves = (lambda _, x: tuple(np.split(x, 2)), lambda first, second: np.append(first, second))
+    rows = [Row(("a", "b"), ("both.{}",), halves)]
+    tensors = {f"both.{i}": np.arange(4.0) + i for i in range(3)}
+    sizes = convert.Sizes(2, 3, 61, 61)
+    flat = convert.to_parameters([dataclasses.replace(rows[0])], tensors.__getitem__, sizes)
+    np.testing.assert_array_equal(flat["b"], [[2, 3], [3, 4], [4, 5]])
+    back = convert.to_tensors(rows, flat)
+    assert {name: x.tolist() for name, x in back.items()} == {
+        n: x.tolist() for n, x in tensors.items()
+    }
+
+
+def test_what_transformers_refuses_fails_at_export(tmp_path: pathlib.Path) -> None:
+    made = written("bert")
+    for changed in ({}, {"hidden_size": "8"}):
+        (tmp_path / "config.json").write_text(json.dumps(made | changed))
+        if not changed:
+            config_json.check_loads(tmp_path)
+            continue
+        with pytest.raises(ValueError, match="transformers refuses this config.json.*hidden_size"):
+            config_json.check_loads(tmp_path)

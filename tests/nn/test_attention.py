@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from parts import NORMAL, context, init, normal, softmax
 
 from scalelab.nn.attention import WEIGHTS, CrossAttention, KeyValueCache, SelfAttention
@@ -205,3 +206,11 @@ def test_cache_writes_at_positions_and_drops_what_lies_outside() -> None:
     cache = cache.write(keys, -keys, jnp.array([[1, 2], [3, 4]]))
     np.testing.assert_array_equal(cache.keys[:, 0, :, 0], [[0, 1, 2, 0], [0, 0, 0, 3]])
     np.testing.assert_array_equal(cache.values, -cache.keys)
+
+
+def test_each_projection_may_have_an_initialiser_of_its_own() -> None:
+    own = tuple(map(nn.initializers.constant, (1.0, 2.0, 3.0)))
+    module = MODULE.clone(kernel_init=own)
+    made = nn.unbox(module.init(jax.random.key(0), normal(B, T, D), context(B, T), None))["params"]
+    found = {name: np.unique(made[name]["kernel"]).tolist() for name in ("query", "key", "value")}
+    assert found == {"query": [1.0], "key": [2.0], "value": [3.0]}

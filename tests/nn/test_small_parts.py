@@ -77,12 +77,29 @@ def test_a_table_is_looked_up_and_its_gradient_is_added_by_row(num_rows: int) ->
 def test_feed_forward_with_and_without_biases(bias_init: Any) -> None:
     x = normal(2, 3, 4)
     module = FeedForward(8, jnp.square, NORMAL, NORMAL, bias_init=bias_init)
-    variables = init(module, x)
+    variables = init(module, x, context(2, 3))
     p = variables["params"]
     assert [len(part) for part in p.values()] == [1 + (bias_init is not None)] * 2
     inner = np.square(x @ p["inner"]["kernel"] + p["inner"].get("bias", 0))
     expected = inner @ p["outer"]["kernel"] + p["outer"].get("bias", 0)
-    np.testing.assert_allclose(module.apply(variables, x), expected, rtol=1e-4, atol=1e-4)
+    got = module.apply(variables, x, context(2, 3))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_inside_the_feed_forward_network_is_of_its_activations() -> None:
+    """With the identity as the second map, the output is the activations with some at zero."""
+    x = normal(8, 16, 4)
+    plain = FeedForward(8, jnp.abs, NORMAL, NORMAL, bias_init=None)
+    module = plain.clone(dropout_rate=0.25)
+    kernel = init(plain, x, context(8, 16))["params"]["inner"]["kernel"]
+    variables = {"params": {"inner": {"kernel": kernel}, "outer": {"kernel": jnp.eye(8, 4)}}}
+    ctx, key = context(8, 16, train=True), {"dropout": jax.random.key(0)}
+    whole = plain.apply(variables, x, ctx)
+    np.testing.assert_array_equal(module.apply(variables, x, context(8, 16)), whole)
+    dropped = np.asarray(module.apply(variables, x, ctx, rngs=key))
+    kept = dropped != 0
+    assert 0.68 < kept.mean() < 0.82  # 512 values, 0.75: 3.7 standard deviations
+    np.testing.assert_allclose(dropped[kept], np.asarray(whole)[kept] / 0.75, rtol=1e-5)
 
 
 def test_input_is_the_sum_of_three_embeddings() -> None:

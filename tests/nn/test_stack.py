@@ -26,7 +26,7 @@ class Plain(nn.Module):
 
     def __call__(self, x: jax.Array, *given: Any) -> Any:
         made = self.function(x)
-        return (made, given[-1]) if given else made
+        return (made, given[-1]) if len(given) == 2 else made  # attention: (ctx, cache)
 
 
 def times(factor: float) -> Plain:

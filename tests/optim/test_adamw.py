@@ -9,6 +9,7 @@ import optax
 import pytest
 import tiny
 
+from scalelab.nn import axes
 from scalelab.optim import adamw
 
 HYPER = dict(beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01)
@@ -104,3 +105,21 @@ def test_the_decayed_are_exactly_the_declared_and_neither_bias_nor_scale(system:
     names = {adamw.parameter_name(path): decayed for path, decayed in mask}
     assert {name for name, decayed in names.items() if decayed} == declared.get(system).decayed
     assert all(x != name.endswith(("bias", "scale")) for name, x in names.items())
+
+
+def test_a_parameter_may_declare_that_no_decay_applies() -> None:
+    class Temperature(nn.Module):
+        @nn.compact
+        def __call__(self) -> jax.Array:
+            start = nn.initializers.constant(2.5)
+            own = [axes.parameter(self, "temperature", start, (), (), decay=d) for d in (0, 1)]
+            return own[0] + own[1]
+
+    params = nn.unbox(Temperature().init(jax.random.key(0)))["params"]
+    assert set(map(float, params.values())) == {2.5}
+    still = adamw.adamw(beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.1, clip_norm=None)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    updates = still.update(zeros, still.init(params), params)[0]
+    assert {name: round(float(x), 6) for name, x in updates.items()} == {
+        "temperature": -0.25, "temperature_undecayed": 0.0,
+    }  # fmt: skip
