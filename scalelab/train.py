@@ -192,12 +192,12 @@ def train(
 
     from scalelab import sharding
     from scalelab.records import plots, run_folder
-    from scalelab.training import pretrained
+    from scalelab.training import beginning
     from scalelab.training.opening import open_run, set_up
 
     # --- Setup: folder, devices ----------------
     started, machine = time.perf_counter(), config.machine
-    config, start, nets = pretrained.begin(config, workdir)
+    config, start, nets = beginning.begin(config, workdir)
     if (result := run_folder.claim(workdir, config)) is not None:
         print(run_folder.describe_finished(workdir, result))
         return result

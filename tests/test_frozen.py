@@ -22,7 +22,7 @@ from scalelab import fill_mask, objectives, state, systems, train
 from scalelab.config import pretraining as config_lib
 from scalelab.eval import word_order
 from scalelab.resources import flops
-from scalelab.training import checkpoint, pretrained
+from scalelab.training import beginning, checkpoint, pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +170,7 @@ def test_other_programs_open_a_distilled_run(whole, student, original, tmp_path)
     found = word_order.losses(whole.workdir, num_examples=8, seed=0)
     assert found.keys() == {"mlm", "distil"}
     config = student(None, objective="mlm", machine__init=str(whole.workdir))
-    _, start, _ = pretrained.begin(config, tmp_path / "next")
+    _, start, _ = beginning.begin(config, tmp_path / "next")
     assert start is not None and not start.fresh and not start.unused
 
 

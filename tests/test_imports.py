@@ -33,7 +33,7 @@ step: config objectives sharding state
 config: helpers
 resources: config helpers nn objectives
 records: config helpers
-training: config data formats helpers objectives optim records resources sharding state step
+training: config data formats helpers nn objectives optim records resources sharding state step
   systems
 data: config formats helpers systems
 tasks: config data formats helpers records resources

@@ -376,10 +376,13 @@ def abstract_variables(
     max_len: int,
     batch_size: int = 1,
     frozen: Mapping[str, ArrayPytree] | None = None,
+    boxed: bool = False,
 ) -> dict[str, ArrayPytree]:
-    """Returns shapes and types of what `init_variables` makes, without making it."""
+    """Returns shapes and types of what `init_variables` makes, without making it.
+
+    `boxed` parameters have the names of their axes.
+    """
     made = tuple(terms)
     sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
-    return jax.eval_shape(
-        lambda key: nn.unbox(init_variables(key, net, made, **sizes)), jax.random.key(0)
-    )
+    found = jax.eval_shape(lambda key: init_variables(key, net, made, **sizes), jax.random.key(0))
+    return found if boxed else nn.unbox(found)

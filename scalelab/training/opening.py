@@ -17,7 +17,8 @@ from scalelab.records.metrics import check_tracker
 from scalelab.resources import flops, host, malloc
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
-from scalelab.training.pretrained import Pretrained, Start, check_tokenizers
+from scalelab.training.beginning import Start
+from scalelab.training.pretrained import Pretrained, check_tokenizers
 from scalelab.training.pretraining import BeforeStep, Pretraining
 from scalelab.training.run_state import Run
 

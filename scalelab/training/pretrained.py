@@ -1,9 +1,4 @@
-"""Opens a pre-training run: for fine-tuning, decoding, evaluation, or as the start of another run.
-
-A run that starts from another takes its parameters and its tokenizer, because the rows of the
-embedding table belong to the tokenizer's pieces. Clocks, schedule and optimizer begin at zero.
-Heads that the other run lacks are initialised from the seed.
-"""
+"""Opens pre-training runs: for fine-tuning, decoding, evaluation, or to begin another run."""
 
 import dataclasses
 import functools
@@ -108,7 +103,7 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     """
     path = pathlib.Path(path)
     run = run_files.read_run(path, metrics=False)
-    config = _resolve_config(run)
+    config = resolve_config(run)
     for part in ("tokenizer/tokenizer.json", "checkpoints"):
         if not (path / part).exists():
             raise ValueError(f"the run in {path} has no {part}")
@@ -118,7 +113,7 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     except ValueError as error:
         raise ValueError(f"the run in {path} needs the nets that it learnt from: {error}") from None
     try:
-        expected = _abstract_params(config, tokenizer, frozen)
+        expected = nn.unbox(abstract_params(config, tokenizer, frozen))
         if tokenizer.vocab_size > config.tokenizer.vocab_size:
             sizes = tokenizer.vocab_size, config.tokenizer.vocab_size
             raise ValueError("tokenizer.json has {} pieces, the net {}".format(*sizes))
@@ -168,7 +163,7 @@ def by_name(params: ArrayPytree) -> dict[str, jax.Array]:
     return {parameter_name(path): leaf for path, leaf in leaves}
 
 
-def _resolve_config(run: RunRecord) -> Config:
+def resolve_config(run: RunRecord) -> Config:
     """Returns the config of a pre-training run; raises ValueError if it is none."""
     if run.task == "imported":
         raise ValueError(
@@ -185,10 +180,10 @@ def _resolve_config(run: RunRecord) -> Config:
         raise Unreadable(run.folder / "config.json", str(error)) from None
 
 
-def _abstract_params(
+def abstract_params(
     config: Config, tokenizer: Tokenizer, frozen: Mapping[str, Pretrained]
 ) -> ArrayPytree:
-    """Returns shapes and types of the parameters that a config describes."""
+    """Returns shapes, types and axis names of the parameters that a config describes, boxed."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
     net = systems.make_net(
         system, config.net, config.system_options, vocab_size=size, frozen=nets_of(frozen)
@@ -196,7 +191,7 @@ def _abstract_params(
     made = make_terms(config, tokenizer.special_ids, frozen)
     params = {name: opened.params for name, opened in frozen.items()}
     sizes = {"max_len": config.short.max_len, "frozen": params}
-    return objectives_lib.abstract_variables(net, made, **sizes)["params"]
+    return objectives_lib.abstract_variables(net, made, boxed=True, **sizes)["params"]
 
 
 def _read(directory: pathlib.Path, step: int | None = None) -> ArrayPytree:
@@ -205,104 +200,6 @@ def _read(directory: pathlib.Path, step: int | None = None) -> ArrayPytree:
     restored = checkpoints.restore(None, step)
     checkpoints.close()
     return None if restored is None else restored[0]
-
-
-# --- Beginning with another run ----------------
-
-
-@dataclasses.dataclass
-class Start:
-    """The run from which a pre-training takes its first parameters."""
-
-    path: str  # folder of that run
-    tokenizer_dir: pathlib.Path
-    opened: Pretrained | None  # None: not needed, because the new run has a checkpoint
-    digest: str  # of the parameters
-    fresh: tuple[str, ...] = ()  # names of parameters that only the new run has
-    unused: tuple[str, ...] = ()  # names of parameters that only the other run has
-
-    def put(self, made: ArrayPytree, placed: ArrayPytree) -> ArrayPytree:
-        """Returns the parameters of the run's first step.
-
-        Args:
-          made: its initial parameters, which those of `opened` replace.
-          placed: the shardings of `made`, in an equal tree.
-        """
-        if self.opened is None:
-            return made
-        given = by_name(self.opened.params)
-
-        def take(key: jax.tree_util.KeyPath, new: jax.Array, where: jax.NamedSharding) -> jax.Array:
-            old = given.get(parameter_name(key))
-            # A copy, because a step reuses its state's memory, and other seeds need these arrays.
-            return new if old is None else jax.device_put(np.array(old), where)
-
-        return jax.tree_util.tree_map_with_path(take, made, placed)
-
-    def describe(self) -> str:
-        """Returns the description that the run prints at its start."""
-        if self.opened is None:
-            return f"began with the parameters of {self.path}, digest {self.digest}"
-        opened, tokenizer = self.opened, self.opened.config.tokenizer
-        ended = "" if opened.finished else ", which has not reached the end of its budget"
-        lines = [
-            f"begins with the parameters of {opened.path}, step {opened.step}{ended}; its tokenizer"
-            f" is that run's: {tokenizer.kind}, {tokenizer.vocab_size:,} pieces"
-        ]
-        for what, names in (("initialised afresh", self.fresh), ("left out", self.unused)):
-            lines += [f"{what}: {', '.join(names)}"] if names else []
-        return "\n".join(lines)
-
-
-def begin(
-    config: Config, workdir: pathlib.Path
-) -> tuple[Config, Start | None, dict[str, Pretrained]]:
-    """Opens the runs that a run needs, by config.machine.init and config.machine.frozen.
-
-    A run with a checkpoint of its own needs neither the run of --init nor --init.
-
-    Returns:
-      The config with the digests of the other runs, and with the tokenizer of the run that it
-      starts from; the start, None for random parameters; the frozen nets by their names.
-
-    Raises:
-      ValueError: there is no such run, its parameters do not fit, or they differ from the ones that
-        the config names or that the run in `workdir` began with.
-    """
-    nets, begun = load_frozen(config.machine.frozen), _read_begun(workdir)
-    config = _freeze(config, nets)
-    if config.machine.init is None and begun is None:
-        if config.init is not None:
-            raise ValueError(
-                f"config.init = {config.init!r} is a digest of parameters; name the run that has"
-                " them with --init=RUN"
-            )
-        return config, None, nets
-    before = None if begun is None else pathlib.Path(str(begun.machine.init))
-    given = pathlib.Path(str(config.machine.init or before))
-    if given.resolve() == workdir.resolve():
-        raise ValueError(f"--init={given} is the --workdir itself: leave --init out to continue it")
-    if begun is not None and before is not None and before.resolve() == given.resolve():
-        opened, digest, tokenizer = None, str(begun.init), begun.tokenizer
-    else:
-        hint = f"; the run in {workdir} began with {before}: leave --init out to continue it"
-        try:
-            opened = load(given)
-        except ValueError as error:
-            raise ValueError(f"{error}{hint * (before is not None)}") from None
-        digest, tokenizer = tree_digest(opened.params), opened.config.tokenizer
-        if begun is not None and begun.init != digest:
-            raise ValueError(f"--init={given} has other parameters than {begun.init}{hint}")
-    if config.init not in (None, digest):
-        raise ValueError(
-            f"the parameters in {given} are not those that config.init names: their digest is"
-            f" {digest}, expected {config.init}"
-        )
-    machine = dataclasses.replace(config.machine, init=str(given))
-    config = dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
-    if opened is None:
-        return config, Start(str(given), workdir / "tokenizer", None, digest), nets
-    return config, _fit(opened, digest, config, nets), nets
 
 
 # --- Frozen nets ----------------
@@ -329,7 +226,7 @@ def load_frozen(places: str | None) -> dict[str, Pretrained]:
     return found
 
 
-def _freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
+def freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
     """Returns the config with the digests of its frozen nets; refuses nets that have changed."""
     digests = [f"{name}={tree_digest(opened.params)}" for name, opened in found.items()]
     digest = ",".join(digests) or None
@@ -362,46 +259,3 @@ def check_tokenizers(frozen: Mapping[str, Pretrained], tokenizer: Tokenizer) -> 
                 " train both on the same corpus with the same config.tokenizer, or begin with a run"
                 " that has its tokenizer (--init)"
             )
-
-
-def _read_begun(workdir: pathlib.Path) -> Config | None:
-    """Returns the config of a folder's run if the run began with another one and has saved."""
-    saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
-    needed = (workdir / "config.json", workdir / "tokenizer" / "tokenizer.json")
-    if not saved or not all(path.is_file() for path in needed):
-        return None
-    config = _resolve_config(run_files.read_run(workdir, metrics=False))
-    return None if config.init is None else config
-
-
-def _fit(
-    opened: Pretrained, digest: str, config: Config, frozen: Mapping[str, Pretrained]
-) -> Start:
-    """Refuses parameters of another net; lists the parameters that only one of the two has."""
-    path, source = opened.path, opened.config
-    if source.system != config.system:
-        raise ValueError(
-            f"--init={path} is a run of {source.system}, config.system is {config.system!r}: a run"
-            f" begins with parameters of its own system; set system={source.system}"
-        )
-    wanted = by_name(_abstract_params(config, opened.tokenizer, frozen))
-    given = by_name(opened.params)
-    common = wanted.keys() & given.keys()
-    wrong = [
-        f"{name}: {list(given[name].shape)} there, {list(wanted[name].shape)} here"
-        for name in sorted(common)
-        if given[name].shape != wanted[name].shape
-    ]
-    if wrong or source.net.output_embedding != config.net.output_embedding:
-        names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "output_embedding")
-        fields = [
-            f"config.net.{name} is {there} there, {here} here"
-            for name in names
-            if (there := getattr(source.net, name)) != (here := getattr(config.net, name))
-        ]
-        raise ValueError(
-            f"--init={path} is another net: make these fields equal: {'; '.join(fields)}."
-            f" {len(wrong)} parameters do not fit: {', '.join(wrong[:1])}"
-        )
-    fresh, unused = (tuple(sorted(names.keys() - common)) for names in (wanted, given))
-    return Start(str(path), opened.tokenizer_dir, opened, digest, fresh, unused)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from train_lab import Lab, Record, kill_at
 
 from scalelab.interop import exporting, importing, maps
 from scalelab.lab.show import card
-from scalelab.training import pretrained
+from scalelab.training import beginning, pretrained
 
 # No rate, no change: what is validated after the first steps is what it began with.
 STILL = dict(optim__learning_rate=0.0, optim__weight_decay=0.0)
@@ -112,9 +113,9 @@ def test_continuing_from_others_is_refused(lab, config, first, tmp_path, pretrai
         (config(run, steps=4), "is the --workdir itself"),
     ):
         with pytest.raises(ValueError, match=message):
-            pretrained.begin(given, run)
+            beginning.begin(given, run)
     moved = shutil.copytree(first.workdir, tmp_path / "moved")
-    made, start, _ = pretrained.begin(config(moved, steps=4), run)  # the same parameters
+    made, start, _ = beginning.begin(config(moved, steps=4), run)  # the same parameters
     assert start is not None and start.opened is not None and made.init == start.digest
     for step in (run / "checkpoints").glob("[0-9]*"):
         shutil.rmtree(step)
@@ -159,11 +160,50 @@ def test_several_seeds_begin_with_the_same(lab, config, first, tmp_path) -> None
     (dict(machine__init="nowhere"), "nowhere"),
     (dict(init="01234567"), "config.init .*digest"),
     (dict(init="01234567", machine__init=None), "--init=RUN"),
-    (dict(system="roberta"), "bert.* config.system .*'roberta'"),
+    (dict(system="gpt2", net__width=16, net__num_layers=2), "none fits a net of gpt2 .*there"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(config, pretrained_runs, fields, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        pretrained.begin(config(pretrained_runs("bert"), **fields), pathlib.Path("new"))
+        beginning.begin(config(pretrained_runs("bert"), **fields), pathlib.Path("new"))
+
+
+def test_parameters_are_matched_by_name_and_shape() -> None:
+    """Two towers from one net, a student from every other layer, shared layers from the first."""
+
+    def box(*shape: int, names: str = "") -> nn.LogicallyPartitioned:
+        axes = (names or "width",) * len(shape)
+        return nn.LogicallyPartitioned(jax.ShapeDtypeStruct(shape, np.float32), axes)
+
+    given = {"embed/table": (9, 4), "stack/layer/kernel": (6, 4, 4), "head/out/kernel": (4, 2)}
+    wanted = {
+        "question/embed/table": box(9, 4),
+        "passage/embed/table": box(9, 4),
+        "stack/layer/kernel": box(3, 4, 4, names="layers"),
+        "shared/stack/layer/kernel": box(1, 4, 4, names="groups"),
+        "deeper/stack/layer/kernel": box(8, 4, 4, names="layers"),
+        "rows/stack/layer/kernel": box(3, 4, 4),
+        "head/out/kernel": box(4, 3),
+        "own/kernel": box(4, 4),
+    }
+    assert beginning.match(wanted, given) == {
+        "question/embed/table": ("embed/table", ()),
+        "passage/embed/table": ("embed/table", ()),
+        "stack/layer/kernel": ("stack/layer/kernel", (0, 2, 4)),
+        "shared/stack/layer/kernel": ("stack/layer/kernel", (0,)),
+    }
+
+
+def test_a_run_begins_with_what_fits_of_another(lab, config, first, tmp_path, capsys) -> None:
+    given = dict(system="roberta", optim__learning_rate=0.0, optim__weight_decay=0.0)
+    record = lab.run(tmp_path / "run", config(first.workdir, **given))
+    printed = capsys.readouterr().out
+    assert "taken: " not in printed  # all by their own names
+    assert "left out: embed/segments/table, pair_head/" in printed
+    theirs = parameters(pretrained.load(first.workdir))
+    ours = parameters(record.states[2])
+    assert ours.keys() < theirs.keys() and "['embed']['tokens']['table']" in ours
+    for name, x in ours.items():
+        np.testing.assert_array_equal(x, theirs[name], err_msg=name)
 
 
 @pytest.mark.slow

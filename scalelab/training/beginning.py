@@ -1,0 +1,220 @@
+"""Begins a pre-training with the parameters of another run, which may be of another system.
+
+The run takes that run's tokenizer too, because the rows of the embedding table belong to its
+pieces. Clocks, schedule and optimizer begin at zero. What the other run lacks is initialised from
+the seed.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+from flax.typing import ArrayPytree
+
+from scalelab.config.pretraining import Config
+from scalelab.nn import axes
+from scalelab.records import run_files
+from scalelab.training import pretrained
+from scalelab.training.pretrained import Pretrained, by_name
+
+LAYERED = (axes.LAYERS, axes.GROUPS)
+
+
+class Taken(NamedTuple):
+    """The origin of a parameter."""
+
+    source: str  # the name in the other run
+    layers: tuple[int, ...] = ()  # the entries of axis 0 that are taken; (): all
+
+
+@dataclasses.dataclass
+class Start:
+    """The run from which a pre-training takes its first parameters."""
+
+    path: str  # folder of that run
+    tokenizer_dir: pathlib.Path
+    opened: Pretrained | None  # None: not needed, because the new run has a checkpoint
+    digest: str  # of the parameters
+    taken: Mapping[str, Taken] = dataclasses.field(default_factory=dict)  # by names of the new run
+    fresh: tuple[str, ...] = ()  # names of parameters that only the new run has
+    unused: tuple[str, ...] = ()  # names of parameters that only the other run has
+
+    def put(self, made: ArrayPytree, placed: ArrayPytree) -> ArrayPytree:
+        """Returns the parameters of the run's first step.
+
+        Args:
+          made: its initial parameters, which those of `opened` replace.
+          placed: the shardings of `made`, in an equal tree.
+        """
+        if self.opened is None:
+            return made
+        given = by_name(self.opened.params)
+
+        def take(key: jax.tree_util.KeyPath, new: jax.Array, where: jax.NamedSharding) -> jax.Array:
+            taken = self.taken.get(pretrained.parameter_name(key))
+            if taken is None:
+                return new
+            # A copy, because a step reuses its state's memory, and other seeds need these arrays.
+            old = np.array(given[taken.source])
+            return jax.device_put(old[list(taken.layers)] if taken.layers else old, where)
+
+        return jax.tree_util.tree_map_with_path(take, made, placed)
+
+    def describe(self) -> str:
+        """Returns the description that the run prints at its start."""
+        if self.opened is None:
+            return f"began with the parameters of {self.path}, digest {self.digest}"
+        opened, tokenizer = self.opened, self.opened.config.tokenizer
+        ended = "" if opened.finished else ", which has not reached the end of its budget"
+        lines = [
+            f"begins with the parameters of {opened.path}, step {opened.step}{ended}; its tokenizer"
+            f" is that run's: {tokenizer.kind}, {tokenizer.vocab_size:,} pieces"
+        ]
+        taken = dict[str, None]()
+        if any(there != Taken(name) for name, there in self.taken.items()):
+            for name, (source, layers) in self.taken.items():
+                place, origin = ("/".join(part.split("/")[:2]) for part in (name, source))
+                told = f"{place} from {origin}" if name != source else place
+                taken[f"{told} of layers {list(layers)}" if layers else told] = None
+        parts = ("taken", taken), ("initialised afresh", self.fresh), ("left out", self.unused)
+        return "\n".join(lines + [f"{what}: {', '.join(names)}" for what, names in parts if names])
+
+
+def begin(
+    config: Config, workdir: pathlib.Path
+) -> tuple[Config, Start | None, dict[str, Pretrained]]:
+    """Opens the runs that a run needs, by config.machine.init and config.machine.frozen.
+
+    A run with a checkpoint of its own needs neither the run of --init nor --init.
+
+    Returns:
+      The config with the digests of the other runs, and with the tokenizer of the run that it
+      starts from; the start, None for random parameters; the frozen nets by their names.
+
+    Raises:
+      ValueError: there is no such run, its parameters do not fit, or they differ from the ones that
+        the config names or that the run in `workdir` began with.
+    """
+    nets, begun = pretrained.load_frozen(config.machine.frozen), _read_begun(workdir)
+    config = pretrained.freeze(config, nets)
+    if config.machine.init is None and begun is None:
+        if config.init is not None:
+            raise ValueError(
+                f"config.init = {config.init!r} is a digest of parameters; name the run that has"
+                " them with --init=RUN"
+            )
+        return config, None, nets
+    before = None if begun is None else pathlib.Path(str(begun.machine.init))
+    given = pathlib.Path(str(config.machine.init or before))
+    if given.resolve() == workdir.resolve():
+        raise ValueError(f"--init={given} is the --workdir itself: leave --init out to continue it")
+    if begun is not None and before is not None and before.resolve() == given.resolve():
+        opened, digest, tokenizer = None, str(begun.init), begun.tokenizer
+    else:
+        hint = f"; the run in {workdir} began with {before}: leave --init out to continue it"
+        try:
+            opened = pretrained.load(given)
+        except ValueError as error:
+            raise ValueError(f"{error}{hint * (before is not None)}") from None
+        digest, tokenizer = pretrained.tree_digest(opened.params), opened.config.tokenizer
+        if begun is not None and begun.init != digest:
+            raise ValueError(f"--init={given} has other parameters than {begun.init}{hint}")
+    if config.init not in (None, digest):
+        raise ValueError(
+            f"the parameters in {given} are not those that config.init names: their digest is"
+            f" {digest}, expected {config.init}"
+        )
+    machine = dataclasses.replace(config.machine, init=str(given))
+    config = dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
+    if opened is None:
+        return config, Start(str(given), workdir / "tokenizer", None, digest), nets
+    return config, _fit(opened, digest, config, nets), nets
+
+
+def _read_begun(workdir: pathlib.Path) -> Config | None:
+    """Returns the config of a folder's run if the run began with another one and has saved."""
+    saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
+    needed = (workdir / "config.json", workdir / "tokenizer" / "tokenizer.json")
+    if not saved or not all(path.is_file() for path in needed):
+        return None
+    config = pretrained.resolve_config(run_files.read_run(workdir, metrics=False))
+    return None if config.init is None else config
+
+
+def match(
+    wanted: Mapping[str, nn.LogicallyPartitioned], given: Mapping[str, tuple[int, ...]]
+) -> dict[str, Taken]:
+    """Matches parameters by name and shape.
+
+    A parameter without a namesake takes the one whose name is the longest end of its own, so that
+    `passage/embed/tokens/table` is filled from `embed/tokens/table`. With fewer layers than there
+    are, or fewer groups of shared layers, it takes evenly spaced ones, the first layer first.
+
+    Args:
+      wanted: name -> boxed shape, with the names of its axes.
+      given: name -> shape.
+
+    Returns:
+      The origin of each parameter that has one.
+    """
+    found = {}
+    for name, box in wanted.items():
+        shape, parts = box.value.shape, name.split("/")
+        ends = ("/".join(parts[start:]) for start in range(len(parts) - 1))
+        source = next((end for end in ends if end in given), None)
+        if source is None:
+            continue
+        there = given[source]
+        if there == shape:
+            found[name] = Taken(source)
+        elif box.names[:1] and box.names[0] in LAYERED and there[1:] == shape[1:] and there > shape:
+            layers = range(shape[0])
+            found[name] = Taken(source, tuple(i * there[0] // shape[0] for i in layers))
+    return found
+
+
+def _fit(
+    opened: Pretrained, digest: str, config: Config, frozen: Mapping[str, Pretrained]
+) -> Start:
+    """Matches the parameters of two nets.
+
+    Raises:
+      ValueError: nothing fits; within one system, something does not.
+    """
+    path, source = opened.path, opened.config
+    boxed = pretrained.abstract_params(config, opened.tokenizer, frozen)
+    is_box = lambda x: isinstance(x, nn.LogicallyPartitioned)  # noqa: E731
+    leaves = jax.tree_util.tree_leaves_with_path(boxed, is_leaf=is_box)
+    wanted = {pretrained.parameter_name(key): box for key, box in leaves}
+    given = {name: leaf.shape for name, leaf in by_name(opened.params).items()}
+    taken = match(wanted, given)
+    wrong = [
+        f"{name}: {list(given[name])} there, {list(wanted[name].value.shape)} here"
+        for name in sorted(wanted.keys() & given.keys() - taken.keys())
+    ]
+    same = source.system == config.system
+    if same and (wrong or source.net.output_embedding != config.net.output_embedding):
+        names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "output_embedding")
+        fields = [
+            f"config.net.{name} is {there} there, {here} here"
+            for name in names
+            if (there := getattr(source.net, name)) != (here := getattr(config.net, name))
+        ]
+        raise ValueError(
+            f"--init={path} is another net: make these fields equal: {'; '.join(fields)}."
+            f" {len(wrong)} parameters do not fit: {', '.join(wrong[:1])}"
+        )
+    if not any(len(wanted[name].value.shape) > 1 for name in taken):
+        raise ValueError(
+            f"--init={path} is a run of {source.system}, of whose parameters none fits a net of"
+            f" {config.system} by name and shape: {', '.join(wrong[:1]) or 'no name is equal'}"
+        )
+    used = {there.source for there in taken.values()}
+    fresh, unused = (
+        tuple(sorted(names)) for names in (wanted.keys() - taken.keys(), given.keys() - used)
+    )
+    return Start(str(path), opened.tokenizer_dir, opened, digest, taken, fresh, unused)
