@@ -266,12 +266,9 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
 
 def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) -> Batch:
     """Returns a batch of zeros with `formats.COMMON` and more arrays, for tracing."""
-    shapes: dict[str, tuple[int, ...]] = {"examples": (batch_size,)}
-    for array in (*formats.COMMON, *arrays):
-        shapes[array.name] = array.shape(max_len, batch_size)
-        if array.kind == "ragged":
-            shapes[formats.lengths_name(array.name)] = (batch_size,)
-    return {name: jnp.zeros(shape, jnp.int32) for name, shape in shapes.items()}
+    declared = formats.batch_arrays((*formats.COMMON, *arrays), max_len, batch_size)
+    made = {name: jnp.zeros(shape, dtype) for name, (shape, dtype) in declared.items()}
+    return made | {"examples": jnp.zeros(batch_size, jnp.int32)}
 
 
 def needed_arrays(terms: Iterable[Term]) -> list[Array]:

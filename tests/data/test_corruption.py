@@ -174,6 +174,20 @@ def test_sentinels_stand_for_what_was_dropped(prepared: Prepared) -> None:
     assert digests(prepared.folder) == before
 
 
+def test_a_corruption_makes_what_the_format_declares(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = formats.load("spans")
+
+    def wrong(batch: Any, **given: Any) -> Any:
+        return corrupt(batch, **given) | {"targets": batch["tokens"] / 2}
+
+    monkeypatch.setattr(form, "corrupt", wrong)
+    data = load_data(prepared.config, systems.load("roberta"), progress=False)
+    with pytest.raises(ValueError, match="array 'targets': .*float64"):
+        next(evaluation_batches(data.phases[0].valid, B, 1, data.phases[0].corrupt))
+
+
 def digests(folder: Path) -> dict[str, int]:
     return {str(path): zlib.crc32(path.read_bytes()) for path in folder.rglob("*.npy")}
 
