@@ -59,9 +59,10 @@ class Model:
     frozen: Mapping[str, ArrayPytree]  # name -> parameters of another run's net
 
     @property
-    def token_losses(self) -> list[str]:
-        """Names of the losses that are means over tokens, such as "mlm_loss"."""
-        return [f"{term.name}_loss" for term in self.terms if term.objective.predicts]
+    def token_losses(self) -> dict[str, bool]:
+        """Names of the losses that are means over tokens -> whether these cover the text."""
+        made = [term.objective for term in self.terms if term.objective.predicts]
+        return {f"{own.name}_loss": getattr(own, "covers_text", False) for own in made}
 
     @property
     def loss_weights(self) -> dict[str, float]:

@@ -87,6 +87,9 @@ class Objective(Protocol):
       name: of its module.
       samples: whether it draws at random, so that an evaluation averages several draws.
       predicts: "next" or "masked" where the loss is a mean over tokens, else None.
+      covers_text: whether each token of the text is predicted, or is as likely to be as any other,
+        so that the mean loss times the text's tokens is a loss of the text, in bits per byte too;
+        may be absent, which means no.
       beside: names of other objectives that must be in the same sum; may be absent.
       shifts_masks: whether it also trains the net on masked texts, in which each state sees the
         whole row and predicts the next token; may be absent.

@@ -43,6 +43,7 @@ class MLM:
     name: ClassVar[str] = "mlm"
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = "masked"
+    covers_text: ClassVar[bool] = True
 
     def num_chosen(self, max_len: int) -> np.ndarray:
         """How many of n = 0 ... max_len tokens are chosen; exact where floats would round up."""

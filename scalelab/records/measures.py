@@ -38,21 +38,24 @@ def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
 def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: float) -> float:
     """Returns the loss per UTF-8 byte of the source text, which compares across tokenizers.
 
-    Exact for CLM except the first token of each example; for MLM a pseudo-likelihood: the mean
-    loss of a masked token stands for every token. Special tokens do not count as text.
+    Exact for CLM except the first token of each example. For MLM the mean loss of a masked token,
+    at the mask rate of the run, stands for every token: no likelihood, and no pseudo-likelihood,
+    which masks one token at a time. Special tokens do not count as text.
     """
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 
 
 def summarise_eval(
-    total: Pairs, loss_weights: Mapping[str, float], token_losses: Iterable[str]
+    total: Pairs, loss_weights: Mapping[str, float], token_losses: Mapping[str, bool]
 ) -> dict[str, float]:
     """Returns the means of an evaluation, with perplexity and bits per byte of the token losses.
+
+    A loss that does not cover the text has no bits per byte.
 
     Args:
       total: sums over the evaluation, from step.make_eval_step.
       loss_weights: the weight of each loss in their sum, by names such as "mlm_loss".
-      token_losses: names of the losses of tokens, such as "mlm_loss".
+      token_losses: losses of tokens, such as "mlm_loss" -> whether these cover the text.
 
     Raises:
       ValueError: no example has a loss of the sum.
@@ -65,10 +68,11 @@ def summarise_eval(
             f" out; scalelab/objectives/{missing[0].removesuffix('_loss')}.py says what it needs"
         )
     means["loss"] = sum(weight * means[name] for name, weight in loss_weights.items())
-    for name in token_losses:
+    for name, covers_text in token_losses.items():
         if name in means:
             means["perplexity"] = math.exp(min(means[name], 700.0))
-            means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
+            if covers_text:
+                means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
     return means
 
 
