@@ -38,6 +38,24 @@ class Adaptation:
 
 
 @dataclasses.dataclass(frozen=True)
+class Reading:
+    """How a net reads a text alone, to score or to continue it. Tokens are special, by role.
+
+    Attributes:
+      begin: tokens before the text, behind `START` if the net reads a source; None: as FRAME
+        begins, and none behind `START`.
+      end: tokens after the text; None: as FRAME ends, and none where the net predicts the next.
+      source: tokens in the source of a text alone; None: FRAME around no text.
+      trained: whether pre-training had such inputs. Tables mark the scores of other nets.
+    """
+
+    begin: tuple[str, ...] | None = None
+    end: tuple[str, ...] | None = None
+    source: tuple[str, ...] | None = None
+    trained: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
 class Departure:
     """One declared difference between a system and `configs/base.py`.
 
@@ -112,7 +130,8 @@ class System(Protocol):
     the losses, and a net without NSP has no pooler.
 
     A module may also export `Options`, a frozen dataclass of its own settings
-    (config.system_options); `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
+    (config.system_options); `READING`, if a text alone is not framed as FRAME says or the net reads
+    a source; `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
     configs/finetune.py in which its fine-tuning differs from every recipe;
     `parts(sizes, options)`, name -> Part, the net for tasks first, where a net is several nets; and
     `FROZEN`, names of the nets of other runs that its net reads, such as ("teacher",): `build` gets
@@ -248,6 +267,11 @@ def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict
     """Returns the nets that the system's net consists of; {} if it is one."""
     declared = getattr(system, "parts", None)
     return declared(make_sizes(net), make_options(system, options)) if declared else {}
+
+
+def reading(system: System) -> Reading:
+    """Returns the system's `READING`; without one, no net has read a text behind no source."""
+    return getattr(system, "READING", Reading(trained=not system.HAS_SOURCE))
 
 
 def load(name: str) -> System:

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import pathlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -23,6 +24,14 @@ from scalelab.records.run_files import RunRecord, Unreadable
 from scalelab.state import make_terms, nets_of
 from scalelab.systems import System
 from scalelab.training.checkpoint import Checkpoints
+
+
+class FramedText(NamedTuple):
+    """The special ids with which a net reads a text alone."""
+
+    begin: tuple[int, ...]  # before the text
+    end: tuple[int, ...]  # after it
+    source: tuple[int, ...] | None  # in its source; None: the net reads no source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +83,38 @@ class Pretrained:
     def shifts_masks(self) -> bool:
         """Whether the net was also trained to predict a masked token from the state before it."""
         return any(getattr(t.objective, "shifts_masks", False) for t in self.terms)
+
+    @property
+    def reading(self) -> systems.Reading:
+        """How its system declares that a text alone is read."""
+        return systems.reading(self.system)
+
+    def frame_text(self, *, causal: bool) -> FramedText:
+        """Returns the special ids around a text alone, as `reading` says.
+
+        Args:
+          causal: whether each token is predicted from those before it.
+
+        Raises:
+          ValueError: the tokenizer has no token of a role.
+        """
+        asked, frame, ids = self.reading, self.tokenizer.frame(), self.tokenizer.special_ids
+
+        def find(roles: Sequence[str] | None, default: tuple[int, ...]) -> tuple[int, ...]:
+            if roles is None:
+                return default
+            if absent := [role for role in roles if role not in ids]:
+                raise ValueError(
+                    f"the READING of {self.config.system} has the role {absent[0]!r}, which its"
+                    f" tokenizer lacks: expected one of {', '.join(ids)}"
+                )
+            return tuple(ids[role] for role in roles)
+
+        end = find(asked.end, () if causal else frame.end)
+        if not self.system.HAS_SOURCE:
+            return FramedText(find(asked.begin, frame.begin), end, None)
+        begin = find((vars(self.system)["START"], *(asked.begin or ())), ())
+        return FramedText(begin, end, find(asked.source, (*frame.begin, *frame.end)))
 
     def check_alone(self, *, source: bool = False) -> None:
         """Raises ValueError if the net has inputs beside a text; `source` allows a source."""
