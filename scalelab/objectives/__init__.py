@@ -74,10 +74,12 @@ class Baseline(NamedTuple):
     """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
 
     metric: str  # of `Objective.losses`: "loss" or "accuracy"
-    # None: the unigram entropy of the training text. A function of the validation's metrics (those
-    # of all objectives, such as "mlm_loss", and "unigram_nats") returns None where one is missing.
+    # None: the unigram entropy of `array`, of the training examples. A function of the validation's
+    # metrics (those of all objectives, such as "mlm_loss", and "unigram_nats") returns None where
+    # one is missing.
     value: float | Callable[[Mapping[str, float]], float | None] | None
     margin: float
+    array: str | None = None  # array of the batch whose tokens are predicted; None: the text
 
 
 class Objective(Protocol):
@@ -196,6 +198,13 @@ def load_baselines() -> dict[str, Callable[[Mapping[str, object]], Baseline]]:
         return found(make_options(module, options)) if callable(found) else found
 
     return {name: functools.partial(find, name) for name in module_names("objectives")}
+
+
+def predicted_arrays(names: Iterable[str], options: Mapping[str, object]) -> list[str]:
+    """Returns the arrays whose tokens objectives predict in place of the text, as declared."""
+    baselines = load_baselines()
+    found = (baselines[name](options).array for name in names)
+    return list(dict.fromkeys(array for array in found if array))
 
 
 def make(

@@ -9,10 +9,16 @@ from typing import Any
 # Name -> (sum, weight), numbers or arrays.
 Pairs = Mapping[str, tuple[Any, Any]]
 UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
-# Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics)
-# and the margin, as an objective declares them for config.objective_options.
+# Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics),
+# the margin and the predicted array (None: the text), as an objective declares them for
+# config.objective_options.
 Trivial = float | Callable[[Mapping[str, float]], float | None] | None
-Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float]]
+Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float, str | None]]
+
+
+def unigram_name(array: str | None) -> str:
+    """Returns the name of the unigram entropy of an array of the batch; None: of the text."""
+    return f"{array}_{UNIGRAM}" if array else UNIGRAM
 
 
 def add(total: dict[str, tuple[float, float]], pairs: Pairs) -> None:
@@ -89,7 +95,7 @@ def check_baselines(
     Args:
       objectives: names in the sum, such as "mlm".
       options: config.objective_options.
-      metrics: of a validation, such as "mlm_loss", and UNIGRAM.
+      metrics: of a validation, such as "mlm_loss", and the unigram entropies.
       baselines: by objective.
       with_margin: whether to ask for the margin that an objective declares.
     """
@@ -97,11 +103,12 @@ def check_baselines(
         if objective not in baselines:
             yield objective, "", f"the trivial baseline of the objective {objective!r}"
             continue
-        metric, trivial, margin = baselines[objective](options)
+        metric, trivial, margin, array = baselines[objective](options)
         metric, margin = f"{objective}_{metric}", margin if with_margin else 0.0
         name, lacking = "chance", f"the trivial {metric}"
         if trivial is None:
-            name, lacking, trivial = "the unigram entropy", UNIGRAM, metrics.get(UNIGRAM)
+            name, lacking = "the unigram entropy", unigram_name(array)
+            trivial = metrics.get(lacking)
         elif callable(trivial):
             trivial = trivial(metrics)
         value = metrics.get(metric)

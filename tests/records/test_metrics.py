@@ -232,6 +232,20 @@ def test_baselines_are_missed_with_and_without_their_margin() -> None:
     assert check(with_margin=False)[:2] == [("mlm", False, False), ("nsp", True, False)]
 
 
+@pytest.mark.parametrize(("last", "missed", "lacking"), [
+    ({"unigram_nats": 5.0, "targets_unigram_nats": 3.5}, False, ""),
+    ({"unigram_nats": 5.0, "targets_unigram_nats": 2.5}, True, ""),
+    ({"unigram_nats": 5.0}, False, "targets_unigram_nats"),
+])  # fmt: skip
+def test_the_unigrams_are_those_of_the_predicted_array(
+    last: dict[str, float], missed: bool, lacking: str
+) -> None:
+    baselines: Any = {"spans": lambda options: objectives.Baseline("loss", None, 0.0, "targets")}
+    given = last | {"spans_loss": 3.0}
+    ((_, failure, absent),) = measures.check_baselines(["spans"], {}, given, baselines)
+    assert (bool(failure), absent) == (missed, lacking)
+
+
 def test_a_tracker_gets_every_line_and_a_missing_one_is_named(tmp_path, monkeypatch) -> None:
     calls = []
 

@@ -356,5 +356,6 @@ def _validation(row: Point) -> dict[str, float]:
         assert run.result is not None
         last = run.result.eval
         metrics = last[max(last, key=int)] if last else {}
-        found.append({**metrics, UNIGRAM: run.result.unigram_nats})
+        own = {UNIGRAM: run.result.unigram_nats, **run.result.unigrams}
+        found.append(metrics | own)
     return pd.DataFrame(found, dtype=float).mean().dropna().to_dict()
