@@ -256,6 +256,7 @@ def main(given: argparse.Namespace) -> None:
     run, texts = cli.required(given.run, "run"), read_prompts(given)
     import numpy as np
 
+    from scalelab import systems
     from scalelab.decode import prompts as prompts_lib
     from scalelab.training import pretrained
 
@@ -274,7 +275,7 @@ def main(given: argparse.Namespace) -> None:
             " token to start from: give at least a word"
         )
     if given.source:
-        start = special[vars(opened.system)["START"]]
+        start = systems.special_ids(opened.system, special)["start"]
         frame, rows = tokenizer.frame(), map(encode, given.source)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = prompts_lib.begin(ids, read, start)

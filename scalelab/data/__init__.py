@@ -94,7 +94,7 @@ def load_data(
     formats.load(config.data.format)  # a misspelt name is refused before the long work
     prepared = _prepare(config, system, tokenizer_dir, progress=progress)
     started = time.perf_counter()
-    specials = prepared.tokenizer.specials(system.FRAME)
+    specials = prepared.tokenizer.specials(system.FRAME, getattr(system, "START", None))
     given = config, prepared.documents, specials, prepared.key, system.ORDER, progress
     phases = make_phases(*given, prepared.tokenizer)
     timings = prepared.timings | {"examples": time.perf_counter() - started}

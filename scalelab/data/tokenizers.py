@@ -21,6 +21,7 @@ from tokenizers import processors
 import scalelab.data._vocabulary as _vocabulary
 from scalelab.formats import Frame, Specials
 from scalelab.helpers.names import nearest
+from scalelab.helpers.special_ids import SpecialIds
 
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe")
@@ -202,12 +203,15 @@ class Tokenizer:
         shutil.copytree(source, directory, dirs_exist_ok=True)
         self._backend.save(str(directory / "tokenizer.json"))
 
-    def specials(self, texts: Sequence[Sequence[str]]) -> Specials:
-        """Returns special ids with a system's frame; a foreign tokenizer without it has its own."""
+    def specials(self, texts: Sequence[Sequence[str]], start: str | None = None) -> Specials:
+        """Returns special ids with a system's frame; a foreign tokenizer without it has its own.
+
+        `start` is the role of the token with which a text behind a source begins.
+        """
         ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
         known = all(i is not None for part in ids for i in part)
         frame = ids if known else dataclasses.astuple(self.frame())
-        return Specials(*frame, ids=self.special_ids)
+        return Specials(*frame, ids=SpecialIds(self.special_ids, start))
 
     def frame(self) -> Frame:
         """Returns the ids that stand before, between and after two segments."""

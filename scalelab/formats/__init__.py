@@ -57,7 +57,7 @@ class Specials:
     begin: tuple[int, ...] = ()  # these three as in `Frame`
     between: tuple[int, ...] = ()
     end: tuple[int, ...] = ()
-    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)  # role -> id
+    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `SpecialIds` of a run
 
     @property
     def sentinels(self) -> tuple[int, ...]:

@@ -128,7 +128,7 @@ class Setting:
 
     Attributes:
       vocab_size: V.
-      special_ids: role (pad, mask, ...) -> token id.
+      special_ids: role (pad, mask, ...) -> token id; a run's raise ValueError for a missing role.
       mask_rate: share of tokens to predict.
       frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
       format: that makes the batches; None: any that has the arrays.
@@ -191,19 +191,18 @@ def load(name: str) -> ObjectiveModule:
 
 def load_baselines() -> dict[str, Callable[[Mapping[str, object]], Baseline]]:
     """Returns for every objective config.objective_options -> its trivial baseline."""
+    return {name: functools.partial(_baseline, name) for name in module_names("objectives")}
 
-    def find(name: str, options: Mapping[str, object]) -> Baseline:
-        module = load(name)
-        found = module.BASELINE
-        return found(make_options(module, options)) if callable(found) else found
 
-    return {name: functools.partial(find, name) for name in module_names("objectives")}
+def _baseline(name: str, options: Mapping[str, object]) -> Baseline:
+    module = load(name)
+    found = module.BASELINE
+    return found(make_options(module, options)) if callable(found) else found
 
 
 def predicted_arrays(names: Iterable[str], options: Mapping[str, object]) -> list[str]:
     """Returns the arrays whose tokens objectives predict in place of the text, as declared."""
-    baselines = load_baselines()
-    found = (baselines[name](options).array for name in names)
+    found = (_baseline(name, options).array for name in names)
     return list(dict.fromkeys(array for array in found if array))
 
 

@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from scalelab.config.fields import frozen_names, make_options
 from scalelab.helpers.names import load_module
+from scalelab.helpers.special_ids import SpecialIds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Sizes:
       dtype: of the computation; parameters are float32.
       remat: a name in nn.stack.REMAT_POLICIES.
       output_embedding: None where the input's table scores tokens, "untied" where its own does.
+      special_ids: role -> id of each special token, of the tokenizer; with "start" for `START`.
     """
 
     num_heads: int
@@ -95,6 +97,7 @@ class Sizes:
     dtype: DTypeLike = jnp.float32
     remat: str = "none"
     output_embedding: str | None = None
+    special_ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,9 +209,16 @@ def active_departures(
     return [dataclasses.asdict(d) for d in departures if fields[d.field] == d.value]
 
 
-def special_ids(system: System) -> dict[str, int]:
-    """Returns the id of each special token, by role, in a tokenizer trained for the system."""
-    return {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
+def special_ids(system: System, ids: Mapping[str, int] | None = None) -> SpecialIds:
+    """Returns the id of each special token by role, and that of `START` by the role "start".
+
+    Args:
+      system: the module.
+      ids: role -> id of the run's tokenizer; None: of a tokenizer trained for the system.
+    """
+    if ids is None:
+        ids = {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
+    return SpecialIds(ids, getattr(system, "START", None))
 
 
 def make_net(
@@ -219,6 +229,7 @@ def make_net(
     vocab_size: int,
     remat: str = "none",
     frozen: Mapping[str, nn.Module] = {},  # noqa: B006
+    ids: Mapping[str, int] | None = None,
 ) -> nn.Module:
     """Builds the system's net, unbound.
 
@@ -229,8 +240,10 @@ def make_net(
       vocab_size: V.
       remat: as in `Sizes`.
       frozen: name -> net of another run, unbound; for a system with `FROZEN`.
+      ids: role -> id of the run's tokenizer; None: of one trained for the system.
     """
-    given = make_sizes(net, remat), make_options(system, options), vocab_size
+    sizes = dataclasses.replace(make_sizes(net, remat), special_ids=special_ids(system, ids))
+    given = sizes, make_options(system, options), vocab_size
     return system.build(*given, **({"frozen": frozen} if frozen_names(system) else {}))
 
 

@@ -54,7 +54,7 @@ class Pretrained:
         size, remat = self.config.tokenizer.vocab_size, self.config.machine.remat
         return systems.make_net(
             self.system, self.config.net, self.config.system_options, vocab_size=size, remat=remat,
-            frozen=nets_of(self.frozen),
+            frozen=nets_of(self.frozen), ids=self.tokenizer.special_ids,
         )  # fmt: skip
 
     @functools.cached_property
@@ -98,22 +98,16 @@ class Pretrained:
         Raises:
           ValueError: the tokenizer has no token of a role.
         """
-        asked, frame, ids = self.reading, self.tokenizer.frame(), self.tokenizer.special_ids
+        asked, frame = self.reading, self.tokenizer.frame()
+        ids = systems.special_ids(self.system, self.tokenizer.special_ids)
 
         def find(roles: Sequence[str] | None, default: tuple[int, ...]) -> tuple[int, ...]:
-            if roles is None:
-                return default
-            if absent := [role for role in roles if role not in ids]:
-                raise ValueError(
-                    f"the READING of {self.config.system} has the role {absent[0]!r}, which its"
-                    f" tokenizer lacks: expected one of {', '.join(ids)}"
-                )
-            return tuple(ids[role] for role in roles)
+            return default if roles is None else tuple(ids[role] for role in roles)
 
         end = find(asked.end, () if causal else frame.end)
         if not self.system.HAS_SOURCE:
             return FramedText(find(asked.begin, frame.begin), end, None)
-        begin = find((vars(self.system)["START"], *(asked.begin or ())), ())
+        begin = find(("start", *(asked.begin or ())), ())
         return FramedText(begin, end, find(asked.source, (*frame.begin, *frame.end)))
 
     def check_alone(self, *, source: bool = False) -> None:
@@ -227,8 +221,9 @@ def abstract_params(
     """Returns shapes, types and axis names of the parameters that a config describes, boxed."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
     net = systems.make_net(
-        system, config.net, config.system_options, vocab_size=size, frozen=nets_of(frozen)
-    )
+        system, config.net, config.system_options, vocab_size=size, frozen=nets_of(frozen),
+        ids=tokenizer.special_ids,
+    )  # fmt: skip
     made = make_terms(config, tokenizer.special_ids, frozen)
     params = {name: opened.params for name, opened in frozen.items()}
     sizes = {"max_len": config.short.max_len, "frozen": params}

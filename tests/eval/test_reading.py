@@ -43,5 +43,5 @@ def test_whether_training_had_such_texts() -> None:
 
 
 def test_a_role_that_the_tokenizer_lacks_is_named() -> None:
-    with pytest.raises(ValueError, match="guest.*'mask'.*pad, eos"):
+    with pytest.raises(ValueError, match="'mask'.*pad, eos"):
         opened(READING=Reading(begin=("mask",))).frame_text(causal=True)
