@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained
 
 
-# A note on scores of nets whose `systems.Reading` is not that of their training.
-UNTRAINED = "texts alone are read as {} declares; its training had no such inputs"
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
     """The result of a yardstick: [n] items, each with scores of C alternatives."""
@@ -273,9 +269,7 @@ def evaluate(
     asked = Asked(partial, data, options, batch_tokens, tensor_parallel, others)
     print(f"{shown}: compiling, then measuring", file=sys.stderr, flush=True)
     made = yardstick.measure(opened, items, asked)
-    if not opened.reading.trained:
-        note = UNTRAINED.format(opened.config.system)
-        made = dataclasses.replace(made, notes=(*made.notes, note))
+    made = dataclasses.replace(made, notes=(*made.notes, *opened.reading_notes))
     _write(folder, yardstick.name, opened, config, made, random=random)
     partial.unlink(missing_ok=True)
     return f"{shown}\n{made.shown}wrote {folder}"

@@ -89,6 +89,13 @@ class Pretrained:
         """How its system declares that a text alone is read."""
         return systems.reading(self.system)
 
+    @property
+    def reading_notes(self) -> tuple[str, ...]:
+        """The note for tables where the net's training had no texts alone; () where it had."""
+        name = self.config.system
+        note = f"texts alone are read as {name} declares; its training had no such inputs"
+        return () if self.reading.trained else (note,)
+
     def frame_text(self, *, causal: bool) -> FramedText:
         """Returns the special ids around a text alone, as `reading` says.
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from scalelab import formats
+from scalelab.eval import lm
 from scalelab.systems import Reading
 from scalelab.training.pretrained import Pretrained
 
@@ -18,7 +19,8 @@ def opened(**system: Any) -> Pretrained:
     frame = formats.Frame((8,), (9,), (9, 1))
     tokenizer: Any = types.SimpleNamespace(special_ids=IDS, frame=lambda: frame)
     module: Any = types.SimpleNamespace(**{"HAS_SOURCE": "START" in system} | system)
-    config: Any = types.SimpleNamespace(system="guest")
+    spec = types.SimpleNamespace(lowercase=False)
+    config: Any = types.SimpleNamespace(system="guest", tokenizer=spec)
     nothing: Any = None
     return Pretrained(nothing, config, module, tokenizer, nothing, 0, True)
 
@@ -40,6 +42,13 @@ def test_whether_training_had_such_texts() -> None:
     assert not opened(START="pad").reading.trained  # nobody declared that it had
     assert not opened(START="pad", READING=SPANS).reading.trained
     assert opened(START="pad", READING=Reading(source=())).reading.trained
+
+
+def test_scores_of_documents_are_marked() -> None:
+    documents: Any = None  # no unknown token is looked for
+    assert lm.notes(opened(), documents) == []
+    (note,) = lm.notes(opened(READING=Reading(trained=False)), documents)
+    assert "guest" in note and "had no such inputs" in note
 
 
 def test_a_role_that_the_tokenizer_lacks_is_named() -> None:
