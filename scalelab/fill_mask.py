@@ -19,7 +19,6 @@ from scalelab.config import cli
 if TYPE_CHECKING:
     import numpy as np
 
-    from scalelab.data.tokenizers import Tokenizer
     from scalelab.training.pretrained import Pretrained
 
 MASKS = ("[MASK]", "<mask>")  # accepted besides the tokenizer's own
@@ -37,7 +36,7 @@ class Filling(NamedTuple):
     text: str
 
 
-def encode(text: str, tokenizer: "Tokenizer", max_len: int) -> "np.ndarray":
+def encode(text: str, opened: "Pretrained", max_len: int) -> "np.ndarray":
     """Encodes a text with masks: ids [n] int32, special tokens included.
 
     Raises:
@@ -46,11 +45,12 @@ def encode(text: str, tokenizer: "Tokenizer", max_len: int) -> "np.ndarray":
     import numpy as np
 
     text.encode()  # refuses bytes of the command line that are no UTF-8
+    tokenizer, frame = opened.tokenizer, opened.frame_text(causal=False)
     mask_id = tokenizer.special_ids["mask"]
     for mask in MASKS:
         text = text.replace(mask, tokenizer.token(mask_id))
-    frame = tokenizer.frame()
-    ids = np.concatenate([frame.begin, tokenizer.encode_with_masks(text), frame.end])
+    inner = tokenizer.encode_special(text, ["mask"])
+    ids = np.concatenate([frame.begin, inner, frame.end])
     if mask_id not in ids:
         raise ValueError(f"there is no mask in {text!r}: write {MASKS[0]} where a token is wanted")
     if len(ids) > max_len:
@@ -81,7 +81,7 @@ def fill(
 
     from scalelab.eval import placement, token_scores
 
-    tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
+    tokenizer, frame = opened.tokenizer, opened.frame_text(causal=False)
     placed = placement.place(opened, tensor_parallel)
 
     @jax.jit
@@ -163,7 +163,7 @@ def main(given: argparse.Namespace) -> None:
         raise ValueError(
             f"--top={given.top}: expected 1 to {config.tokenizer.vocab_size}, the vocabulary"
         )
-    rows = [encode(text, opened.tokenizer, config.net.max_len) for text in given.texts]
+    rows = [encode(text, opened, config.net.max_len) for text in given.texts]
     host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     filled = fill(opened, rows, given.top, given.tensor_parallel)
     for text, masks in zip(given.texts, filled, strict=True):

@@ -15,6 +15,7 @@ A net that predicts masked tokens gets --max_new_tokens masks behind the prompt.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,6 @@ from scalelab.resources import host, malloc
 if TYPE_CHECKING:
     import numpy as np
 
-    from scalelab.data.tokenizers import Tokenizer
     from scalelab.decode.loop import Continuation
     from scalelab.eval.placement import Placed
     from scalelab.training.pretrained import Pretrained
@@ -67,6 +67,9 @@ def parser() -> cli.Parser:
         add(f"--{name}", type=kind, metavar="N", help=text)
     add("--order", choices=("random", "left_to_right"),
         help="order of a masked net's draws; default: random")  # fmt: skip
+    add("--special", action="store_true",
+        help="read special tokens that prompts and sources spell, such as <extra_id_0>, as these"
+        " tokens; default: as text")  # fmt: skip
     add("--json", action="store_true", help="print one JSON object a line")
     made.set_defaults(num_samples=1, max_new_tokens=50, temperature=0.0, seed=0, batch_size=8,
                       tensor_parallel=1)  # fmt: skip
@@ -133,12 +136,12 @@ def continuations(
     from scalelab.eval import placement
 
     rules = Rules(**{name: getattr(asked, name) for name in RULES})
-    max_len = opened.config.net.max_len
+    max_len, special = opened.config.net.max_len, opened.tokenizer.special_ids
     prompts_lib.check(prompts, asked.max_new_tokens, max_len)
     sizes = {
         "max_new_tokens": asked.max_new_tokens,
         "max_len": max_len,
-        "end_token": _end_token(opened.tokenizer),
+        "end_token": special.get("eos", next(iter(opened.frame_text(causal=False).end), None)),
     }
     placed = placement.place(opened, asked.tensor_parallel)
     sizes["rows"] = placed.rows
@@ -179,7 +182,7 @@ def resamplings(
     from scalelab.eval import placement, token_scores
 
     count, special = asked.max_new_tokens, opened.tokenizer.special_ids
-    frame = opened.tokenizer.frame()
+    frame = opened.frame_text(causal=False)
     masks = np.full(count, special["mask"])
     rows = [np.concatenate([frame.begin, p, masks, frame.end]).astype(np.int32) for p in prompts]
     prompts_lib.check([row[count:] for row in rows], count, opened.config.net.max_len)
@@ -215,11 +218,6 @@ def _batches(
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size]
         yield part, part + part[-1:] * (size - len(part))
-
-
-def _end_token(tokenizer: "Tokenizer") -> int | None:
-    """Returns the token that ends a text."""
-    return tokenizer.special_ids.get("eos", next(iter(tokenizer.frame().end), None))
 
 
 def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
@@ -258,6 +256,7 @@ def main(given: argparse.Namespace) -> None:
     run, texts = cli.required(given.run, "run"), read_prompts(given)
     import numpy as np
 
+    from scalelab import systems
     from scalelab.decode import prompts as prompts_lib
     from scalelab.training import pretrained
 
@@ -265,29 +264,31 @@ def main(given: argparse.Namespace) -> None:
     predicts = _check(given, opened)
     host.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     tokenizer = opened.tokenizer
-    ids = tokenizer.encode_batch(texts)
-    frame, special = tokenizer.frame(), tokenizer.special_ids
-    starts = frame.begin or [special[role] for role in ("eos", "bos") if role in special]
+    special, encode = tokenizer.special_ids, tokenizer.encode
+    if given.special:
+        encode = functools.partial(tokenizer.encode_special, roles=special)
+    ids, begin = [encode(text) for text in texts], opened.frame_text(causal=True).begin
+    starts = begin or [special[role] for role in ("eos", "bos") if role in special]
     if predicts == "next" and not (starts or given.source) and not all(map(len, ids)):
         raise ValueError(
             f"the prompt is empty, and the tokenizer in {opened.tokenizer_dir} has no end-of-text"
             " token to start from: give at least a word"
         )
     if given.source:
-        start = special[vars(opened.system)["START"]]
-        rows = tokenizer.encode_batch(given.source)
+        start = systems.special_ids(opened.system, special)["start"]
+        frame, rows = tokenizer.frame(), map(encode, given.source)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = prompts_lib.begin(ids, read, start)
     else:
         read = []
-        begun = [np.array([*frame.begin, *row] or starts[:1], np.int32) for row in ids]
+        begun = [np.array([*begin, *row] or starts[:1], np.int32) for row in ids]
     masked = predicts == "masked"
     texts_found = (
         resamplings(given, ids, opened) if masked else continuations(given, begun, opened, read)
     )
     for place, sample, found in texts_found:
-        begin, tokens = ids[place].tolist(), found.tokens.tolist()
-        whole, head = tokenizer.decode([*begin, *tokens]), tokenizer.decode(begin)
+        prompt, tokens = ids[place].tolist(), found.tokens.tolist()
+        whole, head = tokenizer.decode([*prompt, *tokens]), tokenizer.decode(prompt)
         tail = whole.removeprefix(head) if whole.startswith(head) else tokenizer.decode(tokens)
         if given.json:
             made = {"prompt": texts[place], "text": whole, "continuation": tail, "tokens": tokens}

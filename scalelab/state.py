@@ -59,9 +59,10 @@ class Model:
     frozen: Mapping[str, ArrayPytree]  # name -> parameters of another run's net
 
     @property
-    def token_losses(self) -> list[str]:
-        """Names of the losses that are means over tokens, such as "mlm_loss"."""
-        return [f"{term.name}_loss" for term in self.terms if term.objective.predicts]
+    def token_losses(self) -> dict[str, bool]:
+        """Names of the losses that are means over tokens -> whether these cover the text."""
+        made = [term.objective for term in self.terms if term.objective.predicts]
+        return {f"{own.name}_loss": getattr(own, "covers_text", False) for own in made}
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -95,7 +96,6 @@ def make_model(
         format=config.data.format,
     )
     check_frozen(config, frozen)
-    ids = systems.special_ids(system) if special_ids is None else special_ids
     return Model(
         system,
         systems.make_net(
@@ -105,8 +105,9 @@ def make_model(
             vocab_size=size,
             remat=config.machine.remat,
             frozen=nets_of(frozen),
+            ids=special_ids,
         ),
-        make_terms(config, ids, frozen, joins),
+        make_terms(config, special_ids, frozen, joins),
         adamw.adamw(
             beta1=o.beta1,
             beta2=o.beta2,
@@ -120,13 +121,14 @@ def make_model(
 
 def make_terms(
     config: Config,
-    special_ids: Mapping[str, int],
+    special_ids: Mapping[str, int] | None,
     frozen: Mapping[str, Trained] | None = None,
     joins: bytes | None = None,
 ) -> tuple[Term, ...]:
-    """Makes the summands of a config's loss; see `objectives.make`."""
+    """Makes the summands of a config's loss; see `make_model` and `objectives.make`."""
     size, form = config.tokenizer.vocab_size, config.data.format
-    setting = Setting(size, special_ids, config.mask_rate, nets_of(frozen or {}), form, joins)
+    ids = systems.special_ids(systems.load(config.system), special_ids)
+    setting = Setting(size, ids, config.mask_rate, nets_of(frozen or {}), form, joins)
     return objectives.make(config.objective_weights, setting, config.objective_options)
 
 

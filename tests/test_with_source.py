@@ -135,6 +135,46 @@ def test_sample_reads_sources(run: pathlib.Path, start: Start) -> None:
     assert len(set(map(tuple, drawn))) == len(SOURCES)  # keys depend on the source, too
 
 
+@pytest.mark.parametrize("flags", [(), ("--special",)])
+def test_special_tokens_in_texts_are_read_only_when_asked_for(
+    run: pathlib.Path, start: Start, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    tokenizer, read = pretrained.load(run).tokenizer, []
+    end = tokenizer.special_ids["eos"]
+
+    def generate(made: Any, prompts: Any, *given: Any, sources: Any, **more: Any) -> list[Any]:
+        read.append([row.tolist() for row in (*prompts, *sources)])
+        return []
+
+    monkeypatch.setattr(loop, "generate", generate)
+    texts = [f"--source=bada {END} gedu", f"--prompt={END}bada"]
+    code, _, errors = start(f"--run={run}", *texts, *flags)
+    assert code == 0, errors
+    prompt, source = read[0]
+    assert (prompt[0], source[-1]) == (end, end)
+    inner = prompt[1:], source[:-1]
+    if flags:
+        bada, gedu = (tokenizer.encode(text).tolist() for text in ("bada", " gedu"))
+        assert inner == ([end, *bada], [*bada, end, *gedu])
+    else:
+        assert not any(end in ids for ids in inner)
+
+
+@pytest.mark.parametrize("trained", [None, False, True])
+def test_scores_of_inputs_that_training_had_not_are_marked(
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, trained: bool | None
+) -> None:
+    if trained is not None:
+        reading = systems.Reading(source=("eos",), trained=trained)
+        monkeypatch.setattr(systems.load("translator"), "READING", reading, raising=False)
+    (tmp_path / "own.jsonl").write_text(json.dumps({"good": SOURCES[0], "bad": SOURCES[1]}))
+    given = suites.SUITES["pairs"], run, tmp_path / "own.jsonl", tmp_path / "work"
+    shown = yardstick.evaluate(*given)
+    result = json.loads((tmp_path / "work/seed0/result.json").read_text())
+    marked = "had no such inputs"
+    assert (marked in shown) == any(marked in x for x in result["remarks"]) == (not trained)
+
+
 def test_sample_refuses_what_does_not_fit(
     run: pathlib.Path, start: Start, pretrained_runs: Callable[[str], pathlib.Path]
 ) -> None:

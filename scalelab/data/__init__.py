@@ -14,6 +14,7 @@ import numpy as np
 
 from scalelab import formats
 from scalelab.config.pretraining import Config
+from scalelab.data.batches import evaluation_batches
 from scalelab.data.phases import PhaseData, make_phases
 
 if TYPE_CHECKING:
@@ -40,6 +41,21 @@ class Data:
         """Digests of the corpus and of the training examples of each phase."""
         digests = [phase.train.fingerprint() for phase in self.phases]
         return "-".join([self.corpus_hash[:12], *digests])
+
+    def unigram_nats_of(self, array: str) -> float:
+        """Returns the entropy of the token frequencies in an array of the training examples.
+
+        Up to 10,000 examples of the first phase count, evenly spread, with one draw of corruption.
+        """
+        phase, lengths = self.phases[0], formats.lengths_name(array)
+        size = min(len(phase.train), 100)
+        batches = evaluation_batches(phase.train, size, 100, phase.corrupt)
+        rows = [
+            row[:length]
+            for batch in batches
+            for row, length in zip(batch[array], batch[lengths], strict=True)
+        ]
+        return unigram_entropy(np.concatenate(rows))
 
     @functools.cached_property
     def words_per_token(self) -> float:
@@ -78,7 +94,7 @@ def load_data(
     formats.load(config.data.format)  # a misspelt name is refused before the long work
     prepared = _prepare(config, system, tokenizer_dir, progress=progress)
     started = time.perf_counter()
-    specials = prepared.tokenizer.specials(system.FRAME)
+    specials = prepared.tokenizer.specials(system.FRAME, getattr(system, "START", None))
     given = config, prepared.documents, specials, prepared.key, system.ORDER, progress
     phases = make_phases(*given, prepared.tokenizer)
     timings = prepared.timings | {"examples": time.perf_counter() - started}

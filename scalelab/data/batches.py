@@ -164,7 +164,7 @@ def evaluation_batches(
 def iterate(
     batch_at: BatchAt, start: int, stop: int, loader: str = "tf", prefetch: int = 2
 ) -> Iterator[Batch]:
-    """Yields batch_at(start), ..., batch_at(stop - 1), in order: int32 arrays of fixed shapes.
+    """Yields batch_at(start), ..., batch_at(stop - 1), in order: arrays of fixed shapes and types.
 
     The loader "tf" makes `prefetch` batches ahead by tf.data; "numpy" makes them in a thread, as
     "tf" does where TensorFlow is not installed. Closing the iterator early (as leaving a `for` loop
@@ -198,15 +198,16 @@ def _iterate_tf(
 ) -> Iterator[Batch]:
     """Makes batches in parallel and ahead by a tf.data pipeline."""
     first = batch_at(start)
-    shapes = {name: first[name].shape for name in sorted(first)}
-    edges = np.cumsum([0] + [first[name].size for name in shapes])
+    # Wide types first, so that each array begins at a multiple of its type's bytes.
+    names = sorted(first, key=lambda name: (-first[name].itemsize, name))
+    edges = np.cumsum([0] + [first[name].nbytes for name in names])
     errors: dict[int, BaseException] = {}
 
-    # All arrays of a batch travel as one: each tensor costs far more than the bytes in it.
+    # All bytes of a batch travel as one: each tensor costs far more than the bytes in it.
     def pack(step: np.ndarray) -> np.ndarray:
         try:
             batch = batch_at(int(step))
-            return np.concatenate([batch[name].reshape(-1) for name in shapes])
+            return np.concatenate([batch[name].reshape(-1).view(np.uint8) for name in names])
         except BaseException as error:
             errors[int(step)] = error
             raise
@@ -219,7 +220,7 @@ def _iterate_tf(
         closed = tf.Variable(False)
         steps = tf.data.Dataset.range(start, stop).take_while(lambda _: tf.logical_not(closed))
         batches = steps.map(
-            lambda step: tf.numpy_function(pack, [step], np.int32), num_parallel_calls=TF_THREADS
+            lambda step: tf.numpy_function(pack, [step], np.uint8), num_parallel_calls=TF_THREADS
         )
         batches = iter(batches.prefetch(prefetch).with_options(options))
 
@@ -245,8 +246,10 @@ def _iterate_tf(
                 if step in errors:
                     raise errors[step] from None
                 raise
-            parts = zip(shapes.items(), edges[:-1], edges[1:], strict=True)
-            yield {name: flat[begin:end].reshape(shape) for (name, shape), begin, end in parts}
+            yield {
+                name: flat[begin:end].view(first[name].dtype).reshape(first[name].shape)
+                for name, begin, end in zip(names, edges[:-1], edges[1:], strict=True)
+            }
     finally:
         close()
 

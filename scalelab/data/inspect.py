@@ -72,7 +72,7 @@ def summarize_arrays(store: ExampleStore) -> dict[str, str]:
             continue
         if name in store.meta["ragged"]:
             found[f"mean length of {name}"] = f"{np.diff(store.array(f'{name}_starts')).mean():.2f}"
-        elif store.array(name).dtype == np.int8:
+        elif store.array(name).dtype in (np.int8, np.bool_):
             found[f"{name} = 1"] = f"{np.mean(store.array(name) == 1):.2%}"
         else:
             found[f"mean {name}"] = f"{store.array(name).mean():.2f}"
@@ -101,14 +101,22 @@ def example(
     length = int(batch["lengths"][row])
     facts = f"- {length} tokens, {int(batch['num_bytes'][row])} bytes of text"
     known = ALWAYS | {"lengths", "examples"}
-    flat = (name for name in batch if batch[name].ndim == 1 and name not in known)
-    facts += "".join(f", {name} {int(batch[name][row])}" for name in flat)
+    rows = {array.name for array in arrays if array.kind == "ragged"}
+    flat = (name for name in batch if name not in rows | known)
+    facts += "".join(f", {name} {_show(batch[name][row])}" for name in flat)
     lines = [facts]
     for name in (a.name for a in arrays if a.kind == "ragged" and a.dtype is None):
         text = tokenizer.decode(batch[name][row, : batch[lengths_name(name)][row]])
         text = text if name == "tokens" else f"{name}: {text}"
         lines += textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")
     return "\n".join(lines)
+
+
+def _show(values: np.ndarray) -> str:
+    """Formats an item of a flat array: a number, or the mean of more."""
+    if values.ndim:
+        return f"{values.dtype} {list(values.shape)}, mean {values.mean():.4g}"
+    return f"{values:.4g}" if values.dtype.kind == "f" else str(values)
 
 
 def report(config: Config, data: Data, num_examples: int) -> str:

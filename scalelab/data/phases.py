@@ -10,7 +10,7 @@ e / (e + r (1 - e)).
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ from scalelab import formats
 from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config
 from scalelab.data import cache, store
-from scalelab.data.batches import Corrupt
+from scalelab.data.batches import Batch, Corrupt
 from scalelab.data.store import ExampleStore
-from scalelab.formats import Documents, Examples, Specials, draws
+from scalelab.formats import Array, Documents, Examples, Specials, draws
 from scalelab.helpers.progress import show_bar
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ class _Maker:
         """Opens the examples of a phase, and makes those that the cache lacks."""
         phase, corrupt = self.config.phases[place], getattr(self.form, "corrupt", None)
         if corrupt is not None:
-            corrupt = functools.partial(corrupt, **self.choices, max_len=phase.max_len)
+            change = functools.partial(corrupt, **self.choices, max_len=phase.max_len)
+            corrupt = functools.partial(_corrupt, change, self.form.ARRAYS, phase.max_len)
         own = {"lengths": self.lengths, "example_rate": self.config.long.example_rate}
         own |= {"place": place, "seed": self.config.seed}
         train = self.open_store("train", place, own)
@@ -179,6 +180,14 @@ class _Maker:
         arrays = getattr(self.form, "STORED", self.form.ARRAYS)
         with show_bar(label, total, show=self.progress) as tick:
             store.write(_ticked(examples, tick), directory, arrays, max_len)
+
+
+def _corrupt(
+    change: Corrupt, arrays: Iterable[Array], max_len: int, batch: Batch, **address: Any
+) -> Batch:
+    changed = change(batch, **address)
+    formats.check_batch(arrays, changed, max_len)
+    return changed
 
 
 def _ticked(examples: Iterator[Examples], tick: Callable[[int], object]) -> Iterator[Examples]:

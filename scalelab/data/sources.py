@@ -15,7 +15,7 @@ import numpy as np
 
 from scalelab.data.batches import Batches, iterate
 from scalelab.data.store import ExampleStore
-from scalelab.formats import lengths_name
+from scalelab.formats import batch_type, lengths_name
 
 Row = dict[str, np.ndarray]  # what the host sends for a step: arrays [B, ...]
 Arrays = Mapping[str, Any]
@@ -49,7 +49,7 @@ class Source(NamedTuple):
 def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
     """Returns the arrays of a store in their types on the device; None: 32 bits cannot count one.
 
-    A wide type becomes int32: tokens and offsets are below 2^31.
+    A wide type becomes that of a batch: tokens and offsets are below 2^31.
     """
     names = [*store.meta["flat"]]
     for name in store.meta["ragged"]:
@@ -58,7 +58,7 @@ def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
     if any(values.size > LARGEST for values in arrays.values()):
         return None
     wide = {n for n, v in arrays.items() if v.dtype.itemsize > 4 or v.dtype == np.uint32}
-    return {n: v.astype(np.int32) if n in wide else v for n, v in arrays.items()}
+    return {n: v.astype(batch_type(v.dtype)) if n in wide else v for n, v in arrays.items()}
 
 
 def gather(
@@ -78,14 +78,18 @@ def gather(
     for name, longest in ragged.items():
         values, starts = arrays[name], arrays[f"{name}_starts"]
         flat -= {name, f"{name}_starts"}
+        dtype, tail = batch_type(values.dtype), (1,) * (values.ndim - 1)
         places = jnp.arange(longest if length is None or name != "tokens" else length)
         first = starts[safe]
         lengths = jnp.where(is_real, starts[safe + 1] - first, 0)
-        found = jnp.take(values, first[:, None] + places, mode="clip").astype(jnp.int32)
-        batch[name] = jnp.where(places < lengths[:, None], found, 0)
+        found = jnp.take(values, first[:, None] + places, axis=0, mode="clip").astype(dtype)
+        inside = (places < lengths[:, None]).reshape(*found.shape[:2], *tail)
+        batch[name] = jnp.where(inside, found, jnp.zeros((), dtype))
         batch[lengths_name(name)] = lengths
     for name in sorted(flat):
-        batch[name] = jnp.where(is_real, arrays[name][safe].astype(jnp.int32), 0)
+        found = arrays[name][safe].astype(batch_type(arrays[name].dtype))
+        real = is_real.reshape(-1, *(1,) * (found.ndim - 1))
+        batch[name] = jnp.where(real, found, jnp.zeros((), found.dtype))
     return batch
 
 
@@ -120,20 +124,20 @@ class Layout:
     """How the arrays of a batch of B examples lie in one: int32 [B, W].
 
     Args:
-      batch: arrays of int32 or float32, each with a whole number of rows an example.
+      batch: arrays of int32, float32 or bool, each with a whole number of rows an example.
       batch_size: B.
     """
 
     def __init__(self, batch: dict[str, np.ndarray], batch_size: int) -> None:
         self._tails = {name: (values.shape[1:], values.dtype) for name, values in batch.items()}
         self._edges = np.cumsum([0, *(x.size // batch_size for x in batch.values())]).tolist()
-        assert {x.dtype for x in batch.values()} <= {np.dtype(np.int32), np.dtype(np.float32)}
+        assert all(x.dtype == batch_type(x.dtype) for x in batch.values())
 
     def pack(self, batch: dict[str, np.ndarray]) -> np.ndarray:
         """Joins the arrays of a batch."""
         widths = np.diff(self._edges).tolist()
         parts = [
-            np.ascontiguousarray(batch[name]).reshape(-1, width).view(np.int32)
+            _words(np.ascontiguousarray(batch[name])).reshape(-1, width)
             for name, width in zip(self._tails, widths, strict=True)
         ]
         return np.concatenate(parts, axis=1)
@@ -145,8 +149,13 @@ class Layout:
         parts = zip(self._tails.items(), edges[:-1], edges[1:], strict=True)
         for (name, (tail, dtype)), begin, end in parts:
             values = row["packed"][:, begin:end].reshape(-1, *tail)
-            made[name] = jax.lax.bitcast_convert_type(values, dtype)
+            is_bool = dtype == np.bool_
+            made[name] = values != 0 if is_bool else jax.lax.bitcast_convert_type(values, dtype)
         return made
+
+
+def _words(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.int32) if values.dtype == np.bool_ else values.view(np.int32)
 
 
 def packed(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from scalelab.formats import Array, Examples, lengths_name
+from scalelab.formats import Array, Examples, batch_type, lengths_name
 
 VERSION = 3  # of the files
 META = "meta.json"
@@ -18,19 +18,19 @@ BIN_WIDTH = 16  # tokens, of the length histogram
 
 
 class ArrayWriter:
-    """Writes a one-dimensional `.npy` file piece by piece, as a context manager.
+    """Writes an `.npy` file piece by piece, as a context manager.
 
     Plain writes, not a memory map: on a full disk a write raises an error, a map kills the process.
     """
 
-    def __init__(self, path: Path, dtype: np.typing.DTypeLike) -> None:
-        self.dtype = np.dtype(dtype)
+    def __init__(self, path: Path, dtype: np.typing.DTypeLike, item: tuple[int, ...] = ()) -> None:
+        self.dtype, self.item = np.dtype(dtype), item
         self.length = 0
         self._file = path.open("wb")
         self._write_header()
 
     def append(self, values: np.ndarray) -> None:
-        """Appends values [n], which must fit the type."""
+        """Appends values [n, *item], which must fit the type."""
         self._file.write(np.ascontiguousarray(values, self.dtype).data)
         self.length += len(values)
 
@@ -44,7 +44,7 @@ class ArrayWriter:
 
     def _write_header(self) -> None:
         descr = npy.dtype_to_descr(self.dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (self.length,)}
+        header = {"descr": descr, "fortran_order": False, "shape": (self.length, *self.item)}
         npy.write_array_header_1_0(self._file, header)
 
 
@@ -63,6 +63,9 @@ def write(
     """Writes chunks of examples: `.npy` files for each declared array, and `meta.json`.
 
     A ragged array X has the files X and X_starts.
+
+    Raises:
+      ValueError: the examples have other arrays than declared.
     """
     directory, declared = Path(directory), tuple(arrays)
     ragged = {a.name: a.shape(max_len, 1)[1] for a in declared if a.kind == "ragged"}
@@ -70,23 +73,24 @@ def write(
     dropped_tokens = 0
     with contextlib.ExitStack() as stack:
 
-        def append(name: str, values: np.ndarray, dtype: np.typing.DTypeLike) -> None:
+        def append(name: str, values: np.ndarray) -> None:
             if name not in writers:
-                path = directory / f"{name}.npy"
-                writers[name] = stack.enter_context(ArrayWriter(path, dtype))
+                made = ArrayWriter(directory / f"{name}.npy", values.dtype, values.shape[1:])
+                writers[name] = stack.enter_context(made)
             writers[name].append(values)
 
         for name in ragged:
-            append(f"{name}_starts", np.zeros(1), np.int64)
+            append(f"{name}_starts", np.zeros(1, np.int64))
         for chunk in examples:
+            _check(chunk, declared)
             for array in declared:
                 if array.kind == "flat":
-                    append(array.name, chunk.flat[array.name], array.dtype)
+                    append(array.name, array.cast(chunk.flat[array.name]))
                 else:
                     rows = chunk.ragged[array.name]
-                    append(array.name, rows.values, array.dtype or rows.values.dtype)
+                    append(array.name, array.cast(rows.values))
                     before = writers[array.name].length - len(rows.values)
-                    append(f"{array.name}_starts", rows.starts[1:] + before, np.int64)
+                    append(f"{array.name}_starts", rows.starts[1:].astype(np.int64) + before)
             dropped_tokens += int(chunk.dropped_tokens)
     made = {name: load_array(directory / f"{name}.npy") for name in sorted(writers)}
     lengths = np.diff(made["tokens_starts"])
@@ -104,6 +108,19 @@ def write(
     (directory / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
 
+def _check(chunk: Examples, declared: Iterable[Array]) -> None:
+    """Raises ValueError if a chunk has other arrays than declared, or others than its examples."""
+    kinds = {array.name: array.kind for array in declared}
+    made = dict.fromkeys(chunk.flat, "flat") | dict.fromkeys(chunk.ragged, "ragged")
+    for name in kinds | made:
+        if made.get(name) != kinds.get(name):
+            found, expected = made.get(name, "nothing"), kinds.get(name, "nothing")
+            raise ValueError(f"array {name!r}: the format makes {found}, declared: {expected}")
+        count = len(chunk.flat[name] if made[name] == "flat" else chunk.ragged[name].starts[1:])
+        if count != len(chunk):
+            raise ValueError(f"array {name!r}: {count} rows for {len(chunk)} examples")
+
+
 class ExampleStore:
     """The examples of one split and phase, opened for reading.
 
@@ -113,7 +130,7 @@ class ExampleStore:
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], meta: dict) -> None:
-        """Wraps the flat arrays X [n], and X flat with X_starts [n + 1] of the ragged ones."""
+        """Wraps the flat arrays X [n, ...], and X with X_starts [n + 1] of the ragged ones."""
         self._arrays = arrays
         self.meta = meta
 
@@ -155,22 +172,25 @@ class ExampleStore:
             width = longest if length is None or name != "tokens" else length
             batch[name], batch[lengths_name(name)] = self._rows(name, safe, is_real, width)
         for name in self.meta["flat"]:
-            batch[name] = np.where(is_real, self._arrays[name][safe], 0).astype(np.int32)
+            values = self._arrays[name][safe]
+            batch[name] = values.astype(batch_type(values.dtype), copy=False)
+            batch[name][~is_real] = 0
         return batch
 
     def _rows(
         self, name: str, ids: np.ndarray, is_real: np.ndarray, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows of a ragged array, [B, width], and their lengths [B]."""
+        """Returns rows of a ragged array, [B, width, ...], and their lengths [B]."""
         starts = self._arrays[f"{name}_starts"]
         first = starts[ids]
         lengths = np.where(is_real, starts[ids + 1] - first, 0)
         if len(lengths) and lengths.max() > width:
             raise ValueError(f"an example has {lengths.max()} {name}, the batch holds {width}")
-        rows = np.zeros((len(ids), width), np.int32)
+        values = self._arrays[name]
+        rows = np.zeros((len(ids), width, *values.shape[1:]), batch_type(values.dtype))
         mask = np.arange(width) < lengths[:, None]
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
         at = np.arange(total) + np.repeat(first - (ends - lengths), lengths)
-        rows[mask] = self._arrays[name][at]
+        rows[mask] = values[at]
         return rows, lengths.astype(np.int32)

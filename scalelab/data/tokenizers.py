@@ -21,11 +21,12 @@ from tokenizers import processors
 import scalelab.data._vocabulary as _vocabulary
 from scalelab.formats import Frame, Specials
 from scalelab.helpers.names import nearest
+from scalelab.helpers.special_ids import SpecialIds
 
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe")
 SPACES = ("Ġ", "▁")  # begin the first piece of a word: of bytebpe, of unigram
-MASK_IN_TEXT = {"lstrip": True}  # options of the mask token where text may spell it
+IN_TEXT = {"lstrip": True}  # options of a special token where text may spell it
 FILES = ("tokenizer.json", "special_tokens_map.json")  # they decide how text is read
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # beside sentinel_0, sentinel_1, ...
 
@@ -135,19 +136,21 @@ class Tokenizer:
         flat = np.array([*itertools.chain.from_iterable(pieces)], np.int64).reshape(-1, 4)
         return starts, flat.T[0], flat.T[1:]
 
-    def encode_with_masks(self, text: str) -> np.ndarray:
-        """Encodes a text, reading the mask token's text as the mask token: ids [n] int32.
+    def encode_special(self, text: str, roles: Iterable[str]) -> np.ndarray:
+        """Encodes a text, reading the texts of special tokens as these tokens: ids [n] int32.
 
-        White space before a mask is part of it, as it is part of the token that it stands for.
+        White space before such a token is part of it, as it is part of the token that a mask stands
+        for. `roles` are those of the tokens; the texts of others are text.
         """
-        return np.asarray(self._with_masks.encode(text, add_special_tokens=False).ids, np.int32)
+        backend = self._reads_special(frozenset(self.special_ids[role] for role in roles))
+        return np.asarray(backend.encode(text, add_special_tokens=False).ids, np.int32)
 
-    @functools.cached_property
-    def _with_masks(self) -> tokenizers.Tokenizer:
+    @functools.lru_cache(maxsize=4)  # noqa: B019  # few tokenizers are opened
+    def _reads_special(self, ids: frozenset[int]) -> tokenizers.Tokenizer:
         content = json.loads(self._backend.to_str())
         for added in content["added_tokens"]:
-            if added["id"] == self.special_ids["mask"]:
-                added |= MASK_IN_TEXT | {"special": False}  # special ones are taken for text
+            if added["id"] in ids:
+                added |= IN_TEXT | {"special": False}  # special ones are taken for text
         backend = tokenizers.Tokenizer.from_str(json.dumps(content))
         backend.encode_special_tokens = True
         return backend
@@ -200,12 +203,15 @@ class Tokenizer:
         shutil.copytree(source, directory, dirs_exist_ok=True)
         self._backend.save(str(directory / "tokenizer.json"))
 
-    def specials(self, texts: Sequence[Sequence[str]]) -> Specials:
-        """Returns special ids with a system's frame; a foreign tokenizer without it has its own."""
+    def specials(self, texts: Sequence[Sequence[str]], start: str | None = None) -> Specials:
+        """Returns special ids with a system's frame; a foreign tokenizer without it has its own.
+
+        `start` is the role of the token with which a text behind a source begins.
+        """
         ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
         known = all(i is not None for part in ids for i in part)
         frame = ids if known else dataclasses.astuple(self.frame())
-        return Specials(*frame, ids=self.special_ids)
+        return Specials(*frame, ids=SpecialIds(self.special_ids, start))
 
     def frame(self) -> Frame:
         """Returns the ids that stand before, between and after two segments."""

@@ -27,6 +27,7 @@ from scalelab.eval import token_scores
 from scalelab.eval.placement import Placed
 from scalelab.helpers import files
 from scalelab.helpers.progress import show_bar
+from scalelab.training.pretrained import Pretrained
 
 AT_ONCE = 256  # documents that are encoded together
 SAVE_SECS = 10.0  # between two saves of what is done
@@ -93,6 +94,23 @@ class Reading(NamedTuple):
     def looks_back(self) -> int:
         """1 if the state before a token predicts it, else 0."""
         return int(self.shifted or (self.mask_id is None and not self.in_place))
+
+
+def make_reading(
+    opened: Pretrained, *, causal: bool, masked: bool, length: int | None = None
+) -> Reading:
+    """Returns how the net of a run reads texts alone, each in one row if it has room.
+
+    Args:
+      opened: the run.
+      causal: whether each token is predicted from those before it.
+      masked: whether a mask replaces the predicted token.
+      length: tokens of a row, special ones included; None: the net's positions.
+    """
+    begin, end, source = opened.frame_text(causal=causal)
+    room = (length or opened.config.net.max_len) - len(begin) - len(end)
+    mask_id = opened.tokenizer.special_ids["mask"] if masked else None
+    return Reading(begin, end, mask_id, room, room, source=source)
 
 
 class Windows(NamedTuple):

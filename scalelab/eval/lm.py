@@ -81,9 +81,9 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
     Raises:
       ValueError: the net predicts no tokens, or context or stride does not fit it.
     """
-    from scalelab.eval.likelihood import Reading
+    from scalelab.eval import likelihood
 
-    config, frame = opened.config, opened.tokenizer.frame()
+    config = opened.config
     if opened.predicts is None:
         raise ValueError(
             f"{opened.path} was trained on {config.objective!r}, which predicts no tokens; expected"
@@ -96,10 +96,10 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
         raise ValueError(
             f"--context={length} exceeds the net's {config.net.max_len} positions: give fewer"
         )
-    end = () if causal else frame.end
-    room = length - len(frame.begin) - len(end)
+    made = likelihood.make_reading(opened, causal=causal, masked=not causal, length=length)
+    room = made.context
     # The first token of a causal row is not predicted, so windows must share a token.
-    most = room - 1 if causal and not frame.begin else room
+    most = room - 1 if causal and not made.begin else room
     if most < 1:
         raise ValueError(f"--context={length} is too short: give at least {length - most + 1}")
     stride = max(1, room // 2) if stride is None else stride
@@ -107,8 +107,7 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
         raise ValueError(
             f"--stride={stride}: with a context of {length} tokens it can be at most {most}"
         )
-    mask_id = None if causal else opened.tokenizer.special_ids["mask"]
-    return Reading(frame.begin, end, mask_id, room, stride)
+    return made._replace(stride=stride)
 
 
 def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
@@ -221,8 +220,8 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
 
 
 def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
-    """Lists reasons why bits per byte do not compare with those of other tokenizers."""
-    found = []
+    """Lists reasons why bits per byte do not compare with those of other nets or tokenizers."""
+    found = [*opened.reading_notes]
     if opened.config.tokenizer.lowercase:
         found.append("the tokenizer lowers case: capital letters are not predicted")
     unknown = opened.tokenizer.special_ids.get("unk")

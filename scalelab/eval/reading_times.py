@@ -71,16 +71,14 @@ def surprisals(
       tensor_parallel: devices that share the net.
     """
     from scalelab.eval import likelihood, placement, sentence_scores, token_scores
-    from scalelab.eval.likelihood import Reading, Windows
+    from scalelab.eval.likelihood import Windows
 
     asked = [_rows(opened, context, word, official=official) for context, word in words]
-    frame, is_masked = opened.tokenizer.frame(), opened.predicts == "masked"
-    mask_id = opened.tokenizer.special_ids["mask"] if is_masked else None
-    end, num = (frame.end, MASKS) if is_masked else ((), 1)
-    room = opened.config.net.max_len - len(frame.begin) - len(end)
-    reading = Reading(frame.begin, end, mask_id, room, room)
+    is_masked = opened.predicts == "masked"
+    reading = likelihood.make_reading(opened, causal=not is_masked, masked=is_masked)
+    num = MASKS if is_masked else 1
     # A row has the ids before the piece, then the piece; a masked net sees masks in its place.
-    most = room - num if is_masked else room
+    most = reading.context - num * is_masked
     rows = [*dict.fromkeys(row for own in asked for row in own if len(row[0]) <= most)]
     tokens = np.array([x for ids, piece in rows for x in (*ids, *[piece] * num)], np.int32)
     stops = np.cumsum([len(ids) + num for ids, _ in rows], dtype=np.int64)

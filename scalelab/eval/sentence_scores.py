@@ -31,6 +31,7 @@ from scalelab.objectives import Pass
 from scalelab.training.pretrained import Pretrained
 
 AT_ONCE = 8192  # texts that are encoded together
+CAUSAL = ("log_likelihood", "conditional")
 BY_PREDICTION = {"next": ("log_likelihood",), "masked": ("pll", "pll_word"), None: ()}
 
 
@@ -122,31 +123,20 @@ def _is_discriminator(opened: Pretrained) -> bool:
 
 
 def make_reading(opened: Pretrained, rule: str) -> Reading:
-    """Returns the reading of a rule: each sentence is one row, with the special tokens of training.
+    """Returns the reading of a rule: each sentence is one row, with its special tokens.
 
     Raises:
-      ValueError: the net reads a source, and its system puts no special tokens around texts.
+      ValueError: nothing stands in the source of a sentence alone.
     """
-    frame, causal = opened.tokenizer.frame(), rule == "log_likelihood"
-    if rule == "conditional":
-        return _read_source(opened)
-    end = () if causal else frame.end
-    room = opened.config.net.max_len - len(frame.begin) - len(end)
-    mask_id = opened.tokenizer.special_ids["mask"] if rule.startswith("pll") else None
-    shifted = mask_id is not None and opened.shifts_masks
-    return Reading(frame.begin, end, mask_id, room, room, rule == "discriminator", shifted)
-
-
-def _read_source(opened: Pretrained) -> Reading:
-    """Returns the reading of an encoder-decoder: the source has special tokens only."""
-    frame, roles = opened.tokenizer.frame(), opened.tokenizer.special_ids
-    source, room = (*frame.begin, *frame.end), opened.config.net.max_len - 1
-    if not source:
+    is_masked = rule.startswith("pll")
+    made = likelihood.make_reading(opened, causal=rule in CAUSAL, masked=is_masked)
+    if made.source == ():
         raise ValueError(
             f"the net in {opened.path} reads a source without special tokens around it, so nothing"
-            " is the source of a sentence alone; expected a system whose FRAME has some"
+            " is the source of a sentence alone; expected a system whose FRAME or READING has some"
         )
-    return Reading((roles[vars(opened.system)["START"]],), (), None, room, room, source=source)
+    shifted = is_masked and opened.shifts_masks
+    return made._replace(in_place=rule == "discriminator", shifted=shifted)
 
 
 def choose_batch_size(reading: Reading, batch_tokens: int | None) -> int:

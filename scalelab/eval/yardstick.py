@@ -269,6 +269,7 @@ def evaluate(
     asked = Asked(partial, data, options, batch_tokens, tensor_parallel, others)
     print(f"{shown}: compiling, then measuring", file=sys.stderr, flush=True)
     made = yardstick.measure(opened, items, asked)
+    made = dataclasses.replace(made, notes=(*made.notes, *opened.reading_notes))
     _write(folder, yardstick.name, opened, config, made, random=random)
     partial.unlink(missing_ok=True)
     return f"{shown}\n{made.shown}wrote {folder}"

@@ -8,6 +8,7 @@ what a small net's step spends on its update.
 
 import dataclasses
 import functools
+from collections.abc import Collection, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,10 @@ class NamedRows:
         places[self.ids] = np.arange(len(self.ids))
         return places
 
+    def renumber_ids(self, ids: Mapping[str, int]) -> dict[str, int]:
+        """Returns rows of the narrow table for the ids of named tokens by role."""
+        return {role: int(self._places[i]) for role, i in ids.items()}
+
     def renumber(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns a batch whose tokens are rows of the narrow table."""
         return batch | {"tokens": self._places[batch["tokens"]]}
@@ -67,12 +72,14 @@ class NamedRows:
 
 
 def find(
-    examples: list[TaskExamples], path: str, num_rows: int, width: int, num_steps: int
-) -> NamedRows | None:
-    """Finds the rows that all examples name; None where training only them would not pay."""
+    examples: list[TaskExamples], path: str, num_rows: int, width: int, num_steps: int,
+    *, named: Collection[int] = (),
+) -> NamedRows | None:  # fmt: skip
+    """Finds the rows that all examples name, and those `named`; None: these alone would not pay."""
     if float(num_steps) * width * num_rows < WORTH:
         return None
     counts = sum(np.bincount(e.rows.array("tokens"), minlength=num_rows) for e in examples)
+    counts[list(named)] += 1
     rows = NamedRows(np.flatnonzero(counts), num_rows, path)
     saved = float(num_steps) * width * (num_rows - rows.size)
     return rows if saved >= WORTH else None

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax
@@ -65,7 +65,8 @@ class TaskRun:
             parts = (adaptation.begin, adaptation.between, adaptation.end)
             frame = Frame(*(tuple(map(self.tokenizer.token_id, part)) for part in parts))
         num_rows = opened.config.tokenizer.vocab_size + len(added)
-        self.learner = self._learner(self.kind.num_rows(task, both_orders), num_rows)
+        ids = self.tokenizer.special_ids
+        self.learner = self._learner(self.kind.num_rows(task, both_orders), num_rows, ids)
         # Parameters of an imported head, None for a new one; and how that was decided.
         self.head, self.head_note = self._head()
 
@@ -87,12 +88,19 @@ class TaskRun:
         if not (self.learner.terms or config.feature_layers or config.sharing):
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
             path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.net.width
-            self.rows = rows.find(read, path, num_rows, width, self.num_steps)
+            ids = self.tokenizer.special_ids
+            self.rows = rows.find(
+                read, path, num_rows, width, self.num_steps, named=[*ids.values()]
+            )
         if self.rows is not None:
-            self.trained = self._learner(self.learner.net.num_rows, self.rows.size)
+            ids = self.rows.renumber_ids(self.tokenizer.special_ids)
+            self.trained = self._learner(self.learner.net.num_rows, self.rows.size, ids)
 
-    def _learner(self, num_rows: int, vocab_size: int) -> FinetuneStep:
-        """Builds the classifier of examples of `num_rows` rows, and its optimizer."""
+    def _learner(self, num_rows: int, vocab_size: int, ids: Mapping[str, int]) -> FinetuneStep:
+        """Builds the classifier of examples of `num_rows` rows, and its optimizer.
+
+        `ids` are the rows of the special tokens in the table of `vocab_size` rows, by role.
+        """
         config, opened = self.config, self.start.opened
         pretraining, optim = opened.config, config.optim
         sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
@@ -102,6 +110,7 @@ class TaskRun:
             pretraining.system_options,
             vocab_size=vocab_size,
             remat=pretraining.machine.remat,
+            ids=ids,
         )
         head, adaptation = config.head, opened.system.ADAPTATION
         num_outputs, rate = kinds.num_outputs(self.task.kind, self.task.labels), head.dropout_rate

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -57,7 +57,7 @@ class Specials:
     begin: tuple[int, ...] = ()  # these three as in `Frame`
     between: tuple[int, ...] = ()
     end: tuple[int, ...] = ()
-    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)  # role -> id
+    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `SpecialIds` of a run
 
     @property
     def sentinels(self) -> tuple[int, ...]:
@@ -68,27 +68,73 @@ class Specials:
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """An array of a format: one number an example (flat) or one row an example (ragged).
+    """An array of a format: one item an example (flat) or one row of items an example (ragged).
 
-    A batch has a flat array as int32 [B], and a ragged one as int32 [B, T], 0 behind each row, with
-    the lengths of the rows as int32 [B] under `lengths_name`.
+    A batch has a flat array as [B, ...], and a ragged one as [B, T, ...], 0 behind each row, with
+    the lengths of the rows as int32 [B] under `lengths_name`. Its type there is `batch_type`.
     """
 
     name: str
     kind: Literal["flat", "ragged"] = "flat"
     dtype: str | None = "int32"  # on disk; int8: a label; None: the documents' type of token
     length: Callable[[int], int] | None = None  # max_len -> T of a ragged array; None: max_len
+    item: tuple[int, ...] = ()  # shape of an item, such as (512,) of features; (): a number
 
     def shape(self, max_len: int, batch_size: int) -> tuple[int, ...]:
-        """Returns [B] or [B, T]."""
+        """Returns [B, ...] or [B, T, ...]."""
         if self.kind == "flat":
-            return (batch_size,)
-        return batch_size, self.length(max_len) if self.length else max_len
+            return batch_size, *self.item
+        return batch_size, self.length(max_len) if self.length else max_len, *self.item
+
+    def cast(self, values: np.ndarray) -> np.ndarray:
+        """Returns what a format made, [n, ...], in the type on disk.
+
+        Raises:
+          ValueError: it has another kind of numbers than declared, other items or too large ones.
+        """
+        dtype = np.dtype(self.dtype or values.dtype)
+        kinds = {"f": "biuf", "b": "b"}.get(dtype.kind if self.dtype else "i", "biu")
+        if values.dtype.kind not in kinds or values.shape[1:] != self.item:
+            made = f"{values.dtype} {list(values.shape[1:])}"
+            declared = f"{self.dtype or 'whole numbers'} {list(self.item)}"
+            raise ValueError(f"array {self.name!r}: the format makes {made}, declared: {declared}")
+        cast = values.astype(dtype, copy=False)
+        if dtype.kind in "iu" and cast is not values and not np.array_equal(cast, values):
+            raise ValueError(f"array {self.name!r}: the format makes numbers that {dtype} lacks")
+        return cast
+
+
+def batch_type(dtype: np.typing.DTypeLike) -> np.dtype:
+    """Returns the type in a batch of an array on disk: bool, float32 or int32."""
+    kind = np.dtype(dtype).kind
+    return np.dtype({"b": "bool", "f": "float32"}.get(kind, "int32"))
 
 
 # Every format has these: the main text, its source bytes (a cut sentence counts pro rata, rounded),
 # and its tokens that are not special.
 COMMON = (Array("tokens", "ragged", None), Array("num_bytes"), Array("num_text_tokens"))
+
+
+def batch_arrays(
+    arrays: Iterable[Array], max_len: int, batch_size: int
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Returns the shape and the type of each array of a batch, lengths of rows included."""
+    made = {}
+    for array in arrays:
+        made[array.name] = array.shape(max_len, batch_size), batch_type(array.dtype or "int32")
+        if array.kind == "ragged":
+            made[lengths_name(array.name)] = (batch_size,), np.dtype("int32")
+    return made
+
+
+def check_batch(arrays: Iterable[Array], batch: Mapping[str, np.ndarray], max_len: int) -> None:
+    """Raises ValueError if a batch has other arrays, shapes or types than declared."""
+    declared = batch_arrays(arrays, max_len, len(batch["lengths"]))
+    made = {name: (values.shape, values.dtype) for name, values in batch.items()}
+    for name in declared | made:
+        if (found := made.get(name)) != (expected := declared.get(name)):
+            shown = ["nothing" if x is None else f"{x[1]} {list(x[0])}" for x in (found, expected)]
+            raise ValueError(f"array {name!r}: the format makes {shown[0]}, declared: {shown[1]}")
 
 
 def lengths_name(name: str) -> str:
@@ -99,7 +145,7 @@ def lengths_name(name: str) -> str:
 class Ragged(NamedTuple):
     """Rows of different lengths, laid end to end."""
 
-    values: np.ndarray
+    values: np.ndarray  # [num_items, ...]
     starts: np.ndarray  # [num_examples + 1] int64, offsets into `values`, from 0
 
 
@@ -108,7 +154,7 @@ class Examples:
     """A chunk of finished examples, by the names of the declared arrays."""
 
     ragged: dict[str, Ragged]
-    flat: dict[str, np.ndarray]  # [num_examples] each
+    flat: dict[str, np.ndarray]  # [num_examples, ...] each
     dropped_tokens: int  # text tokens that were cut off in this chunk
 
     def __len__(self) -> int:

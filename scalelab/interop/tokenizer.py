@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import tokenizers
 
-from scalelab.data.tokenizers import MASK_IN_TEXT, ROLES, make_template, write
+from scalelab.data.tokenizers import IN_TEXT, ROLES, make_template, write
 
 Frame = tuple[tuple[str, ...], ...]  # special tokens before, between and after the texts
 KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}
@@ -111,7 +111,7 @@ def export(
     content = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
     for added in content["added_tokens"]:
         if added["content"] == roles.get("mask") and not special_as_text:
-            added |= MASK_IN_TEXT
+            added |= IN_TEXT
     backend = tokenizers.Tokenizer.from_str(json.dumps(content))
     backend.add_special_tokens(
         [text for text in roles.values() if backend.token_to_id(text) is None]

@@ -17,7 +17,7 @@ Runs that differ only in their seed are one system, so variants count as systems
 two seeds, the columns from `between seeds` to `seeds agree` are empty.
 
 A second table compares rankings of at least three systems during training and at the end. Its
-scores are bits per byte (of a masked net a pseudo-likelihood, of ELECTRA the generator's), minimal
+scores are bits per byte (of masked nets at their mask rate; of ELECTRA the generator's), minimal
 pairs (`eval.pairs`), and the yardsticks that a study measures at shares of the budget
 (`config.yardstick_shares`):
 

@@ -74,10 +74,12 @@ class Baseline(NamedTuple):
     """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
 
     metric: str  # of `Objective.losses`: "loss" or "accuracy"
-    # None: the unigram entropy of the training text. A function of the validation's metrics (those
-    # of all objectives, such as "mlm_loss", and "unigram_nats") returns None where one is missing.
+    # None: the unigram entropy of `array`, of the training examples. A function of the validation's
+    # metrics (those of all objectives, such as "mlm_loss", and "unigram_nats") returns None where
+    # one is missing.
     value: float | Callable[[Mapping[str, float]], float | None] | None
     margin: float
+    array: str | None = None  # array of the batch whose tokens are predicted; None: the text
 
 
 class Objective(Protocol):
@@ -87,6 +89,9 @@ class Objective(Protocol):
       name: of its module.
       samples: whether it draws at random, so that an evaluation averages several draws.
       predicts: "next" or "masked" where the loss is a mean over tokens, else None.
+      covers_text: whether each token of the text is predicted, or is as likely to be as any other,
+        so that the mean loss times the text's tokens is a loss of the text, in bits per byte too;
+        may be absent, which means no.
       beside: names of other objectives that must be in the same sum; may be absent.
       shifts_masks: whether it also trains the net on masked texts, in which each state sees the
         whole row and predicts the next token; may be absent.
@@ -123,7 +128,7 @@ class Setting:
 
     Attributes:
       vocab_size: V.
-      special_ids: role (pad, mask, ...) -> token id.
+      special_ids: role (pad, mask, ...) -> token id; a run's raise ValueError for a missing role.
       mask_rate: share of tokens to predict.
       frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
       format: that makes the batches; None: any that has the arrays.
@@ -186,13 +191,19 @@ def load(name: str) -> ObjectiveModule:
 
 def load_baselines() -> dict[str, Callable[[Mapping[str, object]], Baseline]]:
     """Returns for every objective config.objective_options -> its trivial baseline."""
+    return {name: functools.partial(_baseline, name) for name in module_names("objectives")}
 
-    def find(name: str, options: Mapping[str, object]) -> Baseline:
-        module = load(name)
-        found = module.BASELINE
-        return found(make_options(module, options)) if callable(found) else found
 
-    return {name: functools.partial(find, name) for name in module_names("objectives")}
+def _baseline(name: str, options: Mapping[str, object]) -> Baseline:
+    module = load(name)
+    found = module.BASELINE
+    return found(make_options(module, options)) if callable(found) else found
+
+
+def predicted_arrays(names: Iterable[str], options: Mapping[str, object]) -> list[str]:
+    """Returns the arrays whose tokens objectives predict in place of the text, as declared."""
+    found = (_baseline(name, options).array for name in names)
+    return list(dict.fromkeys(array for array in found if array))
 
 
 def make(
@@ -266,12 +277,9 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
 
 def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) -> Batch:
     """Returns a batch of zeros with `formats.COMMON` and more arrays, for tracing."""
-    shapes: dict[str, tuple[int, ...]] = {"examples": (batch_size,)}
-    for array in (*formats.COMMON, *arrays):
-        shapes[array.name] = array.shape(max_len, batch_size)
-        if array.kind == "ragged":
-            shapes[formats.lengths_name(array.name)] = (batch_size,)
-    return {name: jnp.zeros(shape, jnp.int32) for name, shape in shapes.items()}
+    declared = formats.batch_arrays((*formats.COMMON, *arrays), max_len, batch_size)
+    made = {name: jnp.zeros(shape, dtype) for name, (shape, dtype) in declared.items()}
+    return made | {"examples": jnp.zeros(batch_size, jnp.int32)}
 
 
 def needed_arrays(terms: Iterable[Term]) -> list[Array]:

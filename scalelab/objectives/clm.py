@@ -27,6 +27,7 @@ class CLM:
     name: ClassVar[str] = "clm"
     samples: ClassVar[bool] = False
     predicts: ClassVar[str | None] = "next"
+    covers_text: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Returns the batch as it is."""

@@ -53,6 +53,7 @@ class KnowledgeMLM:
     name: ClassVar[str] = "knowledge_mlm"
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = "masked"
+    covers_text: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Masks units of the batch, [B, T]; adds what `mlm` adds."""

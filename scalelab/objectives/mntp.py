@@ -62,6 +62,7 @@ class MNTP:
     name: ClassVar[str] = "mntp"
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = "next"
+    covers_text: ClassVar[bool] = True
 
     @property
     def shifts_masks(self) -> bool:

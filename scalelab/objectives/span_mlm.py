@@ -55,6 +55,7 @@ class SpanMLM:
     name: ClassVar[str] = "span_mlm"
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = "masked"
+    covers_text: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Masks spans of the batch, [B, T].

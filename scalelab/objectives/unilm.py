@@ -54,6 +54,7 @@ class UniLM:
     name: ClassVar[str] = "unilm"
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = "masked"
+    covers_text: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Masks tokens as `mlm` does; adds visible [B, T, 2] and segments [B, T], both int32."""

@@ -9,10 +9,16 @@ from typing import Any
 # Name -> (sum, weight), numbers or arrays.
 Pairs = Mapping[str, tuple[Any, Any]]
 UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
-# Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics)
-# and the margin, as an objective declares them for config.objective_options.
+# Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics),
+# the margin and the predicted array (None: the text), as an objective declares them for
+# config.objective_options.
 Trivial = float | Callable[[Mapping[str, float]], float | None] | None
-Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float]]
+Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float, str | None]]
+
+
+def unigram_name(array: str | None) -> str:
+    """Returns the name of the unigram entropy of an array of the batch; None: of the text."""
+    return f"{array}_{UNIGRAM}" if array else UNIGRAM
 
 
 def add(total: dict[str, tuple[float, float]], pairs: Pairs) -> None:
@@ -38,21 +44,24 @@ def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
 def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: float) -> float:
     """Returns the loss per UTF-8 byte of the source text, which compares across tokenizers.
 
-    Exact for CLM except the first token of each example; for MLM a pseudo-likelihood: the mean
-    loss of a masked token stands for every token. Special tokens do not count as text.
+    Exact for CLM except the first token of each example. For MLM the mean loss of a masked token,
+    at the mask rate of the run, stands for every token: no likelihood, and no pseudo-likelihood,
+    which masks one token at a time. Special tokens do not count as text.
     """
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 
 
 def summarise_eval(
-    total: Pairs, loss_weights: Mapping[str, float], token_losses: Iterable[str]
+    total: Pairs, loss_weights: Mapping[str, float], token_losses: Mapping[str, bool]
 ) -> dict[str, float]:
     """Returns the means of an evaluation, with perplexity and bits per byte of the token losses.
+
+    A loss that does not cover the text has no bits per byte.
 
     Args:
       total: sums over the evaluation, from step.make_eval_step.
       loss_weights: the weight of each loss in their sum, by names such as "mlm_loss".
-      token_losses: names of the losses of tokens, such as "mlm_loss".
+      token_losses: losses of tokens, such as "mlm_loss" -> whether these cover the text.
 
     Raises:
       ValueError: no example has a loss of the sum.
@@ -65,10 +74,11 @@ def summarise_eval(
             f" out; scalelab/objectives/{missing[0].removesuffix('_loss')}.py says what it needs"
         )
     means["loss"] = sum(weight * means[name] for name, weight in loss_weights.items())
-    for name in token_losses:
+    for name, covers_text in token_losses.items():
         if name in means:
             means["perplexity"] = math.exp(min(means[name], 700.0))
-            means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
+            if covers_text:
+                means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
     return means
 
 
@@ -85,7 +95,7 @@ def check_baselines(
     Args:
       objectives: names in the sum, such as "mlm".
       options: config.objective_options.
-      metrics: of a validation, such as "mlm_loss", and UNIGRAM.
+      metrics: of a validation, such as "mlm_loss", and the unigram entropies.
       baselines: by objective.
       with_margin: whether to ask for the margin that an objective declares.
     """
@@ -93,11 +103,12 @@ def check_baselines(
         if objective not in baselines:
             yield objective, "", f"the trivial baseline of the objective {objective!r}"
             continue
-        metric, trivial, margin = baselines[objective](options)
+        metric, trivial, margin, array = baselines[objective](options)
         metric, margin = f"{objective}_{metric}", margin if with_margin else 0.0
         name, lacking = "chance", f"the trivial {metric}"
         if trivial is None:
-            name, lacking, trivial = "the unigram entropy", UNIGRAM, metrics.get(UNIGRAM)
+            name, lacking = "the unigram entropy", unigram_name(array)
+            trivial = metrics.get(lacking)
         elif callable(trivial):
             trivial = trivial(metrics)
         value = metrics.get(metric)

@@ -83,6 +83,8 @@ class RunResult(Result):
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
     data_hash: str | None = None  # digest of the corpus
     unigram_nats: float | None = None  # cross-entropy of the unigram model in nats a token
+    # The same of arrays that are predicted in place of the text, by `measures.unigram_name`.
+    unigrams: dict[str, float] = dataclasses.field(default_factory=dict)
     corpus: Corpus | None = None
     phases: tuple[PhaseData, ...] = ()
     departures: tuple[Departure, ...] = ()  # the declared ones that were active

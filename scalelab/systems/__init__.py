@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from scalelab.config.fields import frozen_names, make_options
 from scalelab.helpers.names import load_module
+from scalelab.helpers.special_ids import SpecialIds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,24 @@ class Adaptation:
     reads: str = "first"
     both_orders: bool = False
     activation: str = "tanh"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How a net reads a text alone, to score or to continue it. Tokens are special, by role.
+
+    Attributes:
+      begin: tokens before the text, behind `START` if the net reads a source; None: as FRAME
+        begins, and none behind `START`.
+      end: tokens after the text; None: as FRAME ends, and none where the net predicts the next.
+      source: tokens in the source of a text alone; None: FRAME around no text.
+      trained: whether pre-training had such inputs. Tables mark the scores of other nets.
+    """
+
+    begin: tuple[str, ...] | None = None
+    end: tuple[str, ...] | None = None
+    source: tuple[str, ...] | None = None
+    trained: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +85,7 @@ class Sizes:
       dtype: of the computation; parameters are float32.
       remat: a name in nn.stack.REMAT_POLICIES.
       output_embedding: None where the input's table scores tokens, "untied" where its own does.
+      special_ids: role -> id of each special token, of the tokenizer; with "start" for `START`.
     """
 
     num_heads: int
@@ -77,6 +97,7 @@ class Sizes:
     dtype: DTypeLike = jnp.float32
     remat: str = "none"
     output_embedding: str | None = None
+    special_ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +133,8 @@ class System(Protocol):
     the losses, and a net without NSP has no pooler.
 
     A module may also export `Options`, a frozen dataclass of its own settings
-    (config.system_options); `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
+    (config.system_options); `READING`, if a text alone is not framed as FRAME says or the net reads
+    a source; `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
     configs/finetune.py in which its fine-tuning differs from every recipe;
     `parts(sizes, options)`, name -> Part, the net for tasks first, where a net is several nets; and
     `FROZEN`, names of the nets of other runs that its net reads, such as ("teacher",): `build` gets
@@ -187,9 +209,16 @@ def active_departures(
     return [dataclasses.asdict(d) for d in departures if fields[d.field] == d.value]
 
 
-def special_ids(system: System) -> dict[str, int]:
-    """Returns the id of each special token, by role, in a tokenizer trained for the system."""
-    return {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
+def special_ids(system: System, ids: Mapping[str, int] | None = None) -> SpecialIds:
+    """Returns the id of each special token by role, and that of `START` by the role "start".
+
+    Args:
+      system: the module.
+      ids: role -> id of the run's tokenizer; None: of a tokenizer trained for the system.
+    """
+    if ids is None:
+        ids = {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
+    return SpecialIds(ids, getattr(system, "START", None))
 
 
 def make_net(
@@ -200,6 +229,7 @@ def make_net(
     vocab_size: int,
     remat: str = "none",
     frozen: Mapping[str, nn.Module] = {},  # noqa: B006
+    ids: Mapping[str, int] | None = None,
 ) -> nn.Module:
     """Builds the system's net, unbound.
 
@@ -210,8 +240,10 @@ def make_net(
       vocab_size: V.
       remat: as in `Sizes`.
       frozen: name -> net of another run, unbound; for a system with `FROZEN`.
+      ids: role -> id of the run's tokenizer; None: of one trained for the system.
     """
-    given = make_sizes(net, remat), make_options(system, options), vocab_size
+    sizes = dataclasses.replace(make_sizes(net, remat), special_ids=special_ids(system, ids))
+    given = sizes, make_options(system, options), vocab_size
     return system.build(*given, **({"frozen": frozen} if frozen_names(system) else {}))
 
 
@@ -248,6 +280,11 @@ def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict
     """Returns the nets that the system's net consists of; {} if it is one."""
     declared = getattr(system, "parts", None)
     return declared(make_sizes(net), make_options(system, options)) if declared else {}
+
+
+def reading(system: System) -> Reading:
+    """Returns the system's `READING`; without one, no net has read a text behind no source."""
+    return getattr(system, "READING", Reading(trained=not system.HAS_SOURCE))
 
 
 def load(name: str) -> System:

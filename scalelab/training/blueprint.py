@@ -66,10 +66,11 @@ class Blueprint(Model):
         rng, shapes = np.random.default_rng(0), self.batch(length, batch_size)
         made = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
         made["examples"] = np.arange(batch_size, dtype=np.int32)
-        for name, array in shapes.items():
-            if array.ndim == 2:
-                made[name] = rng.integers(first, last, array.shape, np.int32)
-                made[formats.lengths_name(name)][:] = array.shape[1]
+        for array in formats.load(self.config.data.format).ARRAYS:
+            if array.kind == "ragged":
+                shape, dtype = shapes[array.name].shape, shapes[array.name].dtype
+                made[array.name] = rng.integers(first, last, shape, np.int32).astype(dtype)
+                made[formats.lengths_name(array.name)][:] = shape[1]
         return made
 
     def compile(self, length: int, batch_size: int, mesh: Mesh) -> jax.stages.Compiled:

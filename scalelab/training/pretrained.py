@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import pathlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -23,6 +24,14 @@ from scalelab.records.run_files import RunRecord, Unreadable
 from scalelab.state import make_terms, nets_of
 from scalelab.systems import System
 from scalelab.training.checkpoint import Checkpoints
+
+
+class FramedText(NamedTuple):
+    """The special ids with which a net reads a text alone."""
+
+    begin: tuple[int, ...]  # before the text
+    end: tuple[int, ...]  # after it
+    source: tuple[int, ...] | None  # in its source; None: the net reads no source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Pretrained:
         size, remat = self.config.tokenizer.vocab_size, self.config.machine.remat
         return systems.make_net(
             self.system, self.config.net, self.config.system_options, vocab_size=size, remat=remat,
-            frozen=nets_of(self.frozen),
+            frozen=nets_of(self.frozen), ids=self.tokenizer.special_ids,
         )  # fmt: skip
 
     @functools.cached_property
@@ -74,6 +83,39 @@ class Pretrained:
     def shifts_masks(self) -> bool:
         """Whether the net was also trained to predict a masked token from the state before it."""
         return any(getattr(t.objective, "shifts_masks", False) for t in self.terms)
+
+    @property
+    def reading(self) -> systems.Reading:
+        """How its system declares that a text alone is read."""
+        return systems.reading(self.system)
+
+    @property
+    def reading_notes(self) -> tuple[str, ...]:
+        """The note for tables where the net's training had no texts alone; () where it had."""
+        name = self.config.system
+        note = f"texts alone are read as {name} declares; its training had no such inputs"
+        return () if self.reading.trained else (note,)
+
+    def frame_text(self, *, causal: bool) -> FramedText:
+        """Returns the special ids around a text alone, as `reading` says.
+
+        Args:
+          causal: whether each token is predicted from those before it.
+
+        Raises:
+          ValueError: the tokenizer has no token of a role.
+        """
+        asked, frame = self.reading, self.tokenizer.frame()
+        ids = systems.special_ids(self.system, self.tokenizer.special_ids)
+
+        def find(roles: Sequence[str] | None, default: tuple[int, ...]) -> tuple[int, ...]:
+            return default if roles is None else tuple(ids[role] for role in roles)
+
+        end = find(asked.end, () if causal else frame.end)
+        if not self.system.HAS_SOURCE:
+            return FramedText(find(asked.begin, frame.begin), end, None)
+        begin = find(("start", *(asked.begin or ())), ())
+        return FramedText(begin, end, find(asked.source, (*frame.begin, *frame.end)))
 
     def check_alone(self, *, source: bool = False) -> None:
         """Raises ValueError if the net has inputs beside a text; `source` allows a source."""
@@ -186,8 +228,9 @@ def abstract_params(
     """Returns shapes, types and axis names of the parameters that a config describes, boxed."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
     net = systems.make_net(
-        system, config.net, config.system_options, vocab_size=size, frozen=nets_of(frozen)
-    )
+        system, config.net, config.system_options, vocab_size=size, frozen=nets_of(frozen),
+        ids=tokenizer.special_ids,
+    )  # fmt: skip
     made = make_terms(config, tokenizer.special_ids, frozen)
     params = {name: opened.params for name, opened in frozen.items()}
     sizes = {"max_len": config.short.max_len, "frozen": params}

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import math
 import pathlib
 import time
@@ -432,6 +433,7 @@ class Pretraining:
             eval=run.evals,
             data_hash=data.corpus_hash,
             unigram_nats=data.unigram_nats,
+            unigrams=self._unigrams,
             corpus=run_files.Corpus(data.num_documents, data.num_tokens),
             phases=tuple(
                 run_files.PhaseData(p.max_len, len(p.train), p.train.meta["num_tokens"])
@@ -447,10 +449,18 @@ class Pretraining:
             run_files.write_result(self.workdir, result)
         return json_files.dump(result)
 
+    @functools.cached_property
+    def _unigrams(self) -> dict[str, float]:
+        """The unigram entropies of arrays that are predicted in place of the text."""
+        config = self.config
+        arrays = objectives.predicted_arrays(config.objective_weights, config.objective_options)
+        return {measures.unigram_name(a): self.data.unigram_nats_of(a) for a in arrays}
+
     def _unlearnt(self) -> Iterator[str]:
         """Yields the objectives that are no better than a constant predictor at the end."""
         config, evals = self.config, self.run.evals
-        last = {**evals[max(evals, key=int)], measures.UNIGRAM: self.data.unigram_nats}
+        last = evals[max(evals, key=int)] | self._unigrams
+        last[measures.UNIGRAM] = self.data.unigram_nats
         found = measures.check_baselines(
             config.objective_weights, config.objective_options, last, objectives.load_baselines(),
             with_margin=False,

@@ -1,5 +1,6 @@
 """Corruption that changes lengths: from the declaration of a scratch format to its batches."""
 
+import collections
 import dataclasses
 import functools
 import types
@@ -19,6 +20,7 @@ from scalelab.data import Data, load_data
 from scalelab.data.batches import Batches, evaluation_batches, iterate
 from scalelab.data.phases import PhaseData
 from scalelab.formats import COMMON, Array, Examples, Ragged, Specials, doc_sentences, draws
+from scalelab.objectives import Baseline, mlm
 from scalelab.training.blueprint import Blueprint
 
 SENTINELS = tuple((f"sentinel_{i}", f"<extra_{i}>") for i in range(5))
@@ -174,6 +176,20 @@ def test_sentinels_stand_for_what_was_dropped(prepared: Prepared) -> None:
     assert digests(prepared.folder) == before
 
 
+def test_a_corruption_makes_what_the_format_declares(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = formats.load("spans")
+
+    def wrong(batch: Any, **given: Any) -> Any:
+        return corrupt(batch, **given) | {"targets": batch["tokens"] / 2}
+
+    monkeypatch.setattr(form, "corrupt", wrong)
+    data = load_data(prepared.config, systems.load("roberta"), progress=False)
+    with pytest.raises(ValueError, match="array 'targets': .*float64"):
+        next(evaluation_batches(data.phases[0].valid, B, 1, data.phases[0].corrupt))
+
+
 def digests(folder: Path) -> dict[str, int]:
     return {str(path): zlib.crc32(path.read_bytes()) for path in folder.rglob("*.npy")}
 
@@ -229,10 +245,27 @@ def test_every_evaluation_sees_the_same_rows(prepared: Prepared) -> None:
     assert rows(8) == rows(8) == rows(5)
 
 
-def test_a_training_that_was_killed_sees_the_same_rows(lab: Any, tmp_path: Path) -> None:
+def test_unigrams_are_of_what_is_predicted(prepared: Prepared) -> None:
+    """The entropy of the targets, sentinels and all, of the first draw of each example."""
+    train, corrupt = prepared.phase.train, prepared.phase.corrupt
+    counts = collections.Counter[int]()
+    for batch in evaluation_batches(train, 1, None, corrupt):
+        counts.update(batch["targets"][0, : batch["targets_lengths"][0]].tolist())
+    shares = np.array(list(counts.values())) / counts.total()
+    expected = -(shares * np.log(shares)).sum()
+    assert prepared.data.unigram_nats_of("targets") == pytest.approx(expected)
+    assert abs(expected - prepared.data.unigram_nats) > 0.1
+
+
+def test_a_training_that_was_killed_sees_the_same_rows(
+    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlm, "BASELINE", Baseline("loss", None, 0.5, "targets"))
     config = lab.config("system=roberta,steps=9", **CHOICES)
     whole = lab.run(tmp_path / "whole", config)
     _, resumed = lab.killed(tmp_path / "killed", config, at=8)
     assert min(resumed.batches) > 1 and "targets" in resumed.batches[8]
     resumed.assert_equal(whole)
     assert resumed.result["eval"] == whole.result["eval"]
+    (name,), (nats,) = zip(*whole.result["unigrams"].items(), strict=True)
+    assert name == "targets_unigram_nats" and 0 < nats < whole.result["unigram_nats"]

@@ -194,8 +194,3 @@ def test_padding_examples_weigh_nothing() -> None:
     net = FakeNet(np.ones((V, 6), np.float32), hidden=np.ones((3, T, 6), np.float32))
     assert net.losses(MLM, prepared)["loss"] == (0, 0)
     np.testing.assert_array_equal(prepared["tokens"], 0)
-
-
-def test_no_mask_token() -> None:
-    with pytest.raises(ValueError, match="mask .*roles eos"):
-        mlm.make(Setting(V, {"eos": 0}, 0.15))

@@ -1,5 +1,6 @@
 """Sums and weights, bits per byte, running steps, metrics.jsonl, the progress line."""
 
+import dataclasses
 import importlib.machinery
 import io
 import json
@@ -8,7 +9,7 @@ import pathlib
 import sys
 import time
 import types
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +17,10 @@ import pytest
 
 from scalelab import objectives
 from scalelab.helpers import progress
+from scalelab.objectives import clm, mlm, nsp
 from scalelab.records import measures, metrics
 from scalelab.records.metrics import Clocks
+from scalelab.state import Model
 from scalelab.training import run_state
 
 
@@ -49,10 +52,29 @@ def test_summary_of_an_evaluation() -> None:
     total = {"mlm_loss": (30.0, 10.0), "mlm_accuracy": (4.0, 10.0), "nsp_loss": (1.5, 3.0)}
     total |= {"nsp_accuracy": (2.0, 3.0), "num_text_tokens": (600.0, 8.0)}
     total |= {"num_bytes": (2400.0, 8.0)}
-    summary = measures.summarise_eval(total, {"mlm_loss": 1.0, "nsp_loss": 50.0}, ["mlm_loss"])
+    weights = {"mlm_loss": 1.0, "nsp_loss": 50.0}
+    summary = measures.summarise_eval(total, weights, {"mlm_loss": True})
     means = {"loss": 28.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4, "nsp_loss": 0.5}
     text = {"perplexity": math.exp(3.0), "bits_per_byte": 3.0 * 600 / 2400 / math.log(2)}
     assert summary == pytest.approx(means | text | {"nsp_accuracy": 2 / 3})
+    partly = measures.summarise_eval(total, weights, {"mlm_loss": False})
+    del summary["bits_per_byte"]
+    assert partly == summary
+
+
+@dataclasses.dataclass(frozen=True)
+class Spans:
+    """Predicts the words that its source lacks, so that their mean is not that of the text."""
+
+    name: ClassVar[str] = "spans"
+    predicts: ClassVar[str | None] = "next"
+
+
+def test_an_objective_declares_whether_its_losses_cover_the_text() -> None:
+    objective: Any = [Spans(), mlm.MLM(9, 1, (0, 1)), clm.CLM(), nsp.NSP()]
+    model: Any = types.SimpleNamespace(terms=[objectives.Term(o) for o in objective])
+    found = Model.token_losses.fget(model)  # pyright: ignore
+    assert found == {"spans_loss": False, "mlm_loss": True, "clm_loss": True}
 
 
 # --- Steps in flight ----------------
@@ -208,6 +230,20 @@ def test_baselines_are_missed_with_and_without_their_margin() -> None:
 
     assert check() == [("mlm", True, False), ("nsp", True, False), ("clm", False, True)]
     assert check(with_margin=False)[:2] == [("mlm", False, False), ("nsp", True, False)]
+
+
+@pytest.mark.parametrize(("last", "missed", "lacking"), [
+    ({"unigram_nats": 5.0, "targets_unigram_nats": 3.5}, False, ""),
+    ({"unigram_nats": 5.0, "targets_unigram_nats": 2.5}, True, ""),
+    ({"unigram_nats": 5.0}, False, "targets_unigram_nats"),
+])  # fmt: skip
+def test_the_unigrams_are_those_of_the_predicted_array(
+    last: dict[str, float], missed: bool, lacking: str
+) -> None:
+    baselines: Any = {"spans": lambda options: objectives.Baseline("loss", None, 0.0, "targets")}
+    given = last | {"spans_loss": 3.0}
+    ((_, failure, absent),) = measures.check_baselines(["spans"], {}, given, baselines)
+    assert (bool(failure), absent) == (missed, lacking)
 
 
 def test_a_tracker_gets_every_line_and_a_missing_one_is_named(tmp_path, monkeypatch) -> None:

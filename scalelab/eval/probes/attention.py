@@ -41,7 +41,7 @@ def read(
       ValueError: the net has no attention, or as in `states.read`.
     """
     layout = states.lay_out(opened, placed, sentences, batch_tokens or 2048)
-    kept, frame = [sentences[k] for k in layout.kept], opened.tokenizer.frame()
+    kept, frame = [sentences[k] for k in layout.kept], opened.frame_text(causal=False)
     maps: list[Any] = [None] * len(kept)
     sums, counts = np.zeros(0), np.zeros(len(SURFACE))
     for k, num, row in layout.compute(placed, _computer(placed.net), "attention"):

@@ -121,8 +121,8 @@ def lay_out(
     opened: Pretrained, placed: Placed, sentences: Sequence[Sentence], batch_tokens: int | None
 ) -> Layout:
     """Lays out the sentences that `read` keeps; arguments and errors are those of `read`."""
-    frame, room = opened.tokenizer.frame(), longest(opened)
-    reading = Reading(frame.begin, frame.end, None, room, room, in_place=True)
+    reading = _reading(opened)
+    room = reading.context
     starts, ids, pieces = opened.tokenizer.encode_aligned([s.text for s in sentences])
     ranges = [
         _pieces_of_words(sentence, *pieces[:2, start:stop])
@@ -142,13 +142,17 @@ def lay_out(
         (batch.rows, likelihood.fill(batch, rows, ids, reading)[0])
         for batch in likelihood.plan(rows, reading, batch_size, placed.ways)
     )
-    return Layout(kept, [ranges[k] + len(frame.begin) for k in kept], batches)
+    return Layout(kept, [ranges[k] + len(reading.begin) for k in kept], batches)
+
+
+def _reading(opened: Pretrained) -> Reading:
+    made = likelihood.make_reading(opened, causal=False, masked=False)
+    return made._replace(in_place=True)
 
 
 def longest(opened: Pretrained) -> int:
-    """Returns the number of tokens that the net reads beside the frame."""
-    frame = opened.tokenizer.frame()
-    return opened.config.net.max_len - len(frame.begin) - len(frame.end)
+    """Returns the number of tokens that the net reads beside the special ones."""
+    return _reading(opened).context
 
 
 def describe_left_out(

@@ -17,8 +17,9 @@ own. Fine-tunings of one pre-training must begin with the same weights. Fields a
 Fields in `allow` may differ too; every table then names them.
 
 Losses compare only where they are losses of the same thing: one objective and mask rate, the same
-texts, tokenizer, format and length. Bits per byte compare between tokenizers and formats too, but
-not between objectives, mask rates or texts.
+texts, tokenizer, format and length, and the same options of objective and format. Bits per byte
+compare between tokenizers and formats too, but not between objectives, mask rates or texts, nor
+between options of one format.
 """
 
 import itertools
@@ -48,7 +49,6 @@ MATCHED = {name: clock.label for name, clock in CLOCKS.items()} | {"examples": "
 PHASES = ("short", "long")
 # The fields, and groups of fields, that decide what a loss is a loss of.
 LOSS_GROUPS = ("objective", "mask_rate", "objective_options", "data", "tokenizer", "format_options")
-BITS_GROUPS = ("objective", "mask_rate", "objective_options", "data")
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 
@@ -190,26 +190,33 @@ def _note_differences(
 # --- Losses ---------------------------------------------------------------------------------------
 
 
-def loss_fields(config: Mapping[str, Any], score: str = "loss") -> dict[str, Any]:
-    """Returns the fields of a config that two runs must share to compare their losses.
-
-    `score` is "loss", or "bits_per_byte", which compares between tokenizers and formats.
-    """
-    groups = LOSS_GROUPS if score == "loss" else BITS_GROUPS
-    free = ("data.order_seed", "" if score == "loss" else "data.format")
+def loss_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a config that two runs must share to compare their losses."""
     fields = science(config).items()
-    return {k: v for k, v in fields if k.partition(".")[0] in groups and k not in free}
+    return {
+        k: v for k, v in fields if k.partition(".")[0] in LOSS_GROUPS and k != "data.order_seed"
+    }
 
 
 def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") -> list[str]:
-    """Returns the fields of two configs that make their losses losses of different things."""
-    return list(differing((loss_fields(a, score), loss_fields(b, score))))
+    """Returns the fields of two configs that make their losses losses of different things.
+
+    `score` is "loss", or "bits_per_byte", which compares between tokenizers and formats.
+    """
+    return _apart(loss_fields(a), loss_fields(b), score)
 
 
-def loss_kind(point: Point, score: str = "loss") -> dict[str, Any]:
+def _apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str) -> list[str]:
+    found, own = differing((a, b)), own_options(a, b) | {"data.format"}
+    if score == "loss":
+        return list(found)
+    return [k for k in found if k not in own and not k.startswith("tokenizer.")]
+
+
+def loss_kind(point: Point) -> dict[str, Any]:
     """Returns a row's `loss_fields` and the length of its validations, None without any."""
     lengths = (int(x) for run in point.finished if run.result for x in run.result.eval)
-    return loss_fields(point.runs[0].config, score) | {"length": max(lengths, default=None)}
+    return loss_fields(point.runs[0].config) | {"length": max(lengths, default=None)}
 
 
 def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
@@ -221,7 +228,10 @@ def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
 
 def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, list[Any]]:
     """Returns the fields in which the losses of rows differ, with the value of every row."""
-    return differing(loss_kind(point, score) for point in points if point.finished)
+    kinds = [loss_kind(point) for point in points if point.finished]
+    pairs = itertools.combinations(kinds, 2)
+    names = dict.fromkeys(name for a, b in pairs for name in _apart(a, b, score))
+    return {name: [kind.get(name) for kind in kinds] for name in names}
 
 
 # --- The matched clock ----------------------------------------------------------------------------

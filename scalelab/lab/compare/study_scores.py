@@ -234,17 +234,19 @@ class StudyScores(Scores):
         if score == "seconds":
             return []
         given = [_point(row) for row, _ in parts]
-        kinds = [comparability.loss_kind(row, score) for row in given]
+        apart = comparability.differing_losses
         return [
             _numbers(row, score) for row in self.rows
-            if row not in given and comparability.loss_kind(row, score) in kinds
+            if row.finished and row not in given
+            and not all(apart((row, own), score) for own in given)
         ]  # fmt: skip
 
     def _losses_compare(self, parts: Parts, score: str) -> bool:
         """Whether a sum of losses is a loss, or a difference between losses of the same thing."""
-        weights: dict[str, float] = {}
-        for row, weight in parts:
-            kind = str(comparability.loss_kind(_point(row), score))
+        weights: dict[Point, float] = {}  # first row of a kind -> weight of the kind
+        for row, weight in ((_point(row), weight) for row, weight in parts):
+            alike = (x for x in weights if not comparability.differing_losses((x, row), score))
+            kind = next(alike, row)
             weights[kind] = weights.get(kind, 0.0) + weight
         if len(weights) == 1 or all(abs(x) < 1e-9 for x in weights.values()):
             return True
@@ -354,5 +356,6 @@ def _validation(row: Point) -> dict[str, float]:
         assert run.result is not None
         last = run.result.eval
         metrics = last[max(last, key=int)] if last else {}
-        found.append({**metrics, UNIGRAM: run.result.unigram_nats})
+        own = {UNIGRAM: run.result.unigram_nats, **run.result.unigrams}
+        found.append(metrics | own)
     return pd.DataFrame(found, dtype=float).mean().dropna().to_dict()

@@ -175,3 +175,38 @@ def test_variants_that_are_about_the_clock_are_told_with_their_numbers(tmp_path)
     first = comparability.describe_clock(made, made.points[:1])
     assert first.startswith("Held equal: tokens")
     assert comparability.check(made) == []  # between variants it is what the study is about
+
+
+LOSS = {
+    "objective": "spans", "mask_rate": 0.15, "data": {"format": "spans", "corpus": "a"},
+    "objective_options": {"weight": 1}, "format_options": {"rate": 0.15},
+    "tokenizer": {"vocab_size": 300},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "loss", "bits"), [
+    ({}, [], []),
+    ({"mask_rate": 0.5}, ["mask_rate"], ["mask_rate"]),
+    ({"objective_options": {"weight": 2}}, *[["objective_options.weight"]] * 2),
+    ({"format_options": {"rate": 0.5}}, ["format_options.rate"], ["format_options.rate"]),
+    ({"tokenizer": {"vocab_size": 9}}, ["tokenizer.vocab_size"], []),
+    ({"data": {"format": "plain", "corpus": "a"}, "format_options": {}},
+     ["data.format", "format_options.rate"], []),
+])  # fmt: skip
+def test_every_option_decides_whether_losses_compare(
+    change: dict, loss: list[str], bits: list[str]
+) -> None:
+    for score, expected in (("loss", loss), ("bits_per_byte", bits)):
+        assert sorted(comparability.loss_apart(LOSS, LOSS | change, score)) == expected
+
+
+def test_options_of_one_format_are_compared_beside_another_format() -> None:
+    """Bits per byte compare between formats, and between rates of one format they do not."""
+    study = make({str(k): {"seed": k} for k in range(3)})
+    plain = {"data": {"format": "plain", "corpus": "a"}, "format_options": {}}
+    changes = {}, plain, {"format_options": {"rate": 0.5}}
+    for point, change in zip(study.points, changes, strict=True):
+        point.runs[0].config.update(LOSS | change)
+    apart = comparability.differing_losses(study.points, "bits_per_byte")
+    assert apart == {"format_options.rate": [0.15, None, 0.5]}
+    assert not comparability.differing_losses(study.points[:2], "bits_per_byte")

@@ -237,9 +237,9 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
 
 # That of `nsp` may be another number, by an option; that of `mlm` is what a metric says.
 BASELINES = {
-    "nsp": lambda options: ("accuracy", options.get("chance", 0.5), 0.05),
-    "mlm": lambda options: ("loss", None, 0.5),
-    "rtd": lambda options: ("loss", lambda metrics: metrics.get("rate"), 0.02),
+    "nsp": lambda options: ("accuracy", options.get("chance", 0.5), 0.05, None),
+    "mlm": lambda options: ("loss", None, 0.5, None),
+    "rtd": lambda options: ("loss", lambda metrics: metrics.get("rate"), 0.02, None),
 }
 
 
