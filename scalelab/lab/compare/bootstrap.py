@@ -4,7 +4,7 @@ It resamples every source of chance at once: pre-training seeds, fine-tuning see
 (Sellam et al. 2022, "The MultiBERTs", arXiv:2106.16163, section 3). A score is the mean over runs
 of the metric of each run. A resample draws pre-training seeds with replacement, for each of them
 fine-tuning seeds, and one multiset of examples. All rows of a contrast share these draws. A
-pre-training seed is one split, order and masking for all shapes of a system, so independent draws
+pre-training seed is one order and masking for all shapes of a system, so independent draws
 for each shape would average it away and make intervals too narrow.
 
 `widen` departs from the paper, which has 25 pre-training seeds. With k seeds the resampled variance

@@ -1,9 +1,10 @@
 """Estimates with intervals, Student's interval over seeds, and the correction of several claims.
 
-A contrast is a weighted sum of rows, such as the mean over shapes of one system minus another. A
-pre-training seed is one split, order and masking of the corpus, the same for every row that has it.
-So a contrast is taken within each seed first, and varies over seeds: the effect of a seed on all
-rows stays in the interval, and its effect on both sides of a difference cancels.
+A contrast is a weighted sum of rows, such as the mean over shapes of one system minus another. Rows
+of one format and tokenizer share what a pre-training seed draws (docs/statistics.md). So a contrast
+is taken within each seed first, and varies over seeds: the effect of a seed on all rows stays in
+the interval, and its effect on both sides of a difference cancels. Rows that share nothing keep
+both effects, which then vary over seeds like the rest.
 
 Two seeds of one row say little about how much seeds vary, so all rows of a study estimate it
 together (`pooled_variances`).
