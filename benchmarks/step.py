@@ -16,7 +16,7 @@ alternately in one process; the numbers are medians of the repetitions.
 PyTorch gets batches that are masked already and starts from our weights; the program checks that
 all losses without dropout are equal. Compiling is timed apart, and three steps of each side go
 untimed. "Of peak" divides the useful FLOPs by the rate of a square matrix product in the same
-process (flops.py). On a busy machine CPU time says more than wall time, though PyTorch's
+process. On a busy machine CPU time says more than wall time, though PyTorch's
 threads spin while they wait. All sides keep freed memory (resources/malloc.py).
 
 `--shapes=12x768x12 --batch_size=8 --vocab_size=30522` is BERT-base. For the memory of a step see
@@ -155,12 +155,26 @@ def measure_case(
     }
 
 
+def measure_peak() -> float:
+    """Measures the rate of float32 matrix products of one device, in FLOP/s; under a second."""
+    import jax
+    import jax.numpy as jnp
+
+    size, square = 1024 if jax.default_backend() == "cpu" else 8192, jax.jit(lambda a: a @ a)
+    a = jnp.ones((size, size))
+    square(a).block_until_ready()
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        square(a).block_until_ready()
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * size**3 / best
+
+
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Measures every system at every shape."""
-    from scalelab.resources import flops
-
     about, cases = common.describe(given), []
-    peak = flops.measure_peak()
+    peak = measure_peak()
     for system, shape in itertools.product(given.systems, given.shapes):
         cases.append(measure_case(system, shape, given, peak, about["missing_peer"]))
         gc.collect()

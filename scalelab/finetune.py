@@ -104,11 +104,14 @@ def fine_tune_jointly(
     workdir: pathlib.Path,
     options: Options,
     overrides: Mapping[str, Mapping[str, Any]],
-) -> None:
+) -> list[dict[str, Any]]:
     """Fine-tunes several tasks that share their body; see `finetuning.joint`.
 
     The arguments are those of `fine_tune`; `overrides` has the fields of each task by its name. The
     run folders are workdir/<task>/seed<k>.
+
+    Returns:
+      The result of each seed of each task.
 
     Raises:
       ValueError: config, data or a folder does not allow it.
@@ -132,6 +135,7 @@ def fine_tune_jointly(
             train(runs, seed, workdir)
         else:
             print(f"seed {seed} of {', '.join(t.title for t in tasks)}: finished already")
+    return [run.result(seed) for run in runs for seed in options.seeds]
 
 
 def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:

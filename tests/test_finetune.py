@@ -607,3 +607,16 @@ def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             warm_start.open_start(*arguments)
+
+
+@pytest.mark.parametrize(("task", "constant"), [("cola", 1), ("stsb", 2.5)])
+def test_a_score_that_gold_leaves_undefined_is_missing(prepare, task: str, constant) -> None:
+    run = prepare("bert", task)
+    ((split, gold),) = ((k, x.labels) for k, x in run.splits.dev.items() if x is not None)
+    outputs = {split: np.random.default_rng(0).normal(size=(len(gold), 2 - (task == "stsb")))}
+    scores = finetune_results.measure(run, outputs)[split]
+    assert None not in scores.values() and not finetune_results.undefined(run)
+    gold[:] = constant
+    assert set(finetune_results.measure(run, outputs)[split].values()) == {None}
+    assert finetune_results.undefined(run)[split].keys() == scores.keys()
+    assert any("undefined" in remark for remark in finetune_results.remarks(run))

@@ -24,10 +24,11 @@ from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at
 from scalelab import systems
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
-from scalelab.data import load_data, sources
+from scalelab.data import load_data, sources, tokenizers
 from scalelab.eval import pairs, suites, yardstick
 from scalelab.optim import adamw
 from scalelab.records import measures, plots, run_folder
+from scalelab.resources import flops
 from scalelab.training import feeding, pretrained, run_state
 from scalelab.training.run_state import Run
 
@@ -147,6 +148,7 @@ def test_result_json(whole: Record, lab: Lab) -> None:
     assert result["steps"] == STEPS and result["seconds"] > 0
     final = whole.states[STEPS]
     assert result["params"] == sum(leaf.size for leaf in jax.tree.leaves(final.params))
+    assert result["tokenizer_digest"] == tokenizers.digest(whole.workdir / "tokenizer")
     assert result["eval"].keys() == {"32", "64"}
     for length, at in (("32", SHORT_STEPS), ("64", STEPS)):
         assert result["eval"][length]["step"] == at
@@ -453,6 +455,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     after(monkeypatch, measures, "summarise_eval", lambda: evaluations.append(pass_time(100)))
     after(monkeypatch, Run, "meta", lambda: saves.append(pass_time(1000)))
     after(monkeypatch, sources, "iterate", lambda: pass_time(7))
+    monkeypatch.setattr(flops, "device_peak", lambda kind: 1e9)
     record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))
     result, lines = record.result, record.lines()
     assert result["seconds"] == pytest.approx(0.01 * STEPS)
@@ -460,9 +463,16 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     assert len(saves) > 5 and result["save_secs"] == pytest.approx(1000 * len(saves))
     last = capsys.readouterr().err.strip().splitlines()[-1]
     a, b = [line for line in lines if "train/loss" in line][-2:]
-    share = (b["flops"] - a["flops"]) / (b["step"] - a["step"]) * 100 / 1e9  # the peak's stand-in
+    share = (b["flops"] - a["flops"]) / (b["step"] - a["step"]) * 100 / 1e9
     assert last.startswith(f"roberta 2x8x1 seed 0 | step {STEPS} (100%) | loss ")
     assert share > 0.01 and f"| MFU {share:.0%} | ETA 0s" in last
+
+
+def test_a_cpu_has_no_mfu(lab: Lab, tmp_path: pathlib.Path, capsys) -> None:
+    """No data sheet has its peak, and measured on a busy machine it is any number."""
+    lab.run(tmp_path / "run")
+    assert "tokens/s | ETA 0s" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert flops.device_peak("NVIDIA H100 80GB HBM3") == 989e12 and flops.device_peak("cpu") is None
 
 
 def test_the_best_checkpoint_outlives_the_last_ones(lab, tmp_path, monkeypatch) -> None:

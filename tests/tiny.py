@@ -289,7 +289,7 @@ def write_run(
     from flax import linen as nn
 
     from scalelab import state, systems
-    from scalelab.data import load_data
+    from scalelab.data import load_data, tokenizers
     from scalelab.helpers.files import write_json
     from scalelab.optim.adamw import parameter_name
     from scalelab.records import run_folder
@@ -327,6 +327,7 @@ def write_run(
     shape = {"A": 2, "H": 8, "L": 1}
     evals = {"32": {"loss": 5.0, "step": 3}}
     result = {"status": "completed", "task": None, "steps": 3, "seed": 0, "eval": evals}
+    result["tokenizer_digest"] = tokenizers.digest(workdir / "tokenizer")
     write_json(
         workdir / "result.json", result | {"system": system, "shape": shape, "n_model": 12 * 8**2}
     )

@@ -172,7 +172,7 @@ def _describe_sides(
         unshared = {name: None for own in side for name in own if name not in shared}
         if unshared:
             names = ", ".join(map(title_of, unshared))
-            found.append(f"Not compared, because A or B has not finished it; in {letter}: {names}.")
+            found.append(f"Not compared, because A or B has no score of it; in {letter}: {names}.")
         merged = {
             name: TaskRuns(name, tuple(run for own in side for run in own[name].runs))
             for name in shared
@@ -188,9 +188,10 @@ def cells(table: pd.DataFrame) -> list[list[str]]:
     for row in table.itertuples():
         least = np.inf if pd.isna(row.detectable) else row.detectable
         detectable = f"{100 * least:.1f}" if least < 1 else "none" if np.isfinite(least) else "-"
+        ends = estimates.show_interval(100 * row.low, 100 * row.high, "+.1f")
         lines.append([
             row.name, row.metric, f"{100 * row.a:.1f}", f"{100 * row.b:.1f}",
-            f"{100 * row.difference:+.1f}", f"[{100 * row.low:+.1f}, {100 * row.high:+.1f}]",
+            f"{100 * row.difference:+.1f}", ends,
             f"{row.p:.4f}", "" if pd.isna(row.holm) else f"{row.holm:.4f}", row.verdict,
             detectable,
         ])  # fmt: skip

@@ -76,15 +76,17 @@ def main(given: argparse.Namespace) -> None:
     for task in tasks:
         start = warm_start.open_start(init, like)
         plan.check(task, start, values, options, fields[task.name])
+    results = []
     for folder, weights, net in starts if shares and not options.eval_only else ():
         start = warm_start.open_start(weights, net)
-        finetune.fine_tune_jointly(tasks, start, values, folder, options, fields)
+        results += finetune.fine_tune_jointly(tasks, start, values, folder, options, fields)
     for task in tasks if not shares or options.eval_only or options.submit else ():
         for folder, weights, net in starts:
             after_mnli = given.mnli_first and task.name in AFTER_MNLI and weights != "none"
             start = warm_start.open_start(weights, net, str(folder / "mnli") * after_mnli or None)
             asked = options if folder == workdir else dataclasses.replace(options, submit=False)
-            finetune.fine_tune(task, start, values, folder / task.name, asked, fields[task.name])
+            own = fields[task.name]
+            results += finetune.fine_tune(task, start, values, folder / task.name, asked, own)
     if options.submit:
         for task in tasks:
             for path in (workdir / task.name / "submission").glob("*.tsv"):
@@ -92,6 +94,7 @@ def main(given: argparse.Namespace) -> None:
                 (workdir / "submission" / path.name).write_bytes(path.read_bytes())
         submission.pack(workdir)
     print(glue_table.write(workdir))
+    program.stop_if_failed(results)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import pandas as pd
 
 from scalelab.helpers import files
 from scalelab.lab import tables
-from scalelab.lab.compare import bootstrap, scores
+from scalelab.lab.compare import bootstrap, estimates, scores
 from scalelab.lab.compare.comparability import differing
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
@@ -103,7 +103,8 @@ def _task_rows(
     rows = []
     several = len({split for split, _ in task.keys}) > 1
     lines = lines[lines["task"] == task.name]
-    for key in task.keys or (baseline.keys if baseline else [])[:1] or [("", "")]:
+    none = [] if task.undefined else (baseline.keys if baseline else [])[:1] or [("", "")]
+    for key in task.keys or none:
         label = SHORT.get(key[0], f"{task.title} {key[0]}" if several else task.title)
         split, metric = key if task.keys else ("", "")
         row = {"name": label, "task": task.name, "split": split, "metric": metric}
@@ -112,7 +113,21 @@ def _task_rows(
             score = _score(own, lines[at], missing) if own and (at.any() or not prefix) else NOTHING
             row |= {prefix + name: value for name, value in score.items()}
         rows.append(row)
-    return rows
+    return rows + [
+        {"name": SHORT.get(split, task.title), "task": task.name, "split": split, "metric": metric}
+        | {prefix + name: value for prefix in PREFIXES for name, value in NOTHING.items()}
+        | {"seeds": 0, **_count(task), "undefined": why}
+        for (split, metric), why in task.undefined.items()
+    ]
+
+
+def _count(task: TaskRuns) -> Row:
+    """Returns the numbers of runs that failed, are unfinished, or are degenerate."""
+    return {
+        "failed": sum(run.failed is not None for run in task.runs),
+        "unfinished": sum(run.unfinished for run in task.runs),
+        "degenerate": sum(bool(run.degenerate) for run in task.finished),
+    }
 
 
 def _score(task: TaskRuns, lines: pd.DataFrame, missing: list[str]) -> Row:
@@ -120,10 +135,7 @@ def _score(task: TaskRuns, lines: pd.DataFrame, missing: list[str]) -> Row:
     values = pd.Series(list(lines["score"]), dtype=float)
     found = NOTHING | {
         "median": values.median(), "mean": values.mean(), "sd": values.std(),
-        "seeds": len(values),
-        "failed": sum(run.failed is not None for run in task.runs),
-        "unfinished": sum(run.unfinished for run in task.runs),
-        "degenerate": sum(bool(run.degenerate) for run in task.finished),
+        "seeds": len(values), **_count(task),
     }  # fmt: skip
     try:
         if len(values):
@@ -141,7 +153,7 @@ def _find_gaps(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Returns the tasks and splits of GLUE without scores, and the dev sets that are not GLUE's."""
     absent, other = [], []
     for name, sizes in DEV_SIZES.items():
-        scored = {r["split"]: r["examples"] for r in rows if r["task"] == name and r["split"]}
+        scored = {r["split"]: r["examples"] for r in rows if r["task"] == name and r["seeds"]}
         for split, size in sizes.items() if scored else ():
             label, found = SHORT.get(split, TITLES[name]), scored.get(split)
             if split not in scored:
@@ -198,7 +210,7 @@ def _texts(rows: Sequence[Row]) -> pd.DataFrame:
 
     def interval(row: Row, prefix: str) -> str:
         low, high = (row[prefix + end] for end in ("low", "high"))
-        return "-" if low is None else f"[{percent(low)}, {percent(high)}]"
+        return "-" if low is None else estimates.show_interval(100 * low, 100 * high, ".1f")
 
     def scratch(row: Row) -> str:
         if row["scratch_mean"] is None:
@@ -208,6 +220,7 @@ def _texts(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame([
         {"task": row["name"], "metric": row["metric"]}
         | {name: percent(row[name]) for name in ("median", "mean", "sd")}
+        | ({"mean": "undefined"} if row.get("undefined") else {})
         | {"95% interval": interval(row, "")}
         | {name: str(row[name]) for name in COUNTS} | {"from scratch": scratch(row)}
         for row in rows
@@ -234,7 +247,8 @@ def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
             state = f"failed: {run.failed}" if run.failed is not None else state
             state = "unfinished" if run.unfinished else state
             found += [f"{task.title}: seed {run.seed} {state}"] if state else []
-        sound = [run.scores[task.keys[0]] for run in task.finished if not run.degenerate]
+        sound = [run.scores[task.keys[0]] for run in task.finished
+                 if task.keys and not run.degenerate]  # fmt: skip
         if 0 < len(sound) < len(task.finished):
             mean = f"{100 * sum(sound) / len(sound):.1f}"
             found.append(f"{task.title}: mean {task.keys[0][1]} of the other {len(sound)}: {mean}")

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-Z = 1.959963984540054  # normal quantile of 95% intervals
+from scalelab.lab.compare.estimates import wilson
+
 NUM_DRAWS = 100_000  # for the chance of a formula, to about 0.002
 UNFIT = "a text is too long for the net, or has no token that it scores"
 LEFT_OUT = "{:,} of {:,} items are left out: " + UNFIT
@@ -236,12 +237,10 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
         named = frame.groupby(level, sort=False) if level is not None else [("mean", frame)]
         for name, part in named:
             own = part.groupby(0, sort=False)
-            low, high = interval([(x.mean(), len(x)) for _, x in own[names[0]]])
+            low, high = wilson([(x.mean(), len(x)) for _, x in own[names[0]]])
             rows.append([level, name, len(part), *own[names].mean().mean(), low, high])
     shares = values.mean()
-    rows.append(
-        [None, "all items", len(values), *shares, *interval([(shares.iloc[0], len(values))])]
-    )
+    rows.append([None, "all items", len(values), *shares, *wilson([(shares.iloc[0], len(values))])])
     return pd.DataFrame(rows, columns=["level", "group", "items", *names, "low", "high"])
 
 
@@ -268,26 +267,6 @@ def check_known(path: pathlib.Path, is_unknown: np.ndarray, answers: Sequence[st
             f"the tokenizer of {path} cannot write {is_unknown.sum():,} of the"
             f" {len(is_unknown):,} answers, such as {answers[int(is_unknown.argmax())][-60:]!r}"
         )
-
-
-def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """Returns the 95% interval of a mean of shares.
-
-    Args:
-      groups: share and number of items of each group; all groups have equal weights.
-
-    One group has Wilson's interval (1927). Several have a normal interval around their mean, with
-    the variance of each group from its Wilson interval, so that no group counts as certain.
-    """
-    centres, squares = [], []
-    for share, num in groups:
-        scale = 1 + Z**2 / num
-        centres.append((share + Z**2 / (2 * num)) / scale)
-        squares.append((share * (1 - share) / num + Z**2 / (4 * num**2)) / scale**2)
-    many = len(groups) > 1
-    centre = sum(share for share, _ in groups) / len(groups) if many else centres[0]
-    half = Z * math.sqrt(sum(squares)) / len(groups)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def describe(made: pd.DataFrame) -> str:

@@ -12,11 +12,10 @@ piece. A masked net sees masks for the piece and the rest of the word, so it kno
 pieces; then a full stop, because without it nets predict one. The perplexity is exp(mean of
 -log p(word)). A passage longer than the net's training inputs loses its first tokens.
 
-Intervals are 95%: Wilson's for accuracy, Student's of the mean log p for perplexity.
+Intervals are 95%: Wilson's for accuracy, the bootstrap's over passages for perplexity.
 scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
-import math
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,9 +23,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from scalelab.eval import calibration, items
+from scalelab.eval import items
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers import files
+from scalelab.lab.compare import estimates
 
 if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained
@@ -112,14 +112,22 @@ def tabulate(made: Guesses, source: str) -> pd.DataFrame:
         if not nats.size:
             continue
         share, num = made.right[own].mean(), int(own.sum())
-        mean, ends = calibration.jackknife(
-            np.stack([nats, np.ones_like(nats)], axis=1), lambda x: x[:, 0] / x[:, 1]
-        )
-        perplexities = [math.exp(min(x, 700.0)) for x in (mean, *(ends or (math.nan, math.nan)))]
-        rows.append([name, num, share, *items.interval([(share, num)]), *perplexities])
+        means = np.array([nats.mean(), *bootstrap_mean(nats)])
+        perplexities = np.exp(means.clip(max=700.0))
+        rows.append([name, num, share, *estimates.wilson([(share, num)]), *perplexities])
     columns = ["group", "passages", "accuracy", "low", "high"]
     columns += ["perplexity", "perplexity_low", "perplexity_high"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def bootstrap_mean(numbers: np.ndarray, num_resamples: int = 2000) -> tuple[float, float]:
+    """Returns the percentile bootstrap's 95% interval of a mean; NaN if all numbers are equal."""
+    if np.ptp(numbers) == 0:
+        return np.nan, np.nan
+    rng = np.random.default_rng(0)
+    means = [rng.choice(numbers, len(numbers)).mean() for _ in range(num_resamples)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Measured:
@@ -140,7 +148,7 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
     rows = [
         [row.group, f"{row.passages:,}", f"{100 * row.accuracy:.2f}",
          f"[{100 * row.low:.2f}, {100 * row.high:.2f}]", f"{row.perplexity:,.1f}",
-         f"[{row.perplexity_low:,.1f}, {row.perplexity_high:,.1f}]"]
+         estimates.show_interval(row.perplexity_low, row.perplexity_high, ",.1f")]
         for row in table.itertuples()
     ]  # fmt: skip
     header = ["group", "passages", "accuracy", "95% interval", "perplexity", "95% interval"]

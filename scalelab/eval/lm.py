@@ -187,7 +187,7 @@ def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
         "loss": loss,
         PERPLEXITY[predicts]: math.exp(min(loss, 700.0)),
         "bits_per_byte": bits_per_byte(loss, total["tokens"], total["bytes"]),
-        "bits_per_byte_interval": interval,
+        "bits_per_byte_interval": interval and [max(0.0, interval[0]), interval[1]],
     }
 
 

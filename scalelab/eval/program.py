@@ -3,11 +3,12 @@
 import argparse
 import json
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from scalelab.config import cli
+from scalelab.config import cli, exits
 from scalelab.config.finetuning import FinetuneConfig
+from scalelab.records import run_files
 from scalelab.resources import malloc
 from scalelab.tasks import recipes, submission
 from scalelab.tasks import task as task_lib
@@ -77,10 +78,19 @@ def fine_tune(given: argparse.Namespace, task: Task) -> None:
 
     start = warm_start.open_start(cli.required(given.init, "init"), given.like, given.mnli)
     overrides = task_fields(given.per_task, task.name, [task.name])
-    finetune.fine_tune(task, start, values, workdir, options(given), overrides)
+    results = finetune.fine_tune(task, start, values, workdir, options(given), overrides)
     if given.submit and task.name in task_lib.task_names():
         submission.pack(workdir)
     print(glue_table.write(workdir, only=task.name))
+    stop_if_failed(results)
+
+
+def stop_if_failed(results: Iterable[Mapping[str, Any]]) -> None:
+    """Raises exits.Stopped, with exit code 1, if a seed has failed; `results` of fine-tunings."""
+    failed = [r for r in results if r["status"] == run_files.FAILED]
+    named = dict.fromkeys(f"{r['task']} seed {r['seed']}: {r['degenerate']}" for r in failed)
+    if named:
+        raise exits.Stopped(f"seeds that failed have no score: {'; '.join(named)}", 1)
 
 
 def config_values(given: argparse.Namespace) -> dict[str, Any]:

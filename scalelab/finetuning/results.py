@@ -37,17 +37,29 @@ def decode(run: TaskRun, split: str, outputs: np.ndarray) -> Decoded:
 
 
 def measure(run: TaskRun, outputs: Outputs) -> Scores:
-    """Computes the task's metrics on each dev split; None where an output is not finite."""
+    """Computes the metrics on each dev split; None: undefined, or an output is not finite."""
     measured: Scores = {}
     for split, values in outputs.items():
         gold = run.splits.dev[split]
         assert gold is not None
         answers = decode(run, split, values).answers if np.isfinite(values).all() else None
         measured[split] = {
-            name: None if answers is None else metrics.METRICS[name](gold.labels, answers)
+            name: None
+            if answers is None or metrics.undefined(name, gold.labels)
+            else metrics.METRICS[name](gold.labels, answers)
             for name in run.task.metrics
         }
     return measured
+
+
+def undefined(run: TaskRun) -> dict[str, dict[str, str]]:
+    """Returns dev split -> metric -> why its gold labels leave the metric undefined."""
+    found = {
+        split: {m: why for m in run.task.metrics if (why := metrics.undefined(m, gold.labels))}
+        for split, gold in run.splits.dev.items()
+        if gold is not None
+    }
+    return {split: own for split, own in found.items() if own}
 
 
 def main_score(task: Task, dev: Scores) -> float:
@@ -112,6 +124,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         flops=clocks.flops,
         seconds=clocks.secs,
         eval=measure(run, outputs),
+        undefined=undefined(run),
         best=None if progress.best is None else progress.evals[progress.best],
         early_stopping=run.config.patience is not None,
         stopped=progress.stopped,
@@ -232,6 +245,11 @@ def remarks(run: TaskRun) -> list[str]:
     title, config = run.task.title, run.config
     lines = [*task_lib.remarks(run.task, run.splits), *run.start.remarks]
     lines += [run.head_note] if run.head_note else []
+    lines += [
+        f"{title}: {metric} is undefined on {split}: {why}"
+        for split, own in undefined(run).items()
+        for metric, why in own.items()
+    ]
     if not config.epochs:
         lines.append(f"{title} scored as it was imported, without fine-tuning")
     elif own := beyond_recipe(config, run.start.opened.system, run.task.name, run.kind.HEAD):

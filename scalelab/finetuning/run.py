@@ -24,6 +24,7 @@ from scalelab.nets.classifier import Classifier
 from scalelab.optim import adamw
 from scalelab.records import json_files, run_files, run_folder
 from scalelab.state import TrainState
+from scalelab.tasks import metrics
 from scalelab.tasks.batches import TaskBatches, evaluation_batches
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
@@ -58,6 +59,9 @@ class TaskRun:
         both_orders = adaptation.both_orders and not classifier
         self.kind = kinds.load(task.kind)
         check_fits(opened, config, task.title, len(splits.train))
+        main, metric = next(iter(splits.dev.values())), task.metrics[0]
+        if config.patience and main and (why := metrics.undefined(metric, main.labels)):
+            raise ValueError(f"config.patience needs a score, and {metric} is undefined: {why}")
         self.tokenizer = opened.tokenizer.with_added(added)
         self.tokenizer_digest = tokenizer_digest(opened.tokenizer_dir)
         frame = self.tokenizer.frame()

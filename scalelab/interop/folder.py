@@ -58,7 +58,8 @@ class Tensors:
         """Returns a tensor as float32.
 
         Raises:
-          ValueError: it has a dtype whose values float32 does not hold exactly.
+          ValueError: it has a dtype whose values float32 does not hold exactly, or a value that is
+            not finite.
         """
         if self.dtypes[name] not in FLOATS:
             raise ValueError(
@@ -68,7 +69,13 @@ class Tensors:
             )
         # Opened again for each tensor, which releases the mapped file.
         with safe_open(self._files[name], "numpy") as opened:
-            return opened.get_tensor(name).astype(np.float32, copy=False)
+            values = opened.get_tensor(name).astype(np.float32, copy=False)
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"{name} in {self._files[name]} has values that are not finite (NaN or infinity):"
+                " the checkpoint is damaged, or its training failed"
+            )
+        return values
 
 
 def _list_files(folder: pathlib.Path) -> list[pathlib.Path]:

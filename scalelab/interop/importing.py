@@ -14,6 +14,7 @@ from flax import traverse_util
 
 from scalelab import formats, objectives, state, systems
 from scalelab.config.pretraining import Net, Shape, resolve
+from scalelab.data import tokenizers
 from scalelab.finetuning import imported, kinds
 from scalelab.interop import config_json, output_folder
 from scalelab.interop import folder as folder_lib
@@ -175,5 +176,9 @@ def _write(
         "peak_memory_bytes": host.peak_memory_bytes(),
     }
     task = values.get("task")
-    result = RunResult(**common) if task is None else TaskResult(task=task, **common)
+    digest = tokenizers.digest(workdir / "tokenizer")
+    if task is None:
+        result = RunResult(tokenizer_digest=digest, **common)
+    else:
+        result = TaskResult(task=task, **common)
     run_files.write_result(workdir, result)

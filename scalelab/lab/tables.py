@@ -73,7 +73,7 @@ class Column:
             known = "-" if cell is None else cell
             return known if isinstance(known, str) else FORMATS[self.kind](known), "", ""
         show = FORMATS[self.kind]
-        ends = ", ".join(show(x) for x in (cell.low, cell.high) if x is not None) or "-"
+        ends = ", ".join(show(x) for x in (cell.low, cell.high) if x is not None and x == x) or "-"
         published = "" if cell.published is None else f"({show(cell.published)})"
         return show(cell.value), f"[{ends}]" if self.scored else "", published
 

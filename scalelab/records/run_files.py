@@ -82,6 +82,7 @@ class RunResult(Result):
     # Maximum length -> the last validation at it: "loss", "step", "best_loss", ...
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
     data_hash: str | None = None  # digest of the corpus
+    tokenizer_digest: str | None = None  # of the files in tokenizer/; None: not recorded
     unigram_nats: float | None = None  # cross-entropy of the unigram model in nats a token
     # The same of arrays that are predicted in place of the text, by `measures.unigram_name`.
     unigrams: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -123,8 +124,10 @@ class TaskResult(Result):
     recipe: str | None = None  # its label
     pretrain_seed: int | None = None
     mnli_first: bool = False  # whether it began with weights fine-tuned on MNLI
-    # Dev split -> metric -> score; None if it is not finite.
+    # Dev split -> metric -> score; None if it is not finite, or undefined.
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
+    # Dev split -> metric -> why the gold labels leave it undefined.
+    undefined: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     best: dict[str, Any] | None = None  # {"step", "dev"} of the best validation
     early_stopping: bool = False  # whether the best step was kept
     stopped: int | None = None  # step at which early stopping ended it

@@ -1,17 +1,23 @@
 """The plan of a study: what every run will take on this machine, before anything starts.
 
-Times three steps of each distinct net, batch size and length, and adds up. Fine-tuning is estimated
-from the same steps. Compiled programs stay in the cache for the runs.
+Times three steps of each distinct program, batch size and length, and adds up. Fine-tuning and
+evaluations are estimated from the same steps. Compiled programs stay in the cache for the runs.
 """
 
+import collections
+import dataclasses
+import itertools
+import json
 import math
 import pathlib
+import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scalelab.config import durations
+from scalelab.eval import yardstick
 from scalelab.helpers.files import write_json
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
@@ -25,8 +31,10 @@ if TYPE_CHECKING:
     from scalelab.tasks.task import Splits
     from scalelab.training.blueprint import Blueprint, StepTime
 
-HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "fine-tune", "memory")
+HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "scores", "memory")
 WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens of a word, and special ones, of a task's text
+# Estimated seconds: of a process until its first step, of an evaluation beside its passes.
+START_SECS, EVALUATION_SECS = 6.0, 5.0
 
 
 def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int) -> str:
@@ -41,12 +49,13 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
         count_tokens(finetunings.load(name, spec.finetune.data, workdir), spec, name)
         for name in spec.finetune.tasks
     )
+    texts = {name: read_lengths(spec, name) for name in spec.yardsticks}
     expand.write(spec, planned, workdir, command)
     machine = planned[0].config.machine
     host.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
     known: dict[str, Any] = {}
     libraries = host.peak_memory_bytes()
-    rows = [expect(spec, run, measure(run, known), task_tokens) for run in planned]
+    rows = [expect(spec, run, measure(run, known), task_tokens, texts) for run in planned]
     for row in rows:
         row["peak_bytes"] += libraries
     (workdir / "plans").mkdir(exist_ok=True)
@@ -85,8 +94,20 @@ def count_tokens(splits: "Splits", spec: StudySpec, name: str) -> float:
     return length * (values["epochs"] * num_train + evaluations * num_dev / 3)
 
 
+def read_lengths(spec: StudySpec, name: str) -> list[float]:
+    """Estimates the tokens of each text that an evaluation scores."""
+    found = yardstick.load(name)
+    items = yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
+    most = yardstick.choose_options(found, spec.yardstick_fields).get("per_group")
+    if most:
+        nth = collections.defaultdict(itertools.count)
+        items = [item for item in items if next(nth[item.groups[0]]) < most]
+    texts = re.findall(r'"((?:[^"\\]|\\.)*)"', json.dumps(items))
+    return [len(text.split()) * WORD_PIECES + FRAME_TOKENS for text in texts if " " in text]
+
+
 class Measured(NamedTuple):
-    """What runs of equal nets and texts share: the net, its step in each phase, and the data."""
+    """What runs of equal programs and texts share: the net, its steps by phase, and the data."""
 
     plan: "Blueprint"
     steps: list["StepTime"]
@@ -102,8 +123,9 @@ def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
     c = run.config
     texts = (c.system, c.data, c.tokenizer, c.short, c.long, c.format_options)
     phases = [(phase.max_len, phase.batch_size) for phase in c.phases]
-    options = (c.system_options, c.objective_options, c.format_options)
-    net = (c.system, c.net, c.objective, options, c.tokenizer, c.data.format, phases)
+    others = {"seed", "mask_copies", "data", "short", "long", "optim", "eval"}
+    fields = {k: v for k, v in dataclasses.asdict(c).items() if k not in others}
+    net = (fields, c.data.format, phases)
     if repr(net) not in known:
         plan, sizes = blueprint.draw(c), ", ".join(f"{b} x {t}" for t, b in phases)
         print(f"timing steps: {run.system} {run.shape}, {sizes}", file=sys.stderr, flush=True)
@@ -117,19 +139,22 @@ def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
 
 
 def expect(
-    spec: StudySpec, run: PlannedRun, measured: Measured, task_tokens: float
+    spec: StudySpec,
+    run: PlannedRun,
+    measured: Measured,
+    task_tokens: float,
+    texts: Mapping[str, Sequence[float]] = {},  # noqa: B006 never changed
 ) -> dict[str, Any]:
-    """Adds up one pre-training and its fine-tunings, each of `task_tokens` on all tasks together.
+    """Adds up one pre-training and its scores.
 
-    A fine-tuning has the pre-training's speed of the shortest phase, without its heads' FLOPs.
+    A fine-tuning, of `task_tokens` on all tasks together, has the pre-training's speed of the
+    shortest phase, without its heads' FLOPs. An evaluation, of `texts` with these numbers of
+    tokens, takes a third of a step for a token; a masked net reads a text once for each token.
     """
     from scalelab.resources import flops
 
     plan, steps, data = measured
-    tokens = [
-        phase.batch_size * own.train.meta["num_tokens"] / len(own.train)
-        for phase, own in zip(plan.phases, data.phases, strict=False)
-    ]
+    tokens = [own.step_tokens for own in data.phases]
     costs = {"tokens": tokens, "flops": [phase.forward.train for phase in plan.phases]}
     found = durations.make_plan(run.config, [p.steps_per_epoch for p in data.phases], costs)
     per_step = [step.secs for step in steps] if found.clock == "secs" else found.costs
@@ -141,12 +166,20 @@ def expect(
     def total(each: Sequence[float]) -> float:
         return sum(n * amount for n, amount in zip(counts, each, strict=True))
 
-    phase, finetune = plan.phases[0], 0.0
+    phase, scores = plan.phases[0], 0.0
+    per_token = steps[0].secs / (phase.batch_size * phase.length)
     if spec.stages[run.stage].finetune == "all":
+        from_scratch = spec.finetune.scratch and run.seed == 0
         share = 1 - phase.forward.head / phase.forward.forward
-        per_token = share * steps[0].secs / (phase.batch_size * phase.length)
-        finetune = spec.finetune.seeds * task_tokens * per_token
-        finetune *= 2 if spec.finetune.scratch and run.seed == 0 else 1
+        scores = spec.finetune.seeds * task_tokens * share * per_token * (1 + from_scratch)
+        masked = next((t.objective.predicts for t in plan.terms if t.objective.predicts), "next")
+        for name, own in texts.items():
+            lengths = [min(length, phase.length) for length in own]
+            passes = sum(n * n if masked == "masked" else n for n in lengths)
+            times = 1 + len(spec.yardstick_shares)
+            times += from_scratch and yardstick.load(name).scratch
+            scores += times * (EVALUATION_SECS + passes * per_token / 3)
+        scores += START_SECS * bool(spec.finetune.tasks or texts)
     kept = run.config.machine.compile_cache_dir is not None and run.seed > 0
     return {
         "name": run.name,
@@ -156,9 +189,9 @@ def expect(
         "tokens": total(tokens),
         "flops": total(costs["flops"]),
         "secs": total([step.secs for step in steps]),
-        # Of compiling; the programs of an earlier seed are kept.
-        "start_secs": 0.0 if kept else sum(step.compile_secs for step in steps),
-        "finetune_secs": finetune,
+        # The process and compiling; the programs of an earlier seed are kept.
+        "start_secs": START_SECS + (0.0 if kept else sum(step.compile_secs for step in steps)),
+        "finetune_secs": scores,
         "peak_bytes": max(step.num_bytes for step in steps),  # without libraries
     }
 
@@ -180,6 +213,6 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
     return tables.plain(HEADER, cells) + (
         f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
-        f" {num_workers}{gpus}. Seconds come from steps timed here, with compiling and without the"
-        " start of processes. Fine-tuning is a rougher estimate."
+        f" {num_workers}{gpus}. Pre-training comes from steps and compilations timed here. The"
+        f" start of a process ({START_SECS:g} s), fine-tuning and evaluations are rough estimates."
     )

@@ -6,7 +6,8 @@ weight of 2 counts an example as if it stood there twice. Scores are fractions, 
 
 Answers that are texts, such as the tags of a sentence, are scored by ratios of sums of counts.
 
-Where a definition divides by zero the score is 0: that of a prediction that says nothing.
+Where gold allows no score, such as a correlation with a constant, `undefined` says why. A constant
+prediction scores 0 there, as in scikit-learn.
 """
 
 import functools
@@ -214,10 +215,17 @@ METRICS: dict[str, Metric] = {
     "f1a": ratio_of_counts(_count_right),
     "question_match": ratio_of_counts(lambda gold, predicted: (float(gold == predicted), 1.0)),
 }
+PROPORTIONS = ("accuracy", "hits", "exact_match", "question_match")  # shares of examples
+CORRELATIONS = ("matthews", "pearson", "spearman")
 # Least and greatest value.
-RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(
-    ("matthews", "pearson", "spearman"), (-1.0, 1.0)
-)
+RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(CORRELATIONS, (-1.0, 1.0))
+
+
+def undefined(metric: str, gold: np.ndarray | None) -> str | None:
+    """Returns why a metric is undefined for gold [n], whatever is predicted; None if it is not."""
+    if gold is None or metric not in CORRELATIONS or np.unique(gold).size > 1:
+        return None
+    return "all gold labels are equal"
 
 
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:

@@ -16,6 +16,7 @@ from scalelab import objectives as objectives_lib
 from scalelab import systems
 from scalelab.config.fields import frozen_names
 from scalelab.config.pretraining import Config, resolve
+from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.objectives import Term
 from scalelab.optim.adamw import parameter_name
@@ -161,6 +162,12 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
             raise ValueError("tokenizer.json has {} pieces, the net {}".format(*sizes))
     except ValueError as error:
         raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
+    recorded = getattr(run.result, "tokenizer_digest", None)
+    if recorded not in (None, tokenizers.digest(path / "tokenizer")):
+        raise ValueError(
+            f"{path}/tokenizer has other pieces than the run was trained with (its digest differs"
+            " from that in result.json): put the files of that tokenizer back"
+        )
     saved = _read(path / "checkpoints", step)
     if saved is None:
         raise ValueError(f"the run in {path} has saved no checkpoint yet")

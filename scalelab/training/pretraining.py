@@ -18,7 +18,7 @@ from scalelab import objectives, sharding, step, systems
 from scalelab.config import cli
 from scalelab.config.durations import Plan
 from scalelab.config.pretraining import Config, Shape, science
-from scalelab.data import Data
+from scalelab.data import Data, tokenizers
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.data.sources import Row
@@ -120,7 +120,7 @@ class Pretraining:
         self._num_settled = run.clocks.steps
         self._before = run.clocks.tokens, self.now  # clocks before the last step
         self._compiled: _Phase | None = None
-        self._peak = flops.measure_peak(config.net.dtype) * jax.device_count()  # FLOP/s
+        self._peak = flops.device_peak(jax.devices()[0].device_kind)
         self._validation_secs = 0.0  # what the last validation took
         self.judge: Callable[[ArrayPytree], float] | None = None
         self._writer: metrics.Writer | None = None
@@ -414,6 +414,7 @@ class Pretraining:
         """Writes result.json; returns its content."""
         config, run, clocks, data = self.config, self.run, self.run.clocks, self.data
         shape = Shape(config.net.num_heads, config.net.width, config.net.num_layers)
+        digest = tokenizers.digest(self.workdir / "tokenizer") if self._writer else None
         system = systems.load(config.system)
         result = run_files.RunResult(
             system=config.system,
@@ -432,6 +433,7 @@ class Pretraining:
             remarks=tuple(self._unlearnt()),
             eval=run.evals,
             data_hash=data.corpus_hash,
+            tokenizer_digest=digest,
             unigram_nats=data.unigram_nats,
             unigrams=self._unigrams,
             corpus=run_files.Corpus(data.num_documents, data.num_tokens),
@@ -471,9 +473,9 @@ class Pretraining:
 
     def describe_progress(self, time_left: str) -> str:
         """Returns the progress line."""
-        rate = self.steps_per_sec * self._costs[self.run.phase].train
+        rate = self.steps_per_sec * self._costs[self.run.phase].train / jax.device_count()
+        mfu = f" | MFU {rate / self._peak:.0%}" if self._peak else ""
         return (
             f"{self.name} | step {self.run.clocks.steps} ({self.done:.0%}) | loss {self.loss:.4f}"
-            f" | {self.tokens_per_sec:,.0f} tokens/s | MFU {rate / self._peak:.0%}"
-            f" | ETA {time_left}"
+            f" | {self.tokens_per_sec:,.0f} tokens/s{mfu} | ETA {time_left}"
         )

@@ -183,3 +183,37 @@ def test_a_users_task_counts_in_no_average(tmp_path) -> None:
     rows = glue_table.read(tmp_path)[0]
     assert [row["name"] for row in rows] == ["RTE", "WNLI", "mine", "mean of 2 tasks"]
     assert rows[-1]["mean"] == pytest.approx(49 / 60)
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_an_undefined_score_is_missing_and_named(tmp_path, only: bool) -> None:
+    """CoLA's dev set has one class: the average is over the other tasks, and says so."""
+    missing = {"eval": {"dev": {"matthews": None}}, "undefined": {"dev": {"matthews": "one class"}}}
+    task_folders.write_run(tmp_path / "cola", "cola", 0, 0, **missing)
+    if not only:
+        task_folders.write_all(tmp_path, tasks=("rte", "sst2"), num_seeds=1)
+    rows, notes = glue_table.read(tmp_path)
+    assert cells(glue_table.write(tmp_path))["CoLA matthews"] == [
+        "-", "undefined", "-", "-", "0", "0", "0", "0", "no baseline run"
+    ]  # fmt: skip
+    assert "one class" in (tmp_path / "glue.csv").read_text()
+    averages = [row for row in rows if row["task"] is None]
+    assert [row["name"] for row in averages] == ["mean of 2 tasks"] * (not only)
+    assert only or any("without" in note and "CoLA" in note for note in notes)
+    assert task_runs.read(tmp_path)["cola"].runs[0].failed is None
+
+
+@pytest.mark.parametrize(("task", "wrong", "expected"), [
+    ("rte", 0, [0.9398, 1.0]),  # Wilson, 60 of 60
+    ("rte", 60, [0.0, 0.0602]),
+    ("cola", 0, None),  # no resample differs
+])  # fmt: skip
+def test_no_interval_has_width_zero(tmp_path, task: str, wrong: int, expected) -> None:
+    for seed in range(2):
+        task_folders.write_run(tmp_path / task, task, seed, wrong)
+    (row,), _ = glue_table.read(tmp_path)
+    if expected:
+        assert [row["low"], row["high"]] == pytest.approx(expected, abs=1e-4)
+    else:
+        assert np.isnan([row["low"], row["high"]]).all()
+        assert cells(glue_table.write(tmp_path))["CoLA matthews"][3] == "-"

@@ -89,8 +89,10 @@ def test_perplexity_and_accuracy_by_hand() -> None:
     assert table["passages"].to_dict() == {"test": 4, "1 piece": 3, "more": 1}
     assert table["accuracy"].to_dict() == pytest.approx({"test": 0.5, "1 piece": 1 / 3, "more": 1})
     assert table.loc["test", "perplexity"] == pytest.approx(math.exp(2.0))
-    half = 4.302652729911275 / math.sqrt(3)  # Student's t of 2 degrees; the deviation is 1
-    assert table.loc["test", "perplexity_high"] == pytest.approx(math.exp(2.0 + half))
+    ends = table[["perplexity_low", "perplexity_high"]].to_numpy()
+    low, high = ends[0]  # no resample of three words leaves the range of the words
+    assert math.exp(1.0) <= low < math.exp(2.0) < high <= math.exp(3.0)
+    assert np.isnan(ends[2]).all()  # one word
 
 
 def test_a_net_that_answers_nothing_is_on_the_floor() -> None:

@@ -14,6 +14,7 @@ from task_folders import read_seed, write_rows, write_text
 from scalelab.eval import compare, items, likelihood, pairs, suites
 from scalelab.eval import names as yardstick_names
 from scalelab.eval.items import Item
+from scalelab.lab.compare import estimates
 from scalelab.records import predictions
 from scalelab.training import pretrained
 
@@ -32,7 +33,7 @@ def test_a_planted_model_gets_its_planted_accuracy() -> None:
     expected = {"p": 0.7, "q": 0.2, "all": 0.45, "mean": 0.45, "all items": 37 / 60}
     assert table["accuracy"].to_dict() == pytest.approx(expected)
     assert (table["chance"] == 0.5).all()
-    ends = items.interval([(37 / 60, 60)])  # the score of result.json and of studies
+    ends = estimates.wilson([(37 / 60, 60)])  # the score of result.json and of studies
     assert table.loc["all items", ["low", "high"]].tolist() == pytest.approx(ends)
 
 
@@ -71,10 +72,12 @@ def test_commonsense_tests_answer_by_means_and_others_by_sums(
 def test_intervals_are_wilsons() -> None:
     for right, num in ((0, 8), (3, 10), (999, 1000)):
         expected = stats.binomtest(right, num).proportion_ci(method="wilson")
-        assert items.interval([(right / num, num)]) == pytest.approx((expected.low, expected.high))
-    low, high = items.interval([(0.0, 5), (0.0, 9), (0.1, 10)])
+        assert estimates.wilson([(right / num, num)]) == pytest.approx(
+            (expected.low, expected.high)
+        )
+    low, high = estimates.wilson([(0.0, 5), (0.0, 9), (0.1, 10)])
     assert low == 0.0 < 0.1 / 3 < high
-    narrow, wide = (np.ptp(items.interval([(0.5, 100)] * k)) for k in (4, 1))
+    narrow, wide = (np.ptp(estimates.wilson([(0.5, 100)] * k)) for k in (4, 1))
     assert narrow == pytest.approx(wide / 2)
 
 

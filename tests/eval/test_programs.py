@@ -94,7 +94,7 @@ def test_what_has_failed_is_not_submitted(start: Start, pretrained_runs, tmp_pat
     (tmp_path / "work/submission").mkdir(parents=True)
     (tmp_path / "work/submission/RTE.tsv").write_text("of an earlier start")
     code, out, errors = start("rte", *flags)
-    assert code == 0, errors
+    assert code == 1 and re.search("^error: .*rte seed 0.*not finite", errors.splitlines()[-1])
     assert "RTE: every seed" in out
     assert "seed 0 failed" in out
     assert not list((tmp_path / "work").rglob("RTE.tsv"))

@@ -11,8 +11,9 @@ import pytest
 from task_folders import read_seed, write_text
 from test_sentence_scores import opened_run
 
-from scalelab.eval import compare, items, lm, pairs, prompts
+from scalelab.eval import compare, lm, pairs, prompts
 from scalelab.eval.prompts import Example
+from scalelab.lab.compare import estimates
 
 OPTIONS = {name: default for name, (default, _) in prompts.OPTIONS.items()}
 TRAIN = [
@@ -131,7 +132,7 @@ def test_a_planted_net(pretrained_runs, monkeypatch, tmp_path) -> None:
     assert row["accuracy"] == made.scores["accuracy"] == pytest.approx(share)
     assert row[["mean", "worst", "best"]].tolist() == pytest.approx([0.75 * share, 0.0, share])
     assert row["majority"] == 0.5
-    low, high = items.interval([(share, 12)])
+    low, high = estimates.wilson([(share, 12)])
     assert row[["low", "high"]].tolist() == pytest.approx([low, high])
     assert (made.outputs.argmax(axis=1) == made.gold).mean() == pytest.approx(share)
 

@@ -61,6 +61,8 @@ DAMAGED_FOLDERS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "a packed tensor": (tensors(query__weight=zeros((8, 3), np.int64)), ("query.weight", "I64")),
     "a wrong shape": (tensors(pooler__dense__weight=zeros((8, 9), np.float32)), ("pooler",)),
     "heads that do not fit": (tensors(query__weight=zeros((7, 8), np.float32)), ("query.weight",)),
+    "not a number": (tensors(query__weight=lambda x: x * np.nan), ("query.weight", "finite")),
+    "an infinite weight": (tensors(query__bias=lambda x: x + np.inf), ("query.bias", "finite")),
     "a tensor too many": (tensors(bert__extra=zeros((3,), np.float32)), ("bert.extra",)),
     "a tensor too few": (tensors(**{"query.bias": None}), ("attention.self.query.bias",)),
     "a pickle": (lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"),

@@ -3,11 +3,12 @@
 import sys
 import types
 from typing import Any
-from unittest import mock
 
 import a_study
 import pytest
+from task_folders import write_rows
 
+from scalelab import train
 from scalelab.studies import expand, finetunings, plan, spec
 from scalelab.tasks import self_supervised
 from scalelab.training import blueprint
@@ -15,20 +16,21 @@ from scalelab.training import blueprint
 TOKENS = 20.0 * (300 + 30)  # tokens of a fine-tuning
 
 
-def expect(made: spec.StudySpec, run: expand.PlannedRun) -> dict[str, Any]:
+def expect(made: spec.StudySpec, run: expand.PlannedRun, **texts: list[float]) -> dict[str, Any]:
     """A step takes 2 s, its compilation 5 s. Examples have 20 tokens."""
-    train = mock.MagicMock(meta={"num_tokens": 2000.0}, __len__=lambda self: 100)
-    data = types.SimpleNamespace(phases=[types.SimpleNamespace(train=train, steps_per_epoch=12)])
+    data = types.SimpleNamespace(
+        phases=[types.SimpleNamespace(step_tokens=160.0, steps_per_epoch=12)]
+    )
     drawn = blueprint.draw(run.config)
     steps = [blueprint.StepTime(2.0, 5.0, 100) for _ in drawn.phases]
-    return plan.expect(made, run, plan.Measured(drawn, steps, data), TOKENS)
+    return plan.expect(made, run, plan.Measured(drawn, steps, data), TOKENS, texts)
 
 
 def test_a_plan_adds_up_what_training_would_do(tmp_path) -> None:
     made = a_study.make(seeds=2, finetune__seeds=3)
     first, _, second, _ = expand.expand_runs(made)
     found = expect(made, first)
-    assert (found["steps"], found["secs"], found["start_secs"]) == (6, 12.0, 5.0)
+    assert (found["steps"], found["secs"], found["start_secs"]) == (6, 12.0, 5.0 + plan.START_SECS)
     assert found["tokens"] == pytest.approx(6 * 8 * 20)
     forward = blueprint.draw(first.config).phases[0].forward
     assert found["flops"] == pytest.approx(6 * forward.train)
@@ -41,7 +43,41 @@ def test_a_plan_adds_up_what_training_would_do(tmp_path) -> None:
     assert expect(made, timed)["steps"] == 5
     kept = "pretrain__machine__compile_cache_dir"
     again = expand.expand_runs(a_study.make(seeds=2, **{kept: str(tmp_path)}))[2]
-    assert expect(made, again)["start_secs"] == 0
+    assert expect(made, again)["start_secs"] == plan.START_SECS
+
+
+def test_evaluations_are_planned(tmp_path) -> None:
+    """GPT-2 reads a text once, BERT once for each token: two texts of 10 and 30 tokens."""
+    write_rows(tmp_path / "lambada/lambada_test.jsonl", {"text": "a b c"}, {"text": "d e"})
+    shares = {"yardstick_data": str(tmp_path), "yardstick_shares": (0.5,)}
+    made = a_study.make(yardsticks=("lambada",), finetune__seeds=1, **shares)
+    pieces, frame = plan.WORD_PIECES, plan.FRAME_TOKENS
+    assert plan.read_lengths(made, "lambada") == [3 * pieces + frame, 2 * pieces + frame]
+    bert, gpt2 = expand.expand_runs(made)
+    forward = 2.0 / (8 * 32) / 3
+    for run, passes in ((bert, 10**2 + 30**2), (gpt2, 10 + 30)):
+        plain, found = expect(made, run), expect(made, run, lambada=[10.0, 30.0])
+        more = found["finetune_secs"] - plain["finetune_secs"] - plan.START_SECS
+        assert more == pytest.approx(2 * (plan.EVALUATION_SECS + passes * forward))
+
+
+@pytest.mark.slow
+def test_the_planned_flops_are_those_of_the_run(wikitext, cache_dir, tmp_path) -> None:
+    """Of two mask rates, whose heads run on different numbers of positions."""
+    variants = {"baseline": (), "rate_40": ("mask_rate=0.4",)}
+    stage = a_study.stage(systems=("bert",), variants=tuple(variants))
+    made = a_study.make(
+        variants=variants, stages={"main": stage}, pretrain__optim__total_steps=2,
+        pretrain__optim__warmup_steps=1, pretrain__eval__every_steps=2,
+        pretrain__data__corpus=f"wikitext:{wikitext}", pretrain__machine__cache_dir=str(cache_dir),
+    )  # fmt: skip
+    known, planned = {}, []
+    for run in expand.expand_runs(made):
+        found = plan.expect(made, run, plan.measure(run, known), 0.0)
+        done = train.train(run.config, tmp_path / run.name)
+        assert (found["steps"], found["flops"]) == (done["steps"], pytest.approx(done["flops"]))
+        planned.append(found["flops"] / found["steps"])
+    assert planned[1] > 1.1 * planned[0]
 
 
 def test_a_net_that_cannot_fit_is_refused_before_steps_are_timed(tmp_path) -> None:

@@ -55,6 +55,15 @@ def edit(path: pathlib.Path, **fields: Any) -> None:
     path.write_text(json.dumps(values))
 
 
+def swap_pieces(path: pathlib.Path) -> None:
+    """Swaps the ids of two pieces in tokenizer.json."""
+    values = json.loads(path.read_text())
+    vocabulary = values["model"]["vocab"]
+    a, b = list(vocabulary)[-2:]
+    vocabulary[a], vocabulary[b] = vocabulary[b], vocabulary[a]
+    path.write_text(json.dumps(values))
+
+
 TOKENIZER, MAP = "tokenizer/tokenizer.json", "tokenizer/special_tokens_map.json"
 
 
@@ -64,8 +73,9 @@ TOKENIZER, MAP = "tokenizer/tokenizer.json", "tokenizer/special_tokens_map.json"
     (lambda run: (run / TOKENIZER).write_text('{"model": '), TOKENIZER),
     (lambda run: (run / MAP).write_text("["), MAP),
     (lambda run: edit(run / MAP, mask_token="[MASK]"), r"tokenizer.json .*\[MASK\]"),
-    (lambda run: (run / MAP).write_text("{}"), "run/tokenizer .*'mlm' .*mask token"),
+    (lambda run: (run / MAP).write_text("{}"), "run/tokenizer .*mask"),
     (lambda run: edit(run / "config.json", tokenizer={"vocab_size": 290}), "300 pieces.* 290"),
+    (lambda run: swap_pieces(run / TOKENIZER), "run/tokenizer .*other pieces"),
     (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoints"),
     (lambda run: edit(run / "config.json", task="rte"), "'rte'.*pre-training run"),
 ])  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from scalelab.eval import items as items_lib
 from scalelab.eval import likelihood
 from scalelab.eval.probes import engine, states
 from scalelab.eval.probes.classifier import Classifier, standardize
@@ -15,6 +14,7 @@ from scalelab.eval.probes.engine import Probing
 from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
+from scalelab.lab.compare import estimates
 from scalelab.tasks import treebank
 from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained
@@ -158,7 +158,7 @@ def _share(scores: np.ndarray, gold: np.ndarray) -> float:
 def _row(name: str, shares: Sequence[float], num: int) -> dict[str, Any]:
     """Returns the first columns of a table row; `shares` are the accuracies on dev and test."""
     dev, test = shares
-    low, high = items_lib.interval([(test, num)])
+    low, high = estimates.wilson([(test, num)])
     return {"layer": name, "items": num, "dev": dev, "accuracy": test, "low": low, "high": high}
 
 

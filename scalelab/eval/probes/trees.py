@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse, stats
 from scipy.sparse import csgraph
 
-from scalelab.eval import items
+from scalelab.lab.compare import estimates
 from scalelab.tasks.treebank import PUNCTUATION, Sentence
 
 LENGTHS = range(5, 51)  # words of the sentences whose correlations are averaged
@@ -52,7 +52,7 @@ def score(probe: Probe, sentences: Sequence[Sentence], predictions: Sequence[np.
 
 def percent(right: np.ndarray) -> str:
     """Formats the share of right answers [n] with its 95% interval: "45.5 [43.7, 47.2]"."""
-    low, high = items.interval([(right.mean(), len(right))])
+    low, high = estimates.wilson([(right.mean(), len(right))])
     return f"{100 * right.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 

@@ -4,7 +4,7 @@ It resamples every source of chance at once: pre-training seeds, fine-tuning see
 (Sellam et al. 2022, "The MultiBERTs", arXiv:2106.16163, section 3). A score is the mean over runs
 of the metric of each run. A resample draws pre-training seeds with replacement, for each of them
 fine-tuning seeds, and one multiset of examples. All rows of a contrast share these draws. A
-pre-training seed is one split, order and masking for all shapes of a system, so independent draws
+pre-training seed is one order and masking for all shapes of a system, so independent draws
 for each shape would average it away and make intervals too narrow.
 
 `widen` departs from the paper, which has 25 pre-training seeds. With k seeds the resampled variance
@@ -15,10 +15,14 @@ but take Student's distribution over seeds plus the distribution over examples, 
 paper's method. In a study all rows estimate the variance of seeds together
 (estimates.pooled_variances), because two seeds of one row give only one degree of freedom.
 
+Where no resample differs from the value, as for 60 right answers of 60, an accuracy has Wilson's
+interval over the examples, and other scores and differences have none.
+
 If seeds disagree on examples by chance alone, joint resampling counts that noise more than once
 (Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests conservative.
 """
 
+import dataclasses
 import math
 import zlib
 from collections.abc import Sequence
@@ -125,6 +129,13 @@ def mean_score(
         own, variances = unbiased, [variances[0], *pooled]
         unbiased, degrees = estimates.satterthwaite(variances)
         error = max(error, own)
+    if np.ptp(resamples) < ROUNDING:
+        found = estimates.student_resamples(resamples, value, [], (low, high))
+        gold, rows, metric = sets[0]
+        if metric not in metrics.PROPORTIONS or len(sets) > 1 or [w for w, _ in rows] != [1.0]:
+            return found
+        ends = estimates.wilson([(value, len(gold))])
+        return dataclasses.replace(found, low=ends[0], high=ends[1])
     if not widen:
         ends = np.clip(np.quantile(resamples, [1 - UPPER, UPPER]), low, high)
         return Estimate(value, float(ends[0]), float(ends[1]), error, degrees, resamples,

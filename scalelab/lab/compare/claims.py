@@ -20,7 +20,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab.compare.estimates import LEVEL, ROUNDING, SINGLE_SEED, Estimate, holm
+from scalelab.lab.compare.estimates import (
+    LEVEL,
+    ROUNDING,
+    SINGLE_SEED,
+    Estimate,
+    holm,
+    show_interval,
+)
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 NOT_TESTABLE = "not testable at this scale"
@@ -210,9 +217,10 @@ def _open(claim: Claim, num_claims: int) -> str:
     """Returns why a claim is undecided."""
     if claim.effect is None or claim.estimate is None or claim.p_value is None:
         return f"{claim.what}: {claim.why}"
-    low, high, detectable = claim.estimate.low, claim.estimate.high, claim.detectable
+    detectable = claim.detectable
+    ends = show_interval(claim.estimate.low, claim.estimate.high, ".3g")
     text = (
-        f"{claim.what}: {claim.effect:.3g} [{low:.3g}, {high:.3g}] is compatible with the border of"
+        f"{claim.what}: {claim.effect:.3g} {ends} is compatible with the border of"
         f" '{claim.region.describe(claim.scale)}' (corrected p {claim.corrected:.2g})"
     )
     text += "" if detectable is None else f", smallest detectable {detectable:.3g}"

@@ -1,9 +1,10 @@
 """Estimates with intervals, Student's interval over seeds, and the correction of several claims.
 
-A contrast is a weighted sum of rows, such as the mean over shapes of one system minus another. A
-pre-training seed is one split, order and masking of the corpus, the same for every row that has it.
-So a contrast is taken within each seed first, and varies over seeds: the effect of a seed on all
-rows stays in the interval, and its effect on both sides of a difference cancels.
+A contrast is a weighted sum of rows, such as the mean over shapes of one system minus another. Rows
+of one format and tokenizer share what a pre-training seed draws (docs/statistics.md). So a contrast
+is taken within each seed first, and varies over seeds: the effect of a seed on all rows stays in
+the interval, and its effect on both sides of a difference cancels. Rows that share nothing keep
+both effects, which then vary over seeds like the rest.
 
 Two seeds of one row say little about how much seeds vary, so all rows of a study estimate it
 together (`pooled_variances`).
@@ -32,7 +33,7 @@ class Estimate:
     """A score, or a weighted sum of scores, with its uncertainty."""
 
     value: float  # of the runs and examples at hand
-    low: float  # lower end of the 95% interval
+    low: float  # lower end of the 95% interval; NaN: none, as where nothing varies
     high: float  # its upper end
     standard_error: float  # of `value`
     # Satterthwaite's degrees of freedom of the standard error; infinite if that is 0.
@@ -73,10 +74,36 @@ def without_interval(value: float) -> Estimate:
     return Estimate(value, math.nan, math.nan, math.nan, math.nan, np.empty(0))
 
 
+def show_interval(low: float, high: float, spec: str) -> str:
+    """Formats an interval: "[0.94, 1.00]"; "-" without one."""
+    return "-" if math.isnan(low) or math.isnan(high) else f"[{low:{spec}}, {high:{spec}}]"
+
+
 def with_bars(scores: Sequence[Estimate]) -> tuple[list[float], np.ndarray]:
     """Returns scores x 100, and [2, n] lengths of their error bars; NaN: no interval."""
     ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
     return [100 * e.value for e in scores], 100 * np.array(ends).clip(0)
+
+
+def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Returns the 95% interval of a mean of shares.
+
+    Args:
+      groups: share and number of items of each group; all groups have equal weights.
+
+    One group has Wilson's interval (1927). Several have a normal interval around their mean, with
+    the variance of each group from its Wilson interval, so that no group counts as certain.
+    """
+    z = float(scipy.special.ndtri(UPPER))
+    centres, squares = [], []
+    for share, num in groups:
+        scale = 1 + z**2 / num
+        centres.append((share + z**2 / (2 * num)) / scale)
+        squares.append((share * (1 - share) / num + z**2 / (4 * num**2)) / scale**2)
+    many = len(groups) > 1
+    centre = sum(share for share, _ in groups) / len(groups) if many else centres[0]
+    half = z * math.sqrt(sum(squares)) / len(groups)
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
@@ -92,7 +119,7 @@ def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
     degrees = num - 1.0 if error > 0 else math.inf
     at = min(degrees, 1e9)
     half = error * scipy.special.stdtrit(at, (np.arange(HALF) + 0.5) / (2 * HALF))
-    reach = error * float(scipy.special.stdtrit(at, UPPER))
+    reach = error * float(scipy.special.stdtrit(at, UPPER)) if error > 0 else math.nan
     resamples = value + np.random.default_rng(seed).permutation(np.concatenate([half, -half]))
     return Estimate(value, value - reach, value + reach, error, degrees, resamples)
 
@@ -118,7 +145,8 @@ def student_resamples(
     terms = [(error, degrees) for error, degrees in terms if error > ROUNDING]
     num = len(resamples)
     if not terms or np.ptp(resamples) < ROUNDING:
-        return Estimate(value, value, value, 0.0, math.inf, np.full(num, value), limits)
+        none = math.nan, math.nan
+        return Estimate(value, *none, 0.0, math.inf, np.full(num, value), limits)
     rng = np.random.default_rng(0)
     shares = (np.arange(GRID) + 0.5) / GRID
     total = sum(

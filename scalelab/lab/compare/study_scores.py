@@ -260,8 +260,13 @@ class StudyScores(Scores):
 
     def _make_stack(self, row: Point, name: str, seeds: Seeds) -> frame.Stack | None:
         """Stacks a row's predictions for a score; None if some are missing or unusable."""
-        lines = self._lines.get((row.label, *TASK_SCORES[name]))
+        task, *key = TASK_SCORES[name]
+        lines = self._lines.get((row.label, task, *key))
         if lines is None:
+            none = task_runs.TaskRuns(task, ())
+            tasks = (getattr(run, self.part).get(task, none) for run in row.finished)
+            if why := next((own.undefined[*key] for own in tasks if (*key,) in own.undefined), ""):
+                self._note(f"{row.label}, {name}: undefined: {why}")
             return None
         there = lines["seed"].isin(seeds[0]) & lines["finetune_seed"].isin(seeds[1])
         chosen = pd.DataFrame(lines[there])

@@ -240,7 +240,9 @@ def _describe_result(record: RunRecord) -> Row:
         _, _, main = task_runs.TASK_SCORES.get(task_runs.MAIN.get(result.task, ""), ("", "", ""))
         scores = {name: value for name, value in split.items() if value is not None}
         row["score"] = scores.get(main, next(iter(scores.values()), None))
-        row["scores"] = " ".join(f"{n} {100 * value:.1f}" for n, value in scores.items()) or None
+        shown = [f"{n} {100 * value:.1f}" for n, value in scores.items()]
+        shown += [f"{n} undefined" for own in result.undefined.values() for n in own]
+        row["scores"] = " ".join(shown) or None
         done = result.degenerate and result.status == run_files.COMPLETED
         row["note"] = f"degenerate: {result.degenerate}" if done else result.degenerate
     elif isinstance(result, RunResult):

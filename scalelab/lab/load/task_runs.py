@@ -54,6 +54,7 @@ class SeedRun:
     seed: int
     result: TaskResult | None = None  # None if there is none yet, or it cannot be read
     scores: dict[Key, float] = dataclasses.field(default_factory=dict)  # if finished, in task order
+    undefined: dict[Key, str] = dataclasses.field(default_factory=dict)  # scores it lacks: why
     unfinished: bool = False  # it has left no result yet
     failed: str | None = None  # what went wrong; None: nothing
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -121,6 +122,11 @@ class TaskRuns:
     def keys(self) -> list[Key]:
         """The (split, metric) pairs that score the task, the main one first."""
         return list(self.finished[0].scores) if self.finished else []
+
+    @property
+    def undefined(self) -> dict[Key, str]:
+        """The scores that the dev set leaves undefined, and why."""
+        return self.finished[0].undefined if self.finished else {}
 
     def values(self, key: Key) -> list[float]:
         """The scores of the finished seeds."""
@@ -208,14 +214,18 @@ def from_record(record: RunRecord, seed: int) -> SeedRun:
         return SeedRun(folder, seed, failed="result.json is not from a fine-tuning")
     values = {(s, m): value for s, by_name in result.eval.items() for m, value in by_name.items()}
     known = {key: value for key, value in values.items() if value is not None}
+    undefined = {(s, m): why for s, own in result.undefined.items() for m, why in own.items()}
     unknown = [metric for _, metric in values if metric not in metrics.METRICS]
     failed = None
     if result.status != run_files.COMPLETED:
         failed = result.degenerate or f"its status is {result.status!r}"
-    elif unknown or not values or len(known) < len(values):
+    elif unknown or not values or values.keys() > known.keys() | undefined.keys():
         failed = f"unknown metric {unknown[0]}" if unknown else "a score is missing"
     scores = {} if failed else known
-    return SeedRun(folder, seed, result, scores, False, failed, config, environment)
+    return SeedRun(
+        folder, seed, result, scores, undefined, failed=failed, config=config,
+        environment=environment,
+    )  # fmt: skip
 
 
 def differ(a: predictions.Predictions, b: predictions.Predictions) -> str | None:

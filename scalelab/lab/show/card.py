@@ -13,7 +13,7 @@ from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.load import task_runs
 from scalelab.records import run_files
-from scalelab.records.run_files import RunRecord
+from scalelab.records.run_files import RunRecord, RunResult, TaskResult
 
 UNKNOWN = "not recorded"
 DIGEST = 12  # characters of a digest that are shown
@@ -67,8 +67,8 @@ def write(
     if result:
         cost = {clock.result: getattr(result, clock.result) for clock in CLOCKS.values()}
         scores = {
-            f"{split} {metric}": "not finite" if value is None else value
-            for split, values in result.eval.items() for metric, value in values.items()
+            f"{split} {metric}": _format_score(result, split, metric)
+            for split, values in result.eval.items() for metric in values
         }  # fmt: skip
     if result and result.imported:
         cost = {"budget": f"imported; the cost of its training is {UNKNOWN}"}
@@ -168,6 +168,15 @@ def _describe_origin(run: RunRecord) -> Facts:
     }
 
 
+def _format_score(result: RunResult | TaskResult, split: str, metric: str) -> float | str:
+    """Returns a score, or in words why there is none."""
+    value = result.eval[split][metric]
+    if value is not None:
+        return value
+    why = getattr(result, "undefined", {}).get(split, {}).get(metric)
+    return f"undefined ({why})" if why else "not finite"
+
+
 def _describe_tasks(folder: pathlib.Path) -> Facts:
     """Returns for each task the mean over finished seeds of each metric on each dev split."""
     found: Facts = {}
@@ -177,7 +186,7 @@ def _describe_tasks(folder: pathlib.Path) -> Facts:
             f"{metric}{f' ({split})' * (len(splits) > 1)}"
             f" {100 * sum(values := task.values((split, metric))) / len(values):.1f}"
             for split, metric in task.keys
-        ]
+        ] + [f"{metric} undefined ({why})" for (_, metric), why in task.undefined.items()]
         seeds = f"{len(task.finished)} of {len(task.runs)} seeds finished"
         found[task.title] = f"{', '.join(scores) or 'no score'}; {seeds}"
     return found

@@ -12,7 +12,7 @@ import numpy as np
 from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
-from scalelab.lab.compare.estimates import student
+from scalelab.lab.compare.estimates import show_interval, student
 from scalelab.lab.show.notes import LOSSES
 from scalelab.records.plots import TRAINING
 from scalelab.records.run_files import RunRecord
@@ -124,7 +124,7 @@ def _difference(x: np.ndarray, y: np.ndarray, paired: bool) -> str:
     if not paired:
         return f"{value:+.4f}"
     found = student(list(y - x))
-    return f"{value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
+    return f"{value:+.4f} {show_interval(found.low, found.high, '+.4f')}"
 
 
 def loss_curves(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -90,7 +90,7 @@ def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
     back = scores.difference(b, a, "qnli")
     assert back.value == pytest.approx(-ours.value)
     none = scores.difference(a, a, "qnli")  # the same runs are paired: no chance is left
-    assert none.value == none.low == none.high == 0
+    assert none.value == 0 and np.isnan([none.low, none.high]).all()
 
 
 def test_glue_large_is_the_mean_of_three_that_share_their_pretrainings(tmp_path) -> None:
@@ -303,3 +303,14 @@ def test_each_loss_of_a_weighted_sum_has_the_baseline_of_its_options(
     found = scores.check_treatment(scores.rows, "loss")
     assert why in found[0] and bool(why) == bool(found[0])
     assert unchecked in found[1] and bool(unchecked) == bool(found[1])
+
+
+def test_an_undefined_score_is_missing_and_named(tmp_path) -> None:
+    scores = read(tmp_path, [run | {"tasks": {"cola": seeds(9)}} for run in RUNS])
+    for path in tmp_path.rglob("cola/seed0/result.json"):
+        values = json.loads(path.read_text())
+        values |= {"eval": {"dev": {"matthews": None}}, "undefined": {"dev": {"matthews": "flat"}}}
+        path.write_text(json.dumps(values))
+    scores = StudyScores(study_runs.read(tmp_path))
+    assert scores.value(scores.rows[0], "cola") is None
+    assert any("undefined: flat" in remark for remark in scores.remarks(["cola"]))
