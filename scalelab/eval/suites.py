@@ -194,7 +194,7 @@ def read_cats(folder: pathlib.Path) -> list[Item]:
             fields = [field.strip() for field in line.split(SEPARATOR)] if line.strip() else []
             size = len(fields) // 2 if path in robust else len(fields)
             for k in range(0, len(fields), max(size, 1)):
-                right, *texts = fields[k : k + size]
+                right, *texts = fields[k : k + size] or [""]
                 if right not in map(str, range(len(texts))):
                     raise ValueError(f"{path}, line {number}: expected a place and alternatives")
                 texts = tuple(text.replace(" [SEP] ", " ") for text in texts)

@@ -36,7 +36,7 @@ def place(
         if isinstance(error, ValueError) and why.startswith(str(path)):
             raise
         if isinstance(error, KeyError):
-            why = f"has no {brief(error.args[0])}"
+            why = f"has no {brief(error.args[0])}; expected {expected}"
         elif not isinstance(error, ValueError):
             why = f"expected {expected} ({brief(error)})"
         raise ValueError(f"{path}{f', line {line}' * bool(line)}: {why}") from None
@@ -164,7 +164,7 @@ def find_columns(path: pathlib.Path, header: Sequence[str], names: Sequence[str]
 
 def miscounted(path: pathlib.Path, line: int, row: Sequence[str], expected: int) -> ValueError:
     """Makes the error of a row with another number of fields."""
-    found = f"expected {expected} fields, as in the first line, found {len(row)}"
+    found = f"expected {expected} fields, found {len(row)}"
     return ValueError(f"{path}, line {line}: {found}: {brief(row)}")
 
 

@@ -279,7 +279,7 @@ def test_bad_input(pretrained_runs, paradigms, tmp_path, start, refused) -> None
         ("blimp", [run, work, f"--data={tmp_path / 'binary'}"], "x.jsonl"),
         ("pairs", [run, work, f"--data={file}"], "line 2"),
         ("pairs", [run, work, f"--data={tmp_path / 'absent.jsonl'}"], "absent.jsonl"),
-        ("pairs", [run, work, f"--data={empty}"], "line 2: expected two texts"),
+        ("pairs", [run, work, f"--data={empty}"], "line 2: expected a text in 'bad', found 3"),
         ("pairs", [run, work, f"--data={long}", "--per_group=-3"], "0 or more"),
         (
             "pairs",
