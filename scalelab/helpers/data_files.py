@@ -8,6 +8,7 @@ carriage returns. A byte order mark is no text, and NUL is none either.
 import contextlib
 import csv
 import gzip
+import io
 import json
 import lzma
 import math
@@ -81,9 +82,12 @@ def read_lines(
     Raises:
       ValueError: as `read_bytes`; or a line holds NUL or is not UTF-8.
     """
-    opener, how = lzma.open if path.suffix == ".xz" else open, {"newline": "\n", "errors": errors}
     try:
-        with readable(path), opener(path, "rt", encoding=encoding, **how) as file:
+        with (
+            readable(path),
+            lzma.open(path) if path.suffix == ".xz" else path.open("rb") as packed,
+            io.TextIOWrapper(packed, encoding, errors, newline="\n") as file,
+        ):
             for number, line in enumerate(file, 1):
                 if "\0" in line:
                     raise ValueError(f"{path}, line {number}: holds NUL; save the file as UTF-8")

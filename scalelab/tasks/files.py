@@ -99,12 +99,15 @@ def _rows(
 ) -> tuple[list[tuple[int, list[str]]], int]:
     """Returns each row's line with its texts and label, and the number of lines left out."""
     wanted = columns.texts if columns.label is None else (*columns.texts, columns.label)
-    lines, num_fields, named = data_files.read_fields(path), columns.num_fields, {}
+    lines, num_fields = data_files.read_fields(path), columns.num_fields
+    named: dict[str, int] = {}
     if columns.names:
         _, header = next(lines, (1, []))
-        num_fields, named = len(header), data_files.find_columns(path, header, columns.names)
-    places = [named.get(column, column) for column in wanted]
-    rows, short = [], []
+        num_fields = len(header)
+        named = data_files.find_columns(path, header, columns.names)
+    places = [named[column] if isinstance(column, str) else column for column in wanted]
+    rows: list[tuple[int, list[str]]] = []
+    short: list[tuple[int, list[str]]] = []
     for number, fields in lines:
         num_fields = num_fields or len(fields)
         if len(fields) == num_fields:
@@ -114,7 +117,8 @@ def _rows(
         else:
             raise data_files.miscounted(path, number, fields, num_fields)
     if short and len(rows) != count_of_whole_lines:
-        raise data_files.miscounted(path, *short[0], num_fields or 0)
+        number, fields = short[0]
+        raise data_files.miscounted(path, number, fields, num_fields or 0)
     if not rows:
         raise ValueError(f"{path}: there are no rows of data")
     return rows, len(short)
