@@ -1,6 +1,7 @@
 """Readers of data files: faults end in one ValueError that names file and line."""
 
 import json
+import lzma
 import pathlib
 import random
 import re
@@ -62,9 +63,9 @@ FAULTS = [  # reader, file, what stands there, what replaces it, the place and t
     ("predict jsonl", "x.jsonl", '"D."', LONG, "line 2: not JSON: .*5000 digits$"),
     ("predict csv", "x.csv", "A dog.", "x" * 200_000, "line 2: .*field limit"),
     ("pairs", "p.jsonl", '"g"', "1e999", "line 1: .*range: '1e999'"),
-    ("pairs", "p.jsonl", '"A."', '"\\ud800"', "line 1: .*half of a character"),
+    ("pairs", "p.jsonl", '"A."', '"\\ud800"', "line 1: .*surrogates not allowed"),
     ("pairs", "p.jsonl", '"A."', '"\\u0000"', "line 1: holds NUL"),
-    ("pairs", "p.jsonl", '"g"', "NaN", "line 1: .*NaN"),
+    ("pairs", "p.jsonl", '"g"', "NaN", "line 1: .*range: 'NaN'"),
     ("glue", "dev.tsv", "a\tb", "a\ta", "line 1: .*'b'.*'a', 'a'"),
     ("glue", "dev.tsv", "A dog.", "A\0dog.", "line 2: .*NUL"),
     ("predict tsv", "x.tsv", "a\tb\tlabel", "a\tb\tb", "line 1: .*'b' stands there 2 times"),
@@ -102,6 +103,14 @@ def test_fields_as_written(tmp_path: pathlib.Path) -> None:
     (tmp_path / "x").write_bytes(b'"a\tb"\n\n\x0b\x1c\t\xe2\x80\xa8')
     rows = list(data_files.read_fields(tmp_path / "x"))
     assert rows == [(1, ['"a', 'b"']), (2, [""]), (3, ["\x0b\x1c", "\u2028"])]
+
+
+@pytest.mark.parametrize("pack", [bytes, lzma.compress])
+def test_a_bad_byte_far_inside_is_named(pack, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / ("x.tsv" if pack is bytes else "x.tsv.xz")
+    path.write_bytes(pack(b"a row\n" * 20_000 + b"gr\xfcn\n" + b"a row\n" * 20_000))
+    with pytest.raises(ValueError, match=r"x.tsv.*, line 20001: .* byte 120002 "):
+        list(data_files.read_lines(path))
 
 
 # --- Mutations -----------------------------------------------------------------------------------

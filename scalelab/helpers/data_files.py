@@ -16,7 +16,7 @@ import pathlib
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from scalelab.helpers.names import brief, nearest
 
@@ -99,7 +99,7 @@ def read_lines(
         content = read_bytes(path)
         try:
             content.decode()
-        except UnicodeDecodeError as error:
+        except UnicodeDecodeError as error:  # counts from the file's first byte
             line, at = content.count(b"\n", 0, error.start) + 1, f"byte {error.start}"
             raise ValueError(
                 f"{path}, line {line}: invalid UTF-8 at {at} ({error.reason}); save the file as"
@@ -252,19 +252,12 @@ def _check(value: Any, any_text: bool) -> None:
         if not any_text:
             keys = (key for own in nested if isinstance(own, dict) for key in own)
             text = "".join([*keys, *(x for x in (value, *level) if isinstance(x, str))])
-            if "\0" in text or not _is_encodable(text):
-                raise ValueError("holds NUL or half of a character, such as \\ud800")
+            text.encode()  # refuses half of a character, such as \ud800
+            if "\0" in text:
+                raise ValueError("holds NUL")
         if not level:
             return
     raise ValueError(f"not JSON of a data set: more than {DEEPEST} levels")
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _finite(number: str) -> float:
@@ -273,8 +266,4 @@ def _finite(number: str) -> float:
     return value
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse)
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
