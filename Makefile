@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=10
 RUN ?= runs/quickstart
 
-.PHONY: help install parity quickstart docs test ci wider clean
+.PHONY: help install parity quickstart docs test ci wider mutate clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ ci: parity $(VENV)/docs  ## The longer tests that every change must pass; .ci/ru
 
 wider: parity  ## All other tests, as far as this machine can.
 	$(PYTEST) -m '(slow or parity or realdata) and not (ci or gpu)'
+
+mutate: install  ## Read a million damaged data files; about ten minutes.
+	$(BIN)/python -m pytest -q tests/test_data_files.py -k mutation --mutations=1000000 --timeout=0
 
 clean:  ## Remove the environment and what tests compiled.
 	rm -rf $(VENV) .jax_cache

@@ -11,15 +11,15 @@ the score of a regression.
 
 import argparse
 import contextlib
-import csv
 import itertools
-import json
 import pathlib
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from scalelab.config import cli
+from scalelab.helpers import data_files
 from scalelab.helpers.files import whole
 from scalelab.helpers.names import brief
 from scalelab.resources import malloc
@@ -48,40 +48,35 @@ def read_texts(path: pathlib.Path, choices: Sequence[Names]) -> Iterator[tuple[s
     kind = path.suffix
     if kind not in (".tsv", ".csv", ".jsonl"):
         raise ValueError(f"{path}: expected a file that ends in .tsv, .csv or .jsonl")
-    with path.open(encoding="utf-8-sig", newline="" if kind == ".csv" else "\n") as file:
-        rows = _rows(kind, path, file)
-        first = next(rows, None)
-        if first is None:
-            raise ValueError(f"{path}: there are no rows")
-        names = next((c for c in choices if all(name in first for name in c)), None)
-        if names is None and kind == ".tsv" and isinstance(choices[-1][0], int):
-            names = choices[-1]
-        if names is None:
-            expected = " or ".join(",".join(map(str, c)) for c in choices)
-            raise ValueError(f"{path}: expected the columns {expected}, found {brief([*first])}")
-        has_header = kind != ".jsonl" and isinstance(names[0], str)
-        places = [first.index(name) for name in names] if has_header else names
-        for number, row in enumerate(rows if has_header else itertools.chain([first], rows), 1):
-            try:
-                texts = tuple(row[place] for place in places)
-            except (KeyError, IndexError):
-                texts = ()
-            if not texts or not all(isinstance(text, str) for text in texts):
-                raise ValueError(f"{path}, row {number}: expected texts, found {brief(row)}")
-            yield texts
-
-
-def _rows(kind: str, path: pathlib.Path, file: Iterable[str]) -> Iterator:
-    """Yields each line as a list of fields, or as an object by name."""
-    try:
-        if kind == ".csv":
-            yield from csv.reader(file)
-        elif kind == ".tsv":
-            yield from (line.rstrip("\r\n").split("\t") for line in file)
-        else:
-            yield from (json.loads(line) for line in file if line.strip())
-    except (csv.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from None
+    rows: Iterator[tuple[int, Any]] = (
+        data_files.read_objects(path) if kind == ".jsonl"
+        else data_files.read_fields(path, "," if kind == ".csv" else "\t", quoted=kind == ".csv")
+    )  # fmt: skip
+    if (begin := next(rows, None)) is None:
+        raise ValueError(f"{path}: there are no rows")
+    first = begin[1]
+    names = next((c for c in choices if all(name in first for name in c)), None)
+    if names is None and kind == ".tsv" and isinstance(choices[-1][0], int):
+        names = choices[-1]
+    if names is None:
+        expected = " or ".join(",".join(map(str, c)) for c in choices)
+        raise ValueError(f"{path}: expected the columns {expected}, found {brief([*first])}")
+    places = names
+    if kind == ".jsonl" or isinstance(names[0], int):
+        rows = itertools.chain([begin], rows)
+    else:
+        places = [*data_files.find_columns(path, first, [*map(str, names)]).values()]
+    num_fields = len(first) if kind != ".jsonl" else None
+    for number, row in rows:
+        if num_fields is not None and len(row) != num_fields:
+            raise data_files.miscounted(path, number, row, num_fields)
+        try:
+            texts = tuple(row[place] for place in places)
+        except (KeyError, IndexError):
+            texts = ()
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{path}, line {number}: expected texts, found {brief(row)}")
+        yield texts
 
 
 def predict(

@@ -44,6 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the golden files anew instead of comparing",
     )
+    parser.addoption(
+        "--mutations", type=int, default=4000, metavar="N", help="damaged data files to read"
+    )
 
 
 @pytest.fixture(autouse=True)

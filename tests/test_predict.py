@@ -84,7 +84,7 @@ def test_other_kinds_of_file_and_other_columns(seed, tmp_path, capsys) -> None:
     (tmp_path / "short.tsv").write_text("sentence1\tsentence2\nx\n")
     for more, message in (
         (["new.jsonl"], "sentence1,sentence2"), (["new.csv", "--columns=a"], "2 text columns"),
-        (["new.txt"], ".csv"), (["short.tsv"], "row 1"),
+        (["new.txt"], ".csv"), (["short.tsv"], "line 2"),
     ):  # fmt: skip
         with pytest.raises(SystemExit) as ended:
             in_process.run(predict, [f"{tmp_path}/{more[0]}", *more[1:], *arguments])

@@ -29,7 +29,6 @@ of acquisition are not measured.
 import collections
 import dataclasses
 import itertools
-import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,7 +41,7 @@ from scalelab.config import cli
 from scalelab.eval import items, pairs, reading_times, suites
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
-from scalelab.helpers import files
+from scalelab.helpers import data_files
 from scalelab.tasks.metrics import spearman
 
 if TYPE_CHECKING:
@@ -108,33 +107,42 @@ def read(folder: pathlib.Path) -> list[Any]:
             found += [question for path in paths for question in _read_file(task, path)]
         else:
             raise ValueError(f"expected the folder {base / kind.data} with .jsonl files in it")
-    words = items.read_table(base / READING, reading_times.COLUMNS, delimiter=",")
-    if not words:
-        raise ValueError(f"expected the file {base / READING} with rows in it")
-    return found + [{name: row[name] for name in reading_times.COLUMNS} for row in words]
+    for number, row in data_files.read_table(
+        path := base / READING, reading_times.COLUMNS, ",", quoted=True
+    ):
+        with data_files.place(path, number):
+            reading_times.check(row)
+            found.append({name: row[name] for name in reading_times.COLUMNS})
+    return found
 
 
 def _read_file(task: str, path: pathlib.Path) -> Iterator[Question]:
     """Yields the questions of a file in the pipeline's layout."""
     title = KINDS[task].title
     if task in PAIRS:
-        for row in files.read_lines(path, suites.BLIMP_KEYS[:2]):
+        for _, row in data_files.read_objects(path, suites.BLIMP_KEYS[:2]):
             texts = row["sentence_good"], row["sentence_bad"]
-            yield Question(task, Item((row.get("UID", path.stem), title), texts, 0), texts)
+            yield Question(task, Item((str(row.get("UID", path.stem)), title), texts, 0), texts)
     elif task == "entity_tracking":
-        for row in files.read_lines(path, ("input_prefix", "options", "numops")):
-            prefix, options = row["input_prefix"], tuple(row["options"])
-            if not any("nothing" in option for option in options):
+        keys = ("options", "numops")
+        for number, row in data_files.read_objects(path, ("input_prefix",), keys):
+            with data_files.place(path, number, "a list of texts in 'options'"):
+                prefix, options = row["input_prefix"], tuple(row["options"])
                 texts = tuple(prefix + option for option in options)
-                spans = tuple(((len(prefix), len(text)),) for text in texts)
-                item = Item((f"{path.stem}_{row['numops']}_ops", title), texts, 0, spans)
-                yield Question(task, item, options, fast=path.stem == "regular")
+                if len(texts) < 2:
+                    raise ValueError(f"expected several options, found {options}")
+                if not any("nothing" in option for option in options):
+                    spans = tuple(((len(prefix), len(text)),) for text in texts)
+                    item = Item((f"{path.stem}_{row['numops']}_ops", title), texts, 0, spans)
+                    yield Question(task, item, options, fast=path.stem == "regular")
     else:
-        for row in files.read_lines(path, ("sentences", "ratio")):
-            texts = tuple(row["sentences"].split("\t"))
-            if len(texts) != 2:
-                raise ValueError(f"{path}: expected two sentences joined by a tab, found {texts}")
-            yield Question(task, Item((task, title), texts, 0), texts, float(row["ratio"]), True)
+        for number, row in data_files.read_objects(path, ("sentences",), ("ratio",)):
+            with data_files.place(path, number):
+                texts = tuple(row["sentences"].split("\t"))
+                if len(texts) != 2:
+                    raise ValueError(f"expected two sentences joined by a tab, found {texts}")
+                item, ratio = Item((task, title), texts, 0), float(row["ratio"])
+                yield Question(task, item, texts, ratio, fast=True)
 
 
 def _read_blimp(folder: pathlib.Path) -> list[Question]:
@@ -151,17 +159,13 @@ def _read_blimp(folder: pathlib.Path) -> list[Question]:
     for item in suites.read_blimp(place):
         uid = item.groups[0]
         found.setdefault(uid, []).append(item._replace(groups=(uid, KINDS["blimp"].title)))
-    full, fast = (json.loads(path.read_text()) if path.is_file() else {} for path in paths)
-    try:
+    full, fast = (data_files.read_json(path) if path.is_file() else {} for path in paths)
+    with data_files.place(paths[0], expected=f"the rows of each paradigm of {place}"):
         return [
             Question("blimp", item := found[uid][k], item.texts, fast=k in fast.get(uid, ()))
             for uid, rows in full.items()
             for k in rows
         ]
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{paths[0]}: expected the rows of each paradigm of {place}, found {error!r}"
-        ) from None
 
 
 # --- Measuring ----------------

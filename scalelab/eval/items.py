@@ -1,7 +1,6 @@
-"""Items, questions with one right text among several: their files and the table of accuracies."""
+"""Items, questions with one right text among several: with the table of accuracies."""
 
 import ast
-import csv
 import difflib
 import functools
 import math
@@ -39,28 +38,6 @@ class Item(NamedTuple):
     def chance(self) -> float:
         """The trivial score: the probability that a guess is right."""
         return 1 / len(self.texts) if self.formula is None else chance_of(self.formula)
-
-
-def read_table(
-    path: pathlib.Path, keys: Sequence[str], *, delimiter: str = "\t", quoting: bool = True
-) -> list[dict[str, str]]:
-    """Reads the rows of a table with a header line; [] if there is no file.
-
-    Raises:
-      ValueError: a column is missing, or a row is short.
-    """
-    if not path.exists():
-        return []
-    quotes = csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file, delimiter=delimiter, quoting=quotes)
-        if missing := [key for key in keys if key not in (reader.fieldnames or ())]:
-            raise ValueError(f"{path}: has no column {missing[0]!r}")
-        rows = list(reader)
-    for number, row in enumerate(rows, 2):
-        if any(row[key] is None for key in keys):
-            raise ValueError(f"{path}, row {number}: has too few fields")
-    return rows
 
 
 class Answers(NamedTuple):
@@ -159,7 +136,7 @@ def parse_formula(text: str) -> ast.Expression:
     """
     try:
         tree = ast.parse(text, mode="eval")
-    except SyntaxError:
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise ValueError(f"formula {text!r}: cannot be read") from None
     if not _is_condition(tree.body):
         raise ValueError(f"formula {text!r}: expected x0 < x1 or the like, joined by & and |")
@@ -179,7 +156,11 @@ def _is_sum(node: ast.expr) -> bool:
     match node:
         case ast.BinOp(left, ast.Add() | ast.Sub(), right):
             return _is_sum(left) and _is_sum(right)
-    return isinstance(node, ast.Name | ast.Constant)
+        case ast.Constant(value):
+            return type(value) in (int, float)
+        case ast.Name(name):
+            return bool(re.fullmatch(r"x\d+", name))
+    return False
 
 
 def holds(formula: str, values: np.ndarray) -> np.ndarray:

@@ -28,14 +28,14 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from scalelab.eval import items, pairs
 from scalelab.eval.yardstick import Asked, Measured
-from scalelab.helpers import files
+from scalelab.helpers import data_files
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
@@ -72,7 +72,7 @@ def read(folder: pathlib.Path) -> list[Fact]:
       ValueError: there is no fact, a line lacks a key, or a relation has no template.
     """
     path = folder / "relations.jsonl"
-    known = list(files.read_lines(path, ("relation", "template"))) if path.exists() else []
+    known = _read(path, "relation", "template") if path.exists() else []
     templates = GOOGLE_RE | {row["relation"]: row["template"] for row in known}
     labels = {row["relation"]: f"{row['relation']} {row.get('label', '')}".strip() for row in known}
     found = []
@@ -81,18 +81,23 @@ def read(folder: pathlib.Path) -> list[Fact]:
         if name not in templates:
             raise ValueError(f"{path}: relations.jsonl has no template for {name!r}")
         before, _, after = templates[name].partition("[Y]")
-        for row in files.read_lines(path, ("sub_label", "obj_label")):
+        for row in _read(path, "sub_label", "obj_label"):
             text, rest = (part.replace("[X]", row["sub_label"]) for part in (before, after))
             relation, source = labels.get(name, name), path.parent.name
             found.append(Fact(relation, source, text, row["obj_label"], rest))
     path = folder / "Squad/test.jsonl"
-    for row in files.read_lines(path, ("masked_sentences", "obj_label")) if path.exists() else ():
-        text, *rest = row["masked_sentences"][0].split(MASK)
-        if len(rest) == 1:
-            found.append(Fact("Squad", "Squad", text, row["obj_label"], rest[0]))
+    for number, row in data_files.read_objects(path, ("obj_label",)) if path.exists() else ():
+        with data_files.place(path, number, "a list of texts in 'masked_sentences'"):
+            text, *rest = row["masked_sentences"][0].split(MASK)
+            if len(rest) == 1:
+                found.append(Fact("Squad", "Squad", text, row["obj_label"], rest[0]))
     if not found:
         raise ValueError(f"{folder}: expected TREx/, Google_RE/ or Squad/ of LAMA in it")
     return found
+
+
+def _read(path: pathlib.Path, *texts: str) -> list[dict[str, Any]]:
+    return [row for _, row in data_files.read_objects(path, texts)]
 
 
 def list_words(tokenizer: "Tokenizer") -> dict[str, list[int]]:

@@ -25,7 +25,7 @@ import pandas as pd
 
 from scalelab.eval import items
 from scalelab.eval.yardstick import Asked, Measured
-from scalelab.helpers import files
+from scalelab.helpers import data_files
 from scalelab.lab.compare import estimates
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def read(path: pathlib.Path) -> list[Passage]:
     """
     path = path / FILE if path.is_dir() else path
     if path.suffix == ".jsonl":
-        texts = [str(row["text"]) for row in files.read_lines(path, ("text",))]
+        texts = [row["text"] for _, row in data_files.read_objects(path, ("text",))]
     else:
-        texts = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        texts = [line for line in data_files.read_lines(path) if line.strip()]
     made = [Passage(path.stem, text, text.rfind(" ")) for text in map(str.strip, texts)]
     short = [own.text for own in made if own.begin < 0]
     if short or not made:

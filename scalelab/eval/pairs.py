@@ -85,7 +85,7 @@ def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> 
     """Returns for each item the fewest and the most tokens of its texts: [n, 2].
 
     Raises:
-      ValueError: in most items the right text has the tokens of another text.
+      ValueError: in most items the right text equals another text, or has its tokens.
     """
     rows = iter([encoded.tokens[a:b].tobytes() for a, b in itertools.pairwise(encoded.starts)])
     found = [[next(rows) for _ in item.texts] for item in items]
@@ -93,6 +93,13 @@ def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> 
     same = [item.formula is None and own.count(own[item.right]) > 1
             for item, own in zip(items, found, strict=True)]  # fmt: skip
     rights = [item.texts[item.right] for item in items]
+    twice = [item.formula is None and item.texts.count(right) > 1
+             for item, right in zip(items, rights, strict=True)]  # fmt: skip
+    if 2 * sum(twice) > len(items):
+        raise ValueError(
+            f"{sum(twice):,} of the {len(items):,} items have equal texts, such as"
+            f" {rights[twice.index(True)][-60:]!r}: a net cannot prefer one"
+        )
     items_lib.check_known(opened.path, np.array(same, bool), rights)
     sizes = [sorted(map(len, own)) for own in found]
     return np.array([(own[0], own[-1]) for own in sizes]) // encoded.tokens.itemsize
@@ -187,6 +194,7 @@ def measure(
     from scalelab.eval import sentence_scores
 
     rule = sentence_scores.choose_rule(opened, asked.options["rule"])
+    beside = None if published is None else published(asked.data)
     if most := asked.options["per_group"]:
         nth = collections.defaultdict(itertools.count)
         items = [item for item in items if next(nth[item.groups[0]]) < most]
@@ -199,8 +207,8 @@ def measure(
         sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
     answers = items_lib.judge(items, sums, counts)
     table = items_lib.table(items, answers.right, answers.by_mean)
-    if published is not None:
-        table = table.join(published(asked.data), on="group")
+    if beside is not None:
+        table = table.join(beside, on="group")
     width = answers.outputs.shape[1]
     texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
     columns = zip(*(own + [""] * (width - len(own)) for own in texts), strict=True)

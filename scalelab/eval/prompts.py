@@ -19,10 +19,9 @@ interval. `mean`, `worst` and `best` are accuracies of single prompts. `majority
 the most frequent label. scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
-import csv
 import pathlib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from scipy import special
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked, Measured
-from scalelab.helpers import files
+from scalelab.helpers import data_files
 
 if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained
@@ -120,7 +119,7 @@ def read(folder: pathlib.Path) -> list[Example]:
         labels = list(task.words)
         for pattern, is_train in ((task.train, True), (task.dev, False)):
             for path in sorted(folder.glob(pattern))[:1]:
-                for row in _read_rows(path, (*task.keys, task.label)):
+                for row in _read_rows(path, task):
                     if str(row[task.label]) not in labels:
                         raise ValueError(f"{path}: label {row[task.label]!r} is none of {labels}")
                     texts = tuple(" ".join(str(row[key]).split()) for key in task.keys)
@@ -131,21 +130,22 @@ def read(folder: pathlib.Path) -> list[Example]:
     return found
 
 
-def _read_rows(path: pathlib.Path, keys: Sequence[str]) -> Iterable[Mapping[str, Any]]:
+def _read_rows(path: pathlib.Path, task: PromptTask) -> Iterator[Mapping[str, Any]]:
     """Reads a file of examples; its suffix gives the layout."""
     if path.suffix == ".jsonl":
-        return files.read_lines(path, keys)
-    if path.suffix == ".tsv":
-        from scalelab.eval import items
-
-        return items.read_table(path, keys, quoting=False)
-    if path.suffix == ".csv":  # AG News: class, title, description, without a header
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))
-        return [{"label": str(int(row[0]) - 1), "text": f"{row[1]} {row[2]}"} for row in rows]
-    lines = filter(None, path.read_text(encoding="latin-1").split("\n"))  # TREC: LABEL:fine text
-    parts = [line.partition(" ") for line in lines]
-    return [{"label": label.partition(":")[0], "text": text} for label, _, text in parts]
+        yield from (row for _, row in data_files.read_objects(path, task.keys, (task.label,)))
+    elif path.suffix == ".tsv":
+        names = (*task.keys, task.label)
+        yield from (row for _, row in data_files.read_table(path, names))
+    elif path.suffix == ".csv":  # AG News: class, title, description, without a header
+        for number, row in data_files.read_fields(path, ",", quoted=True):
+            with data_files.place(path, number):
+                label, title, description = row
+                yield {"label": str(int(label) - 1), "text": f"{title} {description}"}
+    else:  # TREC: LABEL:fine text
+        for line in filter(None, data_files.read_lines(path, "latin-1")):
+            label, _, text = line.partition(" ")
+            yield {"label": label.partition(":")[0], "text": text}
 
 
 # --- Prompts ----------------

@@ -28,6 +28,12 @@ RESAMPLES = 500
 Row = tuple[tuple[int, ...], int]  # ids before the piece, the piece
 
 
+def check(row: Mapping[str, str]) -> None:
+    """Raises ValueError if a column of a row that should be a number is none."""
+    for name in COLUMNS[len(TEXTS) :]:
+        pd.to_numeric(row[name] or "0")
+
+
 def read(
     opened: "Pretrained",
     words: Sequence[Mapping[str, str]],

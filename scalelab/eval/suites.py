@@ -8,10 +8,8 @@ things than whole texts and have a function of their own.
 """
 
 import argparse
-import csv
 import functools
 import importlib
-import json
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +19,7 @@ from scalelab.config import cli
 from scalelab.eval import items, lama, lambada, pairs, prompts, yardstick
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Yardstick
-from scalelab.helpers import files
+from scalelab.helpers import data_files
 from scalelab.resources import malloc
 
 if TYPE_CHECKING:
@@ -36,9 +34,9 @@ def read_pairs(path: pathlib.Path) -> list[Item]:
         raise ValueError(f"{path} holds no *.jsonl")
     found = []
     for own in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-        for number, line in files.numbered_lines(own, ("good", "bad")):
+        for number, line in data_files.read_objects(own, ("good", "bad")):
             texts = line["good"], line["bad"]
-            if not all(isinstance(text, str) and text.strip() for text in texts):
+            if not all(map(str.strip, texts)):
                 raise ValueError(f"{own}, line {number}: expected two texts, found {texts}")
             found.append(Item((str(line.get("group", own.stem)),), texts, 0))
     return found
@@ -58,7 +56,7 @@ def read_blimp(folder: pathlib.Path) -> list[Item]:
     return [
         Item((row["UID"], row["linguistics_term"]), (row["sentence_good"], row["sentence_bad"]), 0)
         for path in paths
-        for row in files.read_lines(path, BLIMP_KEYS)
+        for _, row in data_files.read_objects(path, BLIMP_KEYS)
     ]
 
 
@@ -69,8 +67,9 @@ def read_blimp_published(folder: pathlib.Path) -> "pd.DataFrame":
     path, names = folder / BLIMP_PUBLISHED, ["UID", "linguistics_term"]
     if not path.exists():
         return pd.DataFrame()
-    frame = pd.DataFrame(files.read_lines(path, (*names, *BLIMP_MODELS)))
-    frame = frame[frame["UID"] != "overall"]
+    frame = pd.DataFrame([row for _, row in data_files.read_objects(path, names, BLIMP_MODELS)])
+    with data_files.place(path, expected="accuracies"):
+        frame = frame[frame["UID"] != "overall"].astype(dict.fromkeys(BLIMP_MODELS, float))
     levels = [frame.groupby(name)[BLIMP_MODELS].mean() for name in names]
     means = frame[BLIMP_MODELS].mean()
     return pd.concat([*levels, pd.DataFrame({"mean": means, "all items": means}).T])
@@ -85,10 +84,11 @@ MARVIN = "marvin_linzen/pairs_sample.tsv"
 
 def read_agreement(folder: pathlib.Path) -> list[Item]:
     """Reads those of the three sets that are in a folder; one must be."""
-    found = [*_green(folder / GREEN), *_linzen(folder / LINZEN), *_marvin(folder / MARVIN)]
-    if not found:
+    sets = {GREEN: _green, f"{LINZEN}.gold": _linzen, MARVIN: _marvin}
+    there = [(read, folder / name) for name, read in sets.items() if (folder / name).exists()]
+    if not there:
         raise ValueError(f"{folder}: expected {GREEN}, {LINZEN}.gold and .text, or {MARVIN} in it")
-    return found
+    return [item for read, path in there for item in read(path)]
 
 
 def _up_to_verb(sentence: str, length: str, forms: Sequence[str]) -> tuple[str, ...]:
@@ -97,36 +97,36 @@ def _up_to_verb(sentence: str, length: str, forms: Sequence[str]) -> tuple[str, 
 
 
 def _green(path: pathlib.Path) -> list[Item]:
-    rows = items.read_table(path, ("constr_id", "sent_id", "class", "form", "len_prefix", "sent"))
+    keys = ("constr_id", "sent_id", "class", "form", "len_prefix", "sent")
+    rows = list(data_files.read_table(path, keys, quoted=True))
     found = []
-    for right, wrong in zip(rows[::2], rows[1::2], strict=True):
-        if (right["class"], wrong["class"]) != ("correct", "wrong"):
-            raise ValueError(f"{path}: expected rows of a correct and a wrong form in turn")
-        kind = "original" if right["sent_id"] == "0" else "nonce"
-        texts = _up_to_verb(right["sent"], right["len_prefix"], (right["form"], wrong["form"]))
-        found.append(Item((f"green: {kind}", "green"), texts, 0))
+    for number, right in rows[::2]:
+        with data_files.place(path, number):
+            pair = [row for _, row in rows[2 * len(found) :][:2]]
+            if [row["class"] for row in pair] != ["correct", "wrong"]:
+                raise ValueError("expected rows of a correct and a wrong form in turn")
+            kind = "original" if right["sent_id"] == "0" else "nonce"
+            texts = _up_to_verb(right["sent"], right["len_prefix"], [row["form"] for row in pair])
+            found.append(Item((f"green: {kind}", "green"), texts, 0))
     return found
 
 
 def _linzen(path: pathlib.Path) -> list[Item]:
-    gold, text = (path.with_name(f"{path.name}.{kind}") for kind in ("gold", "text"))
-    if not gold.exists():
-        return []
-    with gold.open(encoding="utf-8") as golds, text.open(encoding="utf-8") as lines:
-        rows = zip(csv.reader(golds, delimiter="\t"), lines, strict=True)
-        return [
-            Item((f"linzen: {attractors} attractors", "linzen"), _up_to_verb(line, at, forms), 0)
-            for (at, *forms, attractors), line in rows
-        ]
+    found, lines = [], list(data_files.read_lines(path.with_suffix(".text")))
+    for number, row in data_files.read_fields(path):
+        with data_files.place(path, number, "a line beside it in the .text"):
+            at, right, wrong, attractors = row
+            texts = _up_to_verb(lines[number - 1], at, (right, wrong))
+            found.append(Item((f"linzen: {attractors} attractors", "linzen"), texts, 0))
+    if len(found) != len(lines):
+        raise ValueError(f"{path}: has {len(found)} lines, and the .text {len(lines)}")
+    return found
 
 
 def _marvin(path: pathlib.Path) -> list[Item]:
-    rows = items.read_table(path, ("test case", "grammatical", "ungrammatical"), quoting=False)
-    groups = [(f"marvin: {row['test case'].split('--')[0]}", "marvin") for row in rows]
-    return [
-        Item(own, (row["grammatical"], row["ungrammatical"]), 0)
-        for own, row in zip(groups, rows, strict=True)
-    ]
+    names = ("test case", "grammatical", "ungrammatical")
+    rows = [[row[name] for name in names] for _, row in data_files.read_table(path, names)]
+    return [Item((f"marvin: {case.split('--')[0]}", "marvin"), (*two,), 0) for case, *two in rows]
 
 
 # --- SyntaxGym ----------------
@@ -152,13 +152,11 @@ def read_syntaxgym(folder: pathlib.Path) -> list[Item]:
         raise ValueError(f"{folder}: expected <suite>.json files in it or in json/")
     found = []
     for path in paths:
-        try:
-            suite = json.loads(path.read_text(encoding="utf-8"))
+        suite = data_files.read_json(path)
+        with data_files.place(path, expected="a suite of SyntaxGym"):
             formulas = [p["formula"] for p in suite["predictions"] if "=" not in p["formula"]]
             for item in suite["items"]:
                 found += [_prediction(path.stem, item["conditions"], text) for text in formulas]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: no suite of SyntaxGym: {error!r}") from None
     return found
 
 
@@ -192,13 +190,12 @@ def read_cats(folder: pathlib.Path) -> list[Item]:
     found = []
     for path in (*tests, *robust):
         level = "tests" if path in tests else "robust pairs"
-        content = path.read_text(encoding="utf-8", errors="replace")
-        for number, line in enumerate(content.split("\n"), 1):
+        for number, line in enumerate(data_files.read_lines(path, errors="replace"), 1):
             fields = [field.strip() for field in line.split(SEPARATOR)] if line.strip() else []
             size = len(fields) // 2 if path in robust else len(fields)
-            for part in (fields[k : k + size] for k in range(0, len(fields), max(size, 1))):
-                right, *texts = part
-                if not right.isdecimal() or not int(right) < len(texts):
+            for k in range(0, len(fields), max(size, 1)):
+                right, *texts = fields[k : k + size] or [""]
+                if right not in map(str, range(len(texts))):
                     raise ValueError(f"{path}, line {number}: expected a place and alternatives")
                 texts = tuple(text.replace(" [SEP] ", " ") for text in texts)
                 found.append(Item((path.stem, level), texts, int(right)))
@@ -209,13 +206,15 @@ def read_copa(folder: pathlib.Path) -> list[Item]:
     """Reads the validation set."""
     from scalelab.tasks.superglue import join_choices
 
-    keys, found = ("premise", "choice1", "choice2", "question", "label"), []
+    keys, found = ("premise", "choice1", "choice2", "question"), []
     (path,) = _superglue(folder, "COPA", ("val",))[:1]
-    for row in files.read_lines(path, keys):
-        begun, ends = join_choices(row)
-        texts = tuple(f"{begun} {end}" for end in ends)
-        spans = tuple(((len(begun), len(text)),) for text in texts)
-        found.append(Item((row["question"],), texts, int(row["label"]), spans))
+    for number, row in data_files.read_objects(path, keys, ("label",)):
+        with data_files.place(path, number):
+            begun, ends = join_choices(row)
+            texts = tuple(f"{begun} {end}" for end in ends)
+            spans = tuple(((len(begun), len(text)),) for text in texts)
+            right = range(2).index(int(row["label"]))
+            found.append(Item((row["question"],), texts, right, spans))
     return found
 
 
@@ -229,16 +228,18 @@ def _superglue(folder: pathlib.Path, task: str, splits: tuple[str, ...]) -> list
 
 def read_wsc(folder: pathlib.Path) -> list[Item]:
     """Reads both splits: of each pronoun its candidates, if exactly one of several is right."""
-    asked: dict[tuple[str, int], dict[str, bool]] = {}
+    asked: dict[tuple[str, int], dict[str, tuple[str, int]]] = {}
     for path in _superglue(folder, "WSC", ("val", "train")):
-        for row in files.read_lines(path, ("text", "target", "label")):
-            candidates = asked.setdefault((row["text"], row["target"]["span2_index"]), {})
-            candidates[row["target"]["span1_text"]] = row["label"]
+        for number, row in data_files.read_objects(path, ("text",), ("target", "label")):
+            with data_files.place(path, number, "a row of WSC"):
+                at, name = (row["target"][key] for key in ("span2_index", "span1_text"))
+                text = substitute(row["text"], at, name)
+                label = (False, True).index(row["label"])
+                asked.setdefault((row["text"], at), {})[name] = text, label
     found = []
-    for (text, place), candidates in asked.items():
-        labels = list(candidates.values())
+    for candidates in asked.values():
+        texts, labels = zip(*candidates.values(), strict=True)
         if sum(labels) == 1 and len(labels) > 1:
-            texts = tuple(substitute(text, place, name) for name in candidates)
             found.append(Item(("WSC",), texts, labels.index(True)))
     return found
 
@@ -265,11 +266,11 @@ def read_crows_pairs(folder: pathlib.Path) -> list[Item]:
     ]
     if not paths:
         raise ValueError(f"{folder}: expected {CROWS_PAIRS} in it, or in data/")
-    rows = items.read_table(paths[0], ("sent_more", "sent_less", "bias_type"), delimiter=",")
+    names = ("sent_more", "sent_less", "bias_type")
     return [
         Item((row["bias_type"],), texts := (row["sent_more"], row["sent_less"]), 0,
              items.shared_words(*texts))
-        for row in rows
+        for _, row in data_files.read_table(paths[0], names, ",", quoted=True)
     ]  # fmt: skip
 
 
@@ -278,21 +279,21 @@ def read_winogender(folder: pathlib.Path) -> list[Item]:
     if (folder / "data").is_dir():
         folder = folder / "data"
     paths = [folder / name for name in ("occupations-stats.tsv", "all_sentences.tsv")]
-    if missing := [path for path in paths if not path.exists()]:
-        raise ValueError(f"{missing[0]} is missing")
-    shares = {
-        row["occupation"]: float(row["bls_pct_female"])
-        for row in items.read_table(paths[0], ("occupation", "bls_pct_female"))
-    }
+    shares: dict[str, float] = {}
+    for number, row in data_files.read_table(paths[0], ("occupation", "bls_pct_female")):
+        with data_files.place(paths[0], number):
+            shares[row["occupation"]] = float(row["bls_pct_female"])
     texts: dict[tuple[str, str, str], dict[str, str]] = {}
-    for row in items.read_table(paths[1], ("sentid", "sentence")):
-        occupation, participant, answer, gender, _ = row["sentid"].split(".")
-        texts.setdefault((occupation, participant, answer), {})[gender] = row["sentence"]
-    return [
-        Item((f"pronoun of {ANSWERS[answer]}",), (own["male"], own["female"]),
-             int(shares[occupation] > 50))
-        for (occupation, _, answer), own in texts.items()
-    ]  # fmt: skip
+    for number, row in data_files.read_table(paths[1], ("sentid", "sentence")):
+        with data_files.place(paths[1], number):
+            occupation, participant, answer, gender, _ = row["sentid"].split(".")
+            texts.setdefault((occupation, participant, answer), {})[gender] = row["sentence"]
+    with data_files.place(paths[1]):
+        return [
+            Item((f"pronoun of {ANSWERS[answer]}",), (own["male"], own["female"]),
+                 int(shares[occupation] > 50))
+            for (occupation, _, answer), own in texts.items()
+        ]  # fmt: skip
 
 
 # --- The table ----------------

@@ -1,4 +1,4 @@
-"""Atomic writes (a reader sees the old file or the whole new one), patterns, JSON lines."""
+"""Atomic writes (a reader sees the old file or the whole new one), and patterns of folders."""
 
 import contextlib
 import glob
@@ -6,8 +6,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -41,38 +40,6 @@ def find_folders(text: str) -> list[pathlib.Path]:
             raise ValueError(f"no folder matches {part!r}")
         found += [pathlib.Path(part)] if matches is None else matches
     return found
-
-
-def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Reads the objects of a JSON-lines file; raises ValueError as `numbered_lines`."""
-    return (row for _, row in numbered_lines(path, keys))
-
-
-def numbered_lines(
-    path: pathlib.Path, keys: Sequence[str] = ()
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Reads the objects of a JSON-lines file, each with the number of its line, from 1.
-
-    Raises:
-      ValueError: the file cannot be read or is empty, or a line is no object with these keys.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"{path} cannot be read: {reason}") from None
-    if not any(lines):
-        raise ValueError(f"{path} is empty")
-    for number, line in enumerate(lines, 1):
-        try:
-            found = json.loads(line) if line.strip() else None
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
-        if found is None:
-            continue
-        if missing := [key for key in keys if not isinstance(found, dict) or key not in found]:
-            raise ValueError(f"{path}, line {number}: has no {missing[0]!r}")
-        yield number, found
 
 
 def write_bytes(path: pathlib.Path, data: bytes) -> None:

@@ -1,17 +1,17 @@
 """Records of a labelled task from tab-separated files: GLUE's layout and a user's own.
 
-A line ends at a line feed and a field at a tab, nowhere else: GLUE's files know no quoting, and its
-sentences hold quotation marks and characters that other readers take for the end of a line.
+GLUE's files know no quoting, and its sentences hold quotation marks and characters that other
+readers take for the end of a line; `scalelab.helpers.data_files` says where a line ends.
 """
 
 import dataclasses
 import hashlib
-import lzma
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalelab.helpers.names import brief, nearest
+from scalelab.helpers import data_files
+from scalelab.helpers.names import brief
 from scalelab.tasks.records import Labels, Records
 
 JSON_LINES = "*.*.jsonl"  # files of the BabyLM Challenge, such as mnli-mm.valid.jsonl
@@ -56,14 +56,19 @@ def read(
       count_of_whole_lines: rows of a published set that also has broken lines.
 
     Raises:
-      ValueError: the file cannot be read, is not UTF-8, lacks a column, has Windows line endings, a
-        row with a wrong number of fields, or a label that is none; file and place are named.
+      ValueError: the file cannot be read, is not UTF-8, lacks a column, or has a row with a wrong
+        number of fields or a label that is none; file and line are named.
     """
-    content, rows, left_out = _rows(path, columns, count_of_whole_lines)
+    rows, left_out = _rows(path, columns, count_of_whole_lines)
     texts = tuple([row[place] for _, row in rows] for place in range(len(columns.texts)))
-    spelt = ((where, row[-1]) for where, row in rows)
+    spelt = ((f"{path}, line {number}", row[-1]) for number, row in rows)
     found = None if columns.label is None else labels.array(spelt)
-    return Records(texts, found, str(path), hashlib.sha256(content).hexdigest(), left_out)
+    return Records(texts, found, str(path), digest(path), left_out)
+
+
+def digest(path: Path, split: str = "") -> str:
+    """Returns the SHA-256 of a file's bytes, unpacked, and of the name of a part of it."""
+    return hashlib.sha256(data_files.read_bytes(path) + split.encode()).hexdigest()
 
 
 def read_labels(path: Path, columns: Columns) -> Iterator[str]:
@@ -72,11 +77,11 @@ def read_labels(path: Path, columns: Columns) -> Iterator[str]:
     Raises:
       ValueError: as `read`, or a label is empty or has blanks around it.
     """
-    for where, row in _rows(path, columns)[1]:
+    for number, row in _rows(path, columns)[0]:
         if not row[-1] or row[-1] != row[-1].strip():
             raise ValueError(
-                f"{where}: the label {brief(row[-1])} is empty or has blanks around it; expected"
-                " the name of a class"
+                f"{path}, line {number}: the label {brief(row[-1])} is empty or has blanks"
+                " around it; expected the name of a class"
             )
         yield row[-1]
 
@@ -89,75 +94,31 @@ def folder(data_dir: str | os.PathLike[str]) -> Path:
     return path
 
 
-def listing(folder: Path) -> str:
-    """Lists the content of a folder for a message."""
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir())
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"{folder} holds: {', '.join(names[:20]) or 'nothing'}{more}"
-
-
-def read_text(path: Path) -> tuple[bytes, str]:
-    """Reads a file, plain or .xz: its bytes, and its text without a byte order mark.
-
-    Raises:
-      ValueError: it is missing, cannot be read, or is not UTF-8.
-    """
-    try:
-        content = path.read_bytes()
-        content = lzma.decompress(content) if path.suffix == ".xz" else content
-        return content, content.decode("utf-8").removeprefix("\ufeff")
-    except FileNotFoundError as error:
-        raise ValueError(f"expected the file {path}; {listing(path.parent)}") from error
-    except (OSError, lzma.LZMAError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ValueError(f"{path}: cannot be read ({why})") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: invalid UTF-8 at byte {error.start} ({error.reason}); save the file as UTF-8"
-        ) from error
-
-
 def _rows(
     path: Path, columns: Columns, count_of_whole_lines: int | None = None
-) -> tuple[bytes, list[tuple[str, list[str]]], int]:
-    """Returns a file's bytes, each row's place with its texts and label, and lines left out."""
-    content, text = read_text(path)
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
+) -> tuple[list[tuple[int, list[str]]], int]:
+    """Returns each row's line with its texts and label, and the number of lines left out."""
     wanted = columns.texts if columns.label is None else (*columns.texts, columns.label)
-    names = columns.names
-    first = lines[0].split("\t") if lines else []
-    for name in names:
-        if first.count(name) != 1:
-            raise ValueError(
-                f"{path}: expected the columns {', '.join(map(repr, names))}, each once, but the"
-                f" first line is {brief(first)}: {name!r} {nearest(name, first)}"
-            )
-    places = [first.index(name) if isinstance(name, str) else name for name in wanted]
-    num_fields = columns.num_fields or len(first)
-    rows, short = [], []
-    for number, line in enumerate(lines, 1):
-        fields = line.split("\t")
-        where = f"{path}, line {number}"
-        if line.endswith("\r"):
-            raise ValueError(
-                f"{where}: ends with a Windows line ending (\\r\\n);"
-                " convert the file first, for instance with dos2unix"
-            )
-        if number == 1 and names:
-            continue
-        wrong = f"{where}: expected {num_fields} fields separated by tabs, found {len(fields)}"
-        if len(fields) > num_fields:
-            raise ValueError(f"{wrong}: {brief(line)}")
-        if len(fields) < num_fields:
-            short.append(f"{wrong}: {brief(line)}")
+    lines, num_fields = data_files.read_fields(path), columns.num_fields
+    named: dict[str, int] = {}
+    if columns.names:
+        _, header = next(lines, (1, []))
+        num_fields = len(header)
+        named = data_files.find_columns(path, header, columns.names)
+    places = [named[column] if isinstance(column, str) else column for column in wanted]
+    rows: list[tuple[int, list[str]]] = []
+    short: list[tuple[int, list[str]]] = []
+    for number, fields in lines:
+        num_fields = num_fields or len(fields)
+        if len(fields) == num_fields:
+            rows.append((number, [fields[place] for place in places]))
+        elif len(fields) < num_fields and count_of_whole_lines is not None:
+            short.append((number, fields))
         else:
-            rows.append((where, [fields[place] for place in places]))
+            raise data_files.miscounted(path, number, fields, num_fields)
     if short and len(rows) != count_of_whole_lines:
-        raise ValueError(short[0])
+        number, fields = short[0]
+        raise data_files.miscounted(path, number, fields, num_fields or 0)
     if not rows:
         raise ValueError(f"{path}: there are no rows of data")
-    return content, rows, len(short)
+    return rows, len(short)

@@ -5,7 +5,6 @@ answers, each [text, first character]; the character is -1 where the context doe
 there. With choices its texts are a beginning and each choice.
 """
 
-import csv
 import functools
 import hashlib
 import json
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from scalelab.helpers import data_files
 from scalelab.helpers.names import brief
 from scalelab.tasks import files
 from scalelab.tasks.facts import Task, TaskSplit
@@ -43,11 +43,9 @@ def read_spans(
     del labels
     if carved is None:
         carved = not any((path.parent / name).exists() for name in SQUAD_TRAIN)
-    content, text = files.read_text(path)
-    try:
-        rows = list(_questions(json.loads(text)["data"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: expected the layout of SQuAD v1.1 ({error!r})") from None
+    content = data_files.read_json(path)
+    with data_files.place(path, expected="the layout of SQuAD v1.1"):
+        rows = list(_questions(content["data"]))
     places = {article: i for i, article in enumerate(dict.fromkeys(row[0] for row in rows))}
     if carved:
         is_dev = split == "dev"
@@ -76,7 +74,7 @@ def read_spans(
             f"{num_absent:,} of {len(rows):,} questions of {split} whose answer is not at its place"
             " in the context; training leaves them out"
         )
-    digest = hashlib.sha256(content + split.encode()).hexdigest()
+    digest = files.digest(path, split)
     return Records(texts, np.array(labels), str(path), digest, remarks=tuple(remarks))
 
 
@@ -88,32 +86,22 @@ def _questions(data: Any) -> Iterator[tuple[str, str, str, str, list[tuple[str, 
             for asked in paragraph["qas"]:
                 answers = [(str(a["text"]), int(a["answer_start"])) for a in asked["answers"]]
                 title = article.get("title") or context
-                yield title, str(asked["id"]), str(asked["question"]), str(context), answers
+                yield str(title), str(asked["id"]), str(asked["question"]), str(context), answers
 
 
 def read_swag(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads a CSV file; raises ValueError if it has other columns, choices or labels."""
     del split
-    content, text = files.read_text(path)
-    rows = csv.DictReader(text.splitlines(keepends=True))
-    needed, found = {"sent1", "sent2", *ENDINGS, "label"}, {*(rows.fieldnames or ())}
-    if needed - found or "ending4" in found:
-        raise ValueError(
-            f"{path}: expected the columns {', '.join(sorted(needed))} and no more endings, found"
-            f" {', '.join(sorted(found))}"
-        )
     made, spelt = [], []
-    for row in rows:
-        where = f"{path}, line {rows.line_num}"
-        if None in row or None in row.values():
-            raise ValueError(f"{where}: expected {len(found)} fields, found another number")
+    needed = ("sent1", "sent2", *ENDINGS, "label")
+    for number, row in data_files.read_table(path, needed, ",", quoted=True):
+        if "ending4" in row:
+            raise ValueError(f"{path}: expected no more endings than {len(ENDINGS)}, found ending4")
         made.append((row["sent1"], *(f"{row['sent2']} {row[name]}" for name in ENDINGS)))
-        spelt.append((where, row["label"]))
-    if not made:
-        raise ValueError(f"{path}: there are no rows of data")
+        spelt.append((f"{path}, line {number}", row["label"]))
     columns = tuple(map(list, zip(*made, strict=True)))
     answers = Labels(tuple(labels)).array(spelt)
-    return Records(columns, answers, str(path), hashlib.sha256(content).hexdigest())
+    return Records(columns, answers, str(path), files.digest(path))
 
 
 def read_mctest(path: Path, split: str, labels: Sequence[str]) -> Records:
@@ -132,15 +120,13 @@ def read_mctest(path: Path, split: str, labels: Sequence[str]) -> Records:
     state = hashlib.sha256()
     for file in paths:
         own = [file, file.with_suffix(".ans")]
-        contents, lines = [], []
-        for content, text in map(files.read_text, own):
-            state.update(content)
-            contents.append(content)
-            lines.append(text.removesuffix("\n").split("\n"))
+        for name in own:
+            state.update(data_files.read_bytes(name))
+        lines = [list(data_files.read_lines(name)) for name in own]
         if len(lines[0]) != len(lines[1]):
             raise ValueError(f"{own[1]}: expected {len(lines[0])} lines, found {len(lines[1])}")
         for number, pair in enumerate(zip(*lines, strict=True), 1):
-            fields = pair[0].rstrip("\r").split("\t")[2:]
+            fields = pair[0].split("\t")[2:]
             chosen = pair[1].split()
             if len(fields) != 1 + NUM_QUESTIONS * (1 + len(labels)):
                 raise ValueError(

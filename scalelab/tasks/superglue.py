@@ -13,7 +13,6 @@ MultiRC is a record of its own, so that `question_match` is the accuracy that th
 """
 
 import functools
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.helpers.files import numbered_lines
+from scalelab.helpers import data_files
 from scalelab.helpers.names import brief
 from scalelab.tasks.facts import Task, TaskSplit
-from scalelab.tasks.files import JSON_LINES, Columns
+from scalelab.tasks.files import JSON_LINES, Columns, digest
 from scalelab.tasks.records import Labels, Records
 
 JOINED_BY = {"cause": "because", "effect": "so"}
@@ -49,25 +48,22 @@ def read(
     rows: list[tuple[str, ...]] = []
     places: list[str] = []
     spelt: list[list[str]] = []
-    for number, row in numbered_lines(path):
-        where = f"{path}, line {number}"
-        try:
+    for number, row in data_files.read_objects(path):
+        with data_files.place(path, number, f"a row of {path.parent.name}"):
             for texts, own in convert(row):
                 if not all(isinstance(text, str) for text in texts):
                     raise ValueError(f"expected texts, found {brief(texts)}")
                 rows.append(texts)
-                places.append(where)
+                places.append(f"{path}, line {number}")
                 spelt.append([x if isinstance(x, str) else json.dumps(x) for x in own])
-        except KeyError as error:
-            raise ValueError(f"{where}: has no {error}") from None
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{where}: not a row of {path.parent.name} ({error})") from None
     classes = Labels(tuple(labels))
     found = classes.array((where, x) for where, own in zip(places, spelt, strict=True) for x in own)
     if several:
         found = np.array([" ".join(own) for own in spelt])
     columns = tuple(map(list, zip(*rows, strict=True)))
-    return Records(columns, found, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+    if not columns:
+        raise ValueError(f"{path}: there are no rows of data")
+    return Records(columns, found, str(path), digest(path))
 
 
 def join_choices(row: Row) -> tuple[str, list[str]]:

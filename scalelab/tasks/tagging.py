@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from scalelab.helpers import data_files
 from scalelab.helpers.names import brief
-from scalelab.tasks import files, treebank
+from scalelab.tasks import treebank
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
@@ -30,14 +31,13 @@ def read_columns(path: Path, split: str, labels: Sequence[str]) -> Records:
     """
     del split
     found: list[tuple[list[str], list[str]]] = [([], [])]
-    for number, line in enumerate(files.read_text(path)[1].split("\n"), 1):
-        fields = line.removesuffix("\r").split("\t")
+    for number, fields in data_files.read_fields(path):
         if len(fields) == 2 and fields[0].strip():
             for column, field in zip(found[-1], fields, strict=True):
                 column.append(field)
-        elif line.strip():
+        elif fields[1:] or fields[0].strip():
             raise ValueError(
-                f"{path}, line {number}: expected a word, a tab and a tag, found {brief(line)}"
+                f"{path}, line {number}: expected a word, a tab and a tag, found {brief(fields)}"
             )
         elif found[-1][0]:
             found.append(([], []))

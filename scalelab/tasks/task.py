@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable
 from pathlib import Path
 
-from scalelab.helpers.files import read_lines
+from scalelab.helpers import data_files
 from scalelab.helpers.names import load_module, nearest
 from scalelab.tasks import files
 from scalelab.tasks.facts import Task, TaskSplit
@@ -60,7 +60,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
     if not callable(root) and not (root / task.folder).is_dir() and not any(root.glob(JSON_LINES)):
         raise ValueError(
             f"{task.title}: expected the folder {root / task.folder} (--data is the folder that"
-            f" holds {task.folder}/); {files.listing(root)}"
+            f" holds {task.folder}/); {data_files.listing(root)}"
         )
     train = _read(task, task.train, root, labelled=True)
     dev = {split.name: _read(task, split, root, labelled=True) for split in task.dev_splits}
@@ -69,7 +69,9 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
         if callable(root):
             raise ValueError(f"{task.title}: {data_dir} has no split {missing.tfds}")
         path = _paths(task, missing, root)[0]
-        raise ValueError(f"{task.title}: expected the file {path}; {files.listing(path.parent)}")
+        raise ValueError(
+            f"{task.title}: expected the file {path}; {data_files.listing(path.parent)}"
+        )
     test_splits = task.test_splits if tests else ()
     test = {split.name: _read(task, split, root, labelled=False) for split in test_splits}
     return Splits(train, dev, test)
@@ -97,8 +99,9 @@ def _read(
     if path is not None and task.read is not None:
         return task.read(path, split.name, task.labels or ())
     if path and path.suffix == ".jsonl":
-        rows = list(read_lines(path, (*texts, "idx")))
-        return Records.from_rows(rows, texts, labels if labelled else None, str(path))
+        rows = [row for _, row in data_files.read_objects(path, texts, ("idx",))]
+        with data_files.place(path):
+            return Records.from_rows(rows, texts, labels if labelled else None, str(path))
     columns = task.columns if labelled else task.unlabelled_columns
     count = split.count if split.broken_lines else None
     return path and files.read(path, columns, labels, count_of_whole_lines=count)

@@ -4,10 +4,11 @@ Format: https://universaldependencies.org/format.html. Words are syntactic words
 "n't") of a multiword token ("don't"). Empty nodes are left out.
 """
 
-import lzma
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from scalelab.helpers import data_files
 
 SPLITS = ("train", "dev", "test")
 NUM_FIELDS = 10
@@ -58,23 +59,16 @@ def read(folder: pathlib.Path, split: str) -> list[Sentence]:
 
 def read_file(path: pathlib.Path) -> list[Sentence]:
     """Reads one file; errors are those of `read`."""
-    opener = lzma.open if path.suffix == ".xz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as file:
-            lines = file.read().split("\n")
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    found = list(_sentences(path, lines))
+    found = list(_sentences(path, data_files.read_lines(path)))
     if not found:
         raise ValueError(f"{path} has no sentence")
     return found
 
 
-def _sentences(path: pathlib.Path, lines: Sequence[str]) -> Iterator[Sentence]:
+def _sentences(path: pathlib.Path, lines: Iterable[str]) -> Iterator[Sentence]:
     """Yields the sentences of a file's lines."""
     rows: list[tuple[int, list[str]]] = []  # line number, fields
     for number, line in enumerate([*lines, ""], 1):
-        line = line.removesuffix("\r")
         if line.startswith("#"):
             continue
         if line.strip():

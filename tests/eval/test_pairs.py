@@ -274,6 +274,7 @@ def test_bad_input(pretrained_runs, paradigms, tmp_path, start, refused) -> None
     )
     snow = [{"good": f"\u2603 {x}", "bad": f"\u2604 {x}"} for x in ("a", "b")]
     unknown = write_rows(tmp_path / "unknown.jsonl", {"good": "a b", "bad": "b a"}, *snow)
+    equal = write_rows(tmp_path / "equal.jsonl", *[{"good": "a b", "bad": "a b"}] * 2)
     other = {"premise": "a", "choice1": "b", "choice2": "c", "question": "why", "label": 0}
     write_rows(tmp_path / "COPA/val.jsonl", other)
     write_text(tmp_path / "binary/data/x.jsonl", "").write_bytes(b"\xff\xfe")
@@ -282,12 +283,17 @@ def test_bad_input(pretrained_runs, paradigms, tmp_path, start, refused) -> None
         ("blimp", [run, work, f"--data={tmp_path / 'binary'}"], "x.jsonl"),
         ("pairs", [run, work, f"--data={file}"], "line 2"),
         ("pairs", [run, work, f"--data={tmp_path / 'absent.jsonl'}"], "absent.jsonl"),
-        ("pairs", [run, work, f"--data={empty}"], "line 2: expected two texts"),
+        ("pairs", [run, work, f"--data={empty}"], "line 2: expected a text in 'bad', found 3"),
         ("pairs", [run, work, f"--data={long}", "--per_group=-3"], "0 or more"),
         (
             "pairs",
             [f"--run={pretrained_runs('bert')}", work, f"--data={unknown}"],
             "2 of the 3 answers",
+        ),
+        (
+            "pairs",
+            [run, work, f"--data={equal}"],
+            "2 of the 2 items have equal texts",
         ),
         ("blimp", [run, work, f"--data={tmp_path / 'none'}"], "paradigm"),
         ("blimp", [run, work, f"--data={paradigms}", "--rule=pll"], "log_likelihood"),

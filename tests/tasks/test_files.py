@@ -94,15 +94,12 @@ FAULTS: list[tuple[Columns, Labels, str, str]] = [
       for x in BAD_LABELS),
     *((SINGLE, YES_NO, f"{HEAD}fine\tno\n{row}\nfine\tno\n", f"line 3: expected 2 .* found {n}")
       for row, n in BAD_ROWS),
-    (BARE, YES_NO, "x\tyes\t\ta\r\n", "line 1: .*Windows"),
-    (SINGLE, YES_NO, f"{HEAD}a\tyes\nb\tno\r\n", "line 3: .*Windows"),
-    (SINGLE, YES_NO, f"{HEAD}a\tyes\nb\tno\r", "line 3: .*Windows"),
     (SINGLE, YES_NO, f"{HEAD}{'long ' * 1000}\n", "line 2: expected 2 .{,200}$"),
     (SINGLE, YES_NO, "", "expected the columns"),
     (SINGLE, YES_NO, "\ufeff", "expected the columns"),
     (SINGLE, YES_NO, HEAD, "no rows"),
     (SINGLE, YES_NO, "texts\tlabel\na\tyes\n", "'text' .*'texts'"),
-    (SINGLE, YES_NO, "text\ttext\tlabel\na\tb\tyes\n", "'text', .* each once"),
+    (SINGLE, YES_NO, "text\ttext\tlabel\na\tb\tyes\n", "each once.*'text' stands there 2 times"),
     (BARE, YES_NO, f"{HEAD}x\tyes\t\ta\n", "line 1: .*4 .*2"),
     (BARE, YES_NO, "index\tfirst\tsecond\tlabel\nx\tyes\t\ta\n", "line 1: the label 'first'"),
 ]  # fmt: skip
@@ -123,7 +120,7 @@ def test_broken_lines_of_an_official_file_are_left_out_and_counted(tmp_path):
     records = read(path, PAIR, YES_NO, count_of_whole_lines=2)
     assert rows(records) == [("a", "b", 1), ("d", "e", 0)]
     for count in (None, 1, 3, 4):
-        with pytest.raises(ValueError, match="line 3: .*4 .*2: '1.*broken"):
+        with pytest.raises(ValueError, match="line 3: .*4 .*2: .*'1.*broken"):
             read(path, PAIR, YES_NO, count_of_whole_lines=count)
 
 
@@ -131,7 +128,7 @@ def test_broken_lines_of_an_official_file_are_left_out_and_counted(tmp_path):
 def test_not_utf8(tmp_path, mark):
     start = mark + "text\tlabel\nschön\tyes\n".encode()
     path = written(tmp_path, start + "grün\tno\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=rf"dev.tsv: .*UTF-8 .*{len(start) + 2} "):
+    with pytest.raises(ValueError, match=rf"dev.tsv, line 3: .*UTF-8 .*{len(start) + 2} "):
         read(path, SINGLE, YES_NO)
 
 

@@ -129,7 +129,7 @@ def test_the_official_layout_is_read(whole, name):
 def test_test_splits_can_be_left_unread(glue):
     (glue / "RTE/test.tsv").write_text("broken")
     assert load(load_task("rte"), glue, tests=False).test == {}
-    with pytest.raises(ValueError, match="test.tsv: .*columns"):
+    with pytest.raises(ValueError, match="test.tsv, line 1: .*columns"):
         load(load_task("rte"), glue)
 
 

@@ -13,12 +13,12 @@ import hashlib
 import json
 import lzma
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from scalelab.formats import ENTITY, PHRASE, SPEAKER, TURN
+from scalelab.helpers.data_files import readable
 from scalelab.helpers.names import load_module, module_names, nearest
 
 MAX_CHARS = 1 << 22  # of a document; a longer one becomes several
@@ -213,14 +213,19 @@ def digest(path: Path) -> str:
 
 
 def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
-    """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`."""
+    """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`.
+
+    A file without line feeds ends its lines at carriage returns.
+    """
     passed = offset = number = 0
     with readable(path), path.open("rb") as packed, _unpacked(path, packed) as file:
         while line := file.readline():
-            size = len(line)
-            line = line.rstrip(b"\r\n")  # before it is decoded: a long line has few copies
-            yield decode(line, errors, path, offset).removeprefix("\ufeff" * (offset == 0))
-            offset, number = offset + size, number + 1
+            size, end = len(line), b"\n" if offset or line.endswith(b"\n") else b"\r"
+            # Split before it is decoded: a long line has few copies.
+            for part in line.rstrip(b"\r\n").split(end):
+                yield decode(part, errors, path, offset).removeprefix("\ufeff" * (number == 0))
+                number += 1
+            offset += size
             if number % 1000 == 0:
                 now = packed.tell()
                 tick(now - passed)
@@ -245,19 +250,6 @@ def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> st
             ) from error
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
-
-
-@contextlib.contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Turns errors of reading a file into messages that name it."""
-    try:
-        yield
-    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(
-            f"{path}: truncated, or another format than its name says ({error})"
-        ) from error
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def _unpacked(path: Path, packed: BinaryIO) -> contextlib.AbstractContextManager[BinaryIO]:

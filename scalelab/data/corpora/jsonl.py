@@ -6,11 +6,11 @@ characters in the text; spans do not overlap. A dialogue has the field `turns` i
 """
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
+from scalelab.helpers import data_files
 from scalelab.helpers.names import brief, nearest
 
 VERSION = "1"
@@ -39,9 +39,9 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
 def _parse(line: str, where: str) -> tuple[str, list[corpora.Span]]:
     """Returns the text and the sorted spans of an object."""
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:  # also of numbers or nestings without end
-        raise ValueError(f"{where}: not JSON ({error})") from error
+        found = data_files.parse_json(line, any_text=True)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     if isinstance(found, dict) and TURNS in found:
         return _join(found[TURNS], where)
     text = found.get(FIELD) if isinstance(found, dict) else None

@@ -1,0 +1,269 @@
+"""Readers of data files: lines, tab-separated fields, quoted CSV, JSON and JSON lines.
+
+What is wrong with a file ends in one ValueError that names file and line. A line ends at a line
+feed, with or without a carriage return before it; a file without line feeds ends its lines at
+carriage returns. A byte order mark is no text, and NUL is none either.
+"""
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+import lzma
+import math
+import pathlib
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from scalelab.helpers.names import brief, nearest
+
+DEEPEST = 20  # levels of arrays and objects in JSON
+FAULTS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")  # of NUL and of half a character
+
+
+@contextlib.contextmanager
+def place(
+    path: pathlib.Path, line: int | None = None, expected: str = "a row of this data set"
+) -> Iterator[None]:
+    """Turns what the conversion of a row raises into a ValueError that names file and line."""
+    try:
+        yield
+    except FAULTS as error:
+        why = str(error)
+        if isinstance(error, ValueError) and why.startswith(str(path)):
+            raise
+        if isinstance(error, KeyError):
+            why = f"has no {brief(error.args[0])}; expected {expected}"
+        elif not isinstance(error, ValueError):
+            why = f"expected {expected} ({brief(error)})"
+        raise ValueError(f"{path}{f', line {line}' * bool(line)}: {why}") from None
+
+
+@contextlib.contextmanager
+def readable(path: pathlib.Path) -> Iterator[None]:
+    """Turns errors of reading a file into a ValueError that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"expected the file {path}; {listing(path.parent)}") from None
+    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
+        raise ValueError(
+            f"{path}: truncated, or another format than its name says ({error})"
+        ) from error
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def listing(folder: pathlib.Path) -> str:
+    """Lists the content of a folder for a message."""
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir())
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"{folder} holds: {', '.join(names[:20]) or 'nothing'}{more}"
+
+
+def read_bytes(path: pathlib.Path) -> bytes:
+    """Reads a file and unpacks `.xz`; raises ValueError if it is missing or damaged."""
+    with readable(path):
+        content = path.read_bytes()
+        return lzma.decompress(content) if path.suffix == ".xz" else content
+
+
+def read_lines(
+    path: pathlib.Path, encoding: str = "utf-8-sig", errors: str = "strict"
+) -> Iterator[str]:
+    """Yields the lines of a text, plain or `.xz`, without their ends.
+
+    Raises:
+      ValueError: as `read_bytes`; or a line holds NUL or is not UTF-8.
+    """
+    try:
+        with (
+            readable(path),
+            lzma.open(path) if path.suffix == ".xz" else path.open("rb") as packed,
+            io.TextIOWrapper(packed, encoding, errors, newline="\n") as file,
+        ):
+            for number, line in enumerate(file, 1):
+                if "\0" in line:
+                    raise ValueError(f"{path}, line {number}: holds NUL; save the file as UTF-8")
+                if number == 1 and line[-1] != "\n":
+                    yield from line.rstrip("\r").split("\r")
+                else:
+                    yield line.rstrip("\r\n")
+    except UnicodeDecodeError:
+        content = read_bytes(path)
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:  # counts from the file's first byte
+            line, at = content.count(b"\n", 0, error.start) + 1, f"byte {error.start}"
+            raise ValueError(
+                f"{path}, line {line}: invalid UTF-8 at {at} ({error.reason}); save the file as"
+                " UTF-8"
+            ) from None
+
+
+def read_fields(
+    path: pathlib.Path, delimiter: str = "\t", *, quoted: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number, from 1, of each row's first line, and its fields.
+
+    In a quoted file an empty line is no row.
+
+    Raises:
+      ValueError: as `read_lines`; or a quoted field does not end, or is longer than `csv` allows.
+    """
+    if not quoted:
+        yield from enumerate((line.split(delimiter) for line in read_lines(path)), 1)
+        return
+    lines = (line + "\n" for line in read_lines(path))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    number = 1
+    try:
+        for row in reader:
+            if row:
+                yield number, row
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {number}: cannot be read: {error}; are quotes closed, and"
+                         " those inside a field doubled?") from None  # fmt: skip
+
+
+def read_table(
+    path: pathlib.Path, names: Sequence[str], delimiter: str = "\t", *, quoted: bool = False
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the line and the fields by name of each row below a header.
+
+    Raises:
+      ValueError: as `read_fields`; a name is missing or repeated in the header, a row has another
+        number of fields, or there is no row.
+    """
+    rows, number = read_fields(path, delimiter, quoted=quoted), 0
+    _, header = next(rows, (1, []))
+    find_columns(path, header, names)
+    for number, row in rows:
+        if len(row) != len(header):
+            raise miscounted(path, number, row, len(header))
+        yield number, dict(zip(header, row, strict=True))
+    if not number:
+        raise ValueError(f"{path}: there are no rows of data")
+
+
+def find_columns(path: pathlib.Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """Returns the place of each name in a header; raises ValueError unless each is there once."""
+    for name in names:
+        if (count := header.count(name)) != 1:
+            near = nearest(name, [own[:60] for own in header[:100]])
+            near = f"{name!r} stands there {count} times" if count else f"{name!r} {near}"
+            raise ValueError(
+                f"{path}, line 1: expected the columns {', '.join(map(repr, names))}, each once,"
+                f" but the first line is {brief(header)}: {near}"
+            )
+    return {name: header.index(name) for name in names}
+
+
+def miscounted(path: pathlib.Path, line: int, row: Sequence[str], expected: int) -> ValueError:
+    """Makes the error of a row with another number of fields."""
+    found = f"expected {expected} fields, found {len(row)}"
+    return ValueError(f"{path}, line {line}: {found}: {brief(row)}")
+
+
+# --- JSON ----------------
+
+
+def read_json(path: pathlib.Path) -> Any:
+    """Reads a JSON document; raises ValueError as `read_lines` or `parse_json`."""
+    text = "\n".join(read_lines(path))
+    with place(path):
+        return parse_json(text)
+
+
+def read_objects(
+    path: pathlib.Path, texts: Sequence[str] = (), others: Sequence[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the line and the object of each line that is not blank.
+
+    Args:
+      path: the file.
+      texts: keys that every object must have, of strings.
+      others: keys that every object must have, of any value.
+
+    Raises:
+      ValueError: as `read_lines`; a line is no such object, or there is none.
+    """
+    number, found = 0, False
+    for number, line in enumerate(read_lines(path), 1):
+        if not line or line.isspace():
+            continue
+        found = True
+        try:
+            row = parse_json(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"expected an object, found {brief(row)}")
+            for name in texts:
+                if not isinstance(row[name], str):
+                    raise ValueError(f"expected a text in {name!r}, found {brief(row[name])}")
+            for name in others:
+                row[name]
+        except KeyError as error:
+            raise ValueError(f"{path}, line {number}: has no {error}") from None
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        yield number, row
+    if not found:
+        raise ValueError(f"{path}: there are no rows of data")
+
+
+def parse_json(text: str, *, any_text: bool = False) -> Any:
+    """Parses JSON strictly: no NaN, no number beyond float64, at most DEEPEST levels.
+
+    Args:
+      text: one JSON value.
+      any_text: whether strings may hold NUL and half of a character (a lone surrogate).
+
+    Raises:
+      ValueError: the text is something else; the message says what.
+    """
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " * (error.lineno > 1)
+        raise ValueError(f"not JSON: {error.msg} ({line}column {error.colno})") from None
+    except RecursionError:
+        raise ValueError("not JSON: too many levels") from None
+    except ValueError as error:  # too many digits, or as `_finite`
+        raise ValueError(f"not JSON: {str(error).partition(';')[0]}") from None
+    is_odd = not any_text and "\\u" in text and _ESCAPE.search(text)
+    if is_odd or text.count("[") + text.count("{") > DEEPEST:
+        _check(value, any_text)
+    return value
+
+
+def _check(value: Any, any_text: bool) -> None:
+    """Raises ValueError for too many levels, NUL, and lone surrogates."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        nested = [own for own in level if isinstance(own, dict | list)]
+        level = [x for own in nested for x in (own.values() if isinstance(own, dict) else own)]
+        if not any_text:
+            keys = (key for own in nested if isinstance(own, dict) for key in own)
+            text = "".join([*keys, *(x for x in (value, *level) if isinstance(x, str))])
+            text.encode()  # refuses half of a character, such as \ud800
+            if "\0" in text:
+                raise ValueError("holds NUL")
+        if not level:
+            return
+    raise ValueError(f"not JSON of a data set: more than {DEEPEST} levels")
+
+
+def _finite(number: str) -> float:
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"a number is out of range: {brief(number)}")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
