@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
+import guests
 import numpy as np
 import pytest
 import scratch
@@ -20,41 +18,14 @@ from scalelab.data import load_data
 from scalelab.nn import axes
 from scalelab.training import blueprint
 
-B, D = 8, 8
-
-
-class Memory(nn.Module):
-    """A net that adds to its states a running mean of those of each row's earlier batches."""
-
-    net: nn.Module
-
-    @nn.compact
-    def __call__(self, batch: Any, *, train: bool, step: Any = None) -> tuple[jax.Array, None]:
-        hidden, _ = self.net(batch, train=train, step=step)
-
-        def empty() -> jax.Array:
-            return jnp.zeros((hidden.shape[0], hidden.shape[2]))
-
-        names = (axes.BATCH, axes.WIDTH)
-        memory = self.variable("carried", "memory", nn.with_logical_partitioning(empty, names))
-        seen = memory.value[:, None]
-        if train:
-            memory.value = 0.5 * memory.value + 0.5 * jax.lax.stop_gradient(hidden.mean(1))
-        return hidden + seen, None
-
-    def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        return self.net.token_features(hidden)
+L, B, M, D = 1, 8, 8, 8
+MEMORY = axes.LAYERS, axes.BATCH, axes.LENGTH, axes.WIDTH
 
 
 @pytest.fixture(autouse=True, scope="module")
-def memory() -> Iterator[None]:
-    """A system "memory": RoBERTa's net with a memory, in contiguous order."""
-    roberta = systems.load("roberta")
+def two_streams() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        scratch.add(patch, "systems", "memory", **vars(roberta) | {
-            "ORDER": "contiguous",
-            "build": lambda *given: Memory(roberta.build(*given)),
-        })  # fmt: skip
+        guests.add(patch, "two_streams")
         yield
 
 
@@ -62,7 +33,7 @@ def memory() -> Iterator[None]:
 def config(lab: Lab) -> Callable[..., Any]:
     def make(**more: Any) -> Any:
         given = {"machine__checkpoint_every_steps": 2, "long__example_rate": 0.0} | more
-        return lab.config("system=memory,steps=4", **given)
+        return lab.config("system=two_streams,steps=4", **given)
 
     return make
 
@@ -74,7 +45,7 @@ def whole(lab: Lab, config: Any, tmp_path_factory: pytest.TempPathFactory) -> Re
 
 def test_a_memory_of_each_row_is_trained_and_continued(lab, config, whole, tmp_path) -> None:
     memories = [whole.states[k].carried["memory"] for k in (1, 2, 3, 4)]
-    assert memories[0].shape == (B, D) and all(np.ptp(m, axis=0).all() for m in memories)
+    assert memories[0].shape == (L, B, M, D) and all(np.ptp(m, axis=1).all() for m in memories)
     assert not any((a == b).all() for a, b in zip(memories, memories[1:], strict=False))
     _, resumed = lab.killed(tmp_path, config(), at=3)
     assert list(resumed.states) == [3, 4]  # that of step 2 was saved
@@ -84,11 +55,13 @@ def test_a_memory_of_each_row_is_trained_and_continued(lab, config, whole, tmp_p
 def test_a_memory_is_split_like_a_batch(config: Any) -> None:
     model = state.make_model(config())
     boxed = blueprint.draw(config()).boxed
-    assert boxed.carried["memory"].names == (axes.BATCH, axes.WIDTH)
-    assert boxed.carried["memory"].value.shape == (B, D)
+    assert boxed.carried["memory"].names == MEMORY
+    assert boxed.carried["memory"].value.shape == (L, B, M, D)
     cube = AbstractMesh((2, 2, 2), sharding.MESH_AXES)
     rows, whole = ("data", "fsdp"), None
-    assert sharding.shardings(boxed, cube).carried["memory"].spec == PartitionSpec(rows, whole)
+    assert sharding.shardings(boxed, cube).carried["memory"].spec == PartitionSpec(
+        None, rows, None, whole
+    )
     state.check_phases(model, config())
 
 
@@ -96,7 +69,9 @@ def test_two_phases_of_different_sizes_are_refused(lab, config, tmp_path, capsys
     two = config(long__example_rate=0.1)
     message = scratch.refused(capsys, lambda: lab.run(tmp_path, two))
     assert "set --config.long.example_rate=0" in message
-    assert "memory from step to step, whose shape changes from (8, 8) to (4, 8)" in message
+    assert (
+        "memory from step to step, whose shape changes from (1, 8, 8, 8) to (1, 4, 8, 8)" in message
+    )
     with pytest.raises(ValueError, match="example_rate=0"):
         blueprint.draw(two)
     blueprint.draw(config(long__example_rate=0.1, long__batch_size=B))

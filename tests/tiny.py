@@ -132,8 +132,11 @@ def batch(
     made = dict(tokens=rows, lengths=lengths, num_bytes=4 * lengths)
     made |= dict(num_text_tokens=lengths - len(begin), examples=np.arange(size, dtype=np.int32))
     for array in (a for a in rest if a.kind == "ragged"):
-        made[array.name] = np.tile(7 * (np.arange(length, dtype=np.int32) % 4 == 3), (size, 1))
-        made[formats.lengths_name(array.name)] = lengths
+        shape = array.shape(length, size)
+        made[array.name] = np.tile(7 * (np.arange(shape[1], dtype=np.int32) % 4 == 3), (size, 1))
+        if array.dtype is None:
+            made[array.name] = rng.integers(num_special, VOCAB, shape, np.int32)
+        made[formats.lengths_name(array.name)] = np.minimum(lengths, shape[1])
     labels = np.arange(size, dtype=np.int32) // 2 % 2
     return made | {n: labels if dtype == "int8" else lengths // 2 for n, dtype in beside.items()}
 
