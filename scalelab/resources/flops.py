@@ -122,9 +122,8 @@ def count_phases(
 
     def forward(params: Any, carried: Any, frozen: Any, batch: Batch, key: jax.Array) -> Any:
         prepared = objectives.prepare(batch, terms, key)
-        return objectives.forward(
-            net, params, prepared, terms, Pass(key, frozen=frozen or {}), carried
-        )
+        ctx = Pass(key, jnp.zeros((), jnp.int32), train=True, frozen=frozen or {})
+        return objectives.forward(net, params, prepared, terms, ctx, carried)
 
     arrays, key = objectives.needed_arrays(terms), jax.random.key(0)
     batches = [

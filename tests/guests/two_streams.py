@@ -138,6 +138,7 @@ EXPECTED = declared.Expected(
     first_losses={"permuted": declared.GUESS},
     num_parameters={},
     decayed=frozenset(KERNELS | {"embed/tokens/table", "embed/positions/table", "start"}),
+    mixed_masks=True,
     whole=True,
     peer="a test's own",
 )
