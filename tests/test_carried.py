@@ -7,17 +7,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import guests
+import jax
 import numpy as np
 import pytest
 import scratch
+import tiny
 from jax.sharding import AbstractMesh, PartitionSpec
 from train_lab import Lab, Record
 
-from scalelab import sharding, state, systems
+from scalelab import objectives, sharding, state, systems
 from scalelab.data import load_data
+from scalelab.data.batches import evaluation_batches
 from scalelab.nn import axes
+from scalelab.step import compile_evaluation  # before a Lab lets it remember programs
 from scalelab.training import blueprint
 
+# Layers, rows, tokens and width of the memory.
 L, B, M, D = 1, 8, 8, 8
 MEMORY = axes.LAYERS, axes.BATCH, axes.LENGTH, axes.WIDTH
 
@@ -63,6 +68,54 @@ def test_a_memory_is_split_like_a_batch(config: Any) -> None:
         None, rows, None, whole
     )
     state.check_phases(model, config())
+
+
+@pytest.mark.parametrize("samples", [False, True])
+def test_validation_reads_lanes_behind_a_memory_of_their_own(
+    samples: bool, config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each draw by a loop over the batches, from an empty memory; no training changes it."""
+    monkeypatch.setattr(guests.two_streams.Permuted, "samples", samples)
+    given, num_draws = config(), 4 if samples else 1
+    model, mesh = state.make_model(given), tiny.one_device()
+    valid = load_data(given, model.system, progress=False).phases[0].valid
+    parts = model.net, model.terms, model.tx
+    begun, placed = state.create(*parts, max_len=32, batch_size=B, seed=0, mesh=mesh)
+    batches = list(evaluation_batches(valid, B, 3, None, model.system.ORDER))
+    evaluate = compile_evaluation(model, mesh, placed, begun, batches)
+    found = [pairs["permuted_loss"] for pairs in evaluate(begun)]
+
+    @jax.jit
+    def read(batch: Any, key: jax.Array, carried: Any) -> Any:
+        prepared = objectives.prepare(batch, model.terms, objectives.named_key(key, "mask"))
+        ctx = objectives.Pass(key)
+        return objectives.forward(model.net, begun.params, prepared, model.terms, ctx, carried)
+
+    key = objectives.named_key(jax.random.key(0), "eval")
+    for draw in range(num_draws):
+        carried = {"memory": np.zeros((L, B, M, D), np.float32)}
+        for place in range(draw, 3 * num_draws, num_draws):
+            rng = jax.random.fold_in(key, place)
+            losses, carried = read(batches[place // num_draws], rng, carried)
+            np.testing.assert_allclose(found[place], losses["permuted"]["loss"], rtol=1e-5)
+    filled = jax.tree.map(lambda x: x + 1, begun.carried)
+    again = [pairs["permuted_loss"] for pairs in evaluate(begun.replace(carried=filled))]
+    np.testing.assert_array_equal(again, found)
+
+
+def test_a_run_validates_in_lanes(whole: Record, config: Any, monkeypatch: Any) -> None:
+    """Its result is that of the lanes, and no other."""
+    given = config()
+    model, mesh = state.make_model(given), tiny.one_device()
+    data = load_data(given, model.system, progress=False)
+    parts = model.net, model.terms, model.tx
+    begun, placed = state.create(*parts, max_len=32, batch_size=B, seed=0, mesh=mesh)
+    for order in ("contiguous", "shuffled"):
+        batches = evaluation_batches(data.phases[0].valid, B, 4, None, order)
+        evaluate = compile_evaluation(model, mesh, placed, begun, batches)
+        total, weight = np.sum([x["permuted_loss"] for x in evaluate(whole.states[4])], axis=0)
+        is_same = whole.result["eval"]["32"]["loss"] == pytest.approx(total / weight, rel=1e-6)
+        assert is_same == (order == "contiguous")
 
 
 def test_two_phases_of_different_sizes_are_refused(lab, config, tmp_path, capsys) -> None:

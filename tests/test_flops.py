@@ -155,7 +155,7 @@ def training(parts: tiny.Parts) -> tuple:
 
 
 class TrainedOnly(clm.CLM):
-    """Multiplies the states by a matrix of ones in training alone, as with a memory that it fills."""
+    """Multiplies the states by a matrix of ones, in training alone."""
 
     def losses(self, model: nn.Module, batch: Any, ctx: objectives_lib.Pass) -> Any:
         hidden = ctx.token_hidden(model, batch)

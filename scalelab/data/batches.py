@@ -139,20 +139,25 @@ def evaluation_batches(
     batch_size: int,
     max_batches: int | None = None,
     corrupt: Corrupt | None = None,
+    order: str = "shuffled",
 ) -> Iterator[Batch]:
-    """Yields every example once, in order; padding examples of length 0 complete the last batch.
+    """Yields every example once; padding examples of length 0 complete the batches.
 
-    At most `max_batches` batches have examples spread evenly over the store. Corruption has a fixed
-    seed and epoch 0.
+    Shuffled: examples in order; at most `max_batches` batches have examples spread evenly over the
+    store. Contiguous: row b reads in order from example b * n // batch_size to where row b + 1
+    begins; at most `max_batches` batches have the first examples of each row.
+    Corruption has a fixed seed and epoch 0.
     """
-    num_batches = -(-len(store) // batch_size)
-    chosen = np.arange(len(store), dtype=np.int64)
-    if max_batches is not None and max_batches < num_batches:
-        num_batches = max_batches
-        num = num_batches * batch_size
-        chosen = np.arange(num, dtype=np.int64) * len(store) // num
-    ids = np.full(num_batches * batch_size, -1, np.int64)
-    ids[: len(chosen)] = chosen
+    size = len(store)
+    whole = -(-size // batch_size)
+    num_batches = min(whole, whole if max_batches is None else max_batches)
+    if order == "contiguous":
+        starts = np.arange(batch_size + 1, dtype=np.int64) * size // batch_size
+        ids = starts[:-1] + np.arange(num_batches)[:, None]
+        ids[ids >= starts[1:]] = -1
+    else:
+        ids = np.arange(num_batches * batch_size, dtype=np.int64)
+        ids = np.where(ids < size, ids, -1) if num_batches == whole else ids * size // len(ids)
     for row in ids.reshape(num_batches, batch_size):
         batch = store.gather(row)
         if corrupt is not None:

@@ -207,7 +207,8 @@ class Pretraining:
                 source.batch_size,
             )  # fmt: skip
             count = math.ceil(self.config.eval.num_examples / phase.batch_size)
-            valid = evaluation_batches(phase.valid, phase.batch_size, count, phase.corrupt)
+            given_valid = phase.valid, phase.batch_size, count, phase.corrupt
+            valid = evaluation_batches(*given_valid, model.system.ORDER)
             evaluate = step.compile_evaluation(model, *given, valid)
         stream = source.stream(run.clocks.steps, self.last_step)
         self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)

@@ -221,3 +221,17 @@ def test_evaluation_sees_every_example_once(numbered):
     tokens = np.concatenate([batch["tokens"][:, 0] for batch in found])
     assert tokens.tolist() == list(range(1, 1001, 25))
     assert len(list(evaluation_batches(store, 300, max_batches=9))) == 4
+
+
+@pytest.mark.parametrize(("size", "most", "expected"), [
+    (10, None, [[1, 3, 6, 8], [2, 4, 7, 9], [0, 5, 0, 10]]),
+    (10, 2, [[1, 3, 6, 8], [2, 4, 7, 9]]),
+    (3, None, [[0, 1, 2, 3]]),
+])  # fmt: skip
+def test_evaluation_in_contiguous_order_reads_lanes(numbered, size, most, expected):
+    """A row continues that of the batch before; every example is read once."""
+    found = list(evaluation_batches(numbered(size), 4, most, order="contiguous"))
+    assert [batch["tokens"][:, 0].tolist() for batch in found] == expected
+    assert [(batch["lengths"] > 0).tolist() for batch in found] == [
+        [token > 0 for token in row] for row in expected
+    ]
