@@ -15,7 +15,8 @@ unknown text predicts less than the bytes hold; a note below the table says so.
 
 A document longer than the context is read in windows that move on by the stride; each token is
 scored once. It has at least context - stride tokens before it in a causal net, and half as many on
-either side in a masked net (except at the document's ends).
+either side in a masked net (except at the document's ends). A net with a memory reads a document
+in windows that follow one another, each behind the memory of those before it, as in training.
 
 The calibration error asks whether the probability of a net's best guess is the share of its right
 guesses; scalelab/eval/calibration.py defines it.
@@ -70,6 +71,11 @@ def parser() -> cli.Parser:
     return made
 
 
+def has_memory(opened: "Pretrained") -> bool:
+    """Returns whether a window's predictions depend on the windows before it."""
+    return opened.system.ORDER == "contiguous" and opened.predicts == "next"
+
+
 def make_reading(opened: "Pretrained", context: int | None, stride: int | None) -> "Reading":
     """Decides how the net of a run reads documents.
 
@@ -98,6 +104,13 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
         )
     made = likelihood.make_reading(opened, causal=causal, masked=not causal, length=length)
     room = made.context
+    if has_memory(opened):
+        if stride not in (None, room):
+            raise ValueError(
+                f"--stride={stride}: {config.system} has a memory, and reads a text in windows that"
+                " follow one another: leave it out"
+            )
+        return made
     # The first token of a causal row is not predicted, so windows must share a token.
     most = room - 1 if causal and not made.begin else room
     if most < 1:
@@ -240,7 +253,7 @@ def main(given: argparse.Namespace) -> None:
     workdir = given.workdir
     if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
-    from scalelab.eval import calibration, likelihood, placement, token_scores
+    from scalelab.eval import calibration, likelihood, placement, running_text, token_scores
     from scalelab.helpers.files import write_json
     from scalelab.records import environment, run_folder
     from scalelab.resources import host
@@ -256,7 +269,8 @@ def main(given: argparse.Namespace) -> None:
     placed = placement.place(opened, given.tensor_parallel)
     if not likelihood.lay_rows(documents.starts, reading).starts.size:
         raise ValueError("no document of the corpus has a token to predict")
-    found = likelihood.score(
+    score = running_text.score if has_memory(opened) else likelihood.score
+    found = score(
         placed, documents.tokens, documents.starts, reading, given.batch_size,
         judge=token_scores.guesses,
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """Two streams and a memory (Yang et al. 2019, "XLNet", 2.2 to 2.4), positions absolute.
 
 The query stream predicts each token from those before it in a random order, which each example has
-of its own. Keys are those of the content stream, behind those of a row's earlier batches.
+of its own. Keys are those of the content stream, behind those of a row's earlier batches. One more
+query, the last in every order, predicts the token behind the text.
 """
 
 import dataclasses
@@ -50,12 +51,13 @@ class TwoStreams(nn.Module):
         source = jnp.concatenate([memory, content], axis=1)
 
         def read(x: jax.Array, own: int) -> jax.Array:
-            stops = jnp.broadcast_to(M + own + jnp.arange(T), x.shape[:2])
+            stops = jnp.broadcast_to(M + own + jnp.arange(x.shape[1]), x.shape[:2])
             visible = jnp.stack([jnp.zeros_like(stops), stops], axis=-1)
             mask = Mask(lengths=M + ctx.mask.lengths, visible=visible)
             return self.layer(x, dataclasses.replace(ctx, source=source, source_mask=mask), None)[0]
 
-        text = jnp.take_along_axis(content, jnp.argsort(ctx.positions)[..., None], axis=1)
+        places = jnp.argsort(ctx.positions[:, :T])[..., None]
+        text = jnp.take_along_axis(content, places, axis=1)
         inside = jnp.arange(T)[None, :, None] < ctx.mask.lengths[:, None, None]
         new = jnp.concatenate([memory, jnp.where(inside, text, 0)], axis=1)[:, T:]
         return (read(content, 1), read(query, 0)), jax.lax.stop_gradient(new)
@@ -75,11 +77,12 @@ class Net(nn.Module):
     def _read(self, batch: Batch, train: bool, step: Any) -> tuple[jax.Array, jax.Array]:
         B, T = batch["tokens"].shape  # noqa: N806
         order = batch.get("order", jnp.broadcast_to(jnp.arange(T), (B, T)))
+        more = jnp.concatenate([order, jnp.full((B, 1), T)], axis=1)  # of the queries
         ctx = Context(Mask(batch["lengths"]), order, batch["examples"], step=step, train=train)
         ordered = {"tokens": jnp.take_along_axis(batch["tokens"], order, axis=1)}
         width = self.embed.tokens.width
         start = axes.parameter(self, "start", NORMAL, (axes.WIDTH,), (width,))
-        carry = self.embed(ordered, ctx), start + self.embed.positions(order)
+        carry = self.embed(ordered, ctx), start + self.embed.positions(more)
         shape = self.stack.num_layers, B, self.memory_len, width
         names = axes.LAYERS, axes.BATCH, axes.LENGTH, axes.WIDTH
         empty = nn.with_logical_partitioning(partial(jnp.zeros, shape), names)
@@ -87,8 +90,10 @@ class Net(nn.Module):
         carry, new = self.stack(carry, ctx, memory.value)
         if self.is_mutable_collection("carried") and not self.is_initializing():
             memory.value = new
-        places = jnp.argsort(order)[..., None]
-        return tuple(jnp.take_along_axis(x, places, axis=1) for x in carry)
+        places = jnp.argsort(more)[..., None]
+        return jnp.take_along_axis(carry[0], places[:, :T], 1), jnp.take_along_axis(
+            carry[1], places, 1
+        )
 
     def __call__(
         self, batch: Batch, *, train: bool, cache: None = None, step: Any = None
@@ -97,7 +102,7 @@ class Net(nn.Module):
 
     def token_states(self, batch: Batch, *, train: bool, step: Any = None) -> jax.Array:
         """The query stream; the state before a token predicts it."""
-        return jnp.roll(self._read(batch, train, step)[1], -1, axis=1)
+        return self._read(batch, train, step)[1][:, 1:]
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, None]:
         return hidden, self.embed.tokens.table, None
@@ -111,7 +116,7 @@ def build(sizes: systems.Sizes, options: Options, vocab_size: int) -> Net:
     ffn, norm = FeedForward(sizes.ffn_width, gelu_exact, NORMAL, NORMAL), partial(LayerNorm, 1e-5)
     attention = CrossAttention(*given, NORMAL, NORMAL)
     layer = TwoStreams(PostNorm(attention, ffn, norm(), norm(), sizes.dropout_rate))
-    places = LearnedPositions(sizes.max_len, sizes.width, NORMAL)
+    places = LearnedPositions(sizes.max_len + 1, sizes.width, NORMAL)
     embed = InputEmbed(Embed(vocab_size, sizes.width, NORMAL), places, sizes.dropout_rate)
     return Net(embed, Stack(layer, sizes.num_layers, sizes.remat), options.memory_len)
 
