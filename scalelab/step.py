@@ -83,7 +83,17 @@ def make_train_step(
       and "finite": 0 if loss or gradient were not; all but the step is then left as it was. If not
       `alive`, the step is left as it was, too.
       It raises ValueError, when traced, for several microbatches of a state that carries something.
+
+    Raises:
+      ValueError: several microbatches of an objective that crosses examples.
     """
+    crossing = [term.name for term in terms if term.crosses_examples]
+    if num_microbatches > 1 and crossing:
+        raise ValueError(
+            f"config.machine.num_microbatches = {num_microbatches}: the objective {crossing[0]!r}"
+            " compares the examples of a batch with each other, so that its parts have another"
+            " loss; set it to 1"
+        )
 
     def train_step(
         state: TrainState, batch: Batch, learning_rate: jax.Array, alive: bool | jax.Array = True

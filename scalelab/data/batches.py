@@ -140,24 +140,34 @@ def evaluation_batches(
     max_batches: int | None = None,
     corrupt: Corrupt | None = None,
     order: str = "shuffled",
+    whole: bool = False,
 ) -> Iterator[Batch]:
     """Yields every example once; padding examples of length 0 complete the batches.
 
     Shuffled: examples in order; at most `max_batches` batches have examples spread evenly over the
     store. Contiguous: row b reads in order from example b * n // batch_size to where row b + 1
     begins; at most `max_batches` batches have the first examples of each row.
-    Corruption has a fixed seed and epoch 0.
+    Corruption has a fixed seed and epoch 0. `whole`: all batches are full, and examples that do not
+    fill one are left out.
+
+    Raises:
+      ValueError: `whole`, and the examples do not fill a batch.
     """
     size = len(store)
-    whole = -(-size // batch_size)
-    num_batches = min(whole, whole if max_batches is None else max_batches)
+    if whole and size < batch_size:
+        raise ValueError(
+            f"the {size} examples of the validation do not fill a batch of {batch_size}: use more"
+            " text, a larger --config.data.valid_rate or a smaller batch_size"
+        )
+    most = size // batch_size if whole else -(-size // batch_size)
+    num_batches = most if max_batches is None else min(most, max_batches)
     if order == "contiguous":
         starts = np.arange(batch_size + 1, dtype=np.int64) * size // batch_size
         ids = starts[:-1] + np.arange(num_batches)[:, None]
         ids[ids >= starts[1:]] = -1
     else:
         ids = np.arange(num_batches * batch_size, dtype=np.int64)
-        ids = np.where(ids < size, ids, -1) if num_batches == whole else ids * size // len(ids)
+        ids = np.where(ids < size, ids, -1) if len(ids) >= size else ids * size // len(ids)
     for row in ids.reshape(num_batches, batch_size):
         batch = store.gather(row)
         if corrupt is not None:

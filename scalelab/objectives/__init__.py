@@ -75,8 +75,8 @@ class Baseline(NamedTuple):
 
     metric: str  # of `Objective.losses`: "loss" or "accuracy"
     # None: the unigram entropy of `array`, of the training examples. A function of the validation's
-    # metrics (those of all objectives, such as "mlm_loss", and "unigram_nats") returns None where
-    # one is missing.
+    # metrics (those of all objectives, such as "mlm_loss", "batch_size" and "unigram_nats") returns
+    # None where one is missing.
     value: float | Callable[[Mapping[str, float]], float | None] | None
     margin: float
     array: str | None = None  # array of the batch whose tokens are predicted; None: the text
@@ -95,6 +95,9 @@ class Objective(Protocol):
       beside: names of other objectives that must be in the same sum; may be absent.
       shifts_masks: whether it also trains the net on masked texts, in which each state sees the
         whole row and predicts the next token; may be absent.
+      crosses_examples: whether the loss of an example depends on the others of its batch, as with
+        negatives from the batch: then there are no microbatches, and every batch of a validation is
+        full; may be absent, which means no.
       schedule: terms of the sum -> the terms, trained at some steps only; may be absent.
     """
 
@@ -178,6 +181,11 @@ class Term:
     def name(self) -> str:
         """The objective's name."""
         return self.objective.name
+
+    @property
+    def crosses_examples(self) -> bool:
+        """Whether examples of a batch see each other in the loss."""
+        return getattr(self.objective, "crosses_examples", False)
 
 
 def load(name: str) -> ObjectiveModule:

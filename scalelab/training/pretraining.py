@@ -208,7 +208,8 @@ class Pretraining:
             )  # fmt: skip
             count = math.ceil(self.config.eval.num_examples / phase.batch_size)
             given_valid = phase.valid, phase.batch_size, count, phase.corrupt
-            valid = evaluation_batches(*given_valid, model.system.ORDER)
+            crosses = any(term.crosses_examples for term in model.terms)
+            valid = evaluation_batches(*given_valid, model.system.ORDER, crosses)
             evaluate = step.compile_evaluation(model, *given, valid)
         stream = source.stream(run.clocks.steps, self.last_step)
         self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)
@@ -365,7 +366,8 @@ class Pretraining:
             means = measures.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
         self._validation_secs = time.perf_counter() - begun
         run.best = min(run.best, means["loss"])
-        run.evals[str(length)] = means | {"step": run.clocks.steps, "best_loss": run.best}
+        facts = {"step": run.clocks.steps, "best_loss": run.best}
+        run.evals[str(length)] = means | facts | {"batch_size": self.phase.batch_size}
         self._write({f"eval/{k}": v for k, v in means.items()} | {"eval/max_len": length})
         self.save(rank=means["loss"] - LATER_PHASE * run.phase)
         found = ", ".join(f"{k} {v:.4g}" for k, v in means.items())

@@ -235,3 +235,12 @@ def test_evaluation_in_contiguous_order_reads_lanes(numbered, size, most, expect
     assert [(batch["lengths"] > 0).tolist() for batch in found] == [
         [token > 0 for token in row] for row in expected
     ]
+
+
+@pytest.mark.parametrize("order", ["shuffled", "contiguous"])
+def test_an_evaluation_of_whole_batches(numbered, order):
+    found = list(evaluation_batches(numbered(21), 8, None, None, order, whole=True))
+    assert len(found) == 2 and all((batch["lengths"] > 0).all() for batch in found)
+    assert len({*np.concatenate([b["tokens"][:, 0] for b in found])}) == 16
+    with pytest.raises(ValueError, match="7 .* batch of 8"):
+        list(evaluation_batches(numbered(7), 8, None, None, order, whole=True))
