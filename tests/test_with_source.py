@@ -46,10 +46,15 @@ def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     one_phase |= {"system_options__stddev": 0.5}
     config = lab.config("system=translator,steps=4", **one_phase)
     folder = tmp_path_factory.mktemp("translator") / "run"
-    lab.run(folder, config, before=kill_at(3))
+    killed = lab.run(folder, config, before=kill_at(3))
     record = lab.run(folder, config)
     assert list(record.states) == [3, 4] and record.batches[3]["source"].shape == (8, 32)
     assert {"translate_loss", "loss"} < record.result["eval"]["32"].keys()
+    batches = killed.batches | record.batches
+    read = [b["lengths"].sum() + b["source_lengths"].sum() for b in batches.values()]
+    assert len(read) == 4 and record.result["tokens"] == sum(read)
+    (phase,) = record.result["phases"]
+    assert phase["padding_share"] == pytest.approx(1 - sum(read) / (4 * 8 * 64), abs=0.1)
     return folder
 
 

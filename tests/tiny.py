@@ -117,7 +117,7 @@ def batch(
     ids = {text: i for i, (_, text) in enumerate(module.SPECIAL_TOKENS)}
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
     changed = {departure.field: departure.value for departure in module.DEPARTURES}
-    arrays = formats.load(changed.get("data.format", "doc_sentences")).ARRAYS
+    arrays = formats.arrays_of(changed.get("data.format", "doc_sentences"), {})
     rest = [array for array in arrays if array not in formats.COMMON]
     beside = {a.name: a.dtype for a in rest if a.kind == "flat"}
     lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
@@ -175,7 +175,7 @@ class Parts:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        return formats.load(self.config.data.format).ARRAYS
+        return formats.arrays_of(self.config.data.format, self.config.format_options)
 
     def abstract_parameters(self, max_len: int = LENGTH) -> Any:
         """The parameter tree, boxed with axis names, without making it."""

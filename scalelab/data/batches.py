@@ -16,14 +16,14 @@ import logging
 import math
 import os
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Literal
 
 import numpy as np
 
 from scalelab.data.store import ExampleStore
-from scalelab.formats import draws
+from scalelab.formats import draws, lengths_name
 
 Batch = dict[str, np.ndarray]
 BatchAt = Callable[[int], Batch]
@@ -78,6 +78,7 @@ class Batches:
     order: Literal["shuffled", "contiguous"] = "shuffled"
     corrupt: Corrupt | None = None  # applied to each gathered batch
     mask_copies: int | None = None  # config.mask_copies
+    counts: tuple[str, ...] = ("tokens",)  # arrays whose tokens are counted
 
     def __post_init__(self) -> None:
         assert self.order in ("shuffled", "contiguous"), self.order
@@ -120,18 +121,27 @@ class Batches:
         """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and more.
 
         `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
-        counts the stored tokens of the whole global batch, special ones included, padding not.
+        counts the tokens of the whole global batch that the net reads, padding not.
         With `mask_copies` there is `mask_ids` int32 [B], too.
         """
         ids, epochs = self.address(step)
-        ids_here, epochs = ids[self.rows], epochs[self.rows]
-        batch = self.store.gather(ids_here)
-        if self.corrupt is not None:
-            batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids_here)
-        batch |= self.mask_ids(ids_here, epochs)
+        if self.corrupt is None:
+            batch = self.store.gather(ids[self.rows])
+            num_tokens = self.store.lengths(ids, self.counts).sum()
+        else:  # all rows, to count their tokens
+            batch = self.store.gather(ids)
+            batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids)
+            num_tokens = count_tokens(batch, self.counts)
+            batch = {name: values[self.rows] for name, values in batch.items()}
+        batch |= self.mask_ids(ids[self.rows], epochs[self.rows])
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
-        batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
+        batch["num_tokens"] = np.asarray(num_tokens, np.int32)
         return batch
+
+
+def count_tokens(batch: Batch, names: Iterable[str]) -> int:
+    """Returns the tokens in some ragged arrays of a batch, without padding."""
+    return sum(int(batch[lengths_name(name)].sum()) for name in names)
 
 
 def evaluation_batches(

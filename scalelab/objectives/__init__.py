@@ -135,6 +135,7 @@ class Setting:
       mask_rate: share of tokens to predict.
       frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
       format: that makes the batches; None: any that has the arrays.
+      format_options: config.format_options.
       joins: of a tokenizer's pieces, see `data.tokenizers.Tokenizer.joins`; None: no tokenizer yet.
     """
 
@@ -144,6 +145,7 @@ class Setting:
     frozen: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
     format: str | None = None
     joins: bytes | None = None
+    format_options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 class ObjectiveModule(Protocol):
@@ -238,16 +240,18 @@ def make(
                 raise ValueError(
                     f"objective {name!r} needs {other!r} in the same sum, such as {other}+{name}"
                 )
-        arrays = tuple(_declared(array, setting.format) for array in module.NEEDS)
+        arrays = tuple(_declared(array, setting) for array in module.NEEDS)
         found.append(Term(objective, weight, arrays))
     for term in tuple(found):
         found = getattr(term.objective, "schedule", lambda terms: terms)(found)
     return tuple(found)
 
 
-def _declared(array: str, format: str | None) -> Array:
-    found = formats.declarations(array)
-    return found[format] if format in found else next(iter(found.values()))
+def _declared(array: str, setting: Setting) -> Array:
+    able = formats.declarations(array)
+    name = setting.format if setting.format in able else next(iter(able))
+    arrays = formats.arrays_of(name, setting.format_options)
+    return next(found for found in arrays if found.name == array)
 
 
 def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str) -> None:

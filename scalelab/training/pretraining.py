@@ -172,7 +172,8 @@ class Pretraining:
         seed = self.config.seed if order is None else order
         rule = systems.load(self.config.system).ORDER, phase.corrupt
         start, sizes = self.run.phase_start, (phase.batch_size, phase.max_len)
-        return Batches(phase.train, *sizes, seed, rows, start, *rule, self.config.mask_copies)
+        rule = *rule, self.config.mask_copies, phase.counts
+        return Batches(phase.train, *sizes, seed, rows, start, *rule)
 
     # --- The program of a phase ----------------
 
@@ -441,7 +442,7 @@ class Pretraining:
             unigrams=self._unigrams,
             corpus=run_files.Corpus(data.num_documents, data.num_tokens),
             phases=tuple(
-                run_files.PhaseData(p.max_len, len(p.train), p.train.meta["num_tokens"])
+                run_files.PhaseData(p.max_len, len(p.train), p.epoch_tokens, p.padding_share)
                 for p in data.phases
             ),
             departures=tuple(

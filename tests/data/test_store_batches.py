@@ -11,13 +11,14 @@ from scipy import stats
 from scalelab.data import batches as batches_lib
 from scalelab.data import store as store_lib
 from scalelab.data.batches import Batches, evaluation_batches
+from scalelab.data.sources import resident, stored_arrays
 from scalelab.data.store import ExampleStore
 from scalelab.formats import COMMON, Array, Documents, Examples, Ragged, Specials, draws, load
 
 MORE = (
     Array("label", dtype="int8"),
     Array("place"),
-    Array("targets", "ragged", "uint32", lambda max_len: max_len // 2),
+    Array("targets", "ragged", "uint32", lambda max_len, _: max_len // 2),
 )
 
 
@@ -235,6 +236,17 @@ def test_evaluation_in_contiguous_order_reads_lanes(numbered, size, most, expect
     assert [(batch["lengths"] > 0).tolist() for batch in found] == [
         [token > 0 for token in row] for row in expected
     ]
+
+
+def test_arrays_that_the_net_reads_are_counted(tmp_path):
+    """Resident and made by the host."""
+    store = opened(tmp_path, make_examples(40))
+    batches = Batches(store, 8, 12, seed=0, counts=("tokens", "targets"))
+    stream = resident(batches, stored_arrays(store)).stream(0, 4)
+    for step, (count, _) in enumerate(stream):
+        batch = batches(step)
+        assert count == batch["num_tokens"]
+        assert count == batch["lengths"].sum() + batch["targets_lengths"].sum()
 
 
 @pytest.mark.parametrize("order", ["shuffled", "contiguous"])
