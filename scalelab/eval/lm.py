@@ -66,6 +66,11 @@ def parser() -> cli.Parser:
         help="what invalid UTF-8 does: stop, or become a replacement character; default: as in the"
         " run's training",
     )
+    made.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE",
+        help="option of the system in place of that of the training, such as a longer memory;"
+        " may be repeated",
+    )  # fmt: skip
     for name, default, text in NUMBERS:
         made.add_argument(f"--{name}", type=cli.positive, metavar="N", default=default, help=text)
     return made
@@ -121,6 +126,38 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
             f"--stride={stride}: with a context of {length} tokens it can be at most {most}"
         )
     return made._replace(stride=stride)
+
+
+def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
+    """Returns the run with other options of its system, each as NAME=VALUE.
+
+    Raises:
+      ValueError: the system has no such option, or the option changes the parameters.
+    """
+    import dataclasses
+
+    import jax
+
+    from scalelab.config.fields import make_options, parse_value
+    from scalelab.helpers.names import nearest
+    from scalelab.objectives import abstract_variables
+
+    if not changes:
+        return opened
+    values = {name: parse_value(text) for name, _, text in (c.partition("=") for c in changes)}
+    known = vars(make_options(opened.system, {}) or argparse.Namespace())
+    for name in values:
+        if name not in known:
+            near = nearest(name, known)
+            raise ValueError(f"--option={name}: {opened.config.system} has no such option: {near}")
+    options = {**opened.config.system_options, **values}
+    config = dataclasses.replace(opened.config, system_options=options)
+    made = dataclasses.replace(opened, config=config)
+    wanted = abstract_variables(made.net, made.terms, max_len=config.short.max_len)["params"]
+    shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (wanted, opened.params)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"--option={changes[0]}: the option changes the net's parameters")
+    return made
 
 
 def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
@@ -259,7 +296,7 @@ def main(given: argparse.Namespace) -> None:
     from scalelab.resources import host
     from scalelab.training import pretrained
 
-    opened = pretrained.load(given.run, given.step)
+    opened = with_options(pretrained.load(given.run, given.step), given.option)
     opened.check_alone()
     config = opened.config
     reading = make_reading(opened, given.context, given.stride)
@@ -290,6 +327,7 @@ def main(given: argparse.Namespace) -> None:
         "split": given.split,
         "context": reading.context + reading.num_special,
         "stride": reading.stride,
+        "options": given.option,
         **summarize(table, predicts),
         **calibration.summarize(bins),
         "notes": notes(opened, documents),

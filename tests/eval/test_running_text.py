@@ -82,3 +82,8 @@ def test_the_program_reads_so(run, wikitext, tmp_path, start, refused) -> None:
     assert result["context"] == result["stride"] == 12
     assert result["predicted"] == result["tokens"] - 4
     assert "--stride=6" in refused(lm, *given, "--stride=6")
+    code, _, errors = start(lm, *given, "--option=memory_len=20", f"--workdir={tmp_path / 'long'}")
+    assert code == 0, errors
+    longer = json.loads((tmp_path / "long/result.json").read_text())
+    assert longer["options"] == ["memory_len=20"] and longer["loss"] != result["loss"]
+    assert "'memory_len'" in refused(lm, *given, "--option=memory=20")
