@@ -126,6 +126,7 @@ class Permuted(clm.CLM):
     """Every token but the first is predicted from those before it in a random order."""
 
     name: ClassVar[str] = "permuted"
+    samples: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         tokens, keys = batch["tokens"], example_keys(rng, batch)
