@@ -16,7 +16,7 @@ import small_encdec
 from scipy import special
 from train_lab import Lab, kill_at
 
-from scalelab import fill_mask, formats, sample
+from scalelab import fill_mask, formats, sample, systems
 from scalelab.config import cli
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
