@@ -78,7 +78,7 @@ class Ours:
         from scalelab import step
 
         evaluate = jax.jit(step.make_eval_step(self.run.net, self.run.terms))
-        found = evaluate(self.state.params, self.batch, self.key)
+        found, _ = evaluate(self.state.params, self.batch, self.key)
         return sum(
             float(total / weight) for k, (total, weight) in found.items() if k.endswith("_loss")
         )

@@ -128,7 +128,9 @@ def make_terms(
     """Makes the summands of a config's loss; see `make_model` and `objectives.make`."""
     size, form = config.tokenizer.vocab_size, config.data.format
     ids = systems.special_ids(systems.load(config.system), special_ids)
-    setting = Setting(size, ids, config.mask_rate, nets_of(frozen or {}), form, joins)
+    setting = Setting(
+        size, ids, config.mask_rate, nets_of(frozen or {}), form, joins, config.format_options
+    )
     return objectives.make(config.objective_weights, setting, config.objective_options)
 
 

@@ -19,7 +19,17 @@ from jax.sharding import Mesh, PartitionSpec
 
 from scalelab import sharding
 from scalelab.config.pretraining import NUM_DRAWS
-from scalelab.objectives import Batch, Pairs, Pass, Term, forward, named_key, prepare
+from scalelab.objectives import (
+    CARRIED,
+    Batch,
+    Pairs,
+    Pass,
+    Term,
+    forward,
+    init_variables,
+    named_key,
+    prepare,
+)
 from scalelab.state import Model, TrainState
 
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
@@ -73,7 +83,17 @@ def make_train_step(
       and "finite": 0 if loss or gradient were not; all but the step is then left as it was. If not
       `alive`, the step is left as it was, too.
       It raises ValueError, when traced, for several microbatches of a state that carries something.
+
+    Raises:
+      ValueError: several microbatches of an objective that crosses examples.
     """
+    crossing = [term.name for term in terms if term.crosses_examples]
+    if num_microbatches > 1 and crossing:
+        raise ValueError(
+            f"config.machine.num_microbatches = {num_microbatches}: the objective {crossing[0]!r}"
+            " compares the examples of a batch with each other, so that its parts have another"
+            " loss; set it to 1"
+        )
 
     def train_step(
         state: TrainState, batch: Batch, learning_rate: jax.Array, alive: bool | jax.Array = True
@@ -155,8 +175,10 @@ def weighted_sum(
     return sum(weight * total / jnp.maximum(count, 1) for weight, total, count in means)  # pyright: ignore[reportReturnType]
 
 
-def make_eval_step(net: nn.Module, terms: Sequence[Term]) -> Callable[..., Metrics]:
-    """Builds eval_step(params, batch, rng, carried, frozen) -> metrics.
+def make_eval_step(
+    net: nn.Module, terms: Sequence[Term]
+) -> Callable[..., tuple[Metrics, ArrayPytree]]:
+    """Builds eval_step(params, batch, rng, carried, frozen) -> (metrics, carried).
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
     "num_text_tokens". `rng` decides masks and samples.
@@ -168,16 +190,16 @@ def make_eval_step(net: nn.Module, terms: Sequence[Term]) -> Callable[..., Metri
         rng: jax.Array,
         carried: ArrayPytree = None,
         frozen: ArrayPytree = None,
-    ) -> Metrics:
+    ) -> tuple[Metrics, ArrayPytree]:
         with nn.logical_axis_rules(sharding.activation_rules()):
             prepared = prepare(batch, terms, named_key(rng, "mask"))
             ctx = Pass(rng, accuracy=True, frozen=frozen or {})
-            found, _ = forward(net, params, prepared, terms, ctx, carried)
+            found, carried = forward(net, params, prepared, terms, ctx, carried)
         text = {
             name: (jnp.sum(batch[name]).astype(jnp.float32), jnp.ones((), jnp.float32))
             for name in ("num_bytes", "num_text_tokens")
         }
-        return _flatten(found) | text
+        return _flatten(found) | text, carried
 
     return eval_step
 
@@ -370,13 +392,14 @@ def compile_evaluation(
     """Compiles an evaluation: state -> metrics of each draw of each batch, on the host.
 
     Where an objective samples, each batch has several draws. Their keys are the same for all runs
-    and steps, so that losses compare.
+    and steps, so that losses compare. What a net in contiguous order carries begins fresh in each
+    draw, and goes from batch to batch; in other nets it is the state's, at each batch.
 
     Args:
       model: the parts of the program.
       mesh: the devices, on which the batches stay.
       placed: shardings of the state.
-      state: concrete or abstract; what it carries is read and not changed.
+      state: concrete or abstract; it is not changed.
       batches: of all processes, on the host.
     """
     made = list(batches)
@@ -386,15 +409,28 @@ def compile_evaluation(
     there = sharding.replicate(stacked, mesh, sharding.rows_sharding(mesh, total))
     eval_step = make_eval_step(model.net, model.terms)
 
-    def run(params: ArrayPytree, batches: Batch, *rest: ArrayPytree) -> Metrics:
+    is_threaded = model.system.ORDER == "contiguous"
+
+    def run(
+        params: ArrayPytree, batches: Batch, carried: ArrayPytree, frozen: ArrayPytree
+    ) -> Metrics:
         key = named_key(jax.random.key(EVAL_SEED), "eval")
+        if is_threaded:
+            size, length = made[0]["tokens"].shape
+            sizes = {"max_len": length, "batch_size": size, "frozen": frozen}
+            fresh = init_variables(key, model.net, model.terms, **sizes)[CARRIED]
+            carried = jax.lax.with_sharding_constraint(nn.unbox(fresh), placed.carried)
 
-        def metrics_of(place: jax.Array) -> Metrics:
+        def evaluate_at(
+            carried: list[ArrayPytree], place: jax.Array
+        ) -> tuple[list[ArrayPytree], Metrics]:
             batch = jax.tree.map(lambda x: x[place // num_draws], batches)
-            drawn = jax.random.fold_in(key, place)
-            return eval_step(params, sharding.split_batch(batch, mesh), drawn, *rest)
+            drawn, (first, *rest) = jax.random.fold_in(key, place), carried
+            batch = sharding.split_batch(batch, mesh)
+            found, after = eval_step(params, batch, drawn, first, frozen)
+            return [*rest, after if is_threaded else first], found
 
-        return jax.lax.map(metrics_of, jnp.arange(total))
+        return jax.lax.scan(evaluate_at, [carried] * num_draws, jnp.arange(total))[1]
 
     jitted = jax.jit(run, out_shardings=jax.NamedSharding(mesh, PartitionSpec()))
     given = placed.params, placed.carried, placed.frozen

@@ -36,12 +36,15 @@ def main(out: str, num_devices: str, num_microbatches: str, remat: str, *rest: s
         f"--xla_force_host_platform_device_count={num_devices} {os.environ.get('XLA_FLAGS', '')}"
     )
     os.environ["JAX_PLATFORMS"] = "cpu"
+    import guests
     import jax
+    import pytest
     import subjects
 
     from scalelab import sharding
 
     assert jax.device_count() == int(num_devices)
+    guests.add(pytest.MonkeyPatch(), "halves")
     split = rest.index("--")
     for system in rest[split + 1 :]:
         for ways in rest[:split]:

@@ -21,23 +21,27 @@ from scalelab.nn.stack import Stack
 
 VOCAB, WIDTH, HEADS, FFN, MAX_LEN = 13, 12, 2, 20, 40
 ENCODER_LAYERS, DECODER_LAYERS = 2, 3
-NORMAL = nn.initializers.normal(0.5)
 
 
-def build(layer=PreNorm, head_size=5, vocab_size=VOCAB, max_len=MAX_LEN) -> EncoderDecoder:
-    norm = functools.partial(LayerNorm, 1e-5)
-    heads = HEADS, head_size, 0.0, NORMAL, NORMAL
+def build(
+    layer: Any = PreNorm, head_size: int = 5, vocab_size: int = VOCAB, max_len: int = MAX_LEN,
+    num_heads: int = HEADS, width: int = WIDTH, ffn: int = FFN, stddev: float = 0.5,
+    num_layers: tuple[int, int] = (ENCODER_LAYERS, DECODER_LAYERS), dropout_rate: float = 0.0,
+    remat: str = "none",
+) -> EncoderDecoder:  # fmt: skip
+    norm, normal = functools.partial(LayerNorm, 1e-5), nn.initializers.normal(stddev)
+    heads = num_heads, head_size, dropout_rate, normal, normal
 
     def stack(num_layers: int, **cross: Any) -> Stack:
-        ffn = FeedForward(FFN, gelu_exact, NORMAL, NORMAL)
-        parts = SelfAttention(*heads), ffn, norm(), norm(), 0.0
-        return Stack(layer(*parts, **cross), num_layers)
+        inner = FeedForward(ffn, gelu_exact, normal, normal)
+        parts = SelfAttention(*heads), inner, norm(), norm(), dropout_rate
+        return Stack(layer(*parts, **cross), num_layers, remat)
 
     cross = {"cross_attention": CrossAttention(*heads), "cross_norm": norm()}
-    positions = LearnedPositions(max_len, WIDTH, NORMAL)
-    embed = InputEmbed(Embed(vocab_size, WIDTH, NORMAL), positions, 0.0)
-    decoder = Decoder(embed, stack(DECODER_LAYERS, **cross), PlainHead(), norm())
-    return EncoderDecoder(stack(ENCODER_LAYERS), decoder, source_norm=norm())
+    positions = LearnedPositions(max_len, width, normal)
+    embed = InputEmbed(Embed(vocab_size, width, normal), positions, dropout_rate)
+    decoder = Decoder(embed, stack(num_layers[1], **cross), PlainHead(), norm())
+    return EncoderDecoder(stack(num_layers[0]), decoder, source_norm=norm())
 
 
 def batch(source: Any, source_lengths: Any, tokens: Any, lengths: Any) -> dict[str, np.ndarray]:
@@ -86,6 +90,11 @@ def torch_hidden(layer: type[PreNorm | PostNorm], params: Any, batch: Any) -> np
     """Returns hidden states [B, T, D] by PyTorch's Transformer; heads are as wide as D / N."""
     import torch
 
+    stacks = params["encoder"]["layer"], params["decoder"]["stack"]["layer"]
+    layers = [len(stack["attention_norm"]["scale"]) for stack in stacks]
+    num_heads, ffn = stacks[0]["attention"]["query"]["bias"].shape[1], stacks[0]["ffn"]["inner"]
+    width = params["decoder"]["embed"]["tokens"]["table"].shape[1]
+
     p = jax.tree.map(lambda x: torch.tensor(np.asarray(x, np.float64)), params)
 
     def load(module: Any, weight: Any, bias: Any) -> None:
@@ -94,11 +103,11 @@ def torch_hidden(layer: type[PreNorm | PostNorm], params: Any, batch: Any) -> np
 
     def load_attention(module: Any, part: Any, i: int) -> None:
         for place, name in enumerate(("query", "key", "value")):
-            rows = slice(place * WIDTH, (place + 1) * WIDTH)
-            module.in_proj_weight[rows] = part[name]["kernel"][i].reshape(WIDTH, -1).T
+            rows = slice(place * width, (place + 1) * width)
+            module.in_proj_weight[rows] = part[name]["kernel"][i].reshape(width, -1).T
             module.in_proj_bias[rows] = part[name]["bias"][i].reshape(-1)
         out = part["out"]
-        load(module.out_proj, out["kernel"][i].reshape(-1, WIDTH).T, out["bias"][i])
+        load(module.out_proj, out["kernel"][i].reshape(-1, width).T, out["bias"][i])
 
     def load_layers(modules: Any, part: Any, norms: tuple[str, ...]) -> None:
         for i, module in enumerate(modules):
@@ -112,7 +121,7 @@ def torch_hidden(layer: type[PreNorm | PostNorm], params: Any, batch: Any) -> np
                 kernel = part["ffn"][ours]
                 load(theirs, kernel["kernel"][i].T, kernel["bias"][i])
 
-    sizes = WIDTH, HEADS, ENCODER_LAYERS, DECODER_LAYERS, FFN
+    sizes = width, num_heads, *layers, ffn["bias"].shape[1]
     order = {"norm_first": layer is PreNorm, "batch_first": True, "dtype": torch.float64}
     peer = torch.nn.Transformer(*sizes, 0.0, "gelu", **order)
     source, tokens = np.asarray(batch["source"]), np.asarray(batch["tokens"])

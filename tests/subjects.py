@@ -10,6 +10,7 @@ import numpy as np
 import tiny
 
 from scalelab import sharding, state, step
+from scalelab.objectives import CARRIED
 from scalelab.optim.adamw import parameter_name
 
 RATE = jnp.float32(1e-3)
@@ -26,7 +27,8 @@ class Subject:
         self.mesh = mesh or tiny.one_device()
         self.tx = tiny.keep_gradients(tiny.optimizer(self.parts.config))
         given = self.parts.net, self.parts.terms, self.tx
-        self.fresh, self.placed = state.create(*given, max_len=tiny.LENGTH, seed=0, mesh=self.mesh)
+        sizes = dict(max_len=tiny.LENGTH, batch_size=tiny.BATCH)
+        self.fresh, self.placed = state.create(*given, **sizes, seed=0, mesh=self.mesh)
         self.run = self.compile(self.parts)
 
     def compile(self, parts: tiny.Parts) -> Any:
@@ -66,8 +68,8 @@ class Subject:
     @functools.cached_property
     def hidden(self) -> Any:
         """Batch -> hidden states."""
-        params, net = {"params": self.fresh.params}, self.parts.net
-        return jax.jit(lambda batch: net.apply(params, batch, train=False)[0])
+        given = {"params": self.fresh.params, CARRIED: self.fresh.carried}
+        return jax.jit(lambda batch: self.parts.net.apply(given, batch, train=False)[0])
 
 
 @functools.cache

@@ -1,11 +1,13 @@
 """Parameters and FLOPs, against published tables, the traced program, XLA's analysis."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import declared
 import flax.linen as nn
+import guests
 import jax
 import jax.extend.core
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from scalelab import objectives as objectives_lib
 from scalelab import state, step
 from scalelab.config.pretraining import Shape
 from scalelab.nn.axes import forward_only, part, useful
+from scalelab.objectives import clm
 from scalelab.resources import flops
 
 # N = 12 L H^2 of the thesis's shapes (A, H, L), tables 7.2 to 7.8.
@@ -113,6 +116,8 @@ def cost_of(parts: tiny.Parts) -> flops.Flops:
 
 def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
     """The attention scores that a causal net computes and does not use."""
+    if parts.module.HAS_SOURCE:  # of the encoder, between the two, and half of the decoder
+        return cost.attention / 5
     mixed = declared.get(parts.config.system).mixed_masks
     return cost.attention if parts.module.SEES == "left" and not mixed else 0
 
@@ -144,17 +149,41 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
 def training(parts: tiny.Parts) -> tuple:
     """The training step, and abstract arguments for it."""
     given = parts.net, parts.terms, (tx := tiny.optimizer(parts.config))
-    make = functools.partial(state.fresh, max_len=parts.config.short.max_len)
+    make = functools.partial(state.fresh, **vars(parts.config.short))
     fresh = jax.eval_shape(lambda key: nn.unbox(make(key, *given)), jax.random.key(0))
     return step.make_train_step(parts.net, parts.terms, tx), (fresh, batch_of(parts), 1e-3)
+
+
+class TrainedOnly(clm.CLM):
+    """Multiplies the states by a matrix of ones, in training alone."""
+
+    def losses(self, model: nn.Module, batch: Any, ctx: objectives_lib.Pass) -> Any:
+        hidden = ctx.token_hidden(model, batch)
+        if ctx.train:
+            assert ctx.step is not None
+            hidden = hidden @ jnp.ones((hidden.shape[-1],) * 2)
+        return {"loss": (hidden.sum(), jnp.ones(()))}
+
+
+def test_what_only_training_computes_is_counted() -> None:
+    parts = tiny.parts("gpt2")
+    parts = dataclasses.replace(parts, terms=(objectives_lib.Term(TrainedOnly()),))
+    assert cost_of(parts).head == 2 * tiny.BATCH * tiny.LENGTH * parts.config.net.width**2
 
 
 CASES = [(system, {}) for system in tiny.SYSTEMS] + [
     ("electra", {"objective": "mlm+rtd", "objective_options": options})
     for options in ({"target": "token", "positions": "masked"}, {"target": "token"})
 ]
+CASES += [("translator", {}), ("two_streams", {"system_options__memory_len": 32})]
 
 
+@pytest.fixture
+def systems_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    guests.add(monkeypatch)
+
+
+@pytest.mark.usefixtures("systems_of_tests")
 @pytest.mark.parametrize("kind", [evaluation, training])
 @pytest.mark.parametrize(("system", "fields"), CASES)
 def test_xlas_own_analysis_agrees(system: str, fields: Any, kind: Callable[..., tuple]) -> None:

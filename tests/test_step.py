@@ -106,7 +106,8 @@ def compiled(tx: Any, num_microbatches: int = 1, terms: Any = TERMS, net: Any = 
 def evaluation(tx: Any, terms: Any = TERMS, net: Any = TABLE, num_batches: int = 1) -> Any:
     """The compiled evaluation: state -> metrics of each draw of batch_of(1), batch_of(2), ..."""
     begun, placed = fresh(tx, terms, net)
-    model = types.SimpleNamespace(net=net, terms=terms)
+    system = types.SimpleNamespace(ORDER="shuffled")
+    model = types.SimpleNamespace(system=system, net=net, terms=terms)
     batches = [batch_of(k + 1) for k in range(num_batches)]
     return step.compile_evaluation(model, tiny.one_device(), placed, begun, batches)
 

@@ -5,13 +5,13 @@ import json
 import pathlib
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import a_study
+import guests
 import in_process
 import numpy as np
 import pytest
-import scratch
 import small_encdec
 from scipy import special
 from train_lab import Lab, kill_at
@@ -22,55 +22,20 @@ from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
 from scalelab.eval import lm, sentence_scores, suites, word_order, yardstick
 from scalelab.finetuning import warm_start
-from scalelab.formats import doc_sentences
 from scalelab.helpers import names
 from scalelab.interop import exporting
 from scalelab.lab.show import card
 from scalelab.nn.layer import PreNorm
-from scalelab.objectives import clm
 from scalelab.resources import host
 from scalelab.studies import spec
 from scalelab.training import pretrained
 
 
-@dataclasses.dataclass(frozen=True)
-class Translate(clm.CLM):
-    """Next-token prediction behind a source."""
-
-    name: ClassVar[str] = "translate"
-
-
-def build_examples(documents: Any, **given: Any) -> Iterator[Any]:
-    for chunk in doc_sentences.build(documents, **given):
-        chunk.ragged["source"] = chunk.ragged["tokens"]
-        yield chunk
-
-
 @pytest.fixture(autouse=True, scope="module")
 def translator() -> Iterator[None]:
     """A system with an encoder and a decoder; a text is its own source."""
-    gpt2 = systems.load("gpt2")
-    source = formats.Array("source", "ragged")
-    departures = [d for d in gpt2.DEPARTURES if d.field not in ("objective", "data.format")]
-    changes = {"objective": "translate", "data.format": "copies"}
-    departures += [systems.Departure(field, value, "") for field, value in changes.items()]
     with pytest.MonkeyPatch.context() as patch:
-        scratch.add(patch, "systems", "translator", **vars(gpt2) | {
-            "DEPARTURES": departures, "SEES": "source + left", "HAS_SOURCE": True, "START": "eos",
-            "FRAME": ((), (END,), (END,)),
-            "build": lambda sizes, options, vocab_size: small_encdec.build(
-                head_size=small_encdec.WIDTH // small_encdec.HEADS, vocab_size=vocab_size,
-                max_len=sizes.max_len,
-            ),
-        })  # fmt: skip
-        scratch.add(patch, "objectives", "translate", **vars(clm) | {
-            "SEES": "source + left", "NEEDS": ("source",),
-            "make": lambda setting, options: Translate(),
-        })  # fmt: skip
-        scratch.add(
-            patch, "formats", "copies",
-            VERSION=1, ARRAYS=(*formats.COMMON, source), build=build_examples,
-        )  # fmt: skip
+        guests.add(patch, "translator")
         yield
 
 
@@ -78,12 +43,18 @@ def translator() -> Iterator[None]:
 def run(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A run that was stopped once."""
     one_phase = {"long__example_rate": 0.0, "machine__checkpoint_every_steps": 2}
+    one_phase |= {"system_options__stddev": 0.5}
     config = lab.config("system=translator,steps=4", **one_phase)
     folder = tmp_path_factory.mktemp("translator") / "run"
-    lab.run(folder, config, before=kill_at(3))
+    killed = lab.run(folder, config, before=kill_at(3))
     record = lab.run(folder, config)
     assert list(record.states) == [3, 4] and record.batches[3]["source"].shape == (8, 32)
     assert {"translate_loss", "loss"} < record.result["eval"]["32"].keys()
+    batches = killed.batches | record.batches
+    read = [b["lengths"].sum() + b["source_lengths"].sum() for b in batches.values()]
+    assert len(read) == 4 and record.result["tokens"] == sum(read)
+    (phase,) = record.result["phases"]
+    assert phase["padding_share"] == pytest.approx(1 - sum(read) / (4 * 8 * 64), abs=0.1)
     return folder
 
 

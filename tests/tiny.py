@@ -117,7 +117,7 @@ def batch(
     ids = {text: i for i, (_, text) in enumerate(module.SPECIAL_TOKENS)}
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
     changed = {departure.field: departure.value for departure in module.DEPARTURES}
-    arrays = formats.load(changed.get("data.format", "doc_sentences")).ARRAYS
+    arrays = formats.arrays_of(changed.get("data.format", "doc_sentences"), {})
     rest = [array for array in arrays if array not in formats.COMMON]
     beside = {a.name: a.dtype for a in rest if a.kind == "flat"}
     lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
@@ -132,8 +132,11 @@ def batch(
     made = dict(tokens=rows, lengths=lengths, num_bytes=4 * lengths)
     made |= dict(num_text_tokens=lengths - len(begin), examples=np.arange(size, dtype=np.int32))
     for array in (a for a in rest if a.kind == "ragged"):
-        made[array.name] = np.tile(7 * (np.arange(length, dtype=np.int32) % 4 == 3), (size, 1))
-        made[formats.lengths_name(array.name)] = lengths
+        shape = array.shape(length, size)
+        made[array.name] = np.tile(7 * (np.arange(shape[1], dtype=np.int32) % 4 == 3), (size, 1))
+        if array.dtype is None:
+            made[array.name] = rng.integers(num_special, VOCAB, shape, np.int32)
+        made[formats.lengths_name(array.name)] = np.minimum(lengths, shape[1])
     labels = np.arange(size, dtype=np.int32) // 2 % 2
     return made | {n: labels if dtype == "int8" else lengths // 2 for n, dtype in beside.items()}
 
@@ -172,7 +175,7 @@ class Parts:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        return formats.load(self.config.data.format).ARRAYS
+        return formats.arrays_of(self.config.data.format, self.config.format_options)
 
     def abstract_parameters(self, max_len: int = LENGTH) -> Any:
         """The parameter tree, boxed with axis names, without making it."""

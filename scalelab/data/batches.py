@@ -16,14 +16,14 @@ import logging
 import math
 import os
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Literal
 
 import numpy as np
 
 from scalelab.data.store import ExampleStore
-from scalelab.formats import draws
+from scalelab.formats import draws, lengths_name
 
 Batch = dict[str, np.ndarray]
 BatchAt = Callable[[int], Batch]
@@ -78,6 +78,7 @@ class Batches:
     order: Literal["shuffled", "contiguous"] = "shuffled"
     corrupt: Corrupt | None = None  # applied to each gathered batch
     mask_copies: int | None = None  # config.mask_copies
+    counts: tuple[str, ...] = ("tokens",)  # arrays whose tokens are counted
 
     def __post_init__(self) -> None:
         assert self.order in ("shuffled", "contiguous"), self.order
@@ -120,18 +121,27 @@ class Batches:
         """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and more.
 
         `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
-        counts the stored tokens of the whole global batch, special ones included, padding not.
+        counts the tokens of the whole global batch that the net reads, padding not.
         With `mask_copies` there is `mask_ids` int32 [B], too.
         """
         ids, epochs = self.address(step)
-        ids_here, epochs = ids[self.rows], epochs[self.rows]
-        batch = self.store.gather(ids_here)
-        if self.corrupt is not None:
-            batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids_here)
-        batch |= self.mask_ids(ids_here, epochs)
+        if self.corrupt is None:
+            batch = self.store.gather(ids[self.rows])
+            num_tokens = self.store.lengths(ids, self.counts).sum()
+        else:  # all rows, to count their tokens
+            batch = self.store.gather(ids)
+            batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids)
+            num_tokens = count_tokens(batch, self.counts)
+            batch = {name: values[self.rows] for name, values in batch.items()}
+        batch |= self.mask_ids(ids[self.rows], epochs[self.rows])
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
-        batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
+        batch["num_tokens"] = np.asarray(num_tokens, np.int32)
         return batch
+
+
+def count_tokens(batch: Batch, names: Iterable[str]) -> int:
+    """Returns the tokens in some ragged arrays of a batch, without padding."""
+    return sum(int(batch[lengths_name(name)].sum()) for name in names)
 
 
 def evaluation_batches(
@@ -139,20 +149,35 @@ def evaluation_batches(
     batch_size: int,
     max_batches: int | None = None,
     corrupt: Corrupt | None = None,
+    order: str = "shuffled",
+    whole: bool = False,
 ) -> Iterator[Batch]:
-    """Yields every example once, in order; padding examples of length 0 complete the last batch.
+    """Yields every example once; padding examples of length 0 complete the batches.
 
-    At most `max_batches` batches have examples spread evenly over the store. Corruption has a fixed
-    seed and epoch 0.
+    Shuffled: examples in order; at most `max_batches` batches have examples spread evenly over the
+    store. Contiguous: row b reads in order from example b * n // batch_size to where row b + 1
+    begins; at most `max_batches` batches have the first examples of each row.
+    Corruption has a fixed seed and epoch 0. `whole`: all batches are full, and examples that do not
+    fill one are left out.
+
+    Raises:
+      ValueError: `whole`, and the examples do not fill a batch.
     """
-    num_batches = -(-len(store) // batch_size)
-    chosen = np.arange(len(store), dtype=np.int64)
-    if max_batches is not None and max_batches < num_batches:
-        num_batches = max_batches
-        num = num_batches * batch_size
-        chosen = np.arange(num, dtype=np.int64) * len(store) // num
-    ids = np.full(num_batches * batch_size, -1, np.int64)
-    ids[: len(chosen)] = chosen
+    size = len(store)
+    if whole and size < batch_size:
+        raise ValueError(
+            f"the {size} examples of the validation do not fill a batch of {batch_size}: use more"
+            " text, a larger --config.data.valid_rate or a smaller batch_size"
+        )
+    most = size // batch_size if whole else -(-size // batch_size)
+    num_batches = most if max_batches is None else min(most, max_batches)
+    if order == "contiguous":
+        starts = np.arange(batch_size + 1, dtype=np.int64) * size // batch_size
+        ids = starts[:-1] + np.arange(num_batches)[:, None]
+        ids[ids >= starts[1:]] = -1
+    else:
+        ids = np.arange(num_batches * batch_size, dtype=np.int64)
+        ids = np.where(ids < size, ids, -1) if len(ids) >= size else ids * size // len(ids)
     for row in ids.reshape(num_batches, batch_size):
         batch = store.gather(row)
         if corrupt is not None:

@@ -5,8 +5,9 @@
 It prepares the data as training would (and training then finds it prepared), and prints
 
 - a table in the shape of the protocol's Table 7.1: for each phase and split the examples, the
-  tokens (special ones included), the mean length, the share of the text that was cut off, a summary
-  of each array that only some formats have, and the steps of an epoch;
+  tokens (special ones included), the mean length, the share of the text that was cut off, the share
+  of padding in all arrays that the net reads, a summary of each array that only some formats have,
+  and the steps of an epoch;
 - the distribution of lengths;
 - some examples of each phase, `--examples=N`, with special tokens spelt out; of a format that
   changes rows at random, one draw.
@@ -42,7 +43,7 @@ ALWAYS = {array.name for array in COMMON}
 def table(phases: Sequence[PhaseData]) -> str:
     """Formats the counts of each phase and split, after Table 7.1 of the protocol."""
     rows = [["phase, split", "examples", "tokens", "mean length", "cut off",
-             *summarize_arrays(phases[0].train), "batch", "steps/epoch"]]  # fmt: skip
+             "padding", *summarize_arrays(phases[0].train), "batch", "steps/epoch"]]  # fmt: skip
     splits = [
         (p, n, store) for p in phases for n, store in (("train", p.train), ("valid", p.valid))
     ]
@@ -55,6 +56,7 @@ def table(phases: Sequence[PhaseData]) -> str:
             f"{meta['num_tokens']:,}",
             f"{meta['num_tokens'] / max(len(store), 1):.2f}",
             f"{meta['dropped_tokens'] / max(text, 1):.1%}",
+            f"{phase.padding_share:.1%}" if split == "train" else "",
             *summarize_arrays(store).values(),
             str(phase.batch_size),
             f"{phase.steps_per_epoch:,}" if split == "train" else "",
@@ -129,7 +131,7 @@ def report(config: Config, data: Data, num_examples: int) -> str:
     if epochs := config.optim.total_epochs:
         steps += f", {int(epochs * per_epoch + 1e-6):,} in {epochs:g} epochs"
     parts = [f"{config.system}: {config.data.format}, {pieces}\n{facts}", table(data.phases), steps]
-    arrays = formats.load(config.data.format).ARRAYS
+    arrays = formats.arrays_of(config.data.format, config.format_options)
     for phase in data.phases:
         drawn = histogram(phase.train.meta["length_histogram"], BIN_WIDTH)
         parts.append(f"Tokens in a training example of at most {phase.max_len}:\n{drawn}")

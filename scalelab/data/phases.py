@@ -20,9 +20,9 @@ from scalelab import formats
 from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config
 from scalelab.data import cache, store
-from scalelab.data.batches import Batch, Corrupt
+from scalelab.data.batches import Batch, Corrupt, count_tokens, evaluation_batches
 from scalelab.data.store import ExampleStore
-from scalelab.formats import Array, Documents, Examples, Specials, draws
+from scalelab.formats import COMMON, Array, Documents, Examples, Specials, draws
 from scalelab.helpers.progress import show_bar
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
+SAMPLED = 16  # batches from which the tokens of an epoch are estimated
 VALID_SEED = 0  # all seeds share the validation examples, so that their losses compare
 
 
@@ -43,6 +44,7 @@ class PhaseData:
     train: ExampleStore  # of the phase's share of the training documents
     valid: ExampleStore  # of all validation documents, at the phase's length
     corrupt: Corrupt | None = None  # the format's, applied to every batch
+    arrays: tuple[Array, ...] = COMMON  # of a batch
 
     @property
     def steps_per_epoch(self) -> int:
@@ -52,7 +54,28 @@ class PhaseData:
     @property
     def step_tokens(self) -> float:
         """Mean tokens of a batch, without padding."""
-        return self.batch_size * self.train.meta["num_tokens"] / len(self.train)
+        return self.batch_size * self.epoch_tokens / len(self.train)
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of the arrays that the clock of tokens counts."""
+        return tuple(array.name for array in self.arrays if array.is_counted)
+
+    @functools.cached_property
+    def epoch_tokens(self) -> int:
+        """Tokens that the net reads in an epoch; estimated where rows change at random."""
+        if self.corrupt is None:
+            return sum(int(self.train.array(f"{name}_starts")[-1]) for name in self.counts)
+        batches = list(evaluation_batches(self.train, self.batch_size, SAMPLED, self.corrupt))
+        rows = sum(int((batch["lengths"] > 0).sum()) for batch in batches)
+        found = sum(count_tokens(batch, self.counts) for batch in batches)
+        return round(found / rows * len(self.train))
+
+    @property
+    def padding_share(self) -> float:
+        """The share of padding in the arrays that the net reads."""
+        width = sum(a.shape(self.max_len, 1)[1] for a in self.arrays if a.is_counted)
+        return 1 - self.epoch_tokens / (len(self.train) * width)
 
 
 def make_phases(
@@ -133,10 +156,11 @@ class _Maker:
 
     def open_phase(self, place: int) -> PhaseData:
         """Opens the examples of a phase, and makes those that the cache lacks."""
+        arrays = formats.arrays_of(self.config.data.format, self.config.format_options)
         phase, corrupt = self.config.phases[place], getattr(self.form, "corrupt", None)
         if corrupt is not None:
             change = functools.partial(corrupt, **self.choices, max_len=phase.max_len)
-            corrupt = functools.partial(_corrupt, change, self.form.ARRAYS, phase.max_len)
+            corrupt = functools.partial(_corrupt, change, arrays, phase.max_len)
         own = {"lengths": self.lengths, "example_rate": self.config.long.example_rate}
         own |= {"place": place, "seed": self.config.seed}
         train = self.open_store("train", place, own)
@@ -152,7 +176,7 @@ class _Maker:
                 f"the validation split makes no example of length {phase.max_len};"
                 " use more text, or a larger --config.data.valid_rate"
             )
-        return PhaseData(phase.max_len, phase.batch_size, train, valid, corrupt)
+        return PhaseData(phase.max_len, phase.batch_size, train, valid, corrupt, arrays)
 
     def open_store(self, split: str, place: int, own_key: dict[str, Any]) -> ExampleStore:
         """Opens the examples of a split; `own_key` has its seed."""
@@ -177,7 +201,8 @@ class _Maker:
             self.annotated[split], max_len=max_len, seed=seed, document_ids=ids, **self.choices
         )
         label, total = f"examples ({split}, {max_len})", round(share * len(documents.tokens))
-        arrays = getattr(self.form, "STORED", self.form.ARRAYS)
+        name, options = self.config.data.format, self.config.format_options
+        arrays = formats.arrays_of(name, options, stored=True)
         with show_bar(label, total, show=self.progress) as tick:
             store.write(_ticked(examples, tick), directory, arrays, max_len)
 

@@ -154,10 +154,10 @@ class ExampleStore:
         """Eight hexadecimal digits that change when the number or length of examples does."""
         return f"{zlib.crc32(np.ascontiguousarray(self._arrays['tokens_starts'])):08x}"
 
-    def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """Tokens of each example, special ones included: int64 [B]."""
-        starts = self._arrays["tokens_starts"]
-        return starts[ids + 1] - starts[ids]
+    def lengths(self, ids: np.ndarray, names: Iterable[str] = ("tokens",)) -> np.ndarray:
+        """Items of some ragged arrays in each example, special tokens included: int64 [B]."""
+        every = [self._arrays[f"{name}_starts"] for name in names]
+        return np.sum([starts[ids + 1] - starts[ids] for starts in every], axis=0)
 
     def gather(self, ids: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
         """Copies examples `ids` [B] into a batch as `formats.Array` describes it.

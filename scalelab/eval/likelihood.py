@@ -338,7 +338,7 @@ def score_rows(
     """
     batches = list(plan(rows, reading, batch_size, placed.ways))
     total = sum(len(batch.rows) * batch.length for batch in batches)
-    run = _compile(placed.net, judge)
+    run = compile_judge(placed.net, judge)
     found, done, saved_at = np.full(len(tokens), np.nan, np.float32), 0, time.monotonic()
     saved = load_partial(partial)
     if saved.get("of") == len(batches):  # another number of devices makes other batches
@@ -348,7 +348,7 @@ def score_rows(
         for k, batch in enumerate(batches[done:], done + 1):
             given, places, scored = fill(batch, rows, tokens, reading)
             shared = places._replace(at=placed.put(places.at), targets=placed.put(places.targets))
-            values = np.asarray(run(placed.params, placed.put(given), shared))[: len(scored)]
+            values = np.asarray(run(placed.params, placed.put(given), shared)[0])[: len(scored)]
             if found.ndim < values.ndim:  # the first batch
                 found = np.full((len(tokens), *values.shape[1:]), np.nan, np.float32)
             assert np.isnan(found[scored]).all(), "a token is scored twice"
@@ -380,5 +380,6 @@ def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
-def _compile(net: nn.Module, judge: token_scores.Judge) -> Callable[..., jax.Array]:
+def compile_judge(net: nn.Module, judge: token_scores.Judge) -> token_scores.Judge:
+    """Returns (params, batch, places, carried) -> (scores, carried)."""
     return jax.jit(functools.partial(judge, net))

@@ -15,7 +15,8 @@ unknown text predicts less than the bytes hold; a note below the table says so.
 
 A document longer than the context is read in windows that move on by the stride; each token is
 scored once. It has at least context - stride tokens before it in a causal net, and half as many on
-either side in a masked net (except at the document's ends).
+either side in a masked net (except at the document's ends). A net with a memory reads a document
+in windows that follow one another, each behind the memory of those before it, as in training.
 
 The calibration error asks whether the probability of a net's best guess is the share of its right
 guesses; scalelab/eval/calibration.py defines it.
@@ -65,9 +66,19 @@ def parser() -> cli.Parser:
         help="what invalid UTF-8 does: stop, or become a replacement character; default: as in the"
         " run's training",
     )
+    made.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE",
+        help="option of the system in place of that of the training, such as a longer memory;"
+        " may be repeated",
+    )  # fmt: skip
     for name, default, text in NUMBERS:
         made.add_argument(f"--{name}", type=cli.positive, metavar="N", default=default, help=text)
     return made
+
+
+def has_memory(opened: "Pretrained") -> bool:
+    """Returns whether a window's predictions depend on the windows before it."""
+    return opened.system.ORDER == "contiguous" and opened.predicts == "next"
 
 
 def make_reading(opened: "Pretrained", context: int | None, stride: int | None) -> "Reading":
@@ -98,6 +109,13 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
         )
     made = likelihood.make_reading(opened, causal=causal, masked=not causal, length=length)
     room = made.context
+    if has_memory(opened):
+        if stride not in (None, room):
+            raise ValueError(
+                f"--stride={stride}: {config.system} has a memory, and reads a text in windows that"
+                " follow one another: leave it out"
+            )
+        return made
     # The first token of a causal row is not predicted, so windows must share a token.
     most = room - 1 if causal and not made.begin else room
     if most < 1:
@@ -108,6 +126,38 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
             f"--stride={stride}: with a context of {length} tokens it can be at most {most}"
         )
     return made._replace(stride=stride)
+
+
+def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
+    """Returns the run with other options of its system, each as NAME=VALUE.
+
+    Raises:
+      ValueError: the system has no such option, or the option changes the parameters.
+    """
+    import dataclasses
+
+    import jax
+
+    from scalelab.config.fields import make_options, parse_value
+    from scalelab.helpers.names import nearest
+    from scalelab.objectives import abstract_variables
+
+    if not changes:
+        return opened
+    values = {name: parse_value(text) for name, _, text in (c.partition("=") for c in changes)}
+    known = vars(make_options(opened.system, {}) or argparse.Namespace())
+    for name in values:
+        if name not in known:
+            near = nearest(name, known)
+            raise ValueError(f"--option={name}: {opened.config.system} has no such option: {near}")
+    options = {**opened.config.system_options, **values}
+    config = dataclasses.replace(opened.config, system_options=options)
+    made = dataclasses.replace(opened, config=config)
+    wanted = abstract_variables(made.net, made.terms, max_len=config.short.max_len)["params"]
+    shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (wanted, opened.params)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"--option={changes[0]}: the option changes the net's parameters")
+    return made
 
 
 def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
@@ -240,13 +290,13 @@ def main(given: argparse.Namespace) -> None:
     workdir = given.workdir
     if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
-    from scalelab.eval import calibration, likelihood, placement, token_scores
+    from scalelab.eval import calibration, likelihood, placement, running_text, token_scores
     from scalelab.helpers.files import write_json
     from scalelab.records import environment, run_folder
     from scalelab.resources import host
     from scalelab.training import pretrained
 
-    opened = pretrained.load(given.run, given.step)
+    opened = with_options(pretrained.load(given.run, given.step), given.option)
     opened.check_alone()
     config = opened.config
     reading = make_reading(opened, given.context, given.stride)
@@ -256,7 +306,8 @@ def main(given: argparse.Namespace) -> None:
     placed = placement.place(opened, given.tensor_parallel)
     if not likelihood.lay_rows(documents.starts, reading).starts.size:
         raise ValueError("no document of the corpus has a token to predict")
-    found = likelihood.score(
+    score = running_text.score if has_memory(opened) else likelihood.score
+    found = score(
         placed, documents.tokens, documents.starts, reading, given.batch_size,
         judge=token_scores.guesses,
     )  # fmt: skip
@@ -276,6 +327,7 @@ def main(given: argparse.Namespace) -> None:
         "split": given.split,
         "context": reading.context + reading.num_special,
         "stride": reading.stride,
+        "options": given.option,
         **summarize(table, predicts),
         **calibration.summarize(bins),
         "notes": notes(opened, documents),

@@ -10,7 +10,7 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.nn.heads import tied_logits
-from scalelab.objectives import Pass
+from scalelab.objectives import CARRIED, Pass
 
 Batch = dict[str, jax.Array]
 SHORTEST = 16  # tokens that a batch is padded to
@@ -36,15 +36,32 @@ def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndar
     return {"tokens": tokens, "lengths": lengths, "examples": np.arange(size, dtype=np.int32)}
 
 
+def apply(
+    function: Callable[[nn.Module], ArrayPytree],
+    net: nn.Module,
+    params: ArrayPytree,
+    carried: ArrayPytree = None,
+) -> tuple[ArrayPytree, ArrayPytree]:
+    """Applies a function to the bound net.
+
+    `carried` is the net's state before the call; None: an empty memory. Returns the function's
+    result, and the state after it.
+    """
+    found, changed = nn.apply(function, net, mutable=[CARRIED])(
+        {"params": params, CARRIED: carried or {}}
+    )
+    return found, changed.get(CARRIED, {})
+
+
 def log_chances(net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array) -> jax.Array:
     """Returns log-probabilities of all tokens at `places` [B, P]: [B, P, V] float32."""
 
-    def apply(model: nn.Module) -> jax.Array:
+    def score(model: nn.Module) -> jax.Array:
         hidden = Pass(jax.random.key(0)).token_hidden(model, batch)
         found = jnp.take_along_axis(hidden, places[..., None], axis=1)
         return tied_logits(*model.token_features(found))
 
-    return jax.nn.log_softmax(nn.apply(apply, net)({"params": params}))
+    return jax.nn.log_softmax(apply(score, net, params)[0])
 
 
 class Places(NamedTuple):
@@ -55,16 +72,19 @@ class Places(NamedTuple):
     num: np.int32 | jax.Array  # [] int32, how many of the N count
 
 
-Judge = Callable[[nn.Module, ArrayPytree, Batch, Places], jax.Array]
+# (net, params, batch, places, carried) -> (scores [N, ...], carried); see `apply`.
+Judge = Callable[..., tuple[jax.Array, ArrayPytree]]
 
 
-def nats(net: nn.Module, params: ArrayPytree, batch: Batch, places: Places) -> jax.Array:
-    """Returns minus the log-probability of the targets: [N] float32."""
+def nats(
+    net: nn.Module, params: ArrayPytree, batch: Batch, places: Places, carried: ArrayPytree = None
+) -> tuple[jax.Array, ArrayPytree]:
+    """Returns minus the log-probability of the targets: [N] float32; and the carried state."""
 
     def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
         return jax.nn.logsumexp(scores) - scores[target]
 
-    return _judge_each(judge, (), net, params, batch, places)
+    return _judge_each(judge, (), net, params, batch, places, carried)
 
 
 def guesses(
@@ -72,8 +92,9 @@ def guesses(
     params: ArrayPytree,
     batch: Batch,
     places: Places,
+    carried: ArrayPytree = None,
     among: jax.Array | np.ndarray | None = None,
-) -> jax.Array:
+) -> tuple[jax.Array, ArrayPytree]:
     """Says how near the net's best guesses are to the targets.
 
     Args:
@@ -81,11 +102,13 @@ def guesses(
       params: its parameters.
       batch: rows of tokens.
       places: in the rows.
+      carried: see `apply`.
       among: [V], the tokens that may be guessed; None: all.
 
     Returns:
       [N, 3] float32: minus the log-probability of the target; of the most probable token; and
       the number of other tokens that are at least as probable as the target (0: a right guess).
+      And the carried state.
     """
 
     def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
@@ -94,19 +117,23 @@ def guesses(
         rank = jnp.sum(ahead if among is None else ahead & among) - 1
         return jnp.stack([total - scores[target], total - scores.max(), rank.astype(total.dtype)])
 
-    return _judge_each(judge, (3,), net, params, batch, places)
+    return _judge_each(judge, (3,), net, params, batch, places, carried)
 
 
-def replaced_nats(net: nn.Module, params: ArrayPytree, batch: Batch, places: Places) -> jax.Array:
+def replaced_nats(
+    net: nn.Module, params: ArrayPytree, batch: Batch, places: Places, carried: ArrayPytree = None
+) -> tuple[jax.Array, ArrayPytree]:
     """Returns minus the log-probability that the tokens at the places are original: [N] float32.
 
-    It is the judgement of a discriminator (Clark et al. 2020, 2); targets are not read.
+    It is the judgement of a discriminator (Clark et al. 2020, 2); targets are not read. Returns the
+    carried state, too.
     """
 
-    def apply(model: nn.Module) -> jax.Array:
+    def score(model: nn.Module) -> jax.Array:
         return model.replaced_logits(Pass(jax.random.key(0)).hidden(model, batch))
 
-    return jax.nn.softplus(nn.apply(apply, net)({"params": params}).reshape(-1)[places.at])
+    scores, carried = apply(score, net, params, carried)
+    return jax.nn.softplus(scores.reshape(-1)[places.at]), carried
 
 
 def _judge_each(
@@ -116,17 +143,18 @@ def _judge_each(
     params: ArrayPytree,
     batch: Batch,
     places: Places,
-) -> jax.Array:
-    """Returns `judge(scores [V], target)`, of the `shape`, for each place: [N, *shape].
+    carried: ArrayPytree,
+) -> tuple[jax.Array, ArrayPytree]:
+    """Returns `judge(scores [V], target)` of each place, [N, *shape], and the carried state.
 
     The scores of a chunk of places are in memory at once; chunks of padding are not computed.
     """
 
-    def apply(model: nn.Module) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    def read(model: nn.Module) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         hidden = Pass(jax.random.key(0)).token_hidden(model, batch)
         return model.token_features(hidden.reshape(-1, hidden.shape[-1])[places.at])
 
-    features, table, bias = nn.apply(apply, net)({"params": params})
+    (features, table, bias), carried = apply(read, net, params, carried)
     total, most = len(features), MOST_SCORES.get(jax.default_backend(), DEFAULT_MOST_SCORES)
     chunk = min(total, max(1, most // table.shape[0]))
 
@@ -138,4 +166,4 @@ def _judge_each(
         return jax.lax.dynamic_update_slice_in_dim(found, made, start, 0)
 
     empty = jnp.zeros((total, *shape), jnp.float32)
-    return jax.lax.fori_loop(0, -(-places.num // chunk), add, empty)
+    return jax.lax.fori_loop(0, -(-places.num // chunk), add, empty), carried

@@ -82,7 +82,7 @@ def losses(
         mixed = batch | {"tokens": shuffled(batch["tokens"], special, rng)}
         key = jax.random.fold_in(jax.random.key(seed), number)
         for column, given in enumerate((batch, mixed)):
-            found = evaluate(placed.params, placed.put(given), key, None, placed.frozen)
+            found, _ = evaluate(placed.params, placed.put(given), key, None, placed.frozen)
             for name, pair in found.items():
                 if name.endswith("_loss"):
                     sums[name.removesuffix("_loss")][column] += np.asarray(pair, float)

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from scalelab.config.fields import make_options
 from scalelab.helpers import names
 
 # Bits of a token that continues the word, the phrase or the entity of the token before it, and of
@@ -77,14 +78,26 @@ class Array:
     name: str
     kind: Literal["flat", "ragged"] = "flat"
     dtype: str | None = "int32"  # on disk; int8: a label; None: the documents' type of token
-    length: Callable[[int], int] | None = None  # max_len -> T of a ragged array; None: max_len
+    # (max_len, the format's Options) -> T of a ragged array; None: max_len.
+    length: Callable[[int, Any], int] | None = None
     item: tuple[int, ...] = ()  # shape of an item, such as (512,) of features; (): a number
+    # Whether the net reads it, so that the clock of tokens counts it; None: if it is made of the
+    # documents' tokens.
+    counts: bool | None = None
+    options: Any = None  # of the format, for `length`; set by `arrays_of`
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the clock of tokens counts its rows."""
+        of_tokens = self.kind == "ragged" and self.dtype is None
+        return of_tokens if self.counts is None else self.counts
 
     def shape(self, max_len: int, batch_size: int) -> tuple[int, ...]:
         """Returns [B, ...] or [B, T, ...]."""
         if self.kind == "flat":
             return batch_size, *self.item
-        return batch_size, self.length(max_len) if self.length else max_len, *self.item
+        length = self.length(max_len, self.options) if self.length else max_len
+        return batch_size, length, *self.item
 
     def cast(self, values: np.ndarray) -> np.ndarray:
         """Returns what a format made, [n, ...], in the type on disk.
@@ -225,6 +238,16 @@ class Format(Protocol):
 def load(name: str) -> Format:
     """Imports the format module `name`; raises ValueError if there is no such format."""
     return cast(Format, names.load_module("formats", name))
+
+
+def arrays_of(
+    name: str, options: Mapping[str, object], *, stored: bool = False
+) -> tuple[Array, ...]:
+    """Returns the arrays of a format's batches, or those on disk, for config.format_options."""
+    form = load(name)
+    given = make_options(form, options)
+    arrays = getattr(form, "STORED", form.ARRAYS) if stored else form.ARRAYS
+    return tuple(dataclasses.replace(a, options=given) if a.length else a for a in arrays)
 
 
 def declarations(array: str) -> dict[str, Array]:

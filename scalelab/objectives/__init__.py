@@ -75,8 +75,8 @@ class Baseline(NamedTuple):
 
     metric: str  # of `Objective.losses`: "loss" or "accuracy"
     # None: the unigram entropy of `array`, of the training examples. A function of the validation's
-    # metrics (those of all objectives, such as "mlm_loss", and "unigram_nats") returns None where
-    # one is missing.
+    # metrics (those of all objectives, such as "mlm_loss", "batch_size" and "unigram_nats") returns
+    # None where one is missing.
     value: float | Callable[[Mapping[str, float]], float | None] | None
     margin: float
     array: str | None = None  # array of the batch whose tokens are predicted; None: the text
@@ -95,6 +95,9 @@ class Objective(Protocol):
       beside: names of other objectives that must be in the same sum; may be absent.
       shifts_masks: whether it also trains the net on masked texts, in which each state sees the
         whole row and predicts the next token; may be absent.
+      crosses_examples: whether the loss of an example depends on the others of its batch, as with
+        negatives from the batch: then there are no microbatches, and every batch of a validation is
+        full; may be absent, which means no.
       schedule: terms of the sum -> the terms, trained at some steps only; may be absent.
     """
 
@@ -132,6 +135,7 @@ class Setting:
       mask_rate: share of tokens to predict.
       frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
       format: that makes the batches; None: any that has the arrays.
+      format_options: config.format_options.
       joins: of a tokenizer's pieces, see `data.tokenizers.Tokenizer.joins`; None: no tokenizer yet.
     """
 
@@ -141,6 +145,7 @@ class Setting:
     frozen: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
     format: str | None = None
     joins: bytes | None = None
+    format_options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 class ObjectiveModule(Protocol):
@@ -178,6 +183,11 @@ class Term:
     def name(self) -> str:
         """The objective's name."""
         return self.objective.name
+
+    @property
+    def crosses_examples(self) -> bool:
+        """Whether examples of a batch see each other in the loss."""
+        return getattr(self.objective, "crosses_examples", False)
 
 
 def load(name: str) -> ObjectiveModule:
@@ -230,16 +240,18 @@ def make(
                 raise ValueError(
                     f"objective {name!r} needs {other!r} in the same sum, such as {other}+{name}"
                 )
-        arrays = tuple(_declared(array, setting.format) for array in module.NEEDS)
+        arrays = tuple(_declared(array, setting) for array in module.NEEDS)
         found.append(Term(objective, weight, arrays))
     for term in tuple(found):
         found = getattr(term.objective, "schedule", lambda terms: terms)(found)
     return tuple(found)
 
 
-def _declared(array: str, format: str | None) -> Array:
-    found = formats.declarations(array)
-    return found[format] if format in found else next(iter(found.values()))
+def _declared(array: str, setting: Setting) -> Array:
+    able = formats.declarations(array)
+    name = setting.format if setting.format in able else next(iter(able))
+    arrays = formats.arrays_of(name, setting.format_options)
+    return next(found for found in arrays if found.name == array)
 
 
 def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str) -> None:

@@ -37,11 +37,12 @@ class Departure:
 
 @dataclasses.dataclass(frozen=True)
 class PhaseData:
-    """The data of one phase: the longest sequence, different examples, their real tokens."""
+    """The data of one phase: the longest sequence, different examples, the tokens read in them."""
 
     max_len: int
     examples: int
     tokens: int
+    padding_share: float | None = None  # of what the net reads; None: an older run
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from flax.typing import ArrayPytree
@@ -122,9 +123,8 @@ def count_phases(
 
     def forward(params: Any, carried: Any, frozen: Any, batch: Batch, key: jax.Array) -> Any:
         prepared = objectives.prepare(batch, terms, key)
-        return objectives.forward(
-            net, params, prepared, terms, Pass(key, frozen=frozen or {}), carried
-        )
+        ctx = Pass(key, jnp.zeros((), jnp.int32), train=True, frozen=frozen or {})
+        return objectives.forward(net, params, prepared, terms, ctx, carried)
 
     arrays, key = objectives.needed_arrays(terms), jax.random.key(0)
     batches = [

@@ -151,7 +151,9 @@ class System(Protocol):
       SEES: what a position sees: "left", "both" or "source + left".
       HAS_SOURCE: whether the net reads a second text, its source, framed as FRAME says; then the
         module also exports `START`, the role of the special token with which a text begins.
-      ORDER: "shuffled", or "contiguous", where a row of a batch continues that of the last batch.
+      ORDER: "shuffled", or "contiguous", where a row of a batch continues that of the last batch,
+        in a validation too. What the net carries (`objectives.CARRIED`) is then a memory of the row
+        that every pass changes, and that begins fresh where none is given.
     """
 
     DEPARTURES: tuple[Departure, ...]

@@ -57,7 +57,7 @@ class Blueprint(Model):
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
         """A batch [B, ...] in the abstract, as training gives it to the step."""
-        arrays = formats.load(self.config.data.format).ARRAYS
+        arrays = formats.arrays_of(self.config.data.format, self.config.format_options)
         return jax.eval_shape(lambda: objectives.example_batch(length, arrays, batch_size))
 
     def random_batch(self, length: int, batch_size: int) -> dict[str, np.ndarray]:

@@ -172,7 +172,8 @@ class Pretraining:
         seed = self.config.seed if order is None else order
         rule = systems.load(self.config.system).ORDER, phase.corrupt
         start, sizes = self.run.phase_start, (phase.batch_size, phase.max_len)
-        return Batches(phase.train, *sizes, seed, rows, start, *rule, self.config.mask_copies)
+        rule = *rule, self.config.mask_copies, phase.counts
+        return Batches(phase.train, *sizes, seed, rows, start, *rule)
 
     # --- The program of a phase ----------------
 
@@ -207,7 +208,9 @@ class Pretraining:
                 source.batch_size,
             )  # fmt: skip
             count = math.ceil(self.config.eval.num_examples / phase.batch_size)
-            valid = evaluation_batches(phase.valid, phase.batch_size, count, phase.corrupt)
+            given_valid = phase.valid, phase.batch_size, count, phase.corrupt
+            crosses = any(term.crosses_examples for term in model.terms)
+            valid = evaluation_batches(*given_valid, model.system.ORDER, crosses)
             evaluate = step.compile_evaluation(model, *given, valid)
         stream = source.stream(run.clocks.steps, self.last_step)
         self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)
@@ -364,7 +367,8 @@ class Pretraining:
             means = measures.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
         self._validation_secs = time.perf_counter() - begun
         run.best = min(run.best, means["loss"])
-        run.evals[str(length)] = means | {"step": run.clocks.steps, "best_loss": run.best}
+        facts = {"step": run.clocks.steps, "best_loss": run.best}
+        run.evals[str(length)] = means | facts | {"batch_size": self.phase.batch_size}
         self._write({f"eval/{k}": v for k, v in means.items()} | {"eval/max_len": length})
         self.save(rank=means["loss"] - LATER_PHASE * run.phase)
         found = ", ".join(f"{k} {v:.4g}" for k, v in means.items())
@@ -438,7 +442,7 @@ class Pretraining:
             unigrams=self._unigrams,
             corpus=run_files.Corpus(data.num_documents, data.num_tokens),
             phases=tuple(
-                run_files.PhaseData(p.max_len, len(p.train), p.train.meta["num_tokens"])
+                run_files.PhaseData(p.max_len, len(p.train), p.epoch_tokens, p.padding_share)
                 for p in data.phases
             ),
             departures=tuple(

@@ -116,7 +116,7 @@ def test_the_loader_keeps_types(opened: ExampleStore) -> None:
 def blueprint(monkeypatch: pytest.MonkeyPatch) -> Any:
     scratch.add(monkeypatch, "formats", "typed", ARRAYS=ARRAYS, VERSION=1)
     data, tokenizer = types.SimpleNamespace(format="typed"), types.SimpleNamespace(vocab_size=99)
-    config = types.SimpleNamespace(data=data, tokenizer=tokenizer)
+    config = types.SimpleNamespace(data=data, tokenizer=tokenizer, format_options={})
     stub = types.SimpleNamespace(config=config, system=types.SimpleNamespace(SPECIAL_TOKENS=()))
     stub.batch = lambda *sizes: Blueprint.batch(stub, *sizes)
     return stub

@@ -14,7 +14,7 @@ import pytest
 import scratch
 import tiny
 
-from scalelab import formats, systems
+from scalelab import formats, objectives, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.data import Data, load_data
 from scalelab.data.batches import Batches, evaluation_batches, iterate
@@ -29,14 +29,18 @@ SEED, B = 3, 12
 # A scratch format: sentinels replace random spans of the text, anew in each epoch (Raffel et al.
 # 2020, 3.1.4, in its simplest form: each token is dropped with one probability).
 # The first tokens of each example, a second text on disk.
-STORED = (*COMMON, Array("summary", "ragged", None, lambda max_len: max_len // 2))
+STORED = (*COMMON, Array("summary", "ragged", None, lambda max_len, _: max_len // 2))
 # Each sentinel, and what it stands for.
-ARRAYS = (*STORED, Array("targets", "ragged", None, lambda max_len: 2 * max_len))
+ARRAYS = (
+    *STORED,
+    Array("targets", "ragged", None, lambda max_len, options: options.room * max_len),
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     rate: float = 0.15  # share of dropped tokens
+    room: int = 2  # tokens of a target for each of the text
 
 
 def build(documents: Any, *, max_len: int, options: Any = None, **given: Any) -> Iterator[Examples]:
@@ -77,7 +81,7 @@ def corrupt(
     made = dict(batch)
     made["tokens"], made["lengths"] = _pack(np.where(opens, marks, tokens), kept, max_len)
     wide = (x.reshape(len(tokens), -1) for x in pairs)
-    made["targets"], made["targets_lengths"] = _pack(*wide, 2 * max_len)
+    made["targets"], made["targets_lengths"] = _pack(*wide, options.room * max_len)
     return made
 
 
@@ -140,6 +144,29 @@ def test_the_declaration_is_read_everywhere(prepared: Prepared) -> None:
         assert shapes["targets"][0] == (B, 64) and shapes["summary"][0] == (B, 16)
 
 
+def test_the_tokens_that_the_net_reads_are_counted(prepared: Prepared) -> None:
+    """Whatever the rows of this process; and the padding that is paid for beside them."""
+    phase = prepared.phase
+    given: Any = dict(corrupt=phase.corrupt, counts=phase.counts)
+    parts = [Batches(phase.train, B, 32, SEED, rows=slice(*s), **given) for s in ((0, 5), (5, B))]
+    whole = Batches(phase.train, B, 32, SEED, **given)
+    found = [int(whole(step)["num_tokens"]) for step in range(8)]
+    for part in parts:
+        assert [int(part(step)["num_tokens"]) for step in range(8)] == found
+        np.testing.assert_array_equal(part(3)["targets"], whole(3)["targets"][part.rows])
+    assert phase.step_tokens == pytest.approx(np.mean(found), rel=0.1)
+    width = 32 + 16 + 64
+    assert phase.padding_share == pytest.approx(1 - np.mean(found) / (B * width), abs=0.03)
+
+
+def test_the_length_of_an_array_sees_the_options_of_the_format() -> None:
+    for room in (1, 3):
+        targets = formats.arrays_of("spans", {"room": room})[-1]
+        assert targets.shape(32, B) == (B, room * 32)
+        setting = objectives.Setting(9, {}, 0.1, format="spans", format_options={"room": room})
+        assert objectives._declared("targets", setting).shape(32, B) == (B, room * 32)
+
+
 def restored(batch: dict[str, np.ndarray], row: int, sentinels: tuple[int, ...]) -> list[int]:
     """The text of a row before its corruption: each sentinel replaced by what its target says."""
     found, stands_for = [], {}
@@ -160,11 +187,12 @@ def test_sentinels_stand_for_what_was_dropped(prepared: Prepared) -> None:
     sentinels = tuple(ids[role] for role, _ in SENTINELS)
     assert not np.isin(phase.train.array("tokens"), sentinels).any()
     before = digests(prepared.folder)
-    batches = Batches(phase.train, B, 32, SEED, corrupt=phase.corrupt)
+    batches = Batches(phase.train, B, 32, SEED, corrupt=phase.corrupt, counts=phase.counts)
     num_dropped = num_tokens = 0
     for step in range(8):
         batch, stored = batches(step), phase.train.gather(batches.address(step)[0])
-        assert batch["num_tokens"] == stored["lengths"].sum()
+        read = ("lengths", "summary_lengths", "targets_lengths")  # not what is on disk
+        assert batch["num_tokens"] == sum(batch[name].sum() for name in read)
         for row, length in enumerate(stored["lengths"]):
             assert restored(batch, row, sentinels) == stored["tokens"][row, :length].tolist()
             spans_ = np.isin(batch["tokens"][row], sentinels).sum()

@@ -63,7 +63,8 @@ def counted(labels, starts, *counts):
     names = "num_examples", "num_tokens", "num_text_tokens", "dropped_tokens"
     meta = dict(zip(names, counts, strict=True))
     meta |= {"flat": ["num_bytes", *arrays], "ragged": {"tokens": 9, "targets": 9}}
-    return ExampleStore(arrays | {"targets_starts": np.array(starts)}, meta)
+    arrays |= {"targets_starts": np.array(starts), "tokens_starts": np.array([0, counts[1]])}
+    return ExampleStore(arrays, meta)
 
 
 def test_table_by_hand():
@@ -71,9 +72,9 @@ def test_table_by_hand():
     valid = counted([3, 1], [0, 1, 2], 3, 12, 9, 0)
     phases = (PhaseData(128, 64, train, valid),)
     lines = [re.split(r"  +", line.strip()) for line in inspect.table(phases).split("\n")]
-    assert lines[0][5:8] == ["label = 1", "mean place", "mean length of targets"]
+    assert lines[0][5:9] == ["padding", "label = 1", "mean place", "mean length of targets"]
     more = ["50.20%", "2.50", "2.00", "64", "15"]
-    assert lines[1] == ["128, train", "1,000", "110,250", "110.25", "10.0%", *more]
+    assert lines[1] == ["128, train", "1,000", "110,250", "110.25", "10.0%", "13.9%", *more]
     assert lines[2] == ["128, valid", "3", "12", "4.00", "0.0%", "25.00%", "2.50", "1.00", "64"]
 
 

@@ -11,13 +11,14 @@ from scipy import stats
 from scalelab.data import batches as batches_lib
 from scalelab.data import store as store_lib
 from scalelab.data.batches import Batches, evaluation_batches
+from scalelab.data.sources import resident, stored_arrays
 from scalelab.data.store import ExampleStore
 from scalelab.formats import COMMON, Array, Documents, Examples, Ragged, Specials, draws, load
 
 MORE = (
     Array("label", dtype="int8"),
     Array("place"),
-    Array("targets", "ragged", "uint32", lambda max_len: max_len // 2),
+    Array("targets", "ragged", "uint32", lambda max_len, _: max_len // 2),
 )
 
 
@@ -221,3 +222,37 @@ def test_evaluation_sees_every_example_once(numbered):
     tokens = np.concatenate([batch["tokens"][:, 0] for batch in found])
     assert tokens.tolist() == list(range(1, 1001, 25))
     assert len(list(evaluation_batches(store, 300, max_batches=9))) == 4
+
+
+@pytest.mark.parametrize(("size", "most", "expected"), [
+    (10, None, [[1, 3, 6, 8], [2, 4, 7, 9], [0, 5, 0, 10]]),
+    (10, 2, [[1, 3, 6, 8], [2, 4, 7, 9]]),
+    (3, None, [[0, 1, 2, 3]]),
+])  # fmt: skip
+def test_evaluation_in_contiguous_order_reads_lanes(numbered, size, most, expected):
+    """A row continues that of the batch before; every example is read once."""
+    found = list(evaluation_batches(numbered(size), 4, most, order="contiguous"))
+    assert [batch["tokens"][:, 0].tolist() for batch in found] == expected
+    assert [(batch["lengths"] > 0).tolist() for batch in found] == [
+        [token > 0 for token in row] for row in expected
+    ]
+
+
+def test_arrays_that_the_net_reads_are_counted(tmp_path):
+    """Resident and made by the host."""
+    store = opened(tmp_path, make_examples(40))
+    batches = Batches(store, 8, 12, seed=0, counts=("tokens", "targets"))
+    stream = resident(batches, stored_arrays(store)).stream(0, 4)
+    for step, (count, _) in enumerate(stream):
+        batch = batches(step)
+        assert count == batch["num_tokens"]
+        assert count == batch["lengths"].sum() + batch["targets_lengths"].sum()
+
+
+@pytest.mark.parametrize("order", ["shuffled", "contiguous"])
+def test_an_evaluation_of_whole_batches(numbered, order):
+    found = list(evaluation_batches(numbered(21), 8, None, None, order, whole=True))
+    assert len(found) == 2 and all((batch["lengths"] > 0).all() for batch in found)
+    assert len({*np.concatenate([b["tokens"][:, 0] for b in found])}) == 16
+    with pytest.raises(ValueError, match="7 .* batch of 8"):
+        list(evaluation_batches(numbered(7), 8, None, None, order, whole=True))

@@ -107,7 +107,7 @@ def test_impossible_pairs(names: Any, heads: Any, format: str, message: str) -> 
 
 def test_a_program_is_traced_with_the_lengths_of_its_own_format(monkeypatch) -> None:
     """Two formats declare one array, with other lengths; a third one has it not."""
-    for name, length in (("one", lambda max_len: max_len), ("two", lambda max_len: 2 * max_len)):
+    for name, length in (("one", lambda n, _: n), ("two", lambda n, _: 2 * n)):
         array = formats.Array("answer", "ragged", length=length)
         scratch.add(monkeypatch, "formats", name, ARRAYS=(*formats.COMMON, array))
     facts = {"NEEDS": ("answer",), "HEADS": (), "SEES": None, "make": lambda *_: object()}

@@ -132,7 +132,7 @@ def test_a_step_trains_the_task_of_the_plan() -> None:
         head = np.abs(gradients["label_heads"]["sentence_distance"]["classifier"]["kernel"]).max()
         assert (head > 0) == (task == 2)
     evaluate = jax.jit(step.make_eval_step(parts.net, parts.terms))
-    found = evaluate(now.params, batch(), jax.random.key(0))
+    found, _ = evaluate(now.params, batch(), jax.random.key(0))
     assert all(found[f"{name}_loss"][1] > 0 for name in names)
 
 

@@ -1,0 +1,150 @@
+"""Two streams and a memory (Yang et al. 2019, "XLNet", 2.2 to 2.4), positions absolute.
+
+The query stream predicts each token from those before it in a random order, which each example has
+of its own. Keys are those of the content stream, behind those of a row's earlier batches. One more
+query, the last in every order, predicts the token behind the text.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any, ClassVar
+
+import declared
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab import systems
+from scalelab.nn import axes
+from scalelab.nn.attention import CrossAttention, head_size
+from scalelab.nn.embed import Embed, InputEmbed
+from scalelab.nn.ffn import FeedForward, gelu_exact
+from scalelab.nn.layer import PostNorm
+from scalelab.nn.masks import Context, Mask
+from scalelab.nn.norm import LayerNorm
+from scalelab.nn.positions import LearnedPositions
+from scalelab.nn.stack import Stack
+from scalelab.objectives import Batch, clm, example_keys
+from scalelab.systems.gpt2 import ADAPTATION, SPECIAL_TOKENS  # noqa: F401
+
+DEPARTURES = (systems.Departure("objective", "permuted", "a test"),)
+FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
+HEADS, PREDICTS, SEES, HAS_SOURCE, ORDER = ("token",), "next", "left", False, "contiguous"
+NORMAL = nn.initializers.normal(0.02)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Of the net."""
+
+    memory_len: int = 8  # M
+
+
+class TwoStreams(nn.Module):
+    """A layer for both streams; its cache is the memory [B, M, D]."""
+
+    layer: nn.Module
+
+    def __call__(self, carry: Any, ctx: Context, memory: jax.Array) -> tuple[Any, jax.Array]:
+        content, query = carry
+        M, T = memory.shape[1], content.shape[1]  # noqa: N806
+        source = jnp.concatenate([memory, content], axis=1)
+
+        def read(x: jax.Array, own: int) -> jax.Array:
+            stops = jnp.broadcast_to(M + own + jnp.arange(x.shape[1]), x.shape[:2])
+            visible = jnp.stack([jnp.zeros_like(stops), stops], axis=-1)
+            mask = Mask(lengths=M + ctx.mask.lengths, visible=visible)
+            return self.layer(x, dataclasses.replace(ctx, source=source, source_mask=mask), None)[0]
+
+        places = jnp.argsort(ctx.positions[:, :T])[..., None]
+        text = jnp.take_along_axis(content, places, axis=1)
+        inside = jnp.arange(T)[None, :, None] < ctx.mask.lengths[:, None, None]
+        new = jnp.concatenate([memory, jnp.where(inside, text, 0)], axis=1)[:, T:]
+        return (read(content, 1), read(query, 0)), jax.lax.stop_gradient(new)
+
+
+class Net(nn.Module):
+    """Tokens in the order of their prediction -> both streams, in the order of the text."""
+
+    EMBEDDING = ("embed",)
+    TOKEN_TABLE = "embed/tokens/table"
+
+    embed: InputEmbed
+    stack: Stack
+    memory_len: int
+
+    @nn.compact
+    def _read(self, batch: Batch, train: bool, step: Any) -> tuple[jax.Array, jax.Array]:
+        B, T = batch["tokens"].shape  # noqa: N806
+        order = batch.get("order", jnp.broadcast_to(jnp.arange(T), (B, T)))
+        more = jnp.concatenate([order, jnp.full((B, 1), T)], axis=1)  # of the queries
+        ctx = Context(Mask(batch["lengths"]), order, batch["examples"], step=step, train=train)
+        ordered = {"tokens": jnp.take_along_axis(batch["tokens"], order, axis=1)}
+        width = self.embed.tokens.width
+        start = axes.parameter(self, "start", NORMAL, (axes.WIDTH,), (width,))
+        carry = self.embed(ordered, ctx), start + self.embed.positions(more)
+        shape = self.stack.num_layers, B, self.memory_len, width
+        names = axes.LAYERS, axes.BATCH, axes.LENGTH, axes.WIDTH
+        empty = nn.with_logical_partitioning(partial(jnp.zeros, shape), names)
+        memory = self.variable("carried", "memory", empty)
+        carry, new = self.stack(carry, ctx, memory.value)
+        if self.is_mutable_collection("carried") and not self.is_initializing():
+            memory.value = new
+        places = jnp.argsort(more)[..., None]
+        return jnp.take_along_axis(carry[0], places[:, :T], 1), jnp.take_along_axis(
+            carry[1], places, 1
+        )
+
+    def __call__(
+        self, batch: Batch, *, train: bool, cache: None = None, step: Any = None
+    ) -> tuple[jax.Array, None]:
+        return self._read(batch, train, step)[0], None
+
+    def token_states(self, batch: Batch, *, train: bool, step: Any = None) -> jax.Array:
+        """The query stream; the state before a token predicts it."""
+        return self._read(batch, train, step)[1][:, 1:]
+
+    def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, None]:
+        return hidden, self.embed.tokens.table, None
+
+    def token_logits(self, hidden: jax.Array) -> jax.Array:
+        return hidden @ self.embed.tokens.table.T
+
+
+def build(sizes: systems.Sizes, options: Options, vocab_size: int) -> Net:
+    given = sizes.num_heads, head_size(sizes.width, sizes.num_heads), sizes.dropout_rate
+    ffn, norm = FeedForward(sizes.ffn_width, gelu_exact, NORMAL, NORMAL), partial(LayerNorm, 1e-5)
+    attention = CrossAttention(*given, NORMAL, NORMAL)
+    layer = TwoStreams(PostNorm(attention, ffn, norm(), norm(), sizes.dropout_rate))
+    places = LearnedPositions(sizes.max_len + 1, sizes.width, NORMAL)
+    embed = InputEmbed(Embed(vocab_size, sizes.width, NORMAL), places, sizes.dropout_rate)
+    return Net(embed, Stack(layer, sizes.num_layers, sizes.remat), options.memory_len)
+
+
+@dataclasses.dataclass(frozen=True)
+class Permuted(clm.CLM):
+    """Every token but the first is predicted from those before it in a random order."""
+
+    name: ClassVar[str] = "permuted"
+    samples: ClassVar[bool] = True
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        tokens, keys = batch["tokens"], example_keys(rng, batch)
+        draws = jax.vmap(lambda key: jax.random.uniform(key, tokens.shape[1:]))(keys)
+        places = jnp.arange(tokens.shape[1])
+        ranks = jnp.where(places < batch["lengths"][:, None], draws, 1.0 + places)  # padding last
+        return batch | {"order": jnp.argsort(ranks, axis=1).astype(jnp.int32)}
+
+
+OBJECTIVES = {"permuted": vars(clm) | dict(make=lambda setting, options: Permuted())}
+KERNELS = {k.replace("layer/", "layer/layer/") for k in declared.kernels_of_layers()}
+EXPECTED = declared.Expected(
+    tokenizer="bytebpe",
+    stddevs={"": 0.02},
+    first_losses={"permuted": declared.GUESS},
+    num_parameters={},
+    decayed=frozenset(KERNELS | {"embed/tokens/table", "embed/positions/table", "start"}),
+    mixed_masks=True,
+    whole=True,
+    peer="a test's own",
+)
