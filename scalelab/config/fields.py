@@ -35,6 +35,7 @@ def between(least: int, most: int) -> Rule:
 
 # Types of fields: Annotated[type, Rule]. `fill` checks the rule; every number is finite.
 Count = Annotated[int, ("at least 1, below 2^31", lambda value: 1 <= value < 2**31)]
+Seed = Annotated[int, between(0, 2**32 - 1)]  # JAX reads 32 bits: 2^32 would be 0 again
 Probability = Annotated[float, ("a number in [0, 1)", lambda value: 0 <= value < 1)]
 Part = Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)]
 Share = Annotated[float, ("a number in [0, 1]", lambda value: 0 <= value <= 1)]

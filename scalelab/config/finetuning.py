@@ -15,6 +15,7 @@ from scalelab.config.fields import (
     NotNegative,
     Positive,
     Probability,
+    Seed,
     between,
     choice,
     fill,
@@ -92,7 +93,7 @@ class FinetuneConfig:
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
     # own. With one of them fixed, runs differ only in the other.
     order_seed: int | None = None
-    weights_seed: int | None = None  # of the new head and dropout
+    weights_seed: Seed | None = None  # of the new head and dropout
     head: Head = Head()
     optim: Optim = Optim()
     machine: Machine = Machine()

@@ -72,7 +72,7 @@ def jackknife(
     with np.errstate(divide="ignore", invalid="ignore"):  # one document may hold all
         without = statistic(total - parts)
     half = float(stats.t.ppf(0.975, num - 1) * math.sqrt(num - 1) * np.std(without))
-    return value, [value - half, value + half] if math.isfinite(half) else None
+    return value, [value - half, value + half] if 0 < half < math.inf else None
 
 
 def show(interval: Sequence[float] | None) -> str:

@@ -59,7 +59,7 @@ class TaskRun:
         both_orders = adaptation.both_orders and not classifier
         self.kind = kinds.load(task.kind)
         check_fits(opened, config, task.title, len(splits.train))
-        main, metric = next(iter(splits.dev.values())), task.metrics[0]
+        main, metric = next(iter(splits.dev.values()), None), task.metrics[0]
         if config.patience and main and (why := metrics.undefined(metric, main.labels)):
             raise ValueError(f"config.patience needs a score, and {metric} is undefined: {why}")
         self.tokenizer = opened.tokenizer.with_added(added)

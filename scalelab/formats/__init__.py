@@ -111,9 +111,14 @@ class Array:
             made = f"{values.dtype} {list(values.shape[1:])}"
             declared = f"{self.dtype or 'whole numbers'} {list(self.item)}"
             raise ValueError(f"array {self.name!r}: the format makes {made}, declared: {declared}")
-        cast = values.astype(dtype, copy=False)
-        if dtype.kind in "iu" and cast is not values and not np.array_equal(cast, values):
-            raise ValueError(f"array {self.name!r}: the format makes numbers that {dtype} lacks")
+        read = batch_type(dtype)
+        with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+            cast = values.astype(dtype, copy=False)
+            kept = cast if np.can_cast(dtype, read) else cast.astype(read)
+        same = kept is values or np.array_equal(kept, values)
+        if not same and (dtype.kind in "iu" or not np.isfinite(kept).all()):
+            lacking = dtype if np.can_cast(dtype, read) else f"{read} of a batch"
+            raise ValueError(f"array {self.name!r}: the format makes numbers that {lacking} lacks")
         return cast
 
 

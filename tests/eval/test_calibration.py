@@ -59,3 +59,4 @@ def test_intervals_are_over_documents() -> None:
     by_tokens = np.concatenate(tokens).std() / math.sqrt(sizes.sum())
     assert error > 5 * by_tokens
     assert calibration.jackknife(parts[:1], ratio) == (pytest.approx(tokens[0].mean()), None)
+    assert calibration.jackknife(np.ones((2, 2)), ratio) == (1.0, None)  # equal documents
