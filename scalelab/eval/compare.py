@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 
 from scalelab.config import cli
+from scalelab.config.fields import differing
 from scalelab.eval import glue_table
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.lab.compare.comparability import differing
 from scalelab.lab.compare.scores import title_of
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import SHORT, TaskRuns

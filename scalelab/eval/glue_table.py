@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scalelab.config.fields import differing
 from scalelab.helpers import files
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates, scores
-from scalelab.lab.compare.comparability import differing
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
 from scalelab.records.run_files import TaskResult

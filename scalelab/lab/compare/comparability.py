@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import own_options, science
+from scalelab.config.fields import differing, own_options, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
@@ -50,27 +50,6 @@ PHASES = ("short", "long")
 # The fields, and groups of fields, that decide what a loss is a loss of.
 LOSS_GROUPS = ("objective", "mask_rate", "objective_options", "data", "tokenizer", "format_options")
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
-
-
-def differing(
-    sides: Iterable[Mapping[str, Any]], free: Collection[str] = ()
-) -> dict[str, list[Any]]:
-    """Returns the fields in which runs differ, with the value of each run: comparable if empty.
-
-    Every comparison asks this function. `sides` has the fields of each run, a missing one is off,
-    as None is; fields in `free` may differ.
-    """
-    sides = list(sides)
-    names = dict.fromkeys(name for side in sides for name in side if name not in free)
-    values = {name: [side.get(name) for side in sides] for name in names}
-    return {name: own for name, own in values.items() if any(x != own[0] for x in own)}
-
-
-def differing_lines(a: object, b: object, free: Collection[str] = ()) -> list[str]:
-    """Returns lines "field: x -> y" for the science fields in which two configs differ."""
-    x, y = science(a), science(b)
-    names = sorted(differing((x, y), free))
-    return [f"{k}: {x.get(k, 'absent')!r} -> {y.get(k, 'absent')!r}" for k in names]
 
 
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:

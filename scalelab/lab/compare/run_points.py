@@ -19,6 +19,7 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from scalelab.config import fields as config_fields
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import own_options, science
 from scalelab.helpers.names import nearest
@@ -220,7 +221,7 @@ def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
 
 def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[str]:
     """Returns the fields in which points differ, without the free ones."""
-    return sorted(comparability.differing([p.fields for p in points], free))
+    return sorted(config_fields.differing([p.fields for p in points], free))
 
 
 def describe_undeclared(
