@@ -124,10 +124,10 @@ def _compare_task(
                 raise ValueError(f"A and B were scored on different data: {different}")
         except ValueError as error:
             raise ValueError(f"{title} {split}: {error}") from None
-        found = bootstrap.compare(
-            in_a.examples.gold, in_a.predicted, in_b.predicted, metric, paired=paired,
-            num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode()),
-        )  # fmt: skip
+        dev_set = in_a.examples.gold, [(-1.0, in_a.predicted), (1.0, in_b.predicted)], metric
+        found = bootstrap.mean_score(
+            [dev_set], paired=paired, num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode())
+        )
         a, b = (np.mean(side["score"].to_numpy()) for side in lines)
         rows.append({
             "name": SHORT.get(split, title) if name == "mnli" else title, "task": name,

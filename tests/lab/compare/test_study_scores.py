@@ -79,9 +79,9 @@ def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
     scores = read(tmp_path, RUNS)
     a, b = scores.rows
     gold, predicted = stacked("qnli", BERT)
-    theirs = bootstrap.compare(
-        gold, predicted, stacked("qnli", GPT2)[1], "accuracy",
-        paired=True, num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
+    theirs = bootstrap.mean_score(
+        [(gold, [(-1.0, predicted), (1.0, stacked("qnli", GPT2)[1])], "accuracy")],
+        num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
     )  # fmt: skip
     ours = scores.difference(a, b, "qnli")
     np.testing.assert_allclose(ours.resamples, theirs.resamples)
