@@ -166,10 +166,8 @@ def for_terminal(
     """Returns the answer, the ranking and the verdicts as text of at most 100 columns."""
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
     if ranking is not None:
-        cells = [[column.text(x) for column, x in zip(ranking.columns, row, strict=True)]
-                 for row in ranking.rows]  # fmt: skip
-        titles = [column.title for column in ranking.columns]
-        parts.append("\n" + tables.plain(titles, cells))
+        texts = ranking.texts()
+        parts.append("\n" + tables.plain(list(texts), texts.to_numpy().tolist()))
     width = max((len(finding.verdict) for finding in findings), default=0)
     parts += [f"{finding.verdict:<{width}}  {finding.text.rstrip('.')}" for finding in findings]
     return "\n".join(parts) + "\n"
