@@ -79,10 +79,10 @@ def show_interval(low: float, high: float, spec: str) -> str:
     return "-" if math.isnan(low) or math.isnan(high) else f"[{low:{spec}}, {high:{spec}}]"
 
 
-def with_bars(scores: Sequence[Estimate]) -> tuple[list[float], np.ndarray]:
-    """Returns scores x 100, and [2, n] lengths of their error bars; NaN: no interval."""
+def with_bars(scores: Sequence[Estimate], scale: int = 100) -> tuple[list[float], np.ndarray]:
+    """Returns scores x `scale`, and [2, n] lengths of their error bars; NaN: no interval."""
     ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
-    return [100 * e.value for e in scores], 100 * np.array(ends).clip(0)
+    return [scale * e.value for e in scores], scale * np.array(ends).clip(0)
 
 
 def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:

@@ -258,9 +258,7 @@ def _draw_lines(
         values = [(number, scores.value(point, column.key)) for number, point in points]
         known = [(number, found) for number, found in values if found is not None]
         x = [at * (high / low) ** aside if log else at + aside * (high - low) for at, _ in known]
-        ends = [(scale * (v.value - v.low), scale * (v.high - v.value)) for _, v in known]
-        bars = np.nan_to_num(np.array(ends).reshape(-1, 2)).clip(0).T
-        means = [scale * v.value for _, v in known]
+        means, bars = with_bars([found for _, found in known], scale)
         look = looks[points[0][1]] | {"ms": 5, "lw": 1.2, "capsize": 3}
         axis.errorbar(x, means, yerr=bars, label=label, **look)
     if log:
