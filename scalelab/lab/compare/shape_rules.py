@@ -139,7 +139,7 @@ def describe_bases(study: "Study", points: "Sequence[Point]") -> list[str]:
             continue
         if not all(run.finished for runs in own.values() for run in runs):
             continue
-        losses = {shape: float(np.mean([r.loss for r in runs])) for shape, runs in own.items()}
+        losses = {x: float(np.mean([r.loss or math.nan for r in own[x]])) for x in own}
         runs = [run for shape in choose(losses, {})[1] for run in own[shape]]
         ended = [[r for r in run.tasks[t].runs if not r.unfinished] if t in run.tasks else ()
                  for run in runs for t in tasks]  # fmt: skip

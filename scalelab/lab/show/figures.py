@@ -96,10 +96,10 @@ def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
     # A colour comes twice only if more systems have runs than there are colours.
     by_runs = sorted(systems.values(), key=lambda own: not any(p.finished for p in own))
     for k, own in enumerate(by_runs):
-        full = np.array(colors.to_rgb(plots.COLORS[k % len(plots.COLORS)]))
+        full = colors.to_rgb(plots.COLORS[k % len(plots.COLORS)])
         for place, point in enumerate(own):
-            color = colors.to_hex(full + (1 - full) * LIGHTEST * place / len(own))
-            found[point] = plots.style(len(found), color=color)
+            red, green, blue = (x + (1 - x) * LIGHTEST * place / len(own) for x in full)
+            found[point] = plots.style(len(found), color=colors.to_hex((red, green, blue)))
     return found
 
 
