@@ -178,7 +178,8 @@ def _between(study: Study, scores: StudyScores, asked: Iterable[tuple[str, str]]
     found, systems = [], {point.system for point in scores.rows}
     variants = {point.variant for point in scores.rows}
     for first, second in asked:
-        line = claim_lines.parse((f"{first} > {second}", "loss"), systems, variants, ())
+        names = ((), variants) if second == BASELINE else (systems, ())
+        line = claim_lines.parse((f"{first} > {second}", "loss"), *names, ())
         pairs = [(a, b) for a, b in line.pair(scores.rows) if a.finished and b.finished]
         blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in pairs]
         regions = dict.fromkeys(compared_scores(study), ABOVE)
