@@ -13,7 +13,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from scalelab.helpers.names import brief, load_module, nearest
@@ -200,17 +200,25 @@ def own_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
     return {name for name in a.keys() | b.keys() if name.partition(".")[0] in differ}
 
 
-def science_diff(new: object, old: object) -> list[str]:
-    """Returns lines "field: old -> ours" for the science fields that differ.
+def differing(
+    sides: Iterable[Mapping[str, Any]], free: Collection[str] = ()
+) -> dict[str, list[Any]]:
+    """Returns the fields in which runs differ, with the value of each run: comparable if empty.
 
-    A missing field counts as None, as in `fill`.
+    Every comparison asks this function. `sides` has the fields of each run, a missing one is off,
+    as None is; fields in `free` may differ.
     """
-    a, b = science(new), science(old)
-    return [
-        f"{k}: {b.get(k, 'absent')!r} -> {a.get(k, 'absent')!r}"
-        for k in sorted(a.keys() | b.keys())
-        if a.get(k) != b.get(k)
-    ]
+    sides = list(sides)
+    names = dict.fromkeys(name for side in sides for name in side if name not in free)
+    values = {name: [side.get(name) for side in sides] for name in names}
+    return {name: own for name, own in values.items() if any(x != own[0] for x in own)}
+
+
+def science_diff(new: object, old: object, free: Collection[str] = ()) -> list[str]:
+    """Returns lines "field: old -> new" for the science fields that differ and are not `free`."""
+    a, b = science(old), science(new)
+    names = sorted(differing((a, b), free))
+    return [f"{k}: {a.get(k, 'absent')!r} -> {b.get(k, 'absent')!r}" for k in names]
 
 
 def make_options(module: Any, values: Mapping[str, object]) -> Any:

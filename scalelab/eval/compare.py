@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 
 from scalelab.config import cli
+from scalelab.config.fields import differing
 from scalelab.eval import glue_table
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.lab.compare.comparability import differing
 from scalelab.lab.compare.scores import title_of
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import SHORT, TaskRuns
@@ -124,10 +124,10 @@ def _compare_task(
                 raise ValueError(f"A and B were scored on different data: {different}")
         except ValueError as error:
             raise ValueError(f"{title} {split}: {error}") from None
-        found = bootstrap.compare(
-            in_a.examples.gold, in_a.predicted, in_b.predicted, metric, paired=paired,
-            num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode()),
-        )  # fmt: skip
+        dev_set = in_a.examples.gold, [(-1.0, in_a.predicted), (1.0, in_b.predicted)], metric
+        found = bootstrap.mean_score(
+            [dev_set], paired=paired, num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode())
+        )
         a, b = (np.mean(side["score"].to_numpy()) for side in lines)
         rows.append({
             "name": SHORT.get(split, title) if name == "mnli" else title, "task": name,

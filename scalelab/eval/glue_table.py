@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scalelab.config.fields import differing
 from scalelab.helpers import files
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates, scores
-from scalelab.lab.compare.comparability import differing
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
 from scalelab.records.run_files import TaskResult
@@ -141,7 +141,7 @@ def _score(task: TaskRuns, lines: pd.DataFrame, missing: list[str]) -> Row:
         if len(values):
             (examples, predicted), metric = frame.stack(lines), lines["metric"].iloc[0]
             seed = zlib.crc32(task.name.encode())
-            e = bootstrap.multi_bootstrap(examples.gold, predicted, metric, seed=seed)
+            e = bootstrap.mean_score([(examples.gold, [(1.0, predicted)], metric)], seed=seed)
             found |= {"estimate": e, "low": e.low, "high": e.high, "examples": len(examples.gold)}
     except ValueError as error:
         note = f"{task.title}: no interval: {error}"

@@ -50,7 +50,7 @@ def scale(given: argparse.Namespace) -> str:
     for name, to_phi in TARGETS.items():
         for target in filter(None, (getattr(given, name) or "").split(",")):
             phi = to_phi(target, base)
-            shape, size = base.at(phi), shape_rules.phi_to_size(phi)
+            shape, size = base.at(phi), shape_rules.PER_SQUARE * 2**phi
             exact = [f"{base.beta**phi:.1f}", f"{base.alpha**phi:.2f}"]
             off = f"{shape.n_model / size - 1:+.1%}"
             rows.append([target, f"{phi:.3f}", *exact, str(shape), f"{shape.n_model:,}", off])

@@ -32,7 +32,7 @@ import pandas as pd
 from scalelab.config import cli
 from scalelab.helpers import quantities
 from scalelab.lab import tables
-from scalelab.lab.compare import law_fits, run_points
+from scalelab.lab.compare import comparability, law_fits, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
 from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
 from scalelab.records import plots
@@ -58,7 +58,8 @@ def group_runs(
     Raises:
       ValueError: no run has a field of `allow`.
     """
-    allowed = run_points.parse_allowed(allow, points)
+    allowed = frozenset(cli.comma_list(allow))
+    comparability.check_allowed(allowed, run_points.BUDGET.union(*(p.fields for p in points)))
     found: run_points.Pools = {}
     notes, free = [], set[str]()
     for own in run_points.by_system(points).values():
@@ -72,7 +73,7 @@ def group_runs(
     other = "tokens" if clock == "n_model" else "n_model"
     notes += [
         f"{name}: runs differ in {other} too, and the law mixes both" for name, own in found.items()
-        if run_points.clock_differs(own, other)
+        if not comparability.are_equal([p.clocks[other] for p in own if other in p.clocks] or [0])
     ]  # fmt: skip
     return found, notes + run_points.describe_undeclared(found, free, allowed)
 
@@ -87,7 +88,7 @@ def fit_runs(
     """
     x = [p.clocks[clock] for p in points]
     y = [p.value if measure == LOSS else 1 - p.value for p in points]
-    law = law_fits.fit(law_fits.gather(x, y, [p.setting for p in points]))
+    law = law_fits.fit(law_fits.gather(x, y, [p.key() for p in points]))
     held_out, no_check, predictions = [], "", dict[float, Interval | str]()
     try:
         held_out = law_fits.validate(law)
@@ -181,7 +182,7 @@ def main(given: argparse.Namespace) -> None:
     """
     clock = given.x
     wanted = [quantities.parse(part) for part in given.predict.split(",") if part]
-    points, notes = run_points.read(given.folders, given.y, given.where)
+    points, notes = run_points.make(run_points.load(given.folders, given.where), given.y)
     groups, more = group_runs(points, clock, given.allow)
     notes += more
     fits, pieces, failed = {}, [], []

@@ -21,9 +21,9 @@ from typing import Any
 import pandas as pd
 
 from scalelab.config import cli
+from scalelab.config.fields import science_diff
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
-from scalelab.lab.compare.comparability import differing_lines
 from scalelab.lab.load import run_table
 from scalelab.records import archive, run_files
 
@@ -143,7 +143,7 @@ def _read_side(text: str) -> list[run_files.RunRecord]:
     """
     first, *others = side = [*map(run_files.read_run, archive.find_runs(text))]
     for run in others:
-        if lines := differing_lines(first.config, run.config, SEEDS):
+        if lines := science_diff(run.config, first.config, SEEDS):
             raise ValueError(
                 f"{text}: runs of one side may differ in their seeds alone, but from {first.folder}"
                 f" to {run.folder} differ:\n  " + "\n  ".join(lines)
@@ -160,7 +160,7 @@ def main(given: argparse.Namespace) -> None:
 
         a, b = map(_read_side, (given.a, given.b))
         free = SEEDS if max(len(a), len(b)) > 1 else ()
-        text = pair.describe(a, b, differing_lines(a[0].config, b[0].config, free), given.points)
+        text = pair.describe(a, b, science_diff(b[0].config, a[0].config, free), given.points)
     elif given.command == "pack":
         if given.to.exists():
             raise ValueError(f"--to={given.to} exists; name a new folder")

@@ -35,7 +35,7 @@ RESIZED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" + 
 
 
 class Value(NamedTuple):
-    """A number with its 95% interval and the published number; None where there is none."""
+    """A number with its 95% interval and the published number; None or NaN where there is none."""
 
     value: float
     low: float | None = None

@@ -98,7 +98,7 @@ def _spreads(parts: np.ndarray) -> tuple[float, float, float]:
 
 def _seed_agreement(points: Sequence[RunPoint]) -> float:
     """Returns the mean of Kendall's tau over pairs of seeds; NaN if no pair ranks 3 systems."""
-    frame = pd.DataFrame([(p.setting, p.seed, p.value) for p in points], columns=list("abc"))
+    frame = pd.DataFrame([(p.key(), p.seed, p.value) for p in points], columns=list("abc"))
     wide = frame.pivot_table(index="a", columns="b", values="c")
     taus = wide.corr("kendall", min_periods=3).to_numpy()[np.triu_indices(wide.shape[1], 1)]
     return float(np.nanmean(taus)) if np.isfinite(taus).any() else math.nan
@@ -203,7 +203,7 @@ def _compare_ranks(points: Sequence[RunPoint], curves: Sequence[Curve]) -> dict[
             shared, own, on="share", by="length", direction="nearest",
             tolerance=NEAR,  # pyright: ignore[reportArgumentType]
         )  # fmt: skip
-    shared, names = shared.dropna(), np.array([p.setting for p in points])
+    shared, names = shared.dropna(), np.array([p.key() for p in points])
     values = shared.drop(columns=at).to_numpy()
     by_system = np.stack([values[:, names == x].mean(axis=1) for x in np.unique(names)], axis=1)
     if len(values) < 2 or by_system.shape[1] < 3:

@@ -16,11 +16,11 @@ from typing import Any
 
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import OWNERS, flatten
+from scalelab.config.fields import OWNERS, flatten, science_diff
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare.comparability import PREFIX, differing_lines
+from scalelab.lab.compare.comparability import PREFIX
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import BASELINE, StudyFile, StudyRun
 from scalelab.records import archive, json_files, run_files
@@ -181,7 +181,7 @@ def check_shared(facts: StudyFile, workdir: pathlib.Path) -> None:
         if (folder / "config.json").exists():
             compared.append((f"{folder} is there", run_files.read_config(folder), config))
     for what, found, wanted in compared:
-        if lines := differing_lines(found, wanted):
+        if lines := science_diff(wanted, found):
             more = f"\n  and {len(lines) - SHOWN} more" * (len(lines) > SHOWN)
             raise ValueError(
                 f"{what} with other fields; choose another --workdir, or undo:\n  "

@@ -7,7 +7,7 @@ A file of `configs/studies/` is one comparison and sets only the fields that it 
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Count, field_names, fill, parse_value
@@ -15,7 +15,7 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.eval import yardstick
 from scalelab.helpers.names import module_names, nearest
-from scalelab.lab.load.study_runs import BASELINE, FACTORS, Stage, StudyFields
+from scalelab.lab.load.study_runs import BASELINE, FACTORS, Row, Stage, StudyFields
 from scalelab.lab.tables import parse_name
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
@@ -129,8 +129,8 @@ def _check_claim(spec: StudySpec, line: Sequence[Any]) -> None:
     from scalelab.lab.compare import claim_lines
 
     rows = [
-        _PlannedRow(*row) for stage in spec.stages.values()
-        for row in itertools.product(stage.systems, stage.shapes, stage.variants)
+        Row(*row) for stage in spec.stages.values()
+        for row in itertools.product(stage.systems, map(Shape.parse, stage.shapes), stage.variants)
     ]  # fmt: skip
     systems, measured = {row.system for row in rows}, (*spec.finetune.tasks, *spec.yardsticks)
     claim = claim_lines.parse(line, systems, spec.variants, measured)
@@ -138,14 +138,6 @@ def _check_claim(spec: StudySpec, line: Sequence[Any]) -> None:
         held = ", ".join(claim.matched)
         same = f" of the same {held}" if held else ""
         raise ValueError(f"the study has no two rows to compare{same}; see config.stages")
-
-
-class _PlannedRow(NamedTuple):
-    """A row of a study that has not begun."""
-
-    system: str
-    shape: str
-    variant: str
 
 
 def _check_names(given: Iterable[str], known: Collection[str], where: str) -> None:

@@ -42,26 +42,6 @@ CHUNK, CHUNK_OF_WEIGHTS = 500_000, 4_000_000
 DevSet = tuple[np.ndarray, Sequence[tuple[float, np.ndarray]], str]
 
 
-def multi_bootstrap(
-    gold: np.ndarray, predicted: np.ndarray, metric: str, *, num_resamples: int = 1000,
-    seed: int = 0, widen: bool = True,
-) -> Estimate:  # fmt: skip
-    """Estimates the score of one system from several of its runs; arguments as for `mean_score`."""
-    sets = [(gold, [(1.0, predicted)], metric)]
-    return mean_score(sets, num_resamples=num_resamples, seed=seed, widen=widen)
-
-
-def compare(
-    gold: np.ndarray, a: np.ndarray, b: np.ndarray, metric: str, *, paired: bool,
-    num_resamples: int = 1000, seed: int = 0, widen: bool = True,
-) -> Estimate:  # fmt: skip
-    """Estimates score(B) - score(A) on the same examples, as `mean_score` does."""
-    return mean_score(
-        [(gold, [(-1.0, a), (1.0, b)], metric)],
-        paired=paired, num_resamples=num_resamples, seed=seed, widen=widen,
-    )  # fmt: skip
-
-
 def mean_score(
     sets: Sequence[DevSet],
     *,

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import own_options, science
+from scalelab.config.fields import differing, own_options, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
@@ -48,29 +48,10 @@ ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
 MATCHED = {name: clock.label for name, clock in CLOCKS.items()} | {"examples": "examples"}
 PHASES = ("short", "long")
 # The fields, and groups of fields, that decide what a loss is a loss of.
-LOSS_GROUPS = ("objective", "mask_rate", "objective_options", "data", "tokenizer", "format_options")
+LOSS_GROUPS = (
+    "objective", "mask_rate", "objective_options", "data", "tokenizer", "format_options", "length",
+)  # fmt: skip
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
-
-
-def differing(
-    sides: Iterable[Mapping[str, Any]], free: Collection[str] = ()
-) -> dict[str, list[Any]]:
-    """Returns the fields in which runs differ, with the value of each run: comparable if empty.
-
-    Every comparison asks this function. `sides` has the fields of each run, a missing one is off,
-    as None is; fields in `free` may differ.
-    """
-    sides = list(sides)
-    names = dict.fromkeys(name for side in sides for name in side if name not in free)
-    values = {name: [side.get(name) for side in sides] for name in names}
-    return {name: own for name, own in values.items() if any(x != own[0] for x in own)}
-
-
-def differing_lines(a: object, b: object, free: Collection[str] = ()) -> list[str]:
-    """Returns lines "field: x -> y" for the science fields in which two configs differ."""
-    x, y = science(a), science(b)
-    names = sorted(differing((x, y), free))
-    return [f"{k}: {x.get(k, 'absent')!r} -> {y.get(k, 'absent')!r}" for k in names]
 
 
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
@@ -90,8 +71,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     tuned = {name for fields in facts.adaptation.values() for name in fields}
     tuned |= {*FINETUNE_WORDS, *facts.chosen}
     known = {*WORDS, *config, *(PREFIX + name for name in tuned)}
-    for name in sorted(allowed - known):
-        raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
+    check_allowed(allowed, known)
     found = _compare_pretrainings(study) | _compare_tunings(study)
     undeclared = {field: text for field, text in sorted(found.items()) if field not in allowed}
     if undeclared:
@@ -104,6 +84,12 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
         f"{ALLOWED}, though the comparison is not about it: {field}: {text}."
         for field, text in sorted(found.items())
     ]
+
+
+def check_allowed(names: Iterable[str], known: Collection[str]) -> None:
+    """Raises ValueError, with the nearest names, if `--allow` names an unknown field."""
+    for name in sorted({*names}.difference(known)):
+        raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
 
 
 def _compare_pretrainings(study: Study) -> dict[str, str]:
@@ -203,10 +189,7 @@ def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") 
 
     `score` is "loss", or "bits_per_byte", which compares between tokenizers and formats.
     """
-    return _apart(loss_fields(a), loss_fields(b), score)
-
-
-def _apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str) -> list[str]:
+    a, b = loss_fields(a), loss_fields(b)
     found, own = differing((a, b)), own_options(a, b) | {"data.format"}
     if score == "loss":
         return list(found)
@@ -230,7 +213,7 @@ def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, 
     """Returns the fields in which the losses of rows differ, with the value of every row."""
     kinds = [loss_kind(point) for point in points if point.finished]
     pairs = itertools.combinations(kinds, 2)
-    names = dict.fromkeys(name for a, b in pairs for name in _apart(a, b, score))
+    names = dict.fromkeys(name for a, b in pairs for name in loss_apart(a, b, score))
     return {name: [kind.get(name) for kind in kinds] for name in names}
 
 

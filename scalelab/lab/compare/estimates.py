@@ -23,7 +23,7 @@ LEVEL = 0.95  # of intervals; a test's is 1 - LEVEL
 UPPER = 1 - (1 - LEVEL) / 2
 POWER = 0.8  # with which the smallest detectable difference is found
 ROUNDING = 1e-12  # equal resamples may differ by this much
-HALF = 1000  # resamples on each side of the value
+NUM_QUANTILES = 2000  # resamples of Student's distribution
 GRID = 20_000  # quantiles of each term of a sum of Student's
 SINGLE_SEED = "a single pre-training seed: how much another would differ is unknown"
 
@@ -79,10 +79,10 @@ def show_interval(low: float, high: float, spec: str) -> str:
     return "-" if math.isnan(low) or math.isnan(high) else f"[{low:{spec}}, {high:{spec}}]"
 
 
-def with_bars(scores: Sequence[Estimate]) -> tuple[list[float], np.ndarray]:
-    """Returns scores x 100, and [2, n] lengths of their error bars; NaN: no interval."""
+def with_bars(scores: Sequence[Estimate], scale: int = 100) -> tuple[list[float], np.ndarray]:
+    """Returns scores x `scale`, and [2, n] lengths of their error bars; NaN: no interval."""
     ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
-    return [100 * e.value for e in scores], 100 * np.array(ends).clip(0)
+    return [scale * e.value for e in scores], scale * np.array(ends).clip(0)
 
 
 def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
@@ -115,13 +115,9 @@ def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
     value, num = float(np.mean(numbers)), len(numbers)
     if num < 2:
         return without_interval(value)
+    order = np.random.default_rng(seed).permutation(NUM_QUANTILES)
     error = float(np.std(numbers, ddof=1)) / math.sqrt(num)
-    degrees = num - 1.0 if error > 0 else math.inf
-    at = min(degrees, 1e9)
-    half = error * scipy.special.stdtrit(at, (np.arange(HALF) + 0.5) / (2 * HALF))
-    reach = error * float(scipy.special.stdtrit(at, UPPER)) if error > 0 else math.nan
-    resamples = value + np.random.default_rng(seed).permutation(np.concatenate([half, -half]))
-    return Estimate(value, value - reach, value + reach, error, degrees, resamples)
+    return student_resamples(order, value, [(error, num - 1.0)])
 
 
 def student_resamples(
@@ -162,7 +158,9 @@ def student_resamples(
         quantiles = np.quantile(total, levels)
     moved, reach = value + quantiles[:-1][order], float(quantiles[-1])
     low, high = np.clip((value - reach, value + reach), *limits)
-    error, degrees = satterthwaite([(error**2, degrees) for error, degrees in terms])
+    error, degrees = terms[0]
+    if len(terms) > 1:
+        error, degrees = satterthwaite([(error**2, degrees) for error, degrees in terms])
     return Estimate(value, float(low), float(high), error, degrees, moved, limits)
 
 
@@ -233,7 +231,7 @@ def contrast_numbers(
     error, _ = satterthwaite(variances)
     scale = max(1.0, own.standard_error / error) if error > 0 else 1.0
     terms = [(scale * math.sqrt(v), freedom) for v, freedom in variances]
-    order = np.random.default_rng(seed).permutation(2 * HALF)
+    order = np.random.default_rng(seed).permutation(NUM_QUANTILES)
     return student_resamples(order, own.value, terms)
 
 

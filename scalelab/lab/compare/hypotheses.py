@@ -9,7 +9,7 @@ baseline. All claims of a report are corrected together (Holm).
 
 import dataclasses
 import itertools
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scalelab.eval.names import BIAS
 from scalelab.helpers.names import nearest
@@ -154,8 +154,12 @@ def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fin
     if study.facts.claims:
         asked += _stated(study, scores)
     else:
-        asked += _between_systems(study, scores, stated)
-        asked += [] if ids else _between_variants(study, scores)
+        pairs = list(itertools.combinations(dict.fromkeys(p.system for p in scores.rows), 2))
+        # A claim "a minus b" of a hypothesis keeps its direction, so that Holm counts it once.
+        pairs = [(b, a) if f"{b} minus {a}" in stated else (a, b) for a, b in pairs]
+        variants = dict.fromkeys(point.variant for point in scores.rows) if not ids else ()
+        pairs += [(name, BASELINE) for name in variants if name != BASELINE]
+        asked += _between(study, scores, pairs)
     found = []
     for finding in claims.decide(asked):
         if printed := before.get(finding.id):
@@ -165,52 +169,31 @@ def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fin
     return found
 
 
-def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) -> list[Finding]:
-    """Makes a finding for every two systems: the first scores higher; not decided yet.
+def _between(study: Study, scores: StudyScores, asked: Iterable[tuple[str, str]]) -> list[Finding]:
+    """Makes a finding for every two systems or variants: the first does better; not decided yet.
 
-    Two systems need a finished row of one shape and variant. A claim "a minus b" of a hypothesis
-    keeps its direction, so that Holm's correction counts it once.
+    They need two finished rows that differ in nothing else. Losses of a variant count where they
+    are losses of the same thing.
     """
-    shown, found = compared_scores(study), []
-    systems = dict.fromkeys(point.system for point in scores.rows)
-    for first, second in itertools.combinations(systems, 2):
-        if f"{second} minus {first}" in stated:
-            first, second = second, first
-        firsts, seconds = (
-            {(p.shape, p.variant): p for p in scores.rows if p.system == system and p.finished}
-            for system in (first, second)
-        )
-        blocks: list[Block] = [{firsts[k]: 1.0, seconds[k]: -1.0} for k in firsts if k in seconds]
-        made = tuple(
-            build_claim(scores, f"{first} minus {second}", ABOVE, blocks, score, "no shape of both")
-            for score in shown
-        )
-        if blocks and made:
-            text = f"{first} scores higher than {second}"
-            found.append(Finding(f"{first}/{second}", text, RULE, made, ()))
-    return found
-
-
-def _between_variants(study: Study, scores: StudyScores) -> list[Finding]:
-    """Makes a finding for every variant: it does better than the baseline; not decided yet.
-
-    Rows pair by system and shape. Losses count where they are losses of the same thing.
-    """
-    found, variants = [], dict.fromkeys(point.variant for point in scores.rows)
-    for variant in (name for name in variants if name != BASELINE):
-        line = claim_lines.parse((f"{variant} > {BASELINE}", "loss"), (), variants, ())
+    found, systems = [], {point.system for point in scores.rows}
+    variants = {point.variant for point in scores.rows}
+    for first, second in asked:
+        names = ((), variants) if second == BASELINE else (systems, ())
+        line = claim_lines.parse((f"{first} > {second}", "loss"), *names, ())
         pairs = [(a, b) for a, b in line.pair(scores.rows) if a.finished and b.finished]
         blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in pairs]
         regions = dict.fromkeys(compared_scores(study), ABOVE)
-        if all(not comparability.differing_losses(pair) for pair in pairs):
-            regions["loss"] = BELOW
+        text, rule = f"{first} scores higher than {second}", RULE
+        if second == BASELINE:
+            text, rule = f"{first} does better than the {BASELINE}", VARIANT_RULE
+            if all(not comparability.differing_losses(pair) for pair in pairs):
+                regions["loss"] = BELOW
         made = tuple(
-            build_claim(scores, f"{variant} minus {BASELINE}", region, blocks, score, "no pair")
+            build_claim(scores, f"{first} minus {second}", region, blocks, score, "no pair")
             for score, region in regions.items()
         )
         if blocks and made:
-            text = f"{variant} does better than the {BASELINE}"
-            found.append(Finding(f"{variant}/{BASELINE}", text, VARIANT_RULE, made, ()))
+            found.append(Finding(f"{first}/{second}", text, rule, made, ()))
     return found
 
 

@@ -208,47 +208,26 @@ class Law:
         return Interval(float(self.at(at)[0]), float(ends[0]), float(ends[1]))
 
 
-def fit(points: Points, *, resamples: int = RESAMPLES, seed: int = 0) -> Law:
+def fit(
+    points: Points, *, resamples: int = RESAMPLES, min_sizes: int = MIN_SIZES,
+    min_span: float = MIN_SPAN,
+) -> Law:  # fmt: skip
     """Fits the law, with a bootstrap of `resamples`.
 
     Raises:
-      ValueError: too few different x, or too small a range of x.
+      ValueError: fewer than `min_sizes` different x, or a range of x below a factor `min_span`.
     """
-    _check_number(points, MIN_SIZES)
-    low, high = points.x.min(), points.x.max()
-    if high < MIN_SPAN * low:
+    if (n := len(np.unique(points.x))) < min_sizes:
         raise ValueError(
-            f"x spans a factor of {high / low:.3g}, from {low:.4g} to {high:.4g}; a law needs"
-            f" {MIN_SPAN:g} or more: add smaller or larger ones"
-        )
-    return _fit(points, resamples, seed)
-
-
-def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
-    """Fits again without the largest size, and predicts the points of that size.
-
-    Raises:
-      ValueError: too few points remain, or they do not determine a law.
-    """
-    largest = law.points.x == law.points.x.max()
-    rest, last = law.points.subset(~largest), law.points.subset(largest)
-    _check_number(rest, MIN_SIZES - 1)
-    again = _fit(rest, len(law.samples), seed)
-    return [
-        HeldOut(float(x), float(runs.mean()), again.predict(float(x), len(runs), math.inf))
-        for x, runs in zip(last.x, last.runs, strict=True)
-    ]
-
-
-def _check_number(points: Points, needed: int) -> None:
-    if (n := len(np.unique(points.x))) < needed:
-        raise ValueError(
-            f"{FORM} has {len(PARAMETERS)} parameters and needs {needed} different x, got {n}:"
+            f"{FORM} has {len(PARAMETERS)} parameters and needs {min_sizes} different x, got {n}:"
             " add sizes"
         )
-
-
-def _fit(points: Points, resamples: int, seed: int) -> Law:
+    low, high = points.x.min(), points.x.max()
+    if high < min_span * low:
+        raise ValueError(
+            f"x spans a factor of {high / low:.3g}, from {low:.4g} to {high:.4g}; a law needs"
+            f" {min_span:g} or more: add smaller or larger ones"
+        )
     values, counts = np.concatenate(points.runs), points.counts
     u, z = np.repeat(_center(points.x, points.x), counts), np.log(values)
 
@@ -266,9 +245,24 @@ def _fit(points: Points, resamples: int, seed: int) -> Law:
     theta = minimise(z, theta, scale).x
     centers = _evaluate(theta, _center(points.x, points.x))
     noise = estimate_noise([np.log(run) for run in points.runs], centers, len(theta))
-    rng, law = np.random.default_rng(seed), _evaluate(theta, u)
+    rng, law = np.random.default_rng(0), _evaluate(theta, u)
     samples = [minimise(law + noise.draw(rng, counts), theta, scale).x for _ in range(resamples)]
     return Law(points, theta, np.array(samples), noise)
+
+
+def validate(law: Law) -> list[HeldOut]:
+    """Fits again without the largest size, and predicts the points of that size.
+
+    Raises:
+      ValueError: too few points remain, or they do not determine a law.
+    """
+    largest = law.points.x == law.points.x.max()
+    rest, last = law.points.subset(~largest), law.points.subset(largest)
+    again = fit(rest, resamples=len(law.samples), min_sizes=MIN_SIZES - 1, min_span=1.0)
+    return [
+        HeldOut(float(x), float(runs.mean()), again.predict(float(x), len(runs), math.inf))
+        for x, runs in zip(last.x, last.runs, strict=True)
+    ]
 
 
 def _evaluate(theta: np.ndarray, u: np.ndarray) -> np.ndarray:

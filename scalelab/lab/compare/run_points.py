@@ -19,9 +19,9 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from scalelab.config import fields as config_fields
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import own_options, science
-from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability, scores
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import frame, run_table
@@ -54,39 +54,18 @@ class RunPoint:
     shape: str  # AxHxL
     clocks: dict[str, float]  # each of AXES that is known
     value: float  # the loss, or the score as a fraction
-    objective: str = ""  # what was minimised
     # The fields that must agree, see above.
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     departures: frozenset[str] = frozenset()  # fields that its system declares
     seed: int | None = None
     run: LoadedRun | None = None
 
-    @property
-    def setting(self) -> str:
-        """The key of a group: equal for runs that differ only in their seed."""
-        return repr((self.system, self.shape, self.objective, sorted(self.fields.items())))
+    def key(self, free: Collection[str] = ()) -> str:
+        """Returns a key that is equal for runs that differ only in their seed and `free` fields."""
+        return repr((self.system, sorted((k, v) for k, v in self.fields.items() if k not in free)))
 
 
 Pools = dict[str, list[RunPoint]]
-
-
-def read(
-    folders: Sequence[pathlib.Path], measure: str, where: str = ""
-) -> tuple[list[RunPoint], list[str]]:
-    """Reads the points of all runs below some folders, and notes on them.
-
-    Args:
-      folders: folders of runs, at any depth.
-      measure: one of MEASURES.
-      where: conditions as `run_table.where` takes them.
-
-    Raises:
-      ValueError: a folder does not exist, no run is finished, none has the measure, or losses are
-        of different lengths.
-    """
-    if measure not in MEASURES:
-        raise ValueError(f"unknown measure {measure!r}; there are {', '.join(MEASURES)}")
-    return make(load(folders, where), measure, ", ".join(map(str, folders)))
 
 
 def load(folders: Sequence[pathlib.Path], where: str = "") -> list[LoadedRun]:
@@ -103,14 +82,14 @@ def load(folders: Sequence[pathlib.Path], where: str = "") -> list[LoadedRun]:
     return [run for place, run in enumerate(runs) if place in asked]
 
 
-def make(
-    runs: Sequence[LoadedRun], measure: str, places: str = "the folders"
-) -> tuple[list[RunPoint], list[str]]:
-    """Makes the points of loaded runs, and notes on them; `places` names them in messages.
+def make(runs: Sequence[LoadedRun], measure: str) -> tuple[list[RunPoint], list[str]]:
+    """Makes the points of loaded runs, and notes on them.
 
     Raises:
-      ValueError: no run is finished, none has the measure, or losses are of different lengths.
+      ValueError: an unknown measure, no finished run has it, or losses are of different lengths.
     """
+    if measure not in MEASURES:
+        raise ValueError(f"unknown measure {measure!r}; there are {', '.join(MEASURES)}")
     keys = [scores.TASK_SCORES[name] for name in MEASURES[measure]]
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
     notes = [f"{len(broken)} runs are damaged and left out: {'; '.join(broken)}"] if broken else []
@@ -123,7 +102,7 @@ def make(
     missing = len(ended) - len(found)
     if not found:
         raise ValueError(
-            f"no finished run with {measure} in {places}, of {len(runs)} runs: wait for them,"
+            f"no finished run with {measure} among {len(runs)} runs: wait for them,"
             f" fine-tune them, or choose another measure{'; '.join(['', *notes])}"
         )
     if measure == LOSS:
@@ -135,7 +114,7 @@ def make(
         notes.append(f"{missing} runs have no {measure} and are left out")
     tasks = {task for task, *_ in keys}
     points = [_make_point(run, value, tasks) for run, value in found]
-    if measure == LOSS and len({p.objective for p in points}) > 1:
+    if measure == LOSS and len({p.fields.get("objective") for p in points}) > 1:
         notes.append("losses of different objectives do not compare")
     return points, notes
 
@@ -144,8 +123,7 @@ def group(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[list[R
     """Groups points of one system that agree in all fields that are not free; seeds are."""
     found: dict[str, list[RunPoint]] = {}
     for p in points:
-        fields = sorted((k, v) for k, v in p.fields.items() if k not in free)
-        found.setdefault(repr((p.system, fields)), []).append(p)
+        found.setdefault(p.key(free), []).append(p)
     return list(found.values())
 
 
@@ -153,12 +131,6 @@ def by_system(points: Sequence[RunPoint]) -> dict[str, list[RunPoint]]:
     """Groups the points by system."""
     names = sorted({point.system for point in points})
     return {name: [p for p in points if p.system == name] for name in names}
-
-
-def clock_differs(points: Sequence[RunPoint], clock: str) -> bool:
-    """Returns True if a clock differs between points by more than 5%."""
-    readings = [p.clocks[clock] for p in points if clock in p.clocks]
-    return bool(readings) and not comparability.are_equal(readings)
 
 
 # --- Pools ----------------------------------------------------------------------------------------
@@ -205,22 +177,9 @@ def pool(
     return dict(zip(names, groups, strict=True)), notes
 
 
-def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
-    """Reads the fields that a user allows to differ: names joined by commas.
-
-    Raises:
-      ValueError: no run has such a field; with the nearest names.
-    """
-    names = frozenset(name.strip() for name in text.split(",") if name.strip())
-    known = BUDGET | {field for p in points for field in p.fields}
-    for name in sorted(names - known):
-        raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
-    return names
-
-
 def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[str]:
     """Returns the fields in which points differ, without the free ones."""
-    return sorted(comparability.differing([p.fields for p in points], free))
+    return sorted(config_fields.differing([p.fields for p in points], free))
 
 
 def describe_undeclared(
@@ -262,7 +221,7 @@ def _make_point(run: LoadedRun, value: float, tasks: Collection[str]) -> RunPoin
     fields = {name: x for name, x in fields.items() if x is not None}
     declared = record.result.departures if isinstance(record.result, RunResult) else ()
     return RunPoint(
-        str(row["system"]), str(row["shape"]), known, value, str(row["objective"] or ""), fields,
+        str(row["system"]), str(row["shape"]), known, value, fields,
         frozenset(departure.field for departure in declared),
         seed=record.config.get("seed"), run=run,
     )  # fmt: skip

@@ -28,7 +28,7 @@ import numpy as np
 from scalelab.config.pretraining import Shape
 
 if TYPE_CHECKING:
-    from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+    from scalelab.lab.load.study_runs import Point, Study
 
 HEAD_SIZE = 64
 MIN_HEADS = 2
@@ -103,98 +103,63 @@ def size_to_phi(n_model: float) -> float:
     return math.log2(n_model / PER_SQUARE)
 
 
-def phi_to_size(phi: float) -> float:
-    """Returns the size N of a compound coefficient: 12 * 2^phi."""
-    return PER_SQUARE * 2**phi
-
-
 # --- The base shape of a grid of one size ---------------------------------------------------------
 
 
 def choose(
-    losses: Mapping[Shape, float], scores: Mapping[Shape, float], num_best: int = NUM_BEST
+    losses: Mapping[Shape, float], scores: Mapping[Shape, float]
 ) -> tuple[Shape, list[Shape]]:
-    """Chooses the base from a grid: the best score among the `num_best` shapes of least loss.
-
-    Without any score the least loss wins.
+    """Chooses the base of a grid: the best score among the NUM_BEST shapes of least loss.
 
     Returns:
-      The base, and the shapes it was chosen from, the least loss first.
-
-    Raises:
-      ValueError: there is no shape, or only some of those shapes have a score.
+      The base, which without any score has the least loss; and the shapes it was chosen from, the
+      least loss first.
     """
-    if not losses:
-        raise ValueError("no shape has a loss")
-    best = sorted(losses, key=losses.__getitem__)[:num_best]
-    missing = [shape for shape in best if shape not in scores]
-    if not scores:
-        return best[0], best
-    if missing:
-        raise ValueError(
-            f"no score for {', '.join(map(str, missing))}, among the {len(best)} of least loss:"
-            " fine-tune it, or choose from fewer"
-        )
-    return max(best, key=scores.__getitem__), best
-
-
-def find_base(
-    grid: "Mapping[Shape, Sequence[PretrainRun]]", tasks: Sequence[str], num_seeds: int
-) -> tuple[Shape, list[Shape]] | None:
-    """Returns the result of `choose` for a study's grid; None while its runs are unfinished.
-
-    A score is the mean main score over GLUE-Large's tasks (all tasks if the study has none of
-    these) and `num_seeds` fine-tunings each, in the runs that have it. Without tasks the least loss
-    wins.
-    """
-    from scalelab.lab.compare.scores import LARGE_TASKS
-    from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
-
-    scored = [t for t in tasks if t in LARGE_TASKS] or [t for t in tasks if t in MAIN]
-    losses, scores = dict[Shape, float](), dict[Shape, float]()
-    for shape, runs in grid.items():
-        known = [run.loss for run in runs if run.loss is not None]
-        if len(known) < len(runs):
-            return None
-        losses[shape] = float(np.mean(known))
-    best = choose(losses, {})[1]
-    for shape in best if tasks else ():
-        found = []
-        for run in grid[shape]:
-            ended = (run.tasks[t].runs if t in run.tasks else () for t in tasks)
-            if any(sum(not r.unfinished for r in runs) < num_seeds for runs in ended):
-                return None
-            tuned = [
-                run.tasks[t].values(TASK_SCORES[MAIN[t]][1:]) for t in scored if t in run.tasks
-            ]
-            if tuned and all(tuned) and len(tuned) == len(scored):
-                found.append(float(np.mean([np.mean(values) for values in tuned])))
-        scores[shape] = float(np.mean(found)) if found else -np.inf
-    return choose(losses, scores)
+    best = sorted(losses, key=losses.__getitem__)[:NUM_BEST]
+    return max(best, key=lambda shape: scores.get(shape, -math.inf)), best
 
 
 def describe_bases(study: "Study", points: "Sequence[Point]") -> list[str]:
-    """Returns base, alpha and beta of each grid of one size among the rows of a table."""
-    found, facts = [], study.facts
+    """Returns base, alpha and beta of each grid of one size among the rows of a table.
+
+    A score is the mean main score over GLUE-Large's tasks, or over all if the study has none of
+    these. A grid that is not finished has no base yet.
+    """
+    from scalelab.lab.compare.scores import LARGE_TASKS
+    from scalelab.lab.load import frame
+    from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
+
+    tasks, found = study.facts.tasks, []
+    scored = [t for t in tasks if t in LARGE_TASKS] or [t for t in tasks if t in MAIN]
+    keys = [TASK_SCORES[MAIN[task]] for task in scored]
     for system, variant in dict.fromkeys((p.system, p.variant) for p in points):
-        own = [p for p in points if (p.system, p.variant) == (system, variant)]
-        sizes = [p.shape.n_model for p in own]
+        own = {p.shape: p.runs for p in points if (p.system, p.variant) == (system, variant)}
+        sizes = [shape.n_model for shape in own]
         if len(own) < NUM_BEST or max(sizes) > EQUAL * min(sizes):
             continue
-        ended = all(p.finished == p.runs for p in own)
-        grid = {p.shape: p.runs for p in own}
-        chosen = find_base(grid, facts.tasks, facts.finetune_seeds) if ended else None
-        if chosen:
-            base, best = chosen
-            scaling = Scaling(base)
-            reason = "best mean score" if facts.tasks else "least loss"
-            found.append(
-                f"Compound scaling of {system} starts from {base}, the {reason} among the shapes of"
-                f" least mean loss ({', '.join(map(str, best))}); the differences may be small."
-                f" phi = log2(L H^2) = {scaling.phi:.3f}, alpha = L^(1/phi) = {scaling.alpha:.4f},"
-                f" beta = H^(1/phi) = {scaling.beta:.4f}. One step of phi up is"
-                f" {scaling.at(scaling.phi + 1)}."
-            )
+        if not all(run.finished for runs in own.values() for run in runs):
+            continue
+        losses = {x: float(np.mean([r.loss or math.nan for r in own[x]])) for x in own}
+        runs = [run for shape in choose(losses, {})[1] for run in own[shape]]
+        ended = [[r for r in run.tasks[t].runs if not r.unfinished] if t in run.tasks else ()
+                 for run in runs for t in tasks]  # fmt: skip
+        if any(len(tuned) < study.facts.finetune_seeds for tuned in ended):
+            continue
+        scores: dict[Shape, float] = {}
+        for shape in {run.shape for run in runs if keys}:
+            tuned = [frame.mean_score(run.tasks, keys) for run in own[shape]]
+            if known := [score for score in tuned if score is not None]:
+                scores[shape] = float(np.mean(known))
+        base, best = choose(losses, scores)
+        scaling = Scaling(base)
+        reason = "best mean score" if tasks else "least loss"
+        found.append(
+            f"Compound scaling of {system} starts from {base}, the {reason} among the shapes of"
+            f" least mean loss ({', '.join(map(str, best))}); the differences may be small."
+            f" phi = log2(L H^2) = {scaling.phi:.3f}, alpha = L^(1/phi) = {scaling.alpha:.4f},"
+            f" beta = H^(1/phi) = {scaling.beta:.4f}. One step of phi up is"
+            f" {scaling.at(scaling.phi + 1)}."
+        )
     return found
 
 

@@ -133,41 +133,26 @@ class StudyFile(StudyFields):
         return len(self.measured) + len(self.yardsticks) * len(self.yardstick_shares)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class PretrainRun:
-    """One pre-training of a study, in whatever state."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PretrainRun(StudyRun):
+    """One pre-training of a study, in whatever state; its config is the planned one."""
 
-    name: str  # name of the folder
-    stage: str  # of the study
-    seed: int
     folder: pathlib.Path  # need not exist yet
-    config: dict[str, Any]  # resolved and nested, as the study planned it
+    n_model: int = 0  # as its system declares it; in older studies 12 L H^2
     result: RunResult | None  # None until it is finished
     damaged: str | None  # what is wrong with its folder, such as another config
     tasks: Mapping[str, TaskRuns]  # its fine-tunings by task
     scratch: Mapping[str, TaskRuns]  # fine-tunings of the same net from random weights
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # of metrics.jsonl
-    planned_n_model: int | None = None
     # Share of the budget -> name -> scores of a yardstick.
     early: Mapping[float, Mapping[str, TaskRuns]] = dataclasses.field(default_factory=dict)
+    __eq__, __hash__ = object.__eq__, object.__hash__  # pyright: ignore[reportAssignmentType]
 
     @property
     def finished(self) -> bool:
         """Whether the pre-training is complete."""
         return self.result is not None
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of the net."""
-        net = self.config["net"]
-        return Shape(net["num_heads"], net["width"], net["num_layers"])
-
-    @property
-    def n_model(self) -> int:
-        """The size N of the net as its system declares it; in older studies 12 L H^2."""
-        known = self.result.n_model if self.result else self.planned_n_model
-        return known or self.shape.n_model
 
     @property
     def loss(self) -> float | None:
@@ -282,10 +267,13 @@ def read_run(
         task_runs.read(folder / part, num_seeds=finetune_seeds) if (folder / part).is_dir() else {}
         for part in ("tasks", "scratch")
     )
+    size = (result.n_model if result else planned.n_model) or planned.shape.n_model
+    early = {path.parent.parent for path in folder.glob("early/[01]*/*/seed0")}
+    plan: dict[str, Any] = vars(planned) | {"n_model": size}
     return PretrainRun(
-        planned.name, planned.stage, planned.seed, folder, planned.config, result,
-        damaged, tasks, scratch, record.environment, record.lines, planned.n_model,
-        task_runs.read_early(folder),
+        **plan, folder=folder, result=result, damaged=damaged,
+        tasks=tasks, scratch=scratch, environment=record.environment, lines=record.lines,
+        early={float(path.name): task_runs.read(path) for path in early},
     )  # fmt: skip
 
 

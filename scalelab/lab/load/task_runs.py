@@ -185,12 +185,6 @@ def gather(folder: str, runs: Sequence[SeedRun]) -> TaskRuns:
     return TaskRuns(named[0] if named else folder, tuple(runs))
 
 
-def read_early(run: pathlib.Path) -> dict[float, dict[str, TaskRuns]]:
-    """Reads a run's scores at shares of its budget (early/<share>), the smallest share first."""
-    folders = {path.parent.parent for path in run.glob("early/[01]*/*/seed0")}
-    return {share: read(path) for share, path in sorted((float(p.name), p) for p in folders)}
-
-
 def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
     """Reads one fine-tuning; an unreadable one counts as failed, with the reason."""
     if not (folder / "result.json").exists() and not (folder / "config.json").exists():

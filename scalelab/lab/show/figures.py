@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from scalelab.config.durations import CLOCKS, Clock
 from scalelab.helpers.names import nearest
@@ -91,45 +90,32 @@ def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
     systems: dict[str, list[Point]] = {}
     for point in points:
         systems.setdefault(point.system, []).append(point)
+    from matplotlib import colors
+
     found: dict[Point, dict[str, Any]] = {}
     # A colour comes twice only if more systems have runs than there are colours.
     by_runs = sorted(systems.values(), key=lambda own: not any(p.finished for p in own))
     for k, own in enumerate(by_runs):
-        red, green, blue = (
-            int(plots.COLORS[k % len(plots.COLORS)][i : i + 2], 16) for i in (1, 3, 5)
-        )
+        full = colors.to_rgb(plots.COLORS[k % len(plots.COLORS)])
         for place, point in enumerate(own):
-            white = LIGHTEST * place / len(own)
-            mixed = (round(x + (255 - x) * white) for x in (red, green, blue))
-            color = "#" + "".join(f"{x:02x}" for x in mixed)
-            found[point] = plots.style(len(found), color=color)
+            red, green, blue = (x + (1 - x) * LIGHTEST * place / len(own) for x in full)
+            found[point] = plots.style(len(found), color=colors.to_hex((red, green, blue)))
     return found
-
-
-def read_curves(study: Study) -> pd.DataFrame:
-    """Returns label, seed, length, clocks and loss of every validation."""
-    keys = {clock.logged: clock.logged for clock in CLOCKS.values()} | {"loss": "eval/loss"}
-    return pd.DataFrame(
-        {"label": point.label, "seed": run.seed, "length": length}
-        | {name: line.get(key, np.nan) for name, key in keys.items()}
-        for point in study.points for run in point.runs
-        for length, lines in run.curves.items() for line in lines
-    )  # fmt: skip
 
 
 def draw_losses(
     study: Study, scores: Scores | None = None, published: Scores | None = None, *, clock: Clock
 ) -> "Figure | None":
     """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet."""
-    curves = read_curves(study)
-    if curves.empty:
+    points = [point for point in study.points if any(run.curves for run in point.runs)]
+    if not points:
         return None
-    points = [point for point in study.points if point.label in set(curves["label"])]
     groups: dict[str, list[Point]] = {}  # rows whose losses compare, but for their length
     for point in points:
         kind = comparability.loss_fields(point.runs[0].config)
         groups.setdefault(str(kind), []).append(point)
-    looks, lengths = row_styles(study.points), sorted(curves["length"].unique())
+    looks = row_styles(study.points)
+    lengths = sorted({length for p in points for run in p.runs for length in run.curves})
     differing = comparability.differing_losses(points)
     names = [sorted({point.system for point in own}) for own in groups.values()]
     figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(groups))
@@ -143,10 +129,12 @@ def draw_losses(
         title = ", ".join([*systems, *(named[:2] if names.count(systems) > 1 else [])])
         for axis, length in zip(row, lengths, strict=True):
             for point in own:
-                mine = curves[(curves["label"] == point.label) & (curves["length"] == length)]
-                seeds = [mine[mine["seed"] == seed] for seed in sorted(set(mine["seed"]))]
-                label = f"{point.label}, N {point.n_model:,}"
-                _draw_seeds(axis, seeds, clock.logged, label, looks[point])
+                curves = [run.curves[length] for run in point.runs if length in run.curves]
+                seeds = [
+                    np.array([(x.get(clock.logged, math.nan), x["eval/loss"]) for x in lines]).T
+                    for lines in curves
+                ]
+                _draw_seeds(axis, seeds, f"{point.label}, N {point.n_model:,}", looks[point])
             axis.set_title(f"{title}, length {length}", fontsize="medium")
             plots.label_clock(axis, clock.label)
             if any(len(line.get_xdata()) for line in axis.get_lines()):
@@ -158,18 +146,15 @@ def draw_losses(
     return figure
 
 
-def _draw_seeds(
-    axis: Any, seeds: Sequence[Any], clock: str, label: str, look: dict[str, Any]
-) -> None:
-    """Draws the losses of a row: every seed thin, and their mean where all have begun bold."""
-    for lines in seeds:
-        axis.plot(lines[clock], lines["loss"], **look | {"marker": None, "lw": 0.7, "alpha": 0.5})
-    readings = [lines[[clock, "loss"]].to_numpy(float).T for lines in seeds if len(lines)]
-    if not readings:
+def _draw_seeds(axis: Any, seeds: Sequence[np.ndarray], label: str, look: dict[str, Any]) -> None:
+    """Draws losses [2, K]: every seed thin, and their mean where all have begun bold."""
+    for readings in seeds:
+        axis.plot(*readings, **look | {"marker": None, "lw": 0.7, "alpha": 0.5})
+    if not seeds:
         return
-    low, high = max(x[0] for x, _ in readings), min(x[-1] for x, _ in readings)
-    x = np.unique(readings[0][0].clip(low, high))
-    mean = np.mean([np.interp(x, *own) for own in readings], axis=0)
+    low, high = max(x[0] for x, _ in seeds), min(x[-1] for x, _ in seeds)
+    x = np.unique(seeds[0][0].clip(low, high))
+    mean = np.mean([np.interp(x, *own) for own in seeds], axis=0)
     every = max(1, len(x) // 6)
     axis.plot(x, mean, label=label, markevery=every, **look | {"lw": 1.8, "ms": 4})
 
@@ -273,9 +258,7 @@ def _draw_lines(
         values = [(number, scores.value(point, column.key)) for number, point in points]
         known = [(number, found) for number, found in values if found is not None]
         x = [at * (high / low) ** aside if log else at + aside * (high - low) for at, _ in known]
-        ends = [(scale * (v.value - v.low), scale * (v.high - v.value)) for _, v in known]
-        bars = np.nan_to_num(np.array(ends).reshape(-1, 2)).clip(0).T
-        means = [scale * v.value for _, v in known]
+        means, bars = with_bars([found for _, found in known], scale)
         look = looks[points[0][1]] | {"ms": 5, "lw": 1.2, "capsize": 3}
         axis.errorbar(x, means, yerr=bars, label=label, **look)
     if log:

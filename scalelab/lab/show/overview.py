@@ -1,6 +1,5 @@
 """The first screen of a report: its answer, all differences, scores against cost, a ranking."""
 
-import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from scalelab.lab import tables
 from scalelab.lab.compare import claim_lines, comparability
 from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding
-from scalelab.lab.compare.estimates import Estimate
+from scalelab.lab.compare.estimates import Estimate, with_bars
 from scalelab.lab.compare.hypotheses import compared_scores
 from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.show import figures
-from scalelab.lab.show.score_tables import make_value
-from scalelab.lab.tables import INTERVAL, Column, Table
+from scalelab.lab.tables import INTERVAL, Column, Table, Value
 from scalelab.records import plots
 
 if TYPE_CHECKING:
@@ -153,7 +151,7 @@ def tabulate_ranking(study: Study, scores: StudyScores, score: str | None) -> Ta
         Column("flops", "FLOPs", "short"), Column("seconds", "seconds", "seconds"),
     )  # fmt: skip
     rows = tuple(
-        (point.label, make_value(value), len(point.finished),
+        (point.label, Value(value.value, value.low, value.high), len(point.finished),
          *(_cost(point, name) for name in ("tokens", "flops", "seconds")))
         for point, value in ranked[:MOST_ROWS]
     )  # fmt: skip
@@ -166,10 +164,8 @@ def for_terminal(
     """Returns the answer, the ranking and the verdicts as text of at most 100 columns."""
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
     if ranking is not None:
-        cells = [[column.text(x) for column, x in zip(ranking.columns, row, strict=True)]
-                 for row in ranking.rows]  # fmt: skip
-        titles = [column.title for column in ranking.columns]
-        parts.append("\n" + tables.plain(titles, cells))
+        texts = ranking.texts()
+        parts.append("\n" + tables.plain(list(texts), texts.to_numpy().tolist()))
     width = max((len(finding.verdict) for finding in findings), default=0)
     parts += [f"{finding.verdict:<{width}}  {finding.text.rstrip('.')}" for finding in findings]
     return "\n".join(parts) + "\n"
@@ -217,14 +213,9 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
     figure = plots.canvas(7.5, 4.2)
     axis = figure.subplots()
     for point, value in sorted(ranked, key=lambda row: study.points.index(row[0])):
-        low, high = (
-            0.0 if math.isnan(x) else abs(x - value.value) for x in (value.low, value.high)
-        )
         look: dict[str, Any] = looks[point] | {"linestyle": "none", "capsize": 3, "ms": 7}
-        bars = [[scale * low], [scale * high]]
-        axis.errorbar(
-            [_cost(point, "flops")], [scale * value.value], yerr=bars, label=point.label, **look
-        )
+        means, bars = with_bars([value], scale)
+        axis.errorbar([_cost(point, "flops")], means, yerr=bars, label=point.label, **look)
     floor = scores.floor(score) if scale == 100 else None
     if floor is not None:
         axis.axhline(scale * floor, color="black", lw=1, ls=(0, (4, 2)), label="trivial score")
@@ -244,7 +235,7 @@ def _cost(point: Point, name: str) -> float:
 
 def _describe(value: Estimate, score: str) -> str:
     """Returns a number with its interval in the unit of tables: "65.4 [63.0, 67.8]"."""
-    return _column(score).text(make_value(value)).removesuffix(" [-]")
+    return _column(score).text(Value(value.value, value.low, value.high)).removesuffix(" [-]")
 
 
 def _column(score: str) -> Column:

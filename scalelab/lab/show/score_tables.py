@@ -14,7 +14,6 @@ from scalelab.config.fields import flatten
 from scalelab.eval.names import YARDSTICKS
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, shape_rules
-from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import LARGE_TASKS, MEANS, TITLES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
@@ -235,17 +234,12 @@ def find_published(published: Scores | None, point: Point, score: str) -> float 
     return estimate.value if estimate else None
 
 
-def make_value(estimate: Estimate, published: float | None = None) -> Value:
-    """Returns the cell of an estimate."""
-    low, high = (None if math.isnan(x) else x for x in (estimate.low, estimate.high))
-    return Value(estimate.value, low, high, published)
-
-
 def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
     if column.scored:
-        estimate = request.scores.value(point, column.key)
+        if (found := request.scores.value(point, column.key)) is None:
+            return None
         published = find_published(request.published, point, column.key)
-        return make_value(estimate, published) if estimate else None
+        return Value(found.value, found.low, found.high, published)
     shape = point.shape
     cells: dict[str, Cell] = {
         "system": point.system, "variant": point.variant, "A": shape.num_heads, "H": shape.width,

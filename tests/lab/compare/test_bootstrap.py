@@ -22,8 +22,16 @@ def all_or_nothing(right) -> np.ndarray:
     return outcomes(np.asarray(right, float))
 
 
+def score(gold, predicted, metric="accuracy", **fields) -> bootstrap.Estimate:
+    return bootstrap.mean_score([(gold, [(1.0, predicted)], metric)], **fields)
+
+
+def compare(gold, a, b, metric="accuracy", **fields) -> bootstrap.Estimate:
+    return bootstrap.mean_score([(gold, [(-1.0, a), (1.0, b)], metric)], **fields)
+
+
 def plain(gold, predicted, metric="accuracy", **fields):
-    return bootstrap.multi_bootstrap(gold, predicted, metric, widen=False, **fields)
+    return score(gold, predicted, metric, widen=False, **fields)
 
 
 # --- Closed forms ---------------------------------------------------------------------------------
@@ -107,7 +115,7 @@ def test_the_interval_holds_in_95_of_100(num_seeds: int, seed_sd: float) -> None
     rng = np.random.default_rng(2)
     gold, covered = np.ones(200, int), 0
     for trial in range(300):
-        found = bootstrap.multi_bootstrap(
+        found = score(
             gold, planted(rng, num_seeds, seed_sd), "accuracy", num_resamples=300, seed=trial
         )
         covered += found.low <= 0.6 <= found.high
@@ -122,7 +130,7 @@ def test_equal_systems_are_told_apart_in_5_of_100(num_seeds: int, seed_sd: float
         hard = rng.random(200)
         levels = np.clip(rng.normal(0.6, seed_sd, (2, num_seeds)), 0, 1)
         a, b = ((hard < level[:, None]).astype(int)[None] for level in levels)
-        found = bootstrap.compare(
+        found = compare(
             np.ones(200, int), a, b, "accuracy", paired=False, num_resamples=300,
             widen=num_seeds < 20,
         )  # fmt: skip
@@ -139,7 +147,7 @@ def test_the_detectable_difference_is_found_in_80_of_100() -> None:
     detectable = []
     for _ in range(200):
         a, b = (outcomes(rng.normal(m, sd, (1, 8)), 2000) for m in (0.5, 0.5 + difference))
-        both = bootstrap.compare(gold, a, b, "accuracy", paired=False, num_resamples=300)
+        both = compare(gold, a, b, "accuracy", paired=False, num_resamples=300)
         found += both.p_value < 0.05 and both.value > 0
         detectable.append(both.detectable)
     assert 0.7 <= found / 200 <= 0.9
@@ -151,8 +159,8 @@ def test_what_paired_seeds_share_cancels() -> None:
     rng = np.random.default_rng(5)
     level = rng.normal(0.6, 0.1, (1, 6)).round(2)
     gold, a, b = np.ones(100, int), outcomes(level, 100), outcomes(level + 0.04, 100)
-    paired = bootstrap.compare(gold, a, b, "accuracy", paired=True)
-    apart = bootstrap.compare(gold, a, b, "accuracy", paired=False)
+    paired = compare(gold, a, b, "accuracy", paired=True)
+    apart = compare(gold, a, b, "accuracy", paired=False)
     assert paired.value == pytest.approx(apart.value) == pytest.approx(0.04)
     assert paired.standard_error < 0.5 * apart.standard_error
     assert paired.p_value < 0.05 < apart.p_value
@@ -162,7 +170,7 @@ def test_equal_constant_predictions_differ_by_nothing() -> None:
     """Drawn apart their means differ by rounding, which is no sign of anything."""
     gold = (np.arange(408) < 279).astype(int)  # as MRPC has them
     ones = np.ones((1, 3, 408), int)
-    found = bootstrap.compare(gold, ones, ones, "accuracy", paired=False)
+    found = compare(gold, ones, ones, "accuracy", paired=False)
     assert found.p_value == 1 and abs(found.resamples).max() < 1e-12
     assert claims.ABOVE.p_values(found.resamples) == (1, 1)
 
@@ -174,7 +182,7 @@ def test_few_seeds_widen_the_interval_to_students() -> None:
     """Five seeds that are all that varies: t_0.975 with 4 degrees, 2.776, times s / sqrt(5)."""
     level = np.array([0.5, 0.55, 0.6, 0.65, 0.7])
     gold = np.ones(100_000, int)
-    wide = bootstrap.multi_bootstrap(gold, outcomes(level[None], 100_000), "accuracy")
+    wide = score(gold, outcomes(level[None], 100_000), "accuracy")
     error = level.std(ddof=1) / math.sqrt(5)
     assert wide.standard_error == pytest.approx(error, rel=0.02)
     assert wide.degrees == pytest.approx(4, rel=0.03)
@@ -192,11 +200,11 @@ def test_no_interval_leaves_the_range_of_the_metric(metric: str, least: float) -
     gold = np.array([0.0, 1.0, 0.5]) if metric == "pearson" else np.array([0, 1, 1])
     runs = np.array([[[0.1, 0.9, 0.2], [0.4, 0.1, 0.3]]])
     runs = runs if metric == "pearson" else (runs > 0.25).astype(int)
-    found = bootstrap.multi_bootstrap(gold, runs, metric)
+    found = score(gold, runs, metric)
     free = np.quantile(found.resamples, [0.025, 0.975])
     assert free[0] < least and free[1] > 1
     assert (found.low, found.high) == (least, 1)
-    difference = bootstrap.compare(gold, runs, runs[:, ::-1], metric, paired=False)
+    difference = compare(gold, runs, runs[:, ::-1], metric, paired=False)
     assert least - 1 <= difference.low < 0 < difference.high <= 1 - least
     whole = bootstrap.mean([found, found], same_runs=True)
     assert (whole.low, whole.high) == (least, 1)
@@ -205,10 +213,7 @@ def test_no_interval_leaves_the_range_of_the_metric(metric: str, least: float) -
 def test_the_mean_of_tasks_is_less_uncertain() -> None:
     """Four times the same, drawn apart: half the standard error, four times the degrees."""
     gold, predicted = np.ones(100_000, int), outcomes([[0.5, 0.6, 0.7, 0.8]], 100_000)
-    each = [
-        bootstrap.multi_bootstrap(gold, predicted, "accuracy", seed=k, num_resamples=2000)
-        for k in range(4)
-    ]
+    each = [score(gold, predicted, "accuracy", seed=k, num_resamples=2000) for k in range(4)]
     found, first = bootstrap.mean(each), each[0]
     assert found.value == pytest.approx(0.65)
     assert found.standard_error == pytest.approx(first.standard_error / 2, rel=0.06)
@@ -221,7 +226,7 @@ def test_the_mean_of_metrics_of_the_same_runs_is_not() -> None:
     rng = np.random.default_rng(7)
     gold = rng.integers(0, 2, 100)
     predicted = np.where(rng.random((1, 4, 100)) < 0.7, gold, 1 - gold)
-    single = bootstrap.multi_bootstrap(gold, predicted, "accuracy")
+    single = score(gold, predicted, "accuracy")
     found = bootstrap.mean([single, single], same_runs=True)
     assert found.value == single.value and found.degrees == pytest.approx(single.degrees)
     assert found.standard_error == pytest.approx(single.standard_error, rel=0.01)
@@ -230,12 +235,12 @@ def test_the_mean_of_metrics_of_the_same_runs_is_not() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="fine-tuning seeds"):
-        bootstrap.multi_bootstrap(RIGHT, np.zeros((1, 0, 40)), "accuracy")
+        score(RIGHT, np.zeros((1, 0, 40)), "accuracy")
     with pytest.raises(ValueError, match="unknown metric 'bleu'"):
-        bootstrap.multi_bootstrap(RIGHT, np.zeros((1, 5, 40)), "bleu")
+        score(RIGHT, np.zeros((1, 5, 40)), "bleu")
     with pytest.raises(ValueError, match="as many runs"):
         fewer, more = np.zeros((1, 5, 40)), np.zeros((2, 5, 40))
-        bootstrap.compare(RIGHT, fewer, more, "accuracy", paired=True)
+        compare(RIGHT, fewer, more, "accuracy", paired=True)
 
 
 # --- Contrasts of several rows that share their seeds ---------------------------------------------

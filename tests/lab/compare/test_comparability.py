@@ -44,9 +44,12 @@ def make(runs: dict[str, dict], **facts) -> Study:
             "steps": 100, "tokens": 1000, "flops": 1e9, "seconds": 10.0,
         } | fields.get("result", {}))  # fmt: skip
         environment = Environment(**{"numerics": 1} | fields.get("environment", {}))
-        run = PretrainRun(name, "main", config["seed"], pathlib.Path(name), config, result, None,
-                          {}, {}, environment)  # fmt: skip
         variant = fields.get("variant", "baseline")
+        run = PretrainRun(
+            name, "main", config["system"], shape, variant, config["seed"], config,
+            n_model=shape.n_model, folder=pathlib.Path(name), result=result, damaged=None,
+            tasks={}, scratch={}, environment=environment,
+        )  # fmt: skip
         points.append(Point(config["system"], shape, variant, (run,)))
     values = study_folders.FACTS | {"runs": []} | {
         "name": "s", "matched": "steps", "system_fields": {},

@@ -64,7 +64,7 @@ def test_a_value_is_the_bootstraps_with_the_seeds_of_all_rows(tmp_path) -> None:
 
 def test_tables_figures_verdicts_and_laws_have_one_number(tmp_path) -> None:
     study_folders.write_study(tmp_path, [run | {"curve": [(1.0, 3.0)]} for run in RUNS])
-    laws = run_points.by_system(run_points.read([tmp_path], "qnli")[0])
+    laws = run_points.by_system(run_points.make(run_points.load([tmp_path]), "qnli")[0])
     numbers = [np.mean([p.value for p in laws[name]]) for name in ("bert", "gpt2")]
     assert numbers == pytest.approx([1 - np.mean(wrong) / 60 for wrong in (BERT, GPT2)])
     scores = StudyScores(study_runs.read(tmp_path))
@@ -79,9 +79,9 @@ def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
     scores = read(tmp_path, RUNS)
     a, b = scores.rows
     gold, predicted = stacked("qnli", BERT)
-    theirs = bootstrap.compare(
-        gold, predicted, stacked("qnli", GPT2)[1], "accuracy",
-        paired=True, num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
+    theirs = bootstrap.mean_score(
+        [(gold, [(-1.0, predicted), (1.0, stacked("qnli", GPT2)[1])], "accuracy")],
+        num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
     )  # fmt: skip
     ours = scores.difference(a, b, "qnli")
     np.testing.assert_allclose(ours.resamples, theirs.resamples)
