@@ -24,7 +24,7 @@ from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at
 from scalelab import systems
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
-from scalelab.data import load_data, sources, tokenizers
+from scalelab.data import load_data, tokenizers
 from scalelab.eval import pairs, suites, yardstick
 from scalelab.optim import adamw
 from scalelab.records import measures, plots, run_folder
@@ -454,7 +454,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     evaluations, saves = [], []
     after(monkeypatch, measures, "summarise_eval", lambda: evaluations.append(pass_time(100)))
     after(monkeypatch, Run, "meta", lambda: saves.append(pass_time(1000)))
-    after(monkeypatch, sources, "iterate", lambda: pass_time(7))
+    after(monkeypatch, feeding, "iterate", lambda: pass_time(7))
     monkeypatch.setattr(flops, "device_peak", lambda kind: 1e9)
     record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))
     result, lines = record.result, record.lines()

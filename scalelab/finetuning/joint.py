@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import ArrayPytree
 
-from scalelab.data.sources import Row
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
 from scalelab.records import measures
 from scalelab.state import TrainState
 from scalelab.step import Blocks
 from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.feeding import Row
 
 
 @flax.struct.dataclass

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import ArrayPytree
 
-from scalelab.data.sources import Row
 from scalelab.finetuning import results
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
@@ -21,6 +20,7 @@ from scalelab.state import TrainState
 from scalelab.step import Blocks
 from scalelab.training import compile_times
 from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.feeding import Row
 
 MOST_STEPS = 8  # most steps of a block, whose batches have one length
 

@@ -21,7 +21,6 @@ from scalelab.config.pretraining import Config, Shape, science
 from scalelab.data import Data, tokenizers
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
-from scalelab.data.sources import Row
 from scalelab.optim import adamw
 from scalelab.records import json_files, measures, metrics, run_files, run_folder
 from scalelab.resources import flops, host, malloc
@@ -29,6 +28,7 @@ from scalelab.state import Model, TrainState
 from scalelab.step import Blocks, Evaluate
 from scalelab.training import compile_times, feeding
 from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.feeding import Row
 from scalelab.training.pretrained import Pretrained
 from scalelab.training.run_state import Run
 
@@ -198,7 +198,7 @@ class Pretraining:
         with compile_times.kept(cache, program), measures.timed(self.timers, "compile_secs"):
             batches = self.batches(sharding.host_rows(self._mesh, phase.batch_size))
             source = feeding.place(phase, batches, machine, self._mesh, say, self._before_step)
-            size = self.most_steps or feeding.block_size(source)
+            size = self.most_steps or source.most_steps
             train_step = step.make_train_step(
                 model.net, model.terms, model.tx, machine.num_microbatches
             )
