@@ -43,7 +43,7 @@ def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tupl
     Raises:
       ValueError: both are given, or the given one is unknown.
     """
-    from scalelab.resources import devices, malloc
+    from scalelab.resources import devices
     from scalelab.training.memory import parse_bytes
 
     if device and memory:
@@ -57,7 +57,7 @@ def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tupl
         note = f"\nan estimate: the compiler of {device} plans differently from the compiler here"
         return found.num_bytes, where + note * (own != found)
     if here.platform == "cpu":
-        if (free := malloc.available()) is None:
+        if (free := host.available()) is None:
             raise ValueError("the free memory of this machine is not known: give --memory")
         return free, f"this machine: {_gib(free)} available"
     num_bytes = here.memory_stats()["bytes_limit"]

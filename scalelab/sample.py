@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.config import cli
-from scalelab.resources import host, malloc
+from scalelab.resources import host
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,7 @@ UNUSED = {
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.sample", __doc__, setup=malloc.keep_freed)
+    made = cli.Parser("python -m scalelab.sample", __doc__, setup=host.keep_freed)
     add = made.add_argument
     add("--run", metavar="RUN", help="run folder of a pre-training, such as of gpt2")
     add("--prompt", action="append", default=[], metavar="TEXT",

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
-from scalelab.resources import malloc
+from scalelab.resources import host
 
 if TYPE_CHECKING:
-    from scalelab.records.measures import Pairs
+    from scalelab.records.metrics import Pairs
     from scalelab.step import Blocks
     from scalelab.training.pretraining import BeforeStep
     from scalelab.training.run_state import Run
@@ -145,7 +145,7 @@ def run_blocks(
         training.state, found, alive = blocks(training.state, arrays, rows, rates, alive)
         for steps, secs in in_flight.add(found, len(rows)):
             training.settle(steps, secs)
-        malloc.release_if_low()
+        host.release_if_low()
         if training.is_anything_due():
             wait()
             training.validate_and_save(lambda text: say(f"\n{text}"))
@@ -244,7 +244,7 @@ def train(
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.train", __doc__, config=Config, setup=malloc.keep_freed)
+    made = cli.Parser("python -m scalelab.train", __doc__, config=Config, setup=host.keep_freed)
     made.add_argument("--workdir", metavar="DIR", help=cli.WORKDIR)
     made.add_argument("--init", metavar="RUN", help=cli.INIT)
     return made

@@ -19,7 +19,7 @@ from flax.typing import ArrayPytree
 
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
-from scalelab.records import measures
+from scalelab.records import metrics
 from scalelab.state import TrainState
 from scalelab.step import Blocks
 from scalelab.training.checkpoint import Checkpoints
@@ -124,7 +124,7 @@ class Joint:
         self._in_flight.append(self._now)
         return rows, rates
 
-    def settle(self, steps: Sequence[measures.Pairs], secs: float) -> None:
+    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
         """Adds the metrics and the seconds of a block that was waited for."""
         member = self._in_flight.popleft()
         if not self._failed:  # no step is taken after the one that failed

@@ -20,7 +20,7 @@ from scalelab.data.batches import Batches, iterate
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
 from scalelab.formats import batch_type, lengths_name
-from scalelab.resources import malloc
+from scalelab.resources import host
 
 Row = dict[str, np.ndarray]  # what the host sends for a step: arrays [B, ...]
 Arrays = Mapping[str, Any]
@@ -61,7 +61,7 @@ def free_bytes(mesh: Mesh) -> float:
     """Returns the memory of a device that examples may take; infinite if it is not known."""
     if "bytes_limit" in (stats := mesh.local_devices[0].memory_stats() or {}):
         return SHARE * stats["bytes_limit"]
-    free = malloc.available()
+    free = host.available()
     return np.inf if free is None else SHARE * free / len(mesh.local_devices)
 
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from scalelab import sharding
 from scalelab.objectives import xent
-from scalelab.resources import malloc
+from scalelab.resources import host
 from scalelab.training.blueprint import Blueprint
 
 # On CPU a process takes this much more than its compiled step: perhaps what products pack their
@@ -44,7 +44,7 @@ class StepMemory:
     @property
     def kept(self) -> int:
         """Upper bound for training on CPU, which keeps freed memory."""
-        return self.total + (malloc.GAPS - 1) * self.between
+        return self.total + (host.GAPS - 1) * self.between
 
 
 def measure_step(

@@ -14,7 +14,7 @@ from scalelab.config.pretraining import Config
 from scalelab.optim import adamw
 from scalelab.records import run_folder
 from scalelab.records.metrics import check_tracker
-from scalelab.resources import flops, host, malloc
+from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.beginning import Start
@@ -38,7 +38,7 @@ def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     batch_sizes = [phase.batch_size for phase in config.phases]
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
     model = state.make_model(config, frozen=nets)
-    state.check_memory(model, config.short.max_len, mesh, malloc.available())
+    state.check_memory(model, config.short.max_len, mesh, host.available())
     state.check_phases(model, config)
     adamw.get_schedule(config.optim.schedule)
     return mesh

@@ -22,11 +22,11 @@ from scalelab.data import Data, tokenizers
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.optim import adamw
-from scalelab.records import json_files, measures, metrics, run_files, run_folder
-from scalelab.resources import flops, host, malloc
+from scalelab.records import json_files, metrics, run_files, run_folder
+from scalelab.resources import flops, host
 from scalelab.state import Model, TrainState
 from scalelab.step import Blocks, Evaluate
-from scalelab.training import compile_times, feeding
+from scalelab.training import feeding
 from scalelab.training.checkpoint import Checkpoints
 from scalelab.training.feeding import Row
 from scalelab.training.pretrained import Pretrained
@@ -192,10 +192,10 @@ class Pretraining:
         what, cache = f"length {phase.max_len}, batch {phase.batch_size}", machine.compile_cache_dir
         program = f"{self.name}, {what}"
         alone = "; one step at a time, because a hook sees each" * (self._before_step is not None)
-        say(f"phase {run.phase + 1}: {what}{alone}; compiling{compile_times.note(cache, program)}")
         self._compiled = None  # frees the examples of the phase before
         begun, model = time.perf_counter(), self.model
-        with compile_times.kept(cache, program), measures.timed(self.timers, "compile_secs"):
+        with host.compiling(cache, program) as note, metrics.timed(self.timers, "compile_secs"):
+            say(f"phase {run.phase + 1}: {what}{alone}; compiling{note}")
             batches = self.batches(sharding.host_rows(self._mesh, phase.batch_size))
             source = feeding.place(phase, batches, machine, self._mesh, say, self._before_step)
             size = self.most_steps or source.most_steps
@@ -216,7 +216,7 @@ class Pretraining:
         self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)
         if self._mesh.devices.flat[0].platform == "cpu":
             scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
-            malloc.release_if_low(soon=malloc.GAPS * scratch)
+            host.release_if_low(soon=host.GAPS * scratch)
         begins = not run.clocks.steps  # the untrained net is where curves begin
         validates = "; validating the untrained net" * begins
         say(f"compiled in {time.perf_counter() - begun:.1f} s{validates}")
@@ -266,7 +266,7 @@ class Pretraining:
         clocks.steps += 1
         self.now = self.now + secs if self.plan.clock == "secs" else clocks.at(self.plan.clock)
 
-    def settle(self, steps: Sequence[measures.Pairs], secs: float) -> None:
+    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
         """Adds the metrics of a block that was waited for, and its seconds.
 
         Raises:
@@ -290,9 +290,9 @@ class Pretraining:
         self._recent.append((secs, planned.tokens, len(steps)))
         total, tokens, count = map(sum, zip(*self._recent, strict=True))
         self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
-        new = measures.sum_pairs(steps)
-        self.loss = measures.divide(new)["loss"]
-        measures.add(self.run.unlogged, new)
+        new = metrics.sum_pairs(steps)
+        self.loss = metrics.divide(new)["loss"]
+        metrics.add(self.run.unlogged, new)
         if planned.logs:
             self._log(dataclasses.replace(planned.clocks, secs=clocks.secs), planned.rate)
 
@@ -336,7 +336,7 @@ class Pretraining:
 
     def _log(self, clocks: metrics.Clocks, rate: float) -> None:
         """Writes the means since the last line."""
-        means = measures.divide(self.run.unlogged)
+        means = metrics.divide(self.run.unlogged)
         means.pop("finite", None)
         self.run.unlogged.clear()
         if means:
@@ -361,10 +361,10 @@ class Pretraining:
     def _validate(self) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
         run, length, begun = self.run, self.phase.max_len, time.perf_counter()
-        with measures.timed(self.timers, "eval_secs"):
+        with metrics.timed(self.timers, "eval_secs"):
             assert self._compiled is not None
-            sums = measures.sum_pairs(self._compiled.evaluate(run.state))
-            means = measures.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
+            sums = metrics.sum_pairs(self._compiled.evaluate(run.state))
+            means = metrics.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
         self._validation_secs = time.perf_counter() - begun
         run.best = min(run.best, means["loss"])
         facts = {"step": run.clocks.steps, "best_loss": run.best}
@@ -384,7 +384,7 @@ class Pretraining:
 
     def _judge_pairs(self, judge: Callable[[ArrayPytree], float]) -> str:
         """Evaluates minimal pairs, and writes the accuracy."""
-        with measures.timed(self.timers, "eval_secs"):
+        with metrics.timed(self.timers, "eval_secs"):
             accuracy = judge(self.run.state.params)
         words = self._words_reached[-1] * (self.config.eval.pairs_every_words or 0)
         self._write({"eval/pairs_accuracy": accuracy, "eval/words": words})
@@ -402,7 +402,7 @@ class Pretraining:
         Args:
           rank: the lower the better; the best is kept beside the last ones.
         """
-        with measures.timed(self.timers, "save_secs"):
+        with metrics.timed(self.timers, "save_secs"):
             state, meta = self.run.state.replace(frozen={}), self.run.meta()
             self._checkpoints.save(state, meta, rank, keep=self._is_kept)
 
@@ -460,14 +460,14 @@ class Pretraining:
         """The unigram entropies of arrays that are predicted in place of the text."""
         config = self.config
         arrays = objectives.predicted_arrays(config.objective_weights, config.objective_options)
-        return {measures.unigram_name(a): self.data.unigram_nats_of(a) for a in arrays}
+        return {metrics.unigram_name(a): self.data.unigram_nats_of(a) for a in arrays}
 
     def _unlearnt(self) -> Iterator[str]:
         """Yields the objectives that are no better than a constant predictor at the end."""
         config, evals = self.config, self.run.evals
         last = evals[max(evals, key=int)] | self._unigrams
-        last[measures.UNIGRAM] = self.data.unigram_nats
-        found = measures.check_baselines(
+        last[metrics.UNIGRAM] = self.data.unigram_nats
+        found = metrics.check_baselines(
             config.objective_weights, config.objective_options, last, objectives.load_baselines(),
             with_margin=False,
         )  # fmt: skip

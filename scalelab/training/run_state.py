@@ -10,8 +10,7 @@ from typing import Any
 import jax
 from flax.typing import ArrayPytree
 
-from scalelab.records.measures import Pairs
-from scalelab.records.metrics import Clocks
+from scalelab.records.metrics import Clocks, Pairs
 
 
 @dataclasses.dataclass
