@@ -18,8 +18,8 @@ from scalelab import sharding
 from scalelab.config.pretraining import Machine
 from scalelab.data.batches import Batches, iterate
 from scalelab.data.phases import PhaseData
-from scalelab.data.store import ExampleStore
-from scalelab.formats import batch_type, lengths_name
+from scalelab.data.store import ExampleStore, gather
+from scalelab.formats import batch_type
 from scalelab.resources import host
 
 Row = dict[str, np.ndarray]  # what the host sends for a step: arrays [B, ...]
@@ -109,44 +109,12 @@ def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
     return {n: v.astype(batch_type(v.dtype)) if n in wide else v for n, v in arrays.items()}
 
 
-def gather(
-    arrays: Arrays, ids: jax.Array, ragged: Mapping[str, int], length: int | None = None
-) -> Batch:
-    """Copies examples into a batch on the device, as `ExampleStore.gather` does on the host.
-
-    Args:
-      arrays: of `stored_arrays`.
-      ids: [B]; -1 makes a padding example of length 0.
-      ragged: name -> width of a batch's rows; the other arrays are flat.
-      length: T of `tokens`; None: as in `ragged`.
-    """
-    is_real = ids >= 0
-    safe = jnp.where(is_real, ids, 0)
-    batch, flat = {}, set(arrays)
-    for name, longest in ragged.items():
-        values, starts = arrays[name], arrays[f"{name}_starts"]
-        flat -= {name, f"{name}_starts"}
-        dtype, tail = batch_type(values.dtype), (1,) * (values.ndim - 1)
-        places = jnp.arange(longest if length is None or name != "tokens" else length)
-        first = starts[safe]
-        lengths = jnp.where(is_real, starts[safe + 1] - first, 0)
-        found = jnp.take(values, first[:, None] + places, axis=0, mode="clip").astype(dtype)
-        inside = (places < lengths[:, None]).reshape(*found.shape[:2], *tail)
-        batch[name] = jnp.where(inside, found, jnp.zeros((), dtype))
-        batch[lengths_name(name)] = lengths
-    for name in sorted(flat):
-        found = arrays[name][safe].astype(batch_type(arrays[name].dtype))
-        real = is_real.reshape(-1, *(1,) * (found.ndim - 1))
-        batch[name] = jnp.where(real, found, jnp.zeros((), found.dtype))
-    return batch
-
-
 def _resident_batch(
     ragged: Mapping[str, int], arrays: Arrays, row: Mapping[str, jax.Array]
 ) -> Batch:
     others = {name: values for name, values in row.items() if name != "ids"}
     examples = jnp.arange(len(row["ids"]), dtype=jnp.int32)
-    return gather(arrays, row["ids"], ragged) | others | {"examples": examples}
+    return gather(arrays, row["ids"], ragged, xp=jnp) | others | {"examples": examples}
 
 
 def resident(batches: Batches, arrays: Arrays) -> Source:
