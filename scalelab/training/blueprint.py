@@ -1,7 +1,7 @@
 """A run in the abstract: net, state and batches as shapes alone, and the program of its step.
 
 Nothing here computes or reads data: the vocabulary is the config's, a batch is what every format
-makes. What a step takes, in bytes (`memory.py`) or seconds (`time_steps`), starts here.
+makes. What a step takes, in bytes (`fit.py`) or seconds (`time_steps`), starts here.
 """
 
 import dataclasses
