@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
-from scalelab.config.pretraining import Shape
 from scalelab.eval.names import YARDSTICKS
 from scalelab.helpers import files
 from scalelab.resources import host
@@ -310,7 +309,7 @@ def _write(
     net = opened.config.net
     result = run_files.TaskResult(
         system=config["system"],
-        shape=Shape(net.num_heads, net.width, net.num_layers),
+        shape=net.shape,
         n_model=opened.n_model,
         seed=0,
         pretrain_seed=opened.config.seed,

@@ -101,10 +101,6 @@ class Finetuning:
         """The share of the steps that were started."""
         return self.step / self.num_steps
 
-    def steps_to(self, num_steps: int) -> int:
-        """Returns the steps to the next multiple of `num_steps`."""
-        return num_steps - self.step % num_steps
-
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end."""
         return self.step % num_steps == 0 or self.step == self.num_steps
@@ -147,9 +143,7 @@ class Finetuning:
         """Compiles the program for the length of the next batch."""
         cache = self.config.machine.compile_cache_dir
         net, length = self.run.start.opened.config.net, self._length
-        what = (
-            f"{self.run.task.name}, {net.num_heads}x{net.width}x{net.num_layers}, length {length}"
-        )
+        what = f"{self.run.task.name}, {net.shape}, length {length}"
         with host.compiling(cache, what) as note:
             say(f"{self.name}: compiling for length {length}{note}")
             self._program.compile(self.state, self._batch(), self._key(length))

@@ -172,8 +172,7 @@ def write_description(workdir: pathlib.Path, config: config_lib.Config | Mapping
 
 def name(config: config_lib.Config) -> str:
     """Returns the name of a run in messages: "bert 2x128x2 seed 0"."""
-    net = config.net
-    return f"{config.system} {net.num_heads}x{net.width}x{net.num_layers} seed {config.seed}"
+    return f"{config.system} {config.net.shape} seed {config.seed}"
 
 
 # --- environment.json ----------------

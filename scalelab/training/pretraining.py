@@ -7,7 +7,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from scalelab import objectives, sharding, step, systems
 from scalelab.config import cli
 from scalelab.config.durations import Plan
-from scalelab.config.pretraining import Config, Shape, science
+from scalelab.config.pretraining import Config, science
 from scalelab.data import Data, tokenizers
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
@@ -30,7 +30,9 @@ from scalelab.training import feeding
 from scalelab.training.checkpoint import Checkpoints
 from scalelab.training.feeding import Row
 from scalelab.training.pretrained import Pretrained
-from scalelab.training.run_state import Run
+
+if TYPE_CHECKING:
+    from scalelab.training.opening import Run
 
 BeforeStep = Callable[[int, dict[str, np.ndarray]], None]
 LONG_SECS = 5.0  # a validation that takes longer is announced
@@ -60,22 +62,9 @@ class _Planned:
     logs: bool  # whether a line follows it
 
 
+@dataclasses.dataclass(eq=False)
 class Pretraining:
     """A pre-training, as `scalelab.train.run_blocks` drives it.
-
-    Args:
-      workdir: the run folder.
-      config: of the run.
-      data: its training and validation data.
-      model: the parts of the program.
-      nets: the frozen nets by their names.
-      mesh: the devices.
-      placed: shardings of the state.
-      costs: FLOPs of one step of each phase.
-      plan: its budget, and where its phases end.
-      run: the part that changes in training.
-      checkpoints: of the folder.
-      before_step: called with (step, batch) before each step.
 
     Attributes:
       judge: parameters -> share of right minimal pairs, for config.eval.pairs.
@@ -87,26 +76,23 @@ class Pretraining:
       steps_per_sec: likewise.
     """
 
-    def __init__(
-        self,
-        workdir: pathlib.Path,
-        config: Config,
-        data: Data,
-        model: Model,
-        nets: Mapping[str, Pretrained],
-        mesh: Mesh,
-        placed: TrainState,
-        costs: Sequence[flops.Flops],
-        plan: Plan,
-        run: Run,
-        checkpoints: Checkpoints,
-        before_step: BeforeStep | None = None,
-    ) -> None:
-        self.workdir, self.config, self.data, self._costs = workdir, config, data, costs
-        self.model, self._mesh, self._placed, self._before_step = model, mesh, placed, before_step
-        self._nets = nets
-        self.run, self._checkpoints, self.name = run, checkpoints, run_folder.name(config)
-        self.plan, self.now, self._rate = plan, run.clocks.at(plan.clock), np.float32(0)
+    workdir: pathlib.Path  # the run folder
+    config: Config
+    data: Data  # training and validation data
+    model: Model  # the parts of the program
+    nets: Mapping[str, Pretrained]  # the frozen nets by their names
+    mesh: Mesh  # the devices
+    placed: TrainState  # shardings of the state
+    costs: Sequence[flops.Flops]  # FLOPs of one step of each phase
+    plan: Plan  # the budget, and where its phases end
+    run: "Run"  # the part that changes in training
+    checkpoints: Checkpoints  # of the folder
+    before_step: BeforeStep | None = None  # called with (step, batch) before each step
+
+    def __post_init__(self) -> None:
+        config, plan, run, before_step = self.config, self.plan, self.run, self.before_step
+        self.name = run_folder.name(config)
+        self.now, self._rate = run.clocks.at(plan.clock), np.float32(0)
         self._schedule = adamw.get_schedule(config.optim.schedule)
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
@@ -125,9 +111,8 @@ class Pretraining:
         self.judge: Callable[[ArrayPytree], float] | None = None
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
-            self._writer = metrics.Writer(
-                workdir, run.clocks.steps, run.num_lines, config.machine.tracker
-            )
+            given = run.clocks.steps, run.num_lines, config.machine.tracker
+            self._writer = metrics.Writer(self.workdir, *given)
             run.num_lines = self._writer.num_lines
 
     # --- Position ----------------
@@ -140,6 +125,11 @@ class Pretraining:
     @state.setter
     def state(self, state: TrainState) -> None:
         self.run.state = state
+
+    @property
+    def step(self) -> int:
+        """The number of steps that were started."""
+        return self.run.clocks.steps
 
     @property
     def over(self) -> bool:
@@ -191,18 +181,18 @@ class Pretraining:
         phase, machine, run = self.phase, self.config.machine, self.run
         what, cache = f"length {phase.max_len}, batch {phase.batch_size}", machine.compile_cache_dir
         program = f"{self.name}, {what}"
-        alone = "; one step at a time, because a hook sees each" * (self._before_step is not None)
+        alone = "; one step at a time, because a hook sees each" * (self.before_step is not None)
         self._compiled = None  # frees the examples of the phase before
         begun, model = time.perf_counter(), self.model
         with host.compiling(cache, program) as note, metrics.timed(self.timers, "compile_secs"):
             say(f"phase {run.phase + 1}: {what}{alone}; compiling{note}")
-            batches = self.batches(sharding.host_rows(self._mesh, phase.batch_size))
-            source = feeding.place(phase, batches, machine, self._mesh, say, self._before_step)
+            batches = self.batches(sharding.host_rows(self.mesh, phase.batch_size))
+            source = feeding.place(phase, batches, machine, self.mesh, say, self.before_step)
             size = self.most_steps or source.most_steps
             train_step = step.make_train_step(
                 model.net, model.terms, model.tx, machine.num_microbatches
             )
-            given = self._mesh, self._placed, run.state
+            given = self.mesh, self.placed, run.state
             blocks = step.compile_blocks(
                 train_step, source.batch, *given, source.arrays, source.row, size,
                 source.batch_size,
@@ -214,7 +204,7 @@ class Pretraining:
             evaluate = step.compile_evaluation(model, *given, valid)
         stream = source.stream(run.clocks.steps, self.last_step)
         self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)
-        if self._mesh.devices.flat[0].platform == "cpu":
+        if self.mesh.devices.flat[0].platform == "cpu":
             scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
             host.release_if_low(soon=host.GAPS * scratch)
         begins = not run.clocks.steps  # the untrained net is where curves begin
@@ -262,7 +252,7 @@ class Pretraining:
         clocks = self.run.clocks
         self._before = clocks.tokens, self.now
         clocks.tokens += num_tokens
-        clocks.flops += self._costs[self.run.phase].train
+        clocks.flops += self.costs[self.run.phase].train
         clocks.steps += 1
         self.now = self.now + secs if self.plan.clock == "secs" else clocks.at(self.plan.clock)
 
@@ -283,7 +273,7 @@ class Pretraining:
                 raise cli.Stopped(
                     f"not finite: step {self._num_settled} had loss"
                     f" {float(pairs['loss'][0])} and gradient norm {float(pairs['grad_norm'][0])}."
-                    f" The parameters of step {self._checkpoints.steps()[-1]} are kept in"
+                    f" The parameters of step {self.checkpoints.steps()[-1]} are kept in"
                     f" {self.workdir}/checkpoints; start in a new workdir, usually with a lower"
                     " --config.optim.learning_rate"
                 )
@@ -296,13 +286,9 @@ class Pretraining:
         if planned.logs:
             self._log(dataclasses.replace(planned.clocks, secs=clocks.secs), planned.rate)
 
-    def steps_to(self, num_steps: int) -> int:
-        """Returns the steps to the next multiple of `num_steps`."""
-        return num_steps - self.run.clocks.steps % num_steps
-
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end of a phase."""
-        return self.run.clocks.steps % num_steps == 0 or self.phase_over
+        return self.step % num_steps == 0 or self.phase_over
 
     def is_anything_due(self) -> bool:
         """Whether a validation or a checkpoint is due, for which all steps must have ended."""
@@ -379,7 +365,7 @@ class Pretraining:
         config, state = self.config, self.run.state
         return Pretrained(
             self.workdir, config, systems.load(config.system), self.data.tokenizer, state.params,
-            int(state.step), finished=False, frozen=self._nets,
+            int(state.step), finished=False, frozen=self.nets,
         )  # fmt: skip
 
     def _judge_pairs(self, judge: Callable[[ArrayPytree], float]) -> str:
@@ -404,25 +390,24 @@ class Pretraining:
         """
         with metrics.timed(self.timers, "save_secs"):
             state, meta = self.run.state.replace(frozen={}), self.run.meta()
-            self._checkpoints.save(state, meta, rank, keep=self._is_kept)
+            self.checkpoints.save(state, meta, rank, keep=self._is_kept)
 
     # --- The end ----------------
 
     def close(self) -> None:
         """Waits until all is on disk."""
-        self._checkpoints.close()
+        self.checkpoints.close()
         if self._writer is not None:
             self._writer.close()
 
     def finish(self) -> dict[str, Any]:
         """Writes result.json; returns its content."""
         config, run, clocks, data = self.config, self.run, self.run.clocks, self.data
-        shape = Shape(config.net.num_heads, config.net.width, config.net.num_layers)
         digest = tokenizers.digest(self.workdir / "tokenizer") if self._writer else None
         system = systems.load(config.system)
         result = run_files.RunResult(
             system=config.system,
-            shape=shape,
+            shape=config.net.shape,
             n_model=systems.n_model(system, config.net, config.system_options),
             seed=config.seed,
             steps=clocks.steps,
@@ -477,7 +462,7 @@ class Pretraining:
 
     def describe_progress(self, time_left: str) -> str:
         """Returns the progress line."""
-        rate = self.steps_per_sec * self._costs[self.run.phase].train / jax.device_count()
+        rate = self.steps_per_sec * self.costs[self.run.phase].train / jax.device_count()
         mfu = f" | MFU {rate / self._peak:.0%}" if self._peak else ""
         return (
             f"{self.name} | step {self.run.clocks.steps} ({self.done:.0%}) | loss {self.loss:.4f}"

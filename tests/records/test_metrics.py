@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scalelab import objectives
+from scalelab import objectives, train
 from scalelab.helpers import progress
 from scalelab.objectives import clm, mlm, nsp
 from scalelab.records import metrics
 from scalelab.records.metrics import Clocks
 from scalelab.state import Model
-from scalelab.training import run_state
 
 
 def read(folder: pathlib.Path) -> list[dict]:
@@ -86,8 +85,8 @@ def pairs(*losses: float) -> dict:
 
 def test_a_block_is_waited_for_when_the_next_was_started(monkeypatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(run_state, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
-    in_flight = run_state.InFlight()
+    monkeypatch.setattr(train, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    in_flight = train.InFlight()
     assert list(in_flight.wait()) == []
     now[0] += 10
     assert list(in_flight.add(pairs(1.0, 2.0, 0.0), 2)) == []  # the third has no step
