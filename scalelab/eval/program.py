@@ -123,7 +123,7 @@ def options(given: argparse.Namespace) -> "Options":
         data=given.data,
         eval_only=given.eval_only,
         submit=given.submit,
-        fixed=tuple(cli.typed_fields(given)),
+        fixed=tuple(given.fields),
     )
 
 
