@@ -62,7 +62,7 @@ class _Planned:
     logs: bool  # whether a line follows it
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class Pretraining:
     """A pre-training, as `scalelab.train.run_blocks` drives it.
 
