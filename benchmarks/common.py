@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config import cli
-from scalelab.resources import malloc
+from scalelab.resources import host
 
 
 def make_parser(name: str, text: str | None, **defaults: Any) -> cli.Parser:
@@ -20,7 +20,7 @@ def make_parser(name: str, text: str | None, **defaults: Any) -> cli.Parser:
 
     A flag has the type of its default: a list is given joined by commas, None is a text.
     """
-    setup = malloc.keep_freed if "threads" in defaults else None
+    setup = host.keep_freed if "threads" in defaults else None
     made = cli.Parser(f"python -m benchmarks.{name}", text, setup=setup)
     for flag, default in defaults.items():
         kind = {list: cli.comma_list, type(None): str}.get(type(default), type(default))
@@ -75,7 +75,7 @@ def describe(given: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments, device, load and versions; call before measuring."""
     import jax
 
-    from scalelab.records import environment
+    from scalelab.records import run_folder
     from scalelab.resources import host
 
     load = os.getloadavg()[0]
@@ -83,7 +83,7 @@ def describe(given: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(given).items() if name != "json"} | {
         "device": jax.devices()[0].device_kind,
         "load": load,
-        "environment": environment.describe(),
+        "environment": run_folder.describe_environment(),
         "missing_peer": missing_peer(),
     }
 

@@ -98,7 +98,7 @@ class Ours:
         """Takes steps, in blocks as the loop does, and reads their metrics one block later."""
         import jax
 
-        from scalelab.training.run_state import InFlight
+        from scalelab.train import InFlight
 
         training, in_flight, alive, left = self.training, InFlight(), np.True_, list(steps)
         while left:

@@ -25,6 +25,7 @@ from scalelab import formats
 from scalelab.config import cli
 from scalelab.data import prepare, store, tokenizers
 from scalelab.data.batches import Batches, iterate
+from scalelab.data.corpora import open_corpus
 
 ROLES = (("bos", "<s>"), ("pad", "<pad>"), ("eos", "</s>"), ("unk", "<unk>"), ("mask", "<mask>"))
 FRAME = (("<s>",), ("</s>",), ("</s>",))
@@ -65,8 +66,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     spec = tokenizers.TokenizerSpec("bytebpe", given.vocab_size, False, ROLES, *FRAME)
     with tempfile.TemporaryDirectory() as name:
         folder, began = Path(name), time.perf_counter()
+        source = open_corpus(given.corpus, valid_rate=0.02)
         prepared = prepare.prepare_documents(
-            given.corpus, spec, folder / "cache", num_workers=given.num_workers, valid_rate=0.02
+            source, spec, folder / "cache", num_workers=given.num_workers
         )
         begun_format = time.perf_counter()
         (folder / "examples").mkdir()

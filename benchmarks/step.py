@@ -17,7 +17,7 @@ PyTorch gets batches that are masked already and starts from our weights; the pr
 all losses without dropout are equal. Compiling is timed apart, and three steps of each side go
 untimed. "Of peak" divides the useful FLOPs by the rate of a square matrix product in the same
 process. On a busy machine CPU time says more than wall time, though PyTorch's
-threads spin while they wait. All sides keep freed memory (resources/malloc.py).
+threads spin while they wait. All sides keep freed memory (resources/host.py).
 
 `--shapes=12x768x12 --batch_size=8 --vocab_size=30522` is BERT-base. For the memory of a step see
 `python -m scalelab.fit`.

@@ -35,6 +35,10 @@ SUITES = {  # programs of eval that are rows of eval/suites.py
     "winogender": "Winogender: pronouns of occupations.",
     "lambada": "LAMBADA: the last word of a passage.",
     "lama": "LAMA: facts, asked as cloze sentences.",
+    "prompts": "Tasks as text with a gap, after solved examples.",
+    "crows_pairs": "CrowS-Pairs: preference of stereotypes.",
+    "cats": "Commonsense Ability Tests: which sentence makes sense.",
+    "agreement": "Agreement of subject and verb, three sets.",
 }
 PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "train": Program("train", "Pre-trains one system."),
@@ -57,18 +61,6 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "eval compare": Program("eval.compare", "Are two systems different? Task by task."),
     "eval lm": Program("eval.lm", "Loss, perplexity and bits per byte of documents."),
     "eval word_order": Program("eval.word_order", "Measures how much a net uses word order."),
-    "eval agreement": Program(
-        "eval.suites", "Agreement of subject and verb, three sets.", "agreement"
-    ),
-    "eval cats": Program(
-        "eval.suites", "Commonsense Ability Tests: which sentence makes sense.", "cats"
-    ),
-    "eval crows_pairs": Program(
-        "eval.suites", "CrowS-Pairs: preference of stereotypes.", "crows_pairs"
-    ),
-    "eval prompts": Program(
-        "eval.suites", "Tasks as text with a gap, after solved examples.", "prompts"
-    ),
     **{f"eval {name}": Program("eval.suites", text, name) for name, text in SUITES.items()},
     "eval babylm": Program("eval.babylm", "The zero-shot tasks of the BabyLM Challenge 2026."),
     "eval probes.pos": Program("eval.probes.pos", "Part of speech, from each layer's states."),

@@ -22,7 +22,7 @@ from scalelab.config import cli
 from scalelab.helpers import data_files
 from scalelab.helpers.files import whole
 from scalelab.helpers.names import brief
-from scalelab.resources import malloc
+from scalelab.resources import host
 from scalelab.tasks.task import Task
 
 ROWS = 4096  # read, tokenized and predicted at a time
@@ -89,7 +89,6 @@ def predict(
     """
     from scalelab.finetuning import reopen
     from scalelab.records import predictions
-    from scalelab.resources import host
     from scalelab.tasks.records import Records
 
     opened = reopen.load(run, columns)
@@ -113,7 +112,7 @@ def predict(
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.predict", __doc__, setup=malloc.keep_freed)
+    made = cli.Parser("python -m scalelab.predict", __doc__, setup=host.keep_freed)
     made.add_argument("file", type=pathlib.Path, metavar="FILE", help="texts: .tsv, .csv or .jsonl")
     made.add_argument("--run", required=True, type=pathlib.Path, help="folder of a fine-tuned seed")
     made.add_argument("--output", type=pathlib.Path, help="where they go; default: the terminal")

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.config import cli
-from scalelab.resources import host, malloc
+from scalelab.resources import host
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,7 @@ UNUSED = {
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.sample", __doc__, setup=malloc.keep_freed)
+    made = cli.Parser("python -m scalelab.sample", __doc__, setup=host.keep_freed)
     add = made.add_argument
     add("--run", metavar="RUN", help="run folder of a pre-training, such as of gpt2")
     add("--prompt", action="append", default=[], metavar="TEXT",
@@ -131,13 +131,12 @@ def continuations(
     import numpy as np
 
     from scalelab.decode import beam, loop, stepper
-    from scalelab.decode import prompts as prompts_lib
     from scalelab.decode.choose import Rules
     from scalelab.eval import placement
 
     rules = Rules(**{name: getattr(asked, name) for name in RULES})
     max_len, special = opened.config.net.max_len, opened.tokenizer.special_ids
-    prompts_lib.check(prompts, asked.max_new_tokens, max_len)
+    loop.check(prompts, asked.max_new_tokens, max_len)
     sizes = {
         "max_new_tokens": asked.max_new_tokens,
         "max_len": max_len,
@@ -177,7 +176,6 @@ def resamplings(
     from flax.typing import ArrayPytree
 
     from scalelab.decode import gibbs, loop
-    from scalelab.decode import prompts as prompts_lib
     from scalelab.decode.choose import Rules
     from scalelab.eval import placement, token_scores
 
@@ -185,7 +183,7 @@ def resamplings(
     frame = opened.frame_text(causal=False)
     masks = np.full(count, special["mask"])
     rows = [np.concatenate([frame.begin, p, masks, frame.end]).astype(np.int32) for p in prompts]
-    prompts_lib.check([row[count:] for row in rows], count, opened.config.net.max_len)
+    loop.check([row[count:] for row in rows], count, opened.config.net.max_len)
     placed = placement.place(opened, asked.tensor_parallel)
 
     def score(params: ArrayPytree, tokens: jax.Array, *given: jax.Array) -> jax.Array:
@@ -200,7 +198,7 @@ def resamplings(
     }
     for part, filled in _batches(asked, len(prompts), asked.num_samples, placed):
         ids = [rows[place] for place, _ in filled]
-        tokens, lengths = prompts_lib.fill(ids, opened.config.net.max_len)
+        tokens, lengths = loop.fill(ids, opened.config.net.max_len)
         starts = lengths - np.int32(len(frame.end) + count)
         own, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         given = placed.put((tokens, lengths, starts, loop.text_keys(asked.seed, own, numbers)))
@@ -257,7 +255,6 @@ def main(given: argparse.Namespace) -> None:
     import numpy as np
 
     from scalelab import systems
-    from scalelab.decode import prompts as prompts_lib
     from scalelab.training import pretrained
 
     opened = pretrained.load(run)
@@ -278,7 +275,7 @@ def main(given: argparse.Namespace) -> None:
         start = systems.special_ids(opened.system, special)["start"]
         frame, rows = tokenizer.frame(), map(encode, given.source)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
-        begun = prompts_lib.begin(ids, read, start)
+        begun = [np.array([start, *row], np.int32) for row in ids]
     else:
         read = []
         begun = [np.array([*begin, *row] or starts[:1], np.int32) for row in ids]

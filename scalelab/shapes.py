@@ -20,7 +20,7 @@ from scalelab.config import cli
 from scalelab.config.pretraining import Config, Net, Shape
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
-from scalelab.resources import malloc
+from scalelab.resources import host
 
 if TYPE_CHECKING:
     from scalelab.training.blueprint import Blueprint
@@ -129,7 +129,6 @@ def advise(given: argparse.Namespace) -> str:
     import jax
 
     from scalelab import sharding, systems
-    from scalelab.resources import host
     from scalelab.training import blueprint
 
     host.configure_jax(given.compile_cache_dir, given.dtype)
@@ -175,7 +174,7 @@ def advise(given: argparse.Namespace) -> str:
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.shapes", __doc__, setup=malloc.keep_freed)
+    made = cli.Parser("python -m scalelab.shapes", __doc__, setup=host.keep_freed)
     add = made.add_argument
     add("--near", required=True, metavar="AxHxL", help="the wanted shape")
     add("--measure", action="store_true", help="time steps of every line")

@@ -96,6 +96,7 @@ def make_model(
         format=config.data.format,
     )
     check_frozen(config, frozen)
+    nets = {name: trained.net for name, trained in frozen.items()}
     return Model(
         system,
         systems.make_net(
@@ -104,10 +105,10 @@ def make_model(
             config.system_options,
             vocab_size=size,
             remat=config.machine.remat,
-            frozen=nets_of(frozen),
+            frozen=nets,
             ids=special_ids,
         ),
-        make_terms(config, special_ids, frozen, joins),
+        make_terms(config, special_ids, nets, joins),
         adamw.adamw(
             beta1=o.beta1,
             beta2=o.beta2,
@@ -122,21 +123,15 @@ def make_model(
 def make_terms(
     config: Config,
     special_ids: Mapping[str, int] | None,
-    frozen: Mapping[str, Trained] | None = None,
+    nets: Mapping[str, nn.Module] | None = None,
     joins: bytes | None = None,
 ) -> tuple[Term, ...]:
     """Makes the summands of a config's loss; see `make_model` and `objectives.make`."""
     size, form = config.tokenizer.vocab_size, config.data.format
     ids = systems.special_ids(systems.load(config.system), special_ids)
-    setting = Setting(
-        size, ids, config.mask_rate, nets_of(frozen or {}), form, joins, config.format_options
-    )
+    options = config.format_options
+    setting = Setting(size, ids, config.mask_rate, nets or {}, form, joins, options)
     return objectives.make(config.objective_weights, setting, config.objective_options)
-
-
-def nets_of(frozen: Mapping[str, Trained]) -> dict[str, nn.Module]:
-    """Returns the unbound nets of other runs by their names."""
-    return {name: trained.net for name, trained in frozen.items()}
 
 
 def check_frozen(config: Config, given: Collection[str]) -> None:

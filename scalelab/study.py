@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from scalelab.config import cli
-from scalelab.records import environment
-from scalelab.resources import malloc
+from scalelab.records import run_folder
+from scalelab.resources import host
 from scalelab.studies.spec import StudySpec
 
 
@@ -152,8 +152,8 @@ def command(given: argparse.Namespace) -> str:
     fields = [f"--config.{name}={text}" for name, text in given.fields.items()]
     words = [f"--config={given.config}", *fields, f"--workdir={given.workdir}"]
     words += [f"--workers={given.workers}"] * (given.workers is not None)
-    return environment.join_command(
-        ["python", "-m", "scalelab.study", "run", *environment.mask_secrets(words)]
+    return run_folder.join_command(
+        ["python", "-m", "scalelab.study", "run", *run_folder.mask_secrets(words)]
     )
 
 
@@ -178,7 +178,7 @@ def parser() -> cli.Parser:
         own[name] = commands.add_parser(
             name, help=text, description=text,
             config=StudySpec if name in ("plan", "run") else None,
-            setup=malloc.keep_freed if name == "plan" else None,  # as the runs do
+            setup=host.keep_freed if name == "plan" else None,  # as the runs do
             when_interrupted="no timing was kept" if name == "plan" else None,
         )  # fmt: skip
 

@@ -11,23 +11,24 @@ A fine-tuning (`scalelab.finetune`) is another run of the same loop. The step is
 """
 
 import argparse
+import collections
 import contextlib
 import functools
 import importlib
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
-from scalelab.resources import malloc
+from scalelab.records.metrics import Pairs
+from scalelab.resources import host
 
 if TYPE_CHECKING:
-    from scalelab.records.measures import Pairs
     from scalelab.step import Blocks
+    from scalelab.training.opening import Run
     from scalelab.training.pretraining import BeforeStep
-    from scalelab.training.run_state import Run
 
 BLOCK_SECS = 1.0  # a block takes about so long at most: an interrupt waits for its end
 Say = Callable[[str], object]
@@ -36,11 +37,11 @@ Say = Callable[[str], object]
 class Training(Protocol):
     """What `run_blocks` drives.
 
-    `training.pretraining.Pretraining`, `finetuning.training.Finetuning` and
-    `finetuning.joint.Joint` are such trainings.
+    Such are `pretraining.Pretraining`, `finetuning.training.Finetuning`, `finetuning.joint.Joint`.
 
     Attributes:
       state: the training state; a block changes it.
+      step: the number of steps that were started.
       over: whether no more steps are to be taken.
       done: the share of the budget that is used.
       most_steps: of a block; None: about BLOCK_SECS.
@@ -51,6 +52,7 @@ class Training(Protocol):
     config: Any
     run: Any
     state: Any
+    step: int
     over: bool
     done: float
     most_steps: int | None
@@ -69,7 +71,7 @@ class Training(Protocol):
         """Advances the clocks by up to `most` steps; returns the row and the rate of each."""
         ...
 
-    def settle(self, steps: "Sequence[Pairs]", secs: float) -> None:
+    def settle(self, steps: Sequence[Pairs], secs: float) -> None:
         """Adds the metrics and the time of a block that is done."""
         ...
 
@@ -81,10 +83,6 @@ class Training(Protocol):
         """Does what is due; no step is in flight."""
         ...
 
-    def steps_to(self, num_steps: int) -> int:
-        """Returns the steps to the next multiple of `num_steps`."""
-        ...
-
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps`, or at an end."""
         ...
@@ -92,6 +90,47 @@ class Training(Protocol):
     def describe_progress(self, time_left: str) -> str:
         """Returns the progress line."""
         ...
+
+
+class InFlight:
+    """The blocks of steps that were started and not yet waited for, and their time.
+
+    Args:
+      ahead: blocks that may be on the device while the host makes the next.
+    """
+
+    def __init__(self, ahead: int = 1) -> None:
+        self._ahead = ahead
+        self._pending: collections.deque[tuple[Pairs, int]] = collections.deque()
+        self.restart()
+
+    def restart(self) -> None:
+        """Restarts the timer after validation or a checkpoint; no step may be in flight."""
+        assert not self._pending
+        self._begun = time.perf_counter()
+
+    def add(self, found: Pairs, count: int) -> Iterator[tuple[list[Pairs], float]]:
+        """Adds a block of `count` steps that was started; waits for the block `ahead` before it.
+
+        Yields:
+          The metrics of each step of a block, on the host, and the seconds since the block before.
+        """
+        self._pending.append((found, count))
+        return self._take(self._ahead)
+
+    def wait(self) -> Iterator[tuple[list[Pairs], float]]:
+        """Waits for all blocks in flight; yields what `add` does."""
+        return self._take(0)
+
+    def _take(self, left: int) -> Iterator[tuple[list[Pairs], float]]:
+        import jax
+
+        while len(self._pending) > left:
+            found, count = self._pending.popleft()
+            values = {n: [x.tolist() for x in pair] for n, pair in jax.device_get(found).items()}
+            now = time.perf_counter()
+            secs, self._begun = now - self._begun, now
+            yield [{n: (s[k], w[k]) for n, (s, w) in values.items()} for k in range(count)], secs
 
 
 def run_blocks(
@@ -116,7 +155,6 @@ def run_blocks(
 
     from scalelab import sharding
     from scalelab.helpers.progress import Eta, Progress
-    from scalelab.training.run_state import InFlight
 
     progress, time_left, in_flight = Progress(), Eta(), InFlight(training.blocks_ahead)
     alive, stopped = np.True_, False
@@ -140,12 +178,12 @@ def run_blocks(
         blocks, arrays = program
         time_left.start(training.done)
         most = training.most_steps or int(BLOCK_SECS * training.steps_per_sec)
-        most = min(blocks.size, max(1, most), *(training.steps_to(n) for n, _ in every))
+        most = min(blocks.size, max(1, most), *(n - training.step % n for n, _ in every))
         rows, rates = training.plan_block(most)
         training.state, found, alive = blocks(training.state, arrays, rows, rates, alive)
         for steps, secs in in_flight.add(found, len(rows)):
             training.settle(steps, secs)
-        malloc.release_if_low()
+        host.release_if_low()
         if training.is_anything_due():
             wait()
             training.validate_and_save(lambda text: say(f"\n{text}"))
@@ -244,7 +282,7 @@ def train(
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.train", __doc__, config=Config, setup=malloc.keep_freed)
+    made = cli.Parser("python -m scalelab.train", __doc__, config=Config, setup=host.keep_freed)
     made.add_argument("--workdir", metavar="DIR", help=cli.WORKDIR)
     made.add_argument("--init", metavar="RUN", help=cli.INIT)
     return made

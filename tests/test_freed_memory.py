@@ -9,9 +9,8 @@ import pytest
 PROGRAM = """
 import resource
 import numpy as np
-from scalelab.resources import malloc
 from scalelab.resources import host
-malloc.{setting}()
+host.{setting}()
 def fill(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.empty(size, np.uint8).fill(1)
@@ -44,9 +43,9 @@ def test_freed_memory_is_kept(size: int) -> None:
 
 STEPS = """
 import resource, sys
-from scalelab.resources import malloc
+from scalelab.resources import host
 if sys.argv[1] == "kept":
-    malloc.keep_freed()
+    host.keep_freed()
 import jax
 import jax.numpy as jnp
 @jax.jit
@@ -80,18 +79,17 @@ def test_steps_meet_no_new_pages(call: str, least: int, most: int, ready: bool) 
 
 RELEASE = """
 import numpy as np
-from scalelab.resources import malloc
 from scalelab.resources import host
 resident, host.status_bytes = host.status_bytes, lambda field: 10
 def fill():
     np.empty(200_000_000, np.uint8).fill(1)
     return resident("VmRSS")
 def release(free, soon):
-    malloc.available = lambda: free
-    return malloc.release_if_low(soon)
+    host.available = lambda: free
+    return host.release_if_low(soon)
 assert not release(0, 1)  # nothing is kept
 for free, soon, low in (9, 0, 1), (10, 0, 0), (11, 2, 1), (12, 2, 0), (None, 9, 0):
-    malloc.keep_freed()
+    host.keep_freed()
     assert release(free, soon) == low
     assert not release(free, soon)
 kept = fill()

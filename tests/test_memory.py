@@ -11,11 +11,11 @@ import tiny
 
 from scalelab import fit, sharding
 from scalelab import objectives as objectives_lib
+from scalelab.fit import StepMemory
 from scalelab.nn.stack import REMAT_POLICIES, UNROLLED_LAYERS
 from scalelab.objectives import Pass
 from scalelab.resources import devices
-from scalelab.training import blueprint, memory
-from scalelab.training.memory import StepMemory
+from scalelab.training import blueprint
 
 
 def planted(total: Callable[[int], float]) -> tuple[Callable[[int], StepMemory], list[int]]:
@@ -39,28 +39,28 @@ def planted(total: Callable[[int], float]) -> tuple[Callable[[int], StepMemory],
 def test_the_largest_batch_is_found(total: Any, capacity: int, quantum: int) -> None:
     measure, asked = planted(total)
     known = [measure(32), measure(64)]
-    fits, beyond = memory.largest_batch(measure, known, capacity, quantum)
+    fits, beyond = fit.largest_batch(measure, known, capacity, quantum)
     sizes = range(quantum, 10_000, quantum)
     largest = max((b for b in sizes if round(total(b)) <= capacity), default=0)
     assert (fits.batch_size if fits else 0) == largest  # None: nothing fits
     assert beyond is not None and beyond.batch_size == largest + quantum
-    assert len(asked) == len(set(asked)) <= 2 + memory.MOST_TRIES  # each is a compilation
+    assert len(asked) == len(set(asked)) <= 2 + fit.MOST_TRIES  # each is a compilation
 
 
 @pytest.mark.parametrize(("total", "capacity"), [(lambda b: 1000, 1500), (lambda b: b, 1e9)])
 def test_an_endless_search_is_given_up(total: Any, capacity: float) -> None:
     measure, asked = planted(total)
-    fits, beyond = memory.largest_batch(measure, [measure(32), measure(64)], capacity)
-    assert fits is not None and fits.batch_size == max(asked) <= memory.LARGEST and beyond is None
+    fits, beyond = fit.largest_batch(measure, [measure(32), measure(64)], capacity)
+    assert fits is not None and fits.batch_size == max(asked) <= fit.LARGEST and beyond is None
     assert f"at least {max(asked)} " in fit.describe_largest(fits, beyond, 1)
 
 
 def test_bytes_are_read() -> None:
-    assert memory.parse_bytes("24GiB") == 24 * 2**30
-    assert memory.parse_bytes("1.5 gb") == 1_500_000_000
+    assert fit.parse_bytes("24GiB") == 24 * 2**30
+    assert fit.parse_bytes("1.5 gb") == 1_500_000_000
     for wrong in ("24", "GiB", "0GiB", "-1GB", "24 G"):
         with pytest.raises(ValueError, match="unit"):
-            memory.parse_bytes(wrong)
+            fit.parse_bytes(wrong)
 
 
 def test_devices_by_name_and_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,9 +133,9 @@ def test_the_step_of_another_device_is_planned_as_it_runs_there() -> None:
                          tokenizer__vocab_size=30_000, machine__compile_cache_dir=None)  # fmt: skip
     plan = blueprint.draw(config)
     here, gpu, again = (
-        memory.measure_step(plan, 64, 64, tiny.one_device(), platform)
+        fit.measure_step(plan, 64, 64, tiny.one_device(), platform)
         for platform in (None, "gpu", "cpu")
     )
-    assert here == again and here.beside == memory.BESIDE_ON_CPU
+    assert here == again and here.beside == fit.BESIDE_ON_CPU
     scores = 4 * 64 * 64 * 30_000
     assert here.between < scores < gpu.between and gpu.beside == 0

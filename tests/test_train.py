@@ -21,16 +21,16 @@ import pytest
 import tiny
 from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at
 
-from scalelab import systems
+from scalelab import systems, train
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
-from scalelab.data import load_data, sources, tokenizers
+from scalelab.data import load_data, tokenizers
 from scalelab.eval import pairs, suites, yardstick
 from scalelab.optim import adamw
-from scalelab.records import measures, plots, run_folder
+from scalelab.records import metrics, plots, run_folder
 from scalelab.resources import flops
-from scalelab.training import feeding, pretrained, run_state
-from scalelab.training.run_state import Run
+from scalelab.training import feeding, pretrained
+from scalelab.training.opening import Run
 
 
 @pytest.fixture(scope="module")
@@ -405,7 +405,7 @@ def own_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """A clock that stands still but when it is told how many seconds have passed."""
     now = [0.0]
     ours = types.SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
-    for module in (measures, run_state):
+    for module in (metrics, train):
         monkeypatch.setattr(module, "time", ours)
 
     def pass_time(secs: float) -> None:
@@ -452,9 +452,9 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     """Steps take 10 ms, a validation 100 s, a checkpoint 1,000 s, starting the pipeline 7 s."""
     pass_time = own_clock(monkeypatch)
     evaluations, saves = [], []
-    after(monkeypatch, measures, "summarise_eval", lambda: evaluations.append(pass_time(100)))
+    after(monkeypatch, metrics, "summarise_eval", lambda: evaluations.append(pass_time(100)))
     after(monkeypatch, Run, "meta", lambda: saves.append(pass_time(1000)))
-    after(monkeypatch, sources, "iterate", lambda: pass_time(7))
+    after(monkeypatch, feeding, "iterate", lambda: pass_time(7))
     monkeypatch.setattr(flops, "device_peak", lambda kind: 1e9)
     record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))
     result, lines = record.result, record.lines()
@@ -477,7 +477,7 @@ def test_a_cpu_has_no_mfu(lab: Lab, tmp_path: pathlib.Path, capsys) -> None:
 
 def test_the_best_checkpoint_outlives_the_last_ones(lab, tmp_path, monkeypatch) -> None:
     losses = iter([9.0, 3.0, 1.0, 2.0, 2.5])
-    monkeypatch.setattr(measures, "summarise_eval", lambda *_: {"loss": next(losses)})
+    monkeypatch.setattr(metrics, "summarise_eval", lambda *_: {"loss": next(losses)})
     config = lab.config(
         "system=roberta,steps=20", long__example_rate=0.0, eval__every_steps=5,
         machine__checkpoint_every_steps=6,

@@ -85,10 +85,11 @@ def test_sample_reads_sources(run: pathlib.Path, start: Start) -> None:
     end = tokenizer.special_ids["eos"]
     read = [np.array([*frame.begin, *tokenizer.encode(s), *frame.end], np.int32) for s in SOURCES]
     made = stepper.prepare(opened.net, opened.params)
-    sizes = {"max_new_tokens": 6, "max_len": 64, "end_token": end, "start_token": end}
+    sizes = {"max_new_tokens": 6, "max_len": 64, "end_token": end}
 
     def expected(prompts: Any, sources: Any = read) -> list[list[int]]:
-        found = loop.generate(made, prompts, Rules(), sources=sources, **sizes)
+        begun = [np.array([end, *prompt], np.int32) for prompt in prompts or [[]] * len(sources)]
+        found = loop.generate(made, begun, Rules(), sources=sources, **sizes)
         return [text.tokens.tolist() for text in found]
 
     def found(*flags: str) -> list[list[int]]:

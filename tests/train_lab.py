@@ -18,7 +18,7 @@ from scalelab import state, step, train
 from scalelab.config import pretraining as config_lib
 from scalelab.records import metrics, plots
 from scalelab.training import checkpoint
-from scalelab.training.run_state import Run
+from scalelab.training.opening import Run
 
 # 0.9 / 8 to 0.1 / 4 of 24 steps: 20 of batch 8 at length 32, then 4 of batch 4 at length 64.
 STEPS, SHORT_STEPS = 24, 20

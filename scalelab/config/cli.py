@@ -160,20 +160,14 @@ class Parser(argparse.ArgumentParser):
         fail(f"{message}; see {self.prog} --help")
 
 
-def positive(text: str) -> int:
-    """Parses a whole number from 1 on the command line."""
-    return _whole(text, 1)
-
-
-def natural(text: str) -> int:
-    """Parses a whole number from 0 on the command line."""
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
+def natural(text: str, least: int = 0) -> int:
+    """Parses a whole number from `least` on the command line."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}: {text!r}")
     return int(text)
+
+
+positive = functools.partial(natural, least=1)
 
 
 def comma_list(text: str) -> list[str]:
@@ -241,11 +235,6 @@ def config_values(given: argparse.Namespace) -> dict[str, Any]:
         for field, text in given.fields.items():
             _set_field(config, field, text)
     return config.to_dict()
-
-
-def typed_fields(given: argparse.Namespace) -> list[str]:
-    """Returns the dotted names of the fields that were given as --config.<field>=VALUE."""
-    return list(given.fields)
 
 
 def _set_field(config: ml_collections.ConfigDict, field: str, text: str | None) -> None:

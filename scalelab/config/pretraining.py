@@ -88,6 +88,11 @@ class Net:
     # None: the input's (tied); or "untied".
     output_embedding: Annotated[str, choice("untied")] | None = None
 
+    @property
+    def shape(self) -> Shape:
+        """Heads, width and layers."""
+        return Shape(self.num_heads, self.width, self.num_layers)
+
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:

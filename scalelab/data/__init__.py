@@ -130,21 +130,22 @@ def _prepare(
     config: Config, system: "System", tokenizer_dir: Path | None, *, progress: bool
 ) -> "Prepared":
     from scalelab.data import prepare  # slow to import, and not needed for batches
+    from scalelab.data.corpora import open_corpus
     from scalelab.data.tokenizers import TokenizerSpec
 
     if tokenizer_dir is None and config.machine.init is not None:
         tokenizer_dir = Path(config.machine.init) / "tokenizer"
     own = dataclasses.asdict(config.tokenizer) | {"special_tokens": system.SPECIAL_TOKENS}
     own |= dict(zip(("begin", "between", "end"), system.FRAME, strict=True))
-    return prepare.prepare_documents(
+    source = open_corpus(
         config.data.corpus,
-        tokenizer_dir or TokenizerSpec(**own),
-        config.machine.cache_dir,
         keep_headings=config.data.keep_headings,
         errors=config.data.errors,
         valid_rate=config.data.valid_rate,
-        progress=progress,
-        num_workers=config.machine.num_workers,
+    )
+    given, machine = tokenizer_dir or TokenizerSpec(**own), config.machine
+    return prepare.prepare_documents(
+        source, given, machine.cache_dir, num_workers=machine.num_workers, progress=progress
     )
 
 

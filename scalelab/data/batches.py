@@ -221,22 +221,18 @@ def _iterate_thread(batch_at: BatchAt, start: int, stop: int, prefetch: int) -> 
 def _iterate_tf(
     tf: types.ModuleType, batch_at: BatchAt, start: int, stop: int, prefetch: int
 ) -> Iterator[Batch]:
-    """Makes batches in parallel and ahead by a tf.data pipeline."""
-    first = batch_at(start)
-    # Wide types first, so that each array begins at a multiple of its type's bytes.
-    names = sorted(first, key=lambda name: (-first[name].itemsize, name))
-    edges = np.cumsum([0] + [first[name].nbytes for name in names])
-    errors: dict[int, BaseException] = {}
+    """Makes batches in parallel and ahead by tf.data; a tensor costs far more than its bytes."""
+    first, errors = batch_at(start), dict[int, BaseException]()
 
-    # All bytes of a batch travel as one: each tensor costs far more than the bytes in it.
-    def pack(step: np.ndarray) -> np.ndarray:
+    def make(step: np.ndarray) -> list[np.ndarray]:
         try:
             batch = batch_at(int(step))
-            return np.concatenate([batch[name].reshape(-1).view(np.uint8) for name in names])
+            return [batch[name] for name in first]
         except BaseException as error:
             errors[int(step)] = error
             raise
 
+    types_ = [array.dtype for array in first.values()]
     options = tf.data.Options()
     options.autotune.enabled = False
     options.deterministic = True
@@ -245,7 +241,7 @@ def _iterate_tf(
         closed = tf.Variable(False)
         steps = tf.data.Dataset.range(start, stop).take_while(lambda _: tf.logical_not(closed))
         batches = steps.map(
-            lambda step: tf.numpy_function(pack, [step], np.uint8), num_parallel_calls=TF_THREADS
+            lambda step: tf.numpy_function(make, [step], types_), num_parallel_calls=TF_THREADS
         )
         batches = iter(batches.prefetch(prefetch).with_options(options))
 
@@ -266,15 +262,12 @@ def _iterate_tf(
     try:
         for step in range(start, stop):
             try:
-                flat = next(batches).numpy()
+                arrays = next(batches)
             except tf.errors.OpError:
                 if step in errors:
                     raise errors[step] from None
                 raise
-            yield {
-                name: flat[begin:end].view(first[name].dtype).reshape(first[name].shape)
-                for name, begin, end in zip(names, edges[:-1], edges[1:], strict=True)
-            }
+            yield {name: array.numpy() for name, array in zip(first, arrays, strict=True)}
     finally:
         close()
 

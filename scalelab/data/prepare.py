@@ -17,7 +17,7 @@ import numpy as np
 import tokenizers as hf_tokenizers
 
 from scalelab.data import cache, parallel, sentences, tokenizers
-from scalelab.data.corpora import TURNS, UNITS, Corpus, assign_split, open_corpus, pieces
+from scalelab.data.corpora import TURNS, UNITS, Corpus, assign_split, pieces
 from scalelab.data.store import ArrayWriter, load_array
 from scalelab.formats import SPEAKER, Documents
 from scalelab.helpers.progress import show_bar
@@ -46,26 +46,22 @@ class Prepared:
 
 
 def prepare_documents(
-    corpus: str,
+    source: Corpus,
     tokenizer: tokenizers.TokenizerSpec | Path,
     cache_dir: str | os.PathLike[str],
     *,
-    keep_headings: bool = False,
-    errors: str = "strict",
-    valid_rate: float = 0.005,
     num_workers: int = 2,
     progress: bool = True,
 ) -> Prepared:
     """Reads, splits, trains and encodes, or finds the cached result.
 
-    `open_corpus` explains corpus, keep_headings, errors and valid_rate. The tokenizer is one to
-    train, or the folder of one. `num_workers` processes split sentences and encode.
+    The tokenizer is one to train, or the folder of one. `num_workers` processes split sentences and
+    encode.
 
     Raises:
       ValueError: the corpus is missing, empty or unreadable, or too small for the vocabulary.
     """
     timings: dict[str, float] = {}
-    source = open_corpus(corpus, keep_headings=keep_headings, errors=errors, valid_rate=valid_rate)
     with _timed(timings, "fingerprint"):
         text_key = sentences_key(source)
 

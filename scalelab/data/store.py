@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import types
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -160,37 +162,49 @@ class ExampleStore:
         return np.sum([starts[ids + 1] - starts[ids] for starts in every], axis=0)
 
     def gather(self, ids: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
-        """Copies examples `ids` [B] into a batch as `formats.Array` describes it.
+        """Copies examples `ids` [B] into a batch, see the function `gather`."""
+        return gather(self._arrays, ids, self.meta["ragged"], length)
 
-        An id of -1 makes a padding example of length 0. `length` is T of `tokens`; None: as
-        declared.
-        """
-        is_real = ids >= 0
-        safe = np.where(is_real, ids, 0)
-        batch = {}
-        for name, longest in self.meta["ragged"].items():
-            width = longest if length is None or name != "tokens" else length
-            batch[name], batch[lengths_name(name)] = self._rows(name, safe, is_real, width)
-        for name in self.meta["flat"]:
-            values = self._arrays[name][safe]
-            batch[name] = values.astype(batch_type(values.dtype), copy=False)
-            batch[name][~is_real] = 0
-        return batch
 
-    def _rows(
-        self, name: str, ids: np.ndarray, is_real: np.ndarray, width: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows of a ragged array, [B, width, ...], and their lengths [B]."""
-        starts = self._arrays[f"{name}_starts"]
-        first = starts[ids]
-        lengths = np.where(is_real, starts[ids + 1] - first, 0)
-        if len(lengths) and lengths.max() > width:
+def gather(
+    arrays: Mapping[str, Any],
+    ids: Any,
+    ragged: Mapping[str, int],
+    length: int | None = None,
+    xp: types.ModuleType = np,
+) -> dict[str, Any]:
+    """Copies examples into a batch as `formats.Array` describes it.
+
+    Args:
+      arrays: the flat arrays X [n, ...], and X with X_starts [n + 1] of the ragged ones.
+      ids: [B]; -1 makes a padding example of length 0.
+      ragged: name -> width of a batch's rows; the other arrays are flat.
+      length: T of `tokens`; None: as in `ragged`.
+      xp: numpy, or jax.numpy for arrays on a device.
+
+    Raises:
+      ValueError: on the host, if a row is longer than its width.
+    """
+    is_real = ids >= 0
+    safe = xp.where(is_real, ids, 0)
+    batch, flat = {}, set(arrays)
+    for name, longest in ragged.items():
+        values, starts = arrays[name], arrays[f"{name}_starts"]
+        flat -= {name, f"{name}_starts"}
+        width = longest if length is None or name != "tokens" else length
+        first, places = starts[safe], xp.arange(width)
+        lengths = xp.where(is_real, starts[safe + 1] - first, 0)
+        if xp is np and lengths.max(initial=0) > width:
             raise ValueError(f"an example has {lengths.max()} {name}, the batch holds {width}")
-        values = self._arrays[name]
-        rows = np.zeros((len(ids), width, *values.shape[1:]), batch_type(values.dtype))
-        mask = np.arange(width) < lengths[:, None]
-        ends = np.cumsum(lengths)
-        total = int(ends[-1]) if len(ends) else 0
-        at = np.arange(total) + np.repeat(first - (ends - lengths), lengths)
-        rows[mask] = values[at]
-        return rows, lengths.astype(np.int32)
+        if not len(values):
+            values = xp.zeros((1, *values.shape[1:]), values.dtype)
+        dtype, tail = batch_type(values.dtype), (1,) * (values.ndim - 1)
+        found = xp.take(values, first[:, None] + places, axis=0, mode="clip").astype(dtype)
+        inside = (places < lengths[:, None]).reshape(*found.shape[:2], *tail)
+        batch[name] = xp.where(inside, found, xp.zeros((), dtype))
+        batch[lengths_name(name)] = lengths.astype(np.int32)
+    for name in sorted(flat):
+        found = arrays[name][safe].astype(batch_type(arrays[name].dtype))
+        real = is_real.reshape(-1, *(1,) * (found.ndim - 1))
+        batch[name] = xp.where(real, found, xp.zeros((), found.dtype))
+    return batch

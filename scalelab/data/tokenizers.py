@@ -20,8 +20,7 @@ from tokenizers import processors
 
 import scalelab.data._vocabulary as _vocabulary
 from scalelab.formats import Frame, Specials
-from scalelab.helpers.names import nearest
-from scalelab.helpers.special_ids import SpecialIds
+from scalelab.helpers.names import SpecialIds, nearest
 
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe")

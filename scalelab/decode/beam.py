@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.decode.loop import Continuation, State
-from scalelab.decode.prompts import begin, fill, pad
+from scalelab.decode.loop import Continuation, State, fill, pad
 from scalelab.decode.stepper import Source, Stepper
 
 NEVER = -1e9  # of scores: worse than any text, and finite
@@ -22,42 +21,38 @@ NEVER = -1e9  # of scores: worse than any text, and finite
 
 def search(
     stepper: Stepper,
-    prompts: Sequence[np.ndarray] | None,
+    prompts: Sequence[np.ndarray],
     *,
     num_beams: int,
     max_new_tokens: int,
     max_len: int,
     end_token: int | None,
-    length_penalty: float = 1.0,
     rows: jax.sharding.Sharding | None = None,
     sources: Sequence[np.ndarray] | None = None,
-    start_token: int | None = None,
 ) -> list[list[Continuation]]:
     """Continues prompts, all at once.
 
     Args:
       stepper: the net.
-      prompts: token ids, each [n], n >= 1; None: there are none, see `prompts.begin`.
+      prompts: token ids, each [n], n >= 1.
       num_beams: K.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
       end_token: ends a text; None: there is none.
-      length_penalty: exponent of the length that divides log probabilities.
       rows: the sharding of arrays whose first axis is the prompts; None: one device.
       sources: token ids of each prompt's source; None: the net has none.
-      start_token: put before each prompt; None: nothing is.
 
     Returns:
       For each prompt K continuations, the best first. The score is the log probability divided by
-      (number of tokens, the end token included) ** length_penalty.
+      the number of tokens, the end token included.
 
     Raises:
-      ValueError: as for `prompts.begin`, `check` and `fill`; or there are fewer than 2 K tokens.
+      ValueError: as for `loop.check` and `fill`; or there are fewer than 2 K tokens.
     """
-    begun = pad(begin(prompts, sources, start_token), max_new_tokens, max_len)
+    begun = pad(prompts, max_new_tokens, max_len)
     given = begun, sources and fill(sources, max_len)
     (tokens, lengths), source = jax.device_put(given, rows)
-    sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
+    sizes = (num_beams, max_new_tokens, max_len, end_token)
     written, scores = jax.device_get(_search(stepper, tokens, lengths, source, *sizes))
 
     def cut(row: np.ndarray, score: np.ndarray) -> Continuation:
@@ -73,7 +68,7 @@ def _take_rows(x: jax.Array, places: jax.Array) -> jax.Array:
     return jax.vmap(lambda row, place: row[place])(x, places)
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5, 6, 7, 8))
+@functools.partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _search(
     stepper: Stepper,
     tokens: jax.Array,
@@ -83,7 +78,6 @@ def _search(
     max_new_tokens: int,
     max_len: int,
     end_token: int | None,
-    length_penalty: float,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the best texts' new tokens [B, K, M] and scores [B, K]."""
     num_prompts, prompt_len = tokens.shape
@@ -103,10 +97,10 @@ def _search(
 
         among_best = jnp.arange(2 * num_beams) < num_beams
         counts = ends & among_best & ~state["done"][:, None]
-        final = jnp.where(counts, best / count**length_penalty, NEVER)
+        final = jnp.where(counts, best / count, NEVER)
         merged = jnp.concatenate([state["ended_scores"], final], axis=1)
         ended_scores, winners = jax.lax.top_k(merged, num_beams)
-        hopeless = scores[:, 0] / count**length_penalty <= ended_scores[:, -1]
+        hopeless = scores[:, 0] / count <= ended_scores[:, -1]
         return state | dict(
             step=count,
             texts=_take_rows(texts, kept),

@@ -11,9 +11,9 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.decode.choose import Rules, choose, repeats
-from scalelab.decode.prompts import begin, fill, pad
 from scalelab.decode.stepper import Source, Stepper
 
+SHORTEST = 16  # bucket of lengths; the others are its doubles, and each is compiled once
 ENDINGS = ("length", "end", "repetition")
 State = dict[str, ArrayPytree]  # name -> array, or the cache
 
@@ -49,7 +49,7 @@ def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) 
 
 def generate(
     stepper: Stepper,
-    prompts: Sequence[np.ndarray] | None,
+    prompts: Sequence[np.ndarray],
     rules: Rules,
     *,
     max_new_tokens: int,
@@ -58,13 +58,12 @@ def generate(
     keys: jax.Array | None = None,
     rows: jax.sharding.Sharding | None = None,
     sources: Sequence[np.ndarray] | None = None,
-    start_token: int | None = None,
 ) -> list[Continuation]:
-    """Continues prompts, all at once; raises ValueError as `prompts.begin`, `check` and `fill` do.
+    """Continues prompts, all at once; raises ValueError as `check` and `fill` do.
 
     Args:
       stepper: the net.
-      prompts: token ids, each [n], n >= 1; None: there are none, see `prompts.begin`.
+      prompts: token ids, each [n], n >= 1.
       rules: how tokens are chosen.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
@@ -72,9 +71,8 @@ def generate(
       keys: [B] random keys, see `text_keys`; needed where the temperature is not 0.
       rows: the sharding of arrays whose first axis is the prompts; None: one device.
       sources: token ids of each prompt's source; None: the net has none.
-      start_token: put before each prompt; None: nothing is.
     """
-    begun = pad(begin(prompts, sources, start_token), max_new_tokens, max_len)
+    begun = pad(prompts, max_new_tokens, max_len)
     given = begun, sources and fill(sources, max_len)
     (tokens, lengths), source = jax.device_put(given, rows)
     if keys is None:
@@ -144,3 +142,54 @@ def _generate(
         state["seen"] = seen.at[rows[:, None], tokens].max(is_text)
     state = jax.lax.while_loop(continues, body, take(logits, state))
     return state["written"], state["count"], state["ending"]
+
+
+# --- Texts of many lengths in one array ----------------
+
+
+def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
+    """Refuses prompts that a net of `max_len` positions cannot continue.
+
+    Raises:
+      ValueError: a prompt is empty, or has no room for the new tokens.
+    """
+    lengths = list(map(len, prompts))
+    if min(lengths, default=0) < 1 or max_new_tokens < 1:
+        raise ValueError("an empty prompt, or no new tokens: expected at least one of each")
+    if max(lengths) + max_new_tokens > max_len:
+        raise ValueError(
+            f"a prompt of {max(lengths)} tokens and {max_new_tokens} new ones make"
+            f" {max(lengths) + max_new_tokens}, but the net has {max_len} positions; shorten the"
+            " prompt or lower max_new_tokens"
+        )
+
+
+def pad(
+    prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Puts prompts into the rows of one array, see `fill`; raises ValueError as `check` does."""
+    check(prompts, max_new_tokens, max_len)
+    return fill(prompts, max_len)
+
+
+def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
+    """Puts texts into the rows of one array.
+
+    Returns:
+      [B, P] int32, zeros behind each text, and their lengths [B] int32. P is SHORTEST, doubled
+      until it holds the longest, or max_len if that is less.
+
+    Raises:
+      ValueError: a text is empty, or longer than max_len.
+    """
+    lengths = np.array([len(text) for text in texts], np.int32)
+    if lengths.min() < 1 or lengths.max() > max_len:
+        wrong = lengths.min() if lengths.min() < 1 else lengths.max()
+        raise ValueError(f"a text of {wrong} tokens: expected 1 to {max_len}, as the net has")
+    length = SHORTEST
+    while length < lengths.max():
+        length *= 2
+    tokens = np.zeros((len(texts), min(length, max_len)), np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        row[: len(text)] = text
+    return tokens, lengths

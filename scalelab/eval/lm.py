@@ -221,7 +221,7 @@ def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame
 def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
     """Returns the numbers of all documents, given those of each and the net's objective."""
     from scalelab.eval import calibration
-    from scalelab.records.measures import bits_per_byte
+    from scalelab.records.metrics import bits_per_byte
 
     total = table[["tokens", "predicted", "bytes"]].sum().to_dict()
     nll = math.fsum(table["nll"])
@@ -292,7 +292,7 @@ def main(given: argparse.Namespace) -> None:
         raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
     from scalelab.eval import calibration, likelihood, placement, running_text, token_scores
     from scalelab.helpers.files import write_json
-    from scalelab.records import environment, run_folder
+    from scalelab.records import run_folder
     from scalelab.resources import host
     from scalelab.training import pretrained
 
@@ -344,7 +344,7 @@ def main(given: argparse.Namespace) -> None:
         table.to_csv(workdir / "documents.tsv", sep="\t", columns=columns, float_format="%.6f")
         path = workdir / "calibration.tsv"
         reliability.to_csv(path, sep="\t", index=False, float_format="%.6f")
-        write_json(workdir / "environment.json", environment.describe())
+        write_json(workdir / "environment.json", run_folder.describe_environment())
         write_json(workdir / "result.json", facts)
         print(f"wrote {workdir}/documents.tsv, calibration.tsv and result.json")
 

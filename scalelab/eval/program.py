@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalelab.config import cli, exits
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.records import run_files
-from scalelab.resources import malloc
+from scalelab.resources import host
 from scalelab.tasks import recipes, submission
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.facts import Task
@@ -21,7 +21,7 @@ DATA = (
     "folder with CoLA/, SST-2/, ... or the BabyLM Challenge's cola.train.jsonl, ..., or"
     " hf:nyu-mll/glue; default: glue of TensorFlow Datasets"
 )
-FINETUNES: dict[str, Any] = {"config": FinetuneConfig, "setup": malloc.keep_freed}
+FINETUNES: dict[str, Any] = {"config": FinetuneConfig, "setup": host.keep_freed}
 
 
 def add_flags(made: cli.Parser, data: str = DATA) -> None:
@@ -123,7 +123,7 @@ def options(given: argparse.Namespace) -> "Options":
         data=given.data,
         eval_only=given.eval_only,
         submit=given.submit,
-        fixed=tuple(cli.typed_fields(given)),
+        fixed=tuple(given.fields),
     )
 
 

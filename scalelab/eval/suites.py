@@ -20,7 +20,7 @@ from scalelab.eval import items, lama, lambada, pairs, prompts, yardstick
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Yardstick
 from scalelab.helpers import data_files
-from scalelab.resources import malloc
+from scalelab.resources import host
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -333,9 +333,7 @@ def parser() -> cli.Parser:
     commands = made.add_commands()
     for name, row in SUITES.items():
         text = importlib.import_module(f"scalelab.eval.{name}").__doc__
-        yardstick.add_flags(
-            commands.add_parser(name, description=text, setup=malloc.keep_freed), row
-        )
+        yardstick.add_flags(commands.add_parser(name, description=text, setup=host.keep_freed), row)
     return made
 
 

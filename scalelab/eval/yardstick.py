@@ -21,10 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
-from scalelab.config.pretraining import Shape
 from scalelab.eval.names import YARDSTICKS
 from scalelab.helpers import files
-from scalelab.resources import malloc
+from scalelab.resources import host
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,7 +154,7 @@ def program(
 
     def parser() -> cli.Parser:
         prog = f"python -m scalelab.eval.{yardstick.name}"
-        made = cli.Parser(prog, text, setup=malloc.keep_freed)
+        made = cli.Parser(prog, text, setup=host.keep_freed)
         add_flags(made, yardstick)
         return made
 
@@ -226,7 +225,6 @@ def evaluate(
     """
     from scalelab.eval import placement
     from scalelab.records import run_files
-    from scalelab.resources import host
     from scalelab.training import pretrained
 
     defaults = {name: default for name, (default, _) in yardstick.options.items()}
@@ -291,7 +289,7 @@ def _write(
     random: bool,
 ) -> None:
     """Writes config, tables, predictions, environment and, last, result.json."""
-    from scalelab.records import environment, predictions, run_files
+    from scalelab.records import predictions, run_files, run_folder
 
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "config.json", config)
@@ -307,11 +305,11 @@ def _write(
         outputs=made.outputs,
         labels=list(made.labels),
     )
-    files.write_json(folder / "environment.json", environment.describe())
+    files.write_json(folder / "environment.json", run_folder.describe_environment())
     net = opened.config.net
     result = run_files.TaskResult(
         system=config["system"],
-        shape=Shape(net.num_heads, net.width, net.num_layers),
+        shape=net.shape,
         n_model=opened.n_model,
         seed=0,
         pretrain_seed=opened.config.seed,

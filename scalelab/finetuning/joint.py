@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import ArrayPytree
 
-from scalelab.data.sources import Row
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
-from scalelab.records import measures
+from scalelab.records import metrics
 from scalelab.state import TrainState
 from scalelab.step import Blocks
 from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.feeding import Row
 
 
 @flax.struct.dataclass
@@ -86,10 +86,6 @@ class Joint:
         """Steps a second of the task in training."""
         return self._now.steps_per_sec
 
-    def steps_to(self, num_steps: int) -> int:
-        """Returns the steps to the next multiple of `num_steps`."""
-        return num_steps - self.step % num_steps
-
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end."""
         return self.step % num_steps == 0 or self.step == len(self._order)
@@ -118,13 +114,14 @@ class Joint:
 
     def plan_block(self, most: int) -> tuple[list[Row], list[np.float32]]:
         """Starts the next steps of one task."""
-        saves = self.steps_to(self.config.machine.checkpoint_every_steps)
-        rows, rates = self._now.plan_block(min(most, self._take_turn(), saves))
+        saves = self.config.machine.checkpoint_every_steps
+        most = min(most, self._take_turn(), saves - self.step % saves)
+        rows, rates = self._now.plan_block(most)
         self.step += len(rows)
         self._in_flight.append(self._now)
         return rows, rates
 
-    def settle(self, steps: Sequence[measures.Pairs], secs: float) -> None:
+    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
         """Adds the metrics and the seconds of a block that was waited for."""
         member = self._in_flight.popleft()
         if not self._failed:  # no step is taken after the one that failed

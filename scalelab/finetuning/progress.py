@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scalelab.records import measures
+from scalelab.records import metrics
 from scalelab.records.metrics import Clocks
 
 
@@ -38,9 +38,9 @@ class Progress:
         """Ends the seed as failed."""
         self.failed, self.over = reason, True
 
-    def add(self, pairs: measures.Pairs, steps_per_epoch: int) -> None:
+    def add(self, pairs: metrics.Pairs, steps_per_epoch: int) -> None:
         """Adds the (sum, weight) pairs of a step."""
-        measures.add(self.totals, pairs)
+        metrics.add(self.totals, pairs)
         self.epoch.append((float(pairs["loss"][0]), float(pairs["loss"][1])))
         del self.epoch[:-steps_per_epoch]
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings, with_head_kind
-from scalelab.config.pretraining import Shape
 from scalelab.finetuning.kinds import Decoded
 from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
@@ -103,14 +102,13 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         chance=run.kind.chance_loss(run.train),
         regression=task.regression,
     )
-    net, clocks = opened.config.net, progress.clocks
-    shape = Shape(net.num_heads, net.width, net.num_layers)
+    clocks = progress.clocks
     read = {"train": run.train, **run.dev}
     result = TaskResult(
         status=FAILED if progress.failed else COMPLETED,
         task=task.name,
         system=opened.config.system,
-        shape=shape,
+        shape=opened.config.net.shape,
         n_model=opened.n_model,
         params=flops.count_parameters(params),
         seed=seed,

@@ -18,7 +18,6 @@ from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding, step
-from scalelab.data.sources import Layout
 from scalelab.nets.classifier import Classifier
 from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
@@ -37,6 +36,7 @@ from scalelab.optim import adamw
 from scalelab.resources import flops
 from scalelab.state import TrainState
 from scalelab.step import Blocks
+from scalelab.training.feeding import Layout
 
 Batch = dict[str, jax.Array]
 Params = dict[str, ArrayPytree]  # "body", "head"

@@ -10,17 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import ArrayPytree
 
-from scalelab.data.sources import Row
 from scalelab.finetuning import results
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import TASK, compiled
 from scalelab.optim import adamw
-from scalelab.records import measures, metrics, run_folder
+from scalelab.records import metrics, run_folder
+from scalelab.resources import host
 from scalelab.state import TrainState
 from scalelab.step import Blocks
-from scalelab.training import compile_times
 from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.feeding import Row
 
 MOST_STEPS = 8  # most steps of a block, whose batches have one length
 
@@ -101,10 +101,6 @@ class Finetuning:
         """The share of the steps that were started."""
         return self.step / self.num_steps
 
-    def steps_to(self, num_steps: int) -> int:
-        """Returns the steps to the next multiple of `num_steps`."""
-        return num_steps - self.step % num_steps
-
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end."""
         return self.step % num_steps == 0 or self.step == self.num_steps
@@ -147,11 +143,9 @@ class Finetuning:
         """Compiles the program for the length of the next batch."""
         cache = self.config.machine.compile_cache_dir
         net, length = self.run.start.opened.config.net, self._length
-        what = (
-            f"{self.run.task.name}, {net.num_heads}x{net.width}x{net.num_layers}, length {length}"
-        )
-        say(f"{self.name}: compiling for length {length}{compile_times.note(cache, what)}")
-        with compile_times.kept(cache, what):
+        what = f"{self.run.task.name}, {net.shape}, length {length}"
+        with host.compiling(cache, what) as note:
+            say(f"{self.name}: compiling for length {length}{note}")
             self._program.compile(self.state, self._batch(), self._key(length))
 
     def plan_block(self, most: int) -> tuple[list[Row], list[np.float32]]:
@@ -174,7 +168,7 @@ class Finetuning:
             self.step += 1
         return rows, rates
 
-    def settle(self, steps: Sequence[measures.Pairs], secs: float) -> None:
+    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
         """Adds the metrics and the seconds of a block that was waited for."""
         if self.progress.failed:  # no step is taken after the one that failed
             return
@@ -202,7 +196,7 @@ class Finetuning:
         del say
         assert self._writer is not None
         if self.is_due(self.config.machine.log_every_steps):
-            means = measures.divide(self.progress.totals)
+            means = metrics.divide(self.progress.totals)
             self.progress.totals = {}
             values = {f"train/{key}": v for key, v in means.items() if key != "finite"}
             if means:

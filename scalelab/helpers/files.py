@@ -42,16 +42,11 @@ def find_folders(text: str) -> list[pathlib.Path]:
     return found
 
 
-def write_bytes(path: pathlib.Path, data: bytes) -> None:
-    """Writes a file atomically."""
-    with whole(path) as temporary:
-        temporary.write_bytes(data)
-
-
 def write_text(path: pathlib.Path, text: str) -> None:
     """Writes a UTF-8 file atomically; a file with this content stays, as on a read-only disk."""
     if not path.is_file() or path.read_bytes() != text.encode():
-        write_bytes(path, text.encode())
+        with whole(path) as temporary:
+            temporary.write_bytes(text.encode())
 
 
 def write_json(path: pathlib.Path, value: object) -> None:

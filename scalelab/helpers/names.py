@@ -1,4 +1,4 @@
-"""Finds modules and config files by name, and the nearest valid name for a misspelt one."""
+"""Finds modules, config files and special tokens by name; the nearest valid name."""
 
 import difflib
 import importlib
@@ -6,7 +6,7 @@ import importlib.metadata
 import pathlib
 import pkgutil
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 FEW = 40  # valid names that one message lists
 
@@ -111,3 +111,18 @@ def load_module(room: str, name: str) -> types.ModuleType:
     if name not in valid:
         raise ValueError(f"unknown {room.removesuffix('s')} {name!r}: {nearest(name, valid)}")
     return importlib.import_module(f"scalelab.{room}.{name}")
+
+
+class SpecialIds(dict[str, int]):
+    """Ids of special tokens by role; "start" is that of the role that a system calls `START`."""
+
+    def __init__(self, ids: Mapping[str, int], start: str | None = None) -> None:
+        super().__init__(ids)
+        if start is not None:
+            self["start"] = self[start]
+
+    def __missing__(self, role: str) -> int:
+        raise ValueError(
+            f"no special token has the role {role!r}, there are {', '.join(self) or 'none'}: add"
+            " one to SPECIAL_TOKENS of the system"
+        )

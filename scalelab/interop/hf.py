@@ -14,7 +14,7 @@ import pathlib
 import tempfile
 
 from scalelab.config import cli
-from scalelab.resources import malloc
+from scalelab.resources import host
 
 
 def parser() -> cli.Parser:
@@ -22,11 +22,11 @@ def parser() -> cli.Parser:
     made = cli.Parser("python -m scalelab.interop.hf", __doc__)
     commands = made.add_commands()
     text = "a folder in Hugging Face layout -> a run folder"
-    into = commands.add_parser("import", help=text, description=text, setup=malloc.return_freed)
+    into = commands.add_parser("import", help=text, description=text, setup=host.return_freed)
     into.add_argument("source", help="that folder, or a name on the hub, such as gpt2")
     into.add_argument("--workdir", required=True, type=pathlib.Path, help="run folder to make")
     text = "a run folder -> a folder in Hugging Face layout"
-    out = commands.add_parser("export", help=text, description=text, setup=malloc.return_freed)
+    out = commands.add_parser("export", help=text, description=text, setup=host.return_freed)
     out.add_argument("run", type=pathlib.Path, help="the run folder")
     out.add_argument("--to", type=pathlib.Path, help="folder to make; may be left out with --push")
     out.add_argument("--push", metavar="NAME", help="hub repository to upload to; made if absent")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import traverse_util
 
 from scalelab import formats, objectives, state, systems
-from scalelab.config.pretraining import Net, Shape, resolve
+from scalelab.config.pretraining import Net, resolve
 from scalelab.data import tokenizers
 from scalelab.finetuning import imported, kinds
 from scalelab.interop import config_json, output_folder
@@ -163,13 +163,11 @@ def _write(
     checkpoints = Checkpoints(workdir / "checkpoints", 1, write_bytes=largest)
     checkpoints.save(Weights(tree, jnp.int32(0)), {})
     checkpoints.close()
-    net = values["net"]
-    module = systems.load(values["system"])
-    shape = Shape(net["num_heads"], net["width"], net["num_layers"])
+    net, module = Net(**values["net"]), systems.load(values["system"])
     common = {
         "system": values["system"],
-        "shape": shape,
-        "n_model": systems.n_model(module, Net(**net), values["system_options"]),
+        "shape": net.shape,
+        "n_model": systems.n_model(module, net, values["system_options"]),
         "seed": 0,
         "params": flops.count_parameters(tree),
         "imported": origin,

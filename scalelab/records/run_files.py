@@ -85,7 +85,7 @@ class RunResult(Result):
     data_hash: str | None = None  # digest of the corpus
     tokenizer_digest: str | None = None  # of the files in tokenizer/; None: not recorded
     unigram_nats: float | None = None  # cross-entropy of the unigram model in nats a token
-    # The same of arrays that are predicted in place of the text, by `measures.unigram_name`.
+    # The same of arrays that are predicted in place of the text, by `metrics.unigram_name`.
     unigrams: dict[str, float] = dataclasses.field(default_factory=dict)
     corpus: Corpus | None = None
     phases: tuple[PhaseData, ...] = ()

@@ -18,7 +18,7 @@ from scalelab.config import pretraining as config_lib
 from scalelab.eval import yardstick
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
-from scalelab.resources import malloc
+from scalelab.resources import host
 
 if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained
@@ -182,7 +182,7 @@ def kept_step(run: PretrainRun, share: float) -> int:
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.studies.jobs", __doc__, setup=malloc.keep_freed)
+    made = cli.Parser("python -m scalelab.studies.jobs", __doc__, setup=host.keep_freed)
     for name in ("workdir", "study", "run"):
         made.add_argument(f"--{name}", required=True)
     made.add_argument("--kind", required=True, choices=(PRETRAIN, FINETUNE))

@@ -9,8 +9,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from scalelab.config.fields import frozen_names, make_options
-from scalelab.helpers.names import load_module
-from scalelab.helpers.special_ids import SpecialIds
+from scalelab.helpers.names import SpecialIds, load_module
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A run in the abstract: net, state and batches as shapes alone, and the program of its step.
 
 Nothing here computes or reads data: the vocabulary is the config's, a batch is what every format
-makes. What a step takes, in bytes (`memory.py`) or seconds (`time_steps`), starts here.
+makes. What a step takes, in bytes (`fit.py`) or seconds (`time_steps`), starts here.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from scalelab import formats, objectives, sharding, state, step
 from scalelab.config import files, pretraining
 from scalelab.config.pretraining import Config
-from scalelab.resources import flops, malloc
+from scalelab.resources import flops, host
 from scalelab.resources.flops import Flops
 from scalelab.state import Model, TrainState
 from scalelab.training.pretrained import load_frozen
@@ -141,7 +141,7 @@ def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> Ste
     Raises:
       ValueError: the net needs more memory than there is.
     """
-    state.check_memory(plan, length, mesh, malloc.available())
+    state.check_memory(plan, length, mesh, host.available())
     begun = time.perf_counter()
     run = plan.compile(length, batch_size, mesh)
     compile_secs = time.perf_counter() - begun

@@ -1,10 +1,14 @@
 """Opens a run for training: its devices, its data, and its state, restored or made."""
 
+import dataclasses
+import math
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
+from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
 from scalelab import data as data_lib
@@ -13,14 +17,46 @@ from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config
 from scalelab.optim import adamw
 from scalelab.records import run_folder
-from scalelab.records.metrics import check_tracker
-from scalelab.resources import flops, host, malloc
+from scalelab.records.metrics import Clocks, check_tracker
+from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.beginning import Start
 from scalelab.training.pretrained import Pretrained, check_tokenizers
 from scalelab.training.pretraining import BeforeStep, Pretraining
-from scalelab.training.run_state import Run
+
+
+@dataclasses.dataclass
+class Run:
+    """The part of a run that changes in training; a checkpoint holds all of it."""
+
+    state: ArrayPytree  # the TrainState, on the devices
+    clocks: Clocks = dataclasses.field(default_factory=Clocks)
+    phase: int = 0  # index of the phase in progress
+    phase_start: int = 0  # the step at which that phase began
+    best: float = math.inf  # lowest validation loss of the phase in progress
+    # The last validation of each phase, by its length in tokens.
+    evals: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    data: str = ""  # fingerprint of the training examples
+    # (sum, weight) of each metric since the last logged line.
+    unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    # Names of the parameters that the run of --init did not have.
+    initialised: list[str] = dataclasses.field(default_factory=list)
+    num_lines: int | None = 0  # of metrics.jsonl; None in checkpoints of older versions
+
+    def meta(self) -> dict[str, Any]:
+        """Returns everything but the state, as plain JSON."""
+        values = {name: x for name, x in vars(self).items() if name != "state"}
+        return values | {"clocks": dataclasses.asdict(self.clocks), "best": repr(self.best)}
+
+    @classmethod
+    def from_meta(cls, state: ArrayPytree, meta: dict[str, Any]) -> "Run":
+        """Builds the run from its state and what `meta` returned."""
+        names = {f.name for f in dataclasses.fields(cls)} & meta.keys()
+        values = {"num_lines": None} | {name: meta[name] for name in names}
+        return cls(
+            state, **(values | {"clocks": Clocks(**meta["clocks"]), "best": float(meta["best"])})
+        )
 
 
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
@@ -38,7 +74,7 @@ def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     batch_sizes = [phase.batch_size for phase in config.phases]
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
     model = state.make_model(config, frozen=nets)
-    state.check_memory(model, config.short.max_len, mesh, malloc.available())
+    state.check_memory(model, config.short.max_len, mesh, host.available())
     state.check_phases(model, config)
     adamw.get_schedule(config.optim.schedule)
     return mesh

@@ -22,7 +22,7 @@ from scalelab.objectives import Term
 from scalelab.optim.adamw import parameter_name
 from scalelab.records import run_files
 from scalelab.records.run_files import RunRecord, Unreadable
-from scalelab.state import make_terms, nets_of
+from scalelab.state import Model, make_model
 from scalelab.systems import System
 from scalelab.training.checkpoint import Checkpoints
 
@@ -50,20 +50,19 @@ class Pretrained:
     frozen: "Mapping[str, Pretrained]" = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
+    def _model(self) -> Model:
+        ids, joins = self.tokenizer.special_ids, self.tokenizer.joins
+        return make_model(self.config, ids, self.frozen, joins)
+
+    @property
     def net(self) -> nn.Module:
         """Its net, unbound."""
-        size, remat = self.config.tokenizer.vocab_size, self.config.machine.remat
-        return systems.make_net(
-            self.system, self.config.net, self.config.system_options, vocab_size=size, remat=remat,
-            frozen=nets_of(self.frozen), ids=self.tokenizer.special_ids,
-        )  # fmt: skip
+        return self._model.net
 
-    @functools.cached_property
+    @property
     def terms(self) -> tuple[Term, ...]:
         """The summands of its loss."""
-        return make_terms(
-            self.config, self.tokenizer.special_ids, self.frozen, self.tokenizer.joins
-        )
+        return self._model.terms
 
     @property
     def own_terms(self) -> tuple[Term, ...]:
@@ -233,15 +232,9 @@ def abstract_params(
     config: Config, tokenizer: Tokenizer, frozen: Mapping[str, Pretrained]
 ) -> ArrayPytree:
     """Returns shapes, types and axis names of the parameters that a config describes, boxed."""
-    system, size = systems.load(config.system), config.tokenizer.vocab_size
-    net = systems.make_net(
-        system, config.net, config.system_options, vocab_size=size, frozen=nets_of(frozen),
-        ids=tokenizer.special_ids,
-    )  # fmt: skip
-    made = make_terms(config, tokenizer.special_ids, frozen)
-    params = {name: opened.params for name, opened in frozen.items()}
-    sizes = {"max_len": config.short.max_len, "frozen": params}
-    return objectives_lib.abstract_variables(net, made, boxed=True, **sizes)["params"]
+    model = make_model(config, tokenizer.special_ids, frozen)
+    sizes = {"max_len": config.short.max_len, "frozen": model.frozen}
+    return objectives_lib.abstract_variables(model.net, model.terms, boxed=True, **sizes)["params"]
 
 
 def _read(directory: pathlib.Path, step: int | None = None) -> ArrayPytree:

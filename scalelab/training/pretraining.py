@@ -7,7 +7,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -17,20 +17,22 @@ from jax.sharding import Mesh
 from scalelab import objectives, sharding, step, systems
 from scalelab.config import cli
 from scalelab.config.durations import Plan
-from scalelab.config.pretraining import Config, Shape, science
+from scalelab.config.pretraining import Config, science
 from scalelab.data import Data, tokenizers
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
-from scalelab.data.sources import Row
 from scalelab.optim import adamw
-from scalelab.records import json_files, measures, metrics, run_files, run_folder
-from scalelab.resources import flops, host, malloc
+from scalelab.records import json_files, metrics, run_files, run_folder
+from scalelab.resources import flops, host
 from scalelab.state import Model, TrainState
 from scalelab.step import Blocks, Evaluate
-from scalelab.training import compile_times, feeding
+from scalelab.training import feeding
 from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.feeding import Row
 from scalelab.training.pretrained import Pretrained
-from scalelab.training.run_state import Run
+
+if TYPE_CHECKING:
+    from scalelab.training.opening import Run
 
 BeforeStep = Callable[[int, dict[str, np.ndarray]], None]
 LONG_SECS = 5.0  # a validation that takes longer is announced
@@ -60,22 +62,9 @@ class _Planned:
     logs: bool  # whether a line follows it
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Pretraining:
     """A pre-training, as `scalelab.train.run_blocks` drives it.
-
-    Args:
-      workdir: the run folder.
-      config: of the run.
-      data: its training and validation data.
-      model: the parts of the program.
-      nets: the frozen nets by their names.
-      mesh: the devices.
-      placed: shardings of the state.
-      costs: FLOPs of one step of each phase.
-      plan: its budget, and where its phases end.
-      run: the part that changes in training.
-      checkpoints: of the folder.
-      before_step: called with (step, batch) before each step.
 
     Attributes:
       judge: parameters -> share of right minimal pairs, for config.eval.pairs.
@@ -87,26 +76,23 @@ class Pretraining:
       steps_per_sec: likewise.
     """
 
-    def __init__(
-        self,
-        workdir: pathlib.Path,
-        config: Config,
-        data: Data,
-        model: Model,
-        nets: Mapping[str, Pretrained],
-        mesh: Mesh,
-        placed: TrainState,
-        costs: Sequence[flops.Flops],
-        plan: Plan,
-        run: Run,
-        checkpoints: Checkpoints,
-        before_step: BeforeStep | None = None,
-    ) -> None:
-        self.workdir, self.config, self.data, self._costs = workdir, config, data, costs
-        self.model, self._mesh, self._placed, self._before_step = model, mesh, placed, before_step
-        self._nets = nets
-        self.run, self._checkpoints, self.name = run, checkpoints, run_folder.name(config)
-        self.plan, self.now, self._rate = plan, run.clocks.at(plan.clock), np.float32(0)
+    workdir: pathlib.Path  # the run folder
+    config: Config
+    data: Data  # training and validation data
+    model: Model  # the parts of the program
+    nets: Mapping[str, Pretrained]  # the frozen nets by their names
+    mesh: Mesh  # the devices
+    placed: TrainState  # shardings of the state
+    costs: Sequence[flops.Flops]  # FLOPs of one step of each phase
+    plan: Plan  # the budget, and where its phases end
+    run: "Run"  # the part that changes in training
+    checkpoints: Checkpoints  # of the folder
+    before_step: BeforeStep | None = None  # called with (step, batch) before each step
+
+    def __post_init__(self) -> None:
+        config, plan, run, before_step = self.config, self.plan, self.run, self.before_step
+        self.name = run_folder.name(config)
+        self.now, self._rate = run.clocks.at(plan.clock), np.float32(0)
         self._schedule = adamw.get_schedule(config.optim.schedule)
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
@@ -125,9 +111,8 @@ class Pretraining:
         self.judge: Callable[[ArrayPytree], float] | None = None
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
-            self._writer = metrics.Writer(
-                workdir, run.clocks.steps, run.num_lines, config.machine.tracker
-            )
+            given = run.clocks.steps, run.num_lines, config.machine.tracker
+            self._writer = metrics.Writer(self.workdir, *given)
             run.num_lines = self._writer.num_lines
 
     # --- Position ----------------
@@ -140,6 +125,11 @@ class Pretraining:
     @state.setter
     def state(self, state: TrainState) -> None:
         self.run.state = state
+
+    @property
+    def step(self) -> int:
+        """The number of steps that were started."""
+        return self.run.clocks.steps
 
     @property
     def over(self) -> bool:
@@ -191,18 +181,18 @@ class Pretraining:
         phase, machine, run = self.phase, self.config.machine, self.run
         what, cache = f"length {phase.max_len}, batch {phase.batch_size}", machine.compile_cache_dir
         program = f"{self.name}, {what}"
-        alone = "; one step at a time, because a hook sees each" * (self._before_step is not None)
-        say(f"phase {run.phase + 1}: {what}{alone}; compiling{compile_times.note(cache, program)}")
+        alone = "; one step at a time, because a hook sees each" * (self.before_step is not None)
         self._compiled = None  # frees the examples of the phase before
         begun, model = time.perf_counter(), self.model
-        with compile_times.kept(cache, program), measures.timed(self.timers, "compile_secs"):
-            batches = self.batches(sharding.host_rows(self._mesh, phase.batch_size))
-            source = feeding.place(phase, batches, machine, self._mesh, say, self._before_step)
-            size = self.most_steps or feeding.block_size(source)
+        with host.compiling(cache, program) as note, metrics.timed(self.timers, "compile_secs"):
+            say(f"phase {run.phase + 1}: {what}{alone}; compiling{note}")
+            batches = self.batches(sharding.host_rows(self.mesh, phase.batch_size))
+            source = feeding.place(phase, batches, machine, self.mesh, say, self.before_step)
+            size = self.most_steps or source.most_steps
             train_step = step.make_train_step(
                 model.net, model.terms, model.tx, machine.num_microbatches
             )
-            given = self._mesh, self._placed, run.state
+            given = self.mesh, self.placed, run.state
             blocks = step.compile_blocks(
                 train_step, source.batch, *given, source.arrays, source.row, size,
                 source.batch_size,
@@ -214,9 +204,9 @@ class Pretraining:
             evaluate = step.compile_evaluation(model, *given, valid)
         stream = source.stream(run.clocks.steps, self.last_step)
         self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)
-        if self._mesh.devices.flat[0].platform == "cpu":
+        if self.mesh.devices.flat[0].platform == "cpu":
             scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
-            malloc.release_if_low(soon=malloc.GAPS * scratch)
+            host.release_if_low(soon=host.GAPS * scratch)
         begins = not run.clocks.steps  # the untrained net is where curves begin
         validates = "; validating the untrained net" * begins
         say(f"compiled in {time.perf_counter() - begun:.1f} s{validates}")
@@ -262,11 +252,11 @@ class Pretraining:
         clocks = self.run.clocks
         self._before = clocks.tokens, self.now
         clocks.tokens += num_tokens
-        clocks.flops += self._costs[self.run.phase].train
+        clocks.flops += self.costs[self.run.phase].train
         clocks.steps += 1
         self.now = self.now + secs if self.plan.clock == "secs" else clocks.at(self.plan.clock)
 
-    def settle(self, steps: Sequence[measures.Pairs], secs: float) -> None:
+    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
         """Adds the metrics of a block that was waited for, and its seconds.
 
         Raises:
@@ -283,26 +273,22 @@ class Pretraining:
                 raise cli.Stopped(
                     f"not finite: step {self._num_settled} had loss"
                     f" {float(pairs['loss'][0])} and gradient norm {float(pairs['grad_norm'][0])}."
-                    f" The parameters of step {self._checkpoints.steps()[-1]} are kept in"
+                    f" The parameters of step {self.checkpoints.steps()[-1]} are kept in"
                     f" {self.workdir}/checkpoints; start in a new workdir, usually with a lower"
                     " --config.optim.learning_rate"
                 )
         self._recent.append((secs, planned.tokens, len(steps)))
         total, tokens, count = map(sum, zip(*self._recent, strict=True))
         self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
-        new = measures.sum_pairs(steps)
-        self.loss = measures.divide(new)["loss"]
-        measures.add(self.run.unlogged, new)
+        new = metrics.sum_pairs(steps)
+        self.loss = metrics.divide(new)["loss"]
+        metrics.add(self.run.unlogged, new)
         if planned.logs:
             self._log(dataclasses.replace(planned.clocks, secs=clocks.secs), planned.rate)
 
-    def steps_to(self, num_steps: int) -> int:
-        """Returns the steps to the next multiple of `num_steps`."""
-        return num_steps - self.run.clocks.steps % num_steps
-
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end of a phase."""
-        return self.run.clocks.steps % num_steps == 0 or self.phase_over
+        return self.step % num_steps == 0 or self.phase_over
 
     def is_anything_due(self) -> bool:
         """Whether a validation or a checkpoint is due, for which all steps must have ended."""
@@ -336,7 +322,7 @@ class Pretraining:
 
     def _log(self, clocks: metrics.Clocks, rate: float) -> None:
         """Writes the means since the last line."""
-        means = measures.divide(self.run.unlogged)
+        means = metrics.divide(self.run.unlogged)
         means.pop("finite", None)
         self.run.unlogged.clear()
         if means:
@@ -361,10 +347,10 @@ class Pretraining:
     def _validate(self) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
         run, length, begun = self.run, self.phase.max_len, time.perf_counter()
-        with measures.timed(self.timers, "eval_secs"):
+        with metrics.timed(self.timers, "eval_secs"):
             assert self._compiled is not None
-            sums = measures.sum_pairs(self._compiled.evaluate(run.state))
-            means = measures.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
+            sums = metrics.sum_pairs(self._compiled.evaluate(run.state))
+            means = metrics.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
         self._validation_secs = time.perf_counter() - begun
         run.best = min(run.best, means["loss"])
         facts = {"step": run.clocks.steps, "best_loss": run.best}
@@ -379,12 +365,12 @@ class Pretraining:
         config, state = self.config, self.run.state
         return Pretrained(
             self.workdir, config, systems.load(config.system), self.data.tokenizer, state.params,
-            int(state.step), finished=False, frozen=self._nets,
+            int(state.step), finished=False, frozen=self.nets,
         )  # fmt: skip
 
     def _judge_pairs(self, judge: Callable[[ArrayPytree], float]) -> str:
         """Evaluates minimal pairs, and writes the accuracy."""
-        with measures.timed(self.timers, "eval_secs"):
+        with metrics.timed(self.timers, "eval_secs"):
             accuracy = judge(self.run.state.params)
         words = self._words_reached[-1] * (self.config.eval.pairs_every_words or 0)
         self._write({"eval/pairs_accuracy": accuracy, "eval/words": words})
@@ -402,27 +388,26 @@ class Pretraining:
         Args:
           rank: the lower the better; the best is kept beside the last ones.
         """
-        with measures.timed(self.timers, "save_secs"):
+        with metrics.timed(self.timers, "save_secs"):
             state, meta = self.run.state.replace(frozen={}), self.run.meta()
-            self._checkpoints.save(state, meta, rank, keep=self._is_kept)
+            self.checkpoints.save(state, meta, rank, keep=self._is_kept)
 
     # --- The end ----------------
 
     def close(self) -> None:
         """Waits until all is on disk."""
-        self._checkpoints.close()
+        self.checkpoints.close()
         if self._writer is not None:
             self._writer.close()
 
     def finish(self) -> dict[str, Any]:
         """Writes result.json; returns its content."""
         config, run, clocks, data = self.config, self.run, self.run.clocks, self.data
-        shape = Shape(config.net.num_heads, config.net.width, config.net.num_layers)
         digest = tokenizers.digest(self.workdir / "tokenizer") if self._writer else None
         system = systems.load(config.system)
         result = run_files.RunResult(
             system=config.system,
-            shape=shape,
+            shape=config.net.shape,
             n_model=systems.n_model(system, config.net, config.system_options),
             seed=config.seed,
             steps=clocks.steps,
@@ -460,14 +445,14 @@ class Pretraining:
         """The unigram entropies of arrays that are predicted in place of the text."""
         config = self.config
         arrays = objectives.predicted_arrays(config.objective_weights, config.objective_options)
-        return {measures.unigram_name(a): self.data.unigram_nats_of(a) for a in arrays}
+        return {metrics.unigram_name(a): self.data.unigram_nats_of(a) for a in arrays}
 
     def _unlearnt(self) -> Iterator[str]:
         """Yields the objectives that are no better than a constant predictor at the end."""
         config, evals = self.config, self.run.evals
         last = evals[max(evals, key=int)] | self._unigrams
-        last[measures.UNIGRAM] = self.data.unigram_nats
-        found = measures.check_baselines(
+        last[metrics.UNIGRAM] = self.data.unigram_nats
+        found = metrics.check_baselines(
             config.objective_weights, config.objective_options, last, objectives.load_baselines(),
             with_margin=False,
         )  # fmt: skip
@@ -477,7 +462,7 @@ class Pretraining:
 
     def describe_progress(self, time_left: str) -> str:
         """Returns the progress line."""
-        rate = self.steps_per_sec * self._costs[self.run.phase].train / jax.device_count()
+        rate = self.steps_per_sec * self.costs[self.run.phase].train / jax.device_count()
         mfu = f" | MFU {rate / self._peak:.0%}" if self._peak else ""
         return (
             f"{self.name} | step {self.run.clocks.steps} ({self.done:.0%}) | loss {self.loss:.4f}"

@@ -11,10 +11,11 @@ import scratch
 
 from scalelab import formats
 from scalelab.data import batches as batches_lib
-from scalelab.data import inspect, sources, store
+from scalelab.data import inspect, store
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.store import ExampleStore
 from scalelab.formats import COMMON, Array, Examples, Ragged
+from scalelab.training import feeding
 from scalelab.training.blueprint import Blueprint
 
 N, B, T, K = 7, 4, 6, 3
@@ -97,9 +98,9 @@ def test_a_batch_has_what_the_format_made(opened: ExampleStore) -> None:
 def test_every_path_gives_the_same_batches(opened: ExampleStore, loader: str) -> None:
     batches = Batches(opened, B, T, seed=0)
     if loader == "device":
-        source = sources.resident(batches, sources.stored_arrays(opened))
+        source = feeding.resident(batches, feeding.stored_arrays(opened))
     else:
-        source = sources.packed(batches, loader, prefetch=2)
+        source = feeding.packed(batches, loader, prefetch=2)
     for step, (_, row) in enumerate(source.stream(0, 3)):
         expected = batches(step)
         del expected["num_tokens"]

@@ -9,9 +9,11 @@ import pytest
 import transformers
 
 from scalelab.data import prepare, sentences, tokenizers
+from scalelab.data.corpora import open_corpus
 
 BERT = tuple((role, f"[{role.upper()}]") for role in ("pad", "unk", "cls", "sep", "mask"))
 GPT2 = (("eos", "<|endoftext|>"),)
+
 WORDPIECE = tokenizers.TokenizerSpec(
     "wordpiece", 150, False, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
 )
@@ -22,8 +24,8 @@ def prepare_rows(rows, spec, folder):
     """Prepares a corpus of JSON lines with few pieces, a fifth of it for validation."""
     (folder / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
     spec = dataclasses.replace(spec, vocab_size=80 if spec is WORDPIECE else 290)
-    given = f"jsonl:{folder}/x.jsonl", spec, folder / "cache"
-    return prepare.prepare_documents(*given, valid_rate=0.2, num_workers=0, progress=False)
+    source = open_corpus(f"jsonl:{folder}/x.jsonl", valid_rate=0.2)
+    return prepare.prepare_documents(source, spec, folder / "cache", num_workers=0, progress=False)
 
 
 def paragraph(i):
@@ -49,7 +51,10 @@ def corpus(tmp_path):
 
 def run(corpus, directory, spec=WORDPIECE, **options):
     options = dict(num_workers=0, progress=False) | options
-    return prepare.prepare_documents(f"wikitext:{corpus}", spec, directory, **options)
+    given = {name: options.pop(name) for name in ("errors", "keep_headings", "valid_rate")
+             if name in options}  # fmt: skip
+    source = open_corpus(f"wikitext:{corpus}", **given)
+    return prepare.prepare_documents(source, spec, directory, **options)
 
 
 def naive_sections(path):
@@ -113,9 +118,10 @@ def test_sentences_without_tokens_are_left_out(tmp_path):
     some = "Plain words here. More plain words.", "\x03\nAnd the plain words. \x04"
     texts = ["\x01\x02", *some] * 20
     (tmp_path / "x.txt").write_text("\n\n".join(texts))
-    given = f"text:{tmp_path}/x.txt", tokenizers.TokenizerSpec("wordpiece", 40, False, BERT)
-    options = dict(valid_rate=0.4, progress=False, num_workers=0)
-    prepared = prepare.prepare_documents(*given, tmp_path / "cache", **options)
+    source = open_corpus(f"text:{tmp_path}/x.txt", valid_rate=0.4)
+    spec = tokenizers.TokenizerSpec("wordpiece", 40, False, BERT)
+    options = dict(progress=False, num_workers=0)
+    prepared = prepare.prepare_documents(source, spec, tmp_path / "cache", **options)
     for documents in prepared.documents.values():
         assert (np.diff(documents.sentence_starts) > 0).all()
         assert (np.diff(documents.document_starts) > 0).all()

@@ -11,9 +11,9 @@ from scipy import stats
 from scalelab.data import batches as batches_lib
 from scalelab.data import store as store_lib
 from scalelab.data.batches import Batches, evaluation_batches
-from scalelab.data.sources import resident, stored_arrays
 from scalelab.data.store import ExampleStore
 from scalelab.formats import COMMON, Array, Documents, Examples, Ragged, Specials, draws, load
+from scalelab.training.feeding import resident, stored_arrays
 
 MORE = (
     Array("label", dtype="int8"),

@@ -13,7 +13,7 @@ import small
 
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
-from scalelab.decode.prompts import pad
+from scalelab.decode.loop import pad
 from scalelab.nn.attention import KeyValueCache
 from scalelab.nn.masks import Mask
 

@@ -62,17 +62,18 @@ def beams_by_hand(source: Any, prompt: Any) -> list[tuple[float, list[int]]]:
 
 def greedy(sources: Any, prompts: Any, start: int | None = START) -> list[list[int]]:
     made, given = stepper.prepare(NET, small.parameters(NET)), {"sources": sources, **SIZES}
-    found = loop.generate(made, prompts, Rules(), **given, end_token=END, start_token=start)
+    found = loop.generate(made, begun(prompts, sources, start), Rules(), **given, end_token=END)
     return [text.tokens.tolist() for text in found]
 
 
 def beams(sources: Any, prompts: Any, made: Any = None, start: Any = START) -> list[list[Any]]:
     made, given = made or stepper.prepare(NET, small.parameters(NET)), {"sources": sources, **SIZES}
-    return beam.search(made, prompts, num_beams=K, **given, end_token=END, start_token=start)
+    return beam.search(made, begun(prompts, sources, start), num_beams=K, **given, end_token=END)
 
 
-def begun(prompts: Any) -> list[list[int]]:
-    return [[START, *prompt] for prompt in prompts or [[]] * len(SOURCES)]
+def begun(prompts: Any, sources: Any = SOURCES, start: int | None = START) -> list[np.ndarray]:
+    first = [] if start is None else [start]
+    return [np.array([*first, *prompt], np.int32) for prompt in prompts or [[]] * len(sources)]
 
 
 @pytest.mark.parametrize("prompts", [None, PROMPTS], ids=["start", "prompts"])
@@ -86,7 +87,6 @@ def test_greedy_is_the_search_by_hand(prompts: Any) -> None:
     assert greedy(SOURCES[:1], prompts and prompts[:1]) == expected[:1]  # and less padding
     assert greedy(SOURCES[::-1], prompts) != expected
     assert greedy(SOURCES, prompts, END) != expected  # another start token
-    assert greedy(SOURCES, list(map(np.array, begun(prompts))), None) == expected
 
 
 @pytest.mark.parametrize("prompts", [None, PROMPTS], ids=["start", "prompts"])
@@ -139,9 +139,6 @@ def test_a_source_that_the_net_cannot_read_is_refused(length: int) -> None:
         greedy([*SOURCES[:3], np.zeros(length, np.int32)], None)
 
 
-def test_each_text_needs_a_source_and_a_beginning() -> None:
+def test_each_text_needs_a_source() -> None:
     with pytest.raises(AssertionError, match="each text needs a source"):
         greedy(SOURCES[:1], PROMPTS)
-    for sources, start in ((None, START), (SOURCES, None)):
-        with pytest.raises(ValueError, match="without prompts, texts need sources and a start"):
-            greedy(sources, None, start)

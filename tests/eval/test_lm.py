@@ -38,10 +38,8 @@ def test_the_texts_are_those_of_training(pretrained_runs, cache_dir, system: str
         config.tokenizer.kind, 300, config.tokenizer.lowercase, module.SPECIAL_TOKENS,
         begin, between, end,
     )  # fmt: skip
-    prepared = prepare.prepare_documents(
-        config.data.corpus, spec, cache_dir, num_workers=1, progress=False
-    )
     corpus = open_corpus(config.data.corpus)
+    prepared = prepare.prepare_documents(corpus, spec, cache_dir, num_workers=1, progress=False)
     made = likelihood.read_documents(corpus, "valid", None, opened.tokenizer, lambda _: None)
     documents = prepared.documents["valid"]
     np.testing.assert_array_equal(made.tokens, documents.tokens)

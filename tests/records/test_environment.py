@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import tiny
 
-from scalelab.records import environment
+from scalelab.records import run_folder
 from scalelab.resources import host
 
 # tests/numerics/<system>.json: version -> digest of the golden numbers, the last as they are now.
 TO_DO = """
-If a number moved: raise NUMERICS_VERSION in scalelab/records/environment.py, write into
+If a number moved: raise NUMERICS_VERSION in scalelab/records/run_folder.py, write into
 CHANGELOG's section "Numerics" which systems moved,
 by how much and why, and add this version's digest to the file of each system that moved.
 A new system's file is {"VERSION": "DIGEST"} with the version that holds. The digest now:
@@ -37,7 +37,7 @@ def test_the_version_is_that_of_the_golden_file(system: str) -> None:
     record = json.loads(path.read_text()) if path.exists() else {}
     assert record, TO_DO + digest(golden)
     versions = [int(version) for version in record]
-    assert versions == sorted(versions) and versions[-1] <= environment.NUMERICS_VERSION
+    assert versions == sorted(versions) and versions[-1] <= run_folder.NUMERICS_VERSION
     assert record[str(versions[-1])] == digest(golden), TO_DO + digest(golden)
 
 
@@ -46,8 +46,8 @@ def test_each_system_has_its_files_and_the_changelog_and_environment_the_version
         files = {path.stem for path in (tiny.ROOT / f"tests/{room}").iterdir()}
         assert files - {"suites"} == {*tiny.SYSTEMS}  # suites.json has the scores of suites
     _, _, section = (tiny.ROOT / "CHANGELOG.md").read_text().partition("### Numerics")
-    version = environment.describe()["numerics"]
-    assert version == environment.NUMERICS_VERSION
+    version = run_folder.describe_environment()["numerics"]
+    assert version == run_folder.NUMERICS_VERSION
     assert f"numerics version {version}." in section.partition("\n## ")[0]
 
 
@@ -65,21 +65,21 @@ def test_each_system_has_its_files_and_the_changelog_and_environment_the_version
 ])  # fmt: skip
 def test_secrets_are_not_kept_with_the_command_line(given, kept, monkeypatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "scalelab.train", *given])
-    command = environment.join_command(["-m", "scalelab.train", *kept])
-    assert environment.describe()["command"].partition(" ")[2] == command
+    command = run_folder.join_command(["-m", "scalelab.train", *kept])
+    assert run_folder.describe_environment()["command"].partition(" ")[2] == command
 
 
 def test_a_shell_reads_the_command_line_as_it_was() -> None:
     words = ["x=('2x8x1',)", "a b", "it's", "$HOME's", "\"a'", "`a`'", "a'!\\"]
-    line = environment.join_command(["printf", "%s\\n", *words])
+    line = run_folder.join_command(["printf", "%s\\n", *words])
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert done.stdout.splitlines() == words
-    assert environment.join_command(["x=('2x8x1',)"]) == "\"x=('2x8x1',)\""
+    assert run_folder.join_command(["x=('2x8x1',)"]) == "\"x=('2x8x1',)\""
 
 
 PROGRAMS = """
 from scalelab.resources import host
-from scalelab.records import environment
+from scalelab.records import run_folder
 import jax, jax.numpy as jnp
 
 @jax.jit
@@ -112,7 +112,7 @@ def test_programs_are_dropped_where_they_take_too_many_maps() -> None:
 ])  # fmt: skip
 def test_gpus_are_counted(monkeypatch, visible: str | None, platforms: str, expected: int) -> None:
     """On a machine with two, by the variables of CUDA and JAX."""
-    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(host.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(pathlib.Path, "glob", lambda self, pattern: [self / "a", self / "b"])
     monkeypatch.setenv("JAX_PLATFORMS", platforms)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

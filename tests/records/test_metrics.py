@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scalelab import objectives
+from scalelab import objectives, train
 from scalelab.helpers import progress
 from scalelab.objectives import clm, mlm, nsp
-from scalelab.records import measures, metrics
+from scalelab.records import metrics
 from scalelab.records.metrics import Clocks
 from scalelab.state import Model
-from scalelab.training import run_state
 
 
 def read(folder: pathlib.Path) -> list[dict]:
@@ -37,15 +36,15 @@ def test_however_the_pairs_are_split_the_mean_is_the_same() -> None:
     pairs = [{"x": (a * w, w)} for a, w in zip(losses, weights, strict=True)]
     expected = np.average(losses, weights=weights)
     for size in (1, 7, 60):
-        parts = [measures.sum_pairs(pairs[i : i + size]) for i in range(0, 60, size)]
-        assert measures.divide(measures.sum_pairs(parts))["x"] == expected
+        parts = [metrics.sum_pairs(pairs[i : i + size]) for i in range(0, 60, size)]
+        assert metrics.divide(metrics.sum_pairs(parts))["x"] == expected
 
 
 def test_bits_per_byte_by_hand() -> None:
     """A token a byte at ln 2 nats is one bit a byte; with four bytes a token a quarter of it."""
-    assert measures.bits_per_byte(math.log(2), 100, 100) == pytest.approx(1.0)
-    assert measures.bits_per_byte(math.log(2), 100, 400) == pytest.approx(0.25)
-    assert measures.bits_per_byte(math.log(256), 50, 100) == pytest.approx(4.0)
+    assert metrics.bits_per_byte(math.log(2), 100, 100) == pytest.approx(1.0)
+    assert metrics.bits_per_byte(math.log(2), 100, 400) == pytest.approx(0.25)
+    assert metrics.bits_per_byte(math.log(256), 50, 100) == pytest.approx(4.0)
 
 
 def test_summary_of_an_evaluation() -> None:
@@ -53,11 +52,11 @@ def test_summary_of_an_evaluation() -> None:
     total |= {"nsp_accuracy": (2.0, 3.0), "num_text_tokens": (600.0, 8.0)}
     total |= {"num_bytes": (2400.0, 8.0)}
     weights = {"mlm_loss": 1.0, "nsp_loss": 50.0}
-    summary = measures.summarise_eval(total, weights, {"mlm_loss": True})
+    summary = metrics.summarise_eval(total, weights, {"mlm_loss": True})
     means = {"loss": 28.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4, "nsp_loss": 0.5}
     text = {"perplexity": math.exp(3.0), "bits_per_byte": 3.0 * 600 / 2400 / math.log(2)}
     assert summary == pytest.approx(means | text | {"nsp_accuracy": 2 / 3})
-    partly = measures.summarise_eval(total, weights, {"mlm_loss": False})
+    partly = metrics.summarise_eval(total, weights, {"mlm_loss": False})
     del summary["bits_per_byte"]
     assert partly == summary
 
@@ -86,8 +85,8 @@ def pairs(*losses: float) -> dict:
 
 def test_a_block_is_waited_for_when_the_next_was_started(monkeypatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(run_state, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
-    in_flight = run_state.InFlight()
+    monkeypatch.setattr(train, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    in_flight = train.InFlight()
     assert list(in_flight.wait()) == []
     now[0] += 10
     assert list(in_flight.add(pairs(1.0, 2.0, 0.0), 2)) == []  # the third has no step
@@ -225,7 +224,7 @@ def test_baselines_are_missed_with_and_without_their_margin() -> None:
     last = {"mlm_loss": 4.8, "nsp_accuracy": 0.49, "unigram_nats": 5.0}
 
     def check(**asked: bool) -> list[tuple[str, bool, bool]]:
-        made = measures.check_baselines(("mlm", "nsp", "clm"), {}, last, found, **asked)
+        made = metrics.check_baselines(("mlm", "nsp", "clm"), {}, last, found, **asked)
         return [(name, bool(failure), bool(lacking)) for name, failure, lacking in made]
 
     assert check() == [("mlm", True, False), ("nsp", True, False), ("clm", False, True)]
@@ -242,7 +241,7 @@ def test_the_unigrams_are_those_of_the_predicted_array(
 ) -> None:
     baselines: Any = {"spans": lambda options: objectives.Baseline("loss", None, 0.0, "targets")}
     given = last | {"spans_loss": 3.0}
-    ((_, failure, absent),) = measures.check_baselines(["spans"], {}, given, baselines)
+    ((_, failure, absent),) = metrics.check_baselines(["spans"], {}, given, baselines)
     assert (bool(failure), absent) == (missed, lacking)
 
 

@@ -16,7 +16,7 @@ from scalelab.records.metrics import Clocks
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.run_state import Run
+from scalelab.training.opening import Run
 
 
 def state_of(step: int) -> TrainState:

@@ -201,11 +201,6 @@ def folder(argument: str, reader: str) -> Path:
     return path
 
 
-def listing(path: Path) -> str:
-    """Names the files of a folder, for a message."""
-    return ", ".join(sorted(entry.name for entry in path.iterdir())) or "an empty folder"
-
-
 def digest(path: Path) -> str:
     """Returns the SHA-256 of a file's bytes."""
     with readable(path), path.open("rb") as file:

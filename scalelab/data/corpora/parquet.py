@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scalelab.data import corpora
 from scalelab.data.corpora.wikitext import sections
+from scalelab.helpers.data_files import listing
 from scalelab.helpers.names import nearest
 
 VERSION = "1"
@@ -22,9 +23,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     files = {split: sorted(folder.glob(f"{source}-*.parquet")) for source, split in SPLITS.items()}
     files = {split: paths for split, paths in files.items() if paths}
     if "train" not in files:
-        raise ValueError(
-            f"corpus parquet:{argument}: expected train-*.parquet, found {corpora.listing(folder)}"
-        )
+        raise ValueError(f"corpus parquet:{argument}: expected train-*.parquet; {listing(folder)}")
 
     def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         lines = (line for path in paths for line in _lines(path, settings.errors, tick))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
+from scalelab.helpers.data_files import listing
 
 VERSION = "1"
 SPLITS = ("train", "valid", "test")
@@ -29,8 +30,8 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
             break
     else:
         raise ValueError(
-            f"corpus wikitext:{folder}: expected wiki.train.raw or wiki.train.tokens "
-            f"(or .gz, .xz), found {corpora.listing(folder)}"
+            f"corpus wikitext:{folder}: expected wiki.train.raw or wiki.train.tokens (or .gz, .xz);"
+            f" {listing(folder)}"
         )
     for path in (path for paths in files.values() for path in paths):
         if not path.stat().st_size:

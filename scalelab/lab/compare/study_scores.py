@@ -45,7 +45,7 @@ from scalelab.lab.compare.scores import (
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.records import archive
-from scalelab.records.measures import UNIGRAM, Baseline, check_baselines
+from scalelab.records.metrics import UNIGRAM, Baseline, check_baselines
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 UNEVEN = 0.05  # speeds of runs of one row may differ by this share
