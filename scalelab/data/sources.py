@@ -47,9 +47,10 @@ class Source(NamedTuple):
 
 
 def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
-    """Returns the arrays of a store in their types on the device; None: 32 bits cannot count one.
+    """Returns the arrays of a store as the device keeps them; None if one is too long for int32.
 
-    A wide type becomes that of a batch: tokens and offsets are below 2^31.
+    Types wider than 32 bits become those of a batch (`batch_type`): tokens and offsets are below
+    2^31.
     """
     names = [*store.meta["flat"]]
     for name in store.meta["ragged"]:
@@ -107,7 +108,7 @@ def resident(batches: Batches, arrays: Arrays) -> Source:
     def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
         for first in range(start, stop, CHUNK):
             ids, epochs = batches.address(np.arange(first, min(first + CHUNK, stop)))
-            tokens = batches.store.lengths(ids, batches.counts).sum(axis=1).tolist()
+            tokens = batches.store.lengths(ids, batches.counted_arrays).sum(axis=1).tolist()
             rows = {"ids": ids.astype(np.int32), **batches.mask_ids(ids, epochs)}
             for k, count in enumerate(tokens):
                 yield count, {name: values[k] for name, values in rows.items()}
@@ -121,10 +122,10 @@ def resident(batches: Batches, arrays: Arrays) -> Source:
 
 
 class Layout:
-    """How the arrays of a batch of B examples lie in one: int32 [B, W].
+    """Packs the arrays of a batch of B examples into one array, int32 [B, W], and unpacks it.
 
     Args:
-      batch: arrays of int32, float32 or bool, each with a whole number of rows an example.
+      batch: arrays of int32, float32 or bool, each with the same number of rows for each example.
       batch_size: B.
     """
 
@@ -155,6 +156,7 @@ class Layout:
 
 
 def _words(values: np.ndarray) -> np.ndarray:
+    """Returns bool as int32 0 and 1, and the bits of other arrays as int32."""
     return values.astype(np.int32) if values.dtype == np.bool_ else values.view(np.int32)
 
 
