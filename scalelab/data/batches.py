@@ -156,7 +156,7 @@ def evaluation_batches(
 
     If the order is "shuffled", examples come in the order of the store; with `max_batches` they are
     spread evenly over the store. If it is "contiguous", row b reads the store from example
-    b * n // batch_size to the begin of row b + 1; `max_batches` cuts off the end of each row.
+    b * n // batch_size to the first example of row b + 1; `max_batches` cuts off the end of rows.
     Padding examples of length 0 complete the batches. Corruption has a fixed seed and epoch 0.
 
     Args:

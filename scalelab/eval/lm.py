@@ -276,7 +276,7 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
 
 
 def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
-    """Lists reasons why bits per byte do not compare with those of other nets or tokenizers."""
+    """Lists reasons why bits per byte are not comparable with other nets or tokenizers."""
     found = [*opened.reading_notes]
     if opened.config.tokenizer.lowercase:
         found.append("the tokenizer lowers case: capital letters are not predicted")

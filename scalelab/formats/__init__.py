@@ -200,7 +200,7 @@ class Pieces(Protocol):
 
 
 class Format(Protocol):
-    """A module of this room.
+    """A module of this package.
 
     It may export `Options`, a frozen dataclass with defaults (config.format_options), and
     `annotate(documents, tokenizer, options)`, which returns the documents of all splits with

@@ -53,7 +53,7 @@ def readable(path: pathlib.Path) -> Iterator[None]:
         raise ValueError(f"expected the file {path}; {listing(path.parent)}") from None
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
         raise ValueError(
-            f"{path}: truncated, or another format than its name says ({error})"
+            f"{path}: truncated, or not in the format of its suffix ({error})"
         ) from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error

@@ -38,7 +38,7 @@ class Start:
     path: str  # folder of that run
     tokenizer_dir: pathlib.Path
     opened: Pretrained | None  # None: not needed, because the new run has a checkpoint
-    digest: str  # of the parameters
+    digest: str  # digest of the parameters
     # Name of a parameter in the new run -> its origin.
     taken: Mapping[str, Origin] = dataclasses.field(default_factory=dict)
     fresh: tuple[str, ...] = ()  # names of parameters that only the new run has

@@ -77,7 +77,7 @@ class Net(nn.Module):
     def _read(self, batch: Batch, train: bool, step: Any) -> tuple[jax.Array, jax.Array]:
         B, T = batch["tokens"].shape  # noqa: N806
         order = batch.get("order", jnp.broadcast_to(jnp.arange(T), (B, T)))
-        more = jnp.concatenate([order, jnp.full((B, 1), T)], axis=1)  # of the queries
+        more = jnp.concatenate([order, jnp.full((B, 1), T)], axis=1)  # query positions
         ctx = Context(Mask(batch["lengths"]), order, batch["examples"], step=step, train=train)
         ordered = {"tokens": jnp.take_along_axis(batch["tokens"], order, axis=1)}
         width = self.embed.tokens.width
