@@ -188,4 +188,4 @@ def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    exits.fail("scalelab.finetune is no program: python -m scalelab.eval.TASK fine-tunes")
+    exits.fail("scalelab.finetune is not a program: use python -m scalelab.eval.TASK")

@@ -69,7 +69,7 @@ def read_texts(path: pathlib.Path, choices: Sequence[Names]) -> Iterator[tuple[s
     num_fields = len(first) if kind != ".jsonl" else None
     for number, row in rows:
         if num_fields is not None and len(row) != num_fields:
-            raise data_files.miscounted(path, number, row, num_fields)
+            raise data_files.field_count_error(path, number, row, num_fields)
         try:
             texts = tuple(row[place] for place in places)
         except (KeyError, IndexError):

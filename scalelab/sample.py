@@ -68,8 +68,8 @@ def parser() -> cli.Parser:
     add("--order", choices=("random", "left_to_right"),
         help="order of a masked net's draws; default: random")  # fmt: skip
     add("--special", action="store_true",
-        help="read special tokens that prompts and sources spell, such as <extra_id_0>, as these"
-        " tokens; default: as text")  # fmt: skip
+        help="read the text of a special token in a prompt or source, such as <extra_id_0>, as"
+        " this token; default: as plain text")  # fmt: skip
     add("--json", action="store_true", help="print one JSON object a line")
     made.set_defaults(num_samples=1, max_new_tokens=50, temperature=0.0, seed=0, batch_size=8,
                       tensor_parallel=1)  # fmt: skip

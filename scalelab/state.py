@@ -60,7 +60,7 @@ class Model:
 
     @property
     def token_losses(self) -> dict[str, bool]:
-        """Names of the losses that are means over tokens -> whether these cover the text."""
+        """Name of each loss that is a mean over tokens -> whether it covers the text."""
         made = [term.objective for term in self.terms if term.objective.predicts]
         return {f"{own.name}_loss": getattr(own, "covers_text", False) for own in made}
 

@@ -85,14 +85,14 @@ def make_train_step(
       It raises ValueError, when traced, for several microbatches of a state that carries something.
 
     Raises:
-      ValueError: several microbatches of an objective that crosses examples.
+      ValueError: there are several microbatches, and an objective crosses examples.
     """
     crossing = [term.name for term in terms if term.crosses_examples]
     if num_microbatches > 1 and crossing:
         raise ValueError(
             f"config.machine.num_microbatches = {num_microbatches}: the objective {crossing[0]!r}"
-            " compares the examples of a batch with each other, so that its parts have another"
-            " loss; set it to 1"
+            " compares all examples of a batch with each other, so the batch cannot be split; set"
+            " it to 1"
         )
 
     def train_step(
@@ -125,7 +125,7 @@ def make_train_step(
             grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
             if num_microbatches == 1:
                 (loss, (found, carried)), grads = grad_fn(state.params, prepared, {})
-            else:  # weights are known before the gradient, so that parts add up to the whole
+            else:  # weights are computed before gradients, so that parts add up to the whole batch
                 weights = _sum_parts(
                     lambda part: {n: t["loss"][1] for n, t in run(state.params, part)[0].items()},
                     prepared,
@@ -392,8 +392,9 @@ def compile_evaluation(
     """Compiles an evaluation: state -> metrics of each draw of each batch, on the host.
 
     Where an objective samples, each batch has several draws. Their keys are the same for all runs
-    and steps, so that losses compare. What a net in contiguous order carries begins fresh in each
-    draw, and goes from batch to batch; in other nets it is the state's, at each batch.
+    and steps, so that losses compare. If the system's order is contiguous, each draw begins with a
+    fresh carried state (memory) and hands it from batch to batch. For other systems, every batch
+    reads the carried state of `state`.
 
     Args:
       model: the parts of the program.
@@ -409,13 +410,13 @@ def compile_evaluation(
     there = sharding.replicate(stacked, mesh, sharding.rows_sharding(mesh, total))
     eval_step = make_eval_step(model.net, model.terms)
 
-    is_threaded = model.system.ORDER == "contiguous"
+    is_contiguous = model.system.ORDER == "contiguous"
 
     def run(
         params: ArrayPytree, batches: Batch, carried: ArrayPytree, frozen: ArrayPytree
     ) -> Metrics:
         key = named_key(jax.random.key(EVAL_SEED), "eval")
-        if is_threaded:
+        if is_contiguous:
             size, length = made[0]["tokens"].shape
             sizes = {"max_len": length, "batch_size": size, "frozen": frozen}
             fresh = init_variables(key, model.net, model.terms, **sizes)[CARRIED]
@@ -428,7 +429,7 @@ def compile_evaluation(
             drawn, (first, *rest) = jax.random.fold_in(key, place), carried
             batch = sharding.split_batch(batch, mesh)
             found, after = eval_step(params, batch, drawn, first, frozen)
-            return [*rest, after if is_threaded else first], found
+            return [*rest, after if is_contiguous else first], found
 
         return jax.lax.scan(evaluate_at, [carried] * num_draws, jnp.arange(total))[1]
 

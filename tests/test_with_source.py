@@ -210,7 +210,7 @@ def test_a_sentence_alone_is_scored_behind_an_empty_source(
     assert "rule conditional" in yardstick.evaluate(suites.SUITES["pairs"], run, data, work)
     assert json.loads((work / "seed0/result.json").read_text())["recipe"] == "conditional"
     monkeypatch.setattr(type(opened.tokenizer), "frame", lambda self: formats.Frame((), (), ()))
-    with pytest.raises(ValueError, match="nothing is the source of a sentence alone"):
+    with pytest.raises(ValueError, match="puts no special token into the source of a single"):
         yardstick.evaluate(suites.SUITES["pairs"], run, data, tmp_path / "other")
 
 

@@ -43,9 +43,10 @@ class Data:
         return "-".join([self.corpus_hash[:12], *digests])
 
     def unigram_nats_of(self, array: str) -> float:
-        """Returns the entropy of the token frequencies in an array of the training examples.
+        """Returns the unigram entropy of an array of the training examples, in nats per token.
 
-        Up to 10,000 examples of the first phase count, evenly spread, with one draw of corruption.
+        It is estimated from up to 10,000 examples of the first phase, evenly spread. If the format
+        corrupts its examples, one draw is used.
         """
         phase, lengths = self.phases[0], formats.lengths_name(array)
         size = min(len(phase.train), 100)

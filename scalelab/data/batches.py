@@ -78,7 +78,7 @@ class Batches:
     order: Literal["shuffled", "contiguous"] = "shuffled"
     corrupt: Corrupt | None = None  # applied to each gathered batch
     mask_copies: int | None = None  # config.mask_copies
-    counts: tuple[str, ...] = ("tokens",)  # arrays whose tokens are counted
+    counted_arrays: tuple[str, ...] = ("tokens",)  # `num_tokens` counts their tokens
 
     def __post_init__(self) -> None:
         assert self.order in ("shuffled", "contiguous"), self.order
@@ -121,17 +121,17 @@ class Batches:
         """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and more.
 
         `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
-        counts the tokens of the whole global batch that the net reads, padding not.
+        is the number of tokens in `counted_arrays` of the whole global batch, without padding.
         With `mask_copies` there is `mask_ids` int32 [B], too.
         """
         ids, epochs = self.address(step)
         if self.corrupt is None:
             batch = self.store.gather(ids[self.rows])
-            num_tokens = self.store.lengths(ids, self.counts).sum()
-        else:  # all rows, to count their tokens
+            num_tokens = self.store.lengths(ids, self.counted_arrays).sum()
+        else:  # corrupts the rows of all hosts, because the global tokens are counted after it
             batch = self.store.gather(ids)
             batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids)
-            num_tokens = count_tokens(batch, self.counts)
+            num_tokens = count_tokens(batch, self.counted_arrays)
             batch = {name: values[self.rows] for name, values in batch.items()}
         batch |= self.mask_ids(ids[self.rows], epochs[self.rows])
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
@@ -140,7 +140,7 @@ class Batches:
 
 
 def count_tokens(batch: Batch, names: Iterable[str]) -> int:
-    """Returns the tokens in some ragged arrays of a batch, without padding."""
+    """Returns the number of tokens in the ragged arrays `names` of a batch, without padding."""
     return sum(int(batch[lengths_name(name)].sum()) for name in names)
 
 
@@ -152,22 +152,30 @@ def evaluation_batches(
     order: str = "shuffled",
     whole: bool = False,
 ) -> Iterator[Batch]:
-    """Yields every example once; padding examples of length 0 complete the batches.
+    """Yields the batches of a validation: every example once, or those of `max_batches` batches.
 
-    Shuffled: examples in order; at most `max_batches` batches have examples spread evenly over the
-    store. Contiguous: row b reads in order from example b * n // batch_size to where row b + 1
-    begins; at most `max_batches` batches have the first examples of each row.
-    Corruption has a fixed seed and epoch 0. `whole`: all batches are full, and examples that do not
-    fill one are left out.
+    If the order is "shuffled", examples come in the order of the store; with `max_batches` they are
+    spread evenly over the store. If it is "contiguous", row b reads the store from example
+    b * n // batch_size to the first example of row b + 1; `max_batches` cuts off the end of rows.
+    Padding examples of length 0 complete the batches. Corruption has a fixed seed and epoch 0.
+
+    Args:
+      store: n examples.
+      batch_size: B.
+      max_batches: None means all.
+      corrupt: the format's function, if it has one.
+      order: `ORDER` of the system.
+      whole: whether every batch must be full. Examples that do not fill one are then left out.
 
     Raises:
-      ValueError: `whole`, and the examples do not fill a batch.
+      ValueError: `whole` is set and the examples do not fill a batch.
     """
     size = len(store)
     if whole and size < batch_size:
         raise ValueError(
-            f"the {size} examples of the validation do not fill a batch of {batch_size}: use more"
-            " text, a larger --config.data.valid_rate or a smaller batch_size"
+            f"the {size} examples of the validation do not fill a batch of {batch_size}, but the"
+            " objective needs full batches: use more text, a larger --config.data.valid_rate or a"
+            " smaller batch_size"
         )
     most = size // batch_size if whole else -(-size // batch_size)
     num_batches = most if max_batches is None else min(most, max_batches)

@@ -6,8 +6,8 @@ It prepares the data as training would (and training then finds it prepared), an
 
 - a table in the shape of the protocol's Table 7.1: for each phase and split the examples, the
   tokens (special ones included), the mean length, the share of the text that was cut off, the share
-  of padding in all arrays that the net reads, a summary of each array that only some formats have,
-  and the steps of an epoch;
+  of padding in the arrays that the token clock counts, a summary of each array that only some
+  formats have, and the steps of an epoch;
 - the distribution of lengths;
 - some examples of each phase, `--examples=N`, with special tokens spelt out; of a format that
   changes rows at random, one draw.
@@ -115,7 +115,7 @@ def example(
 
 
 def _show(values: np.ndarray) -> str:
-    """Formats an item of a flat array: a number, or the mean of more."""
+    """Formats an item of a flat array: its number, or the type, shape and mean of its numbers."""
     if values.ndim:
         return f"{values.dtype} {list(values.shape)}, mean {values.mean():.4g}"
     return f"{values:.4g}" if values.dtype.kind == "f" else str(values)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
-SAMPLED = 16  # batches from which the tokens of an epoch are estimated
+NUM_SAMPLED_BATCHES = 16  # batches from which the tokens of an epoch are estimated
 VALID_SEED = 0  # all seeds share the validation examples, so that their losses compare
 
 
@@ -44,7 +44,7 @@ class PhaseData:
     train: ExampleStore  # of the phase's share of the training documents
     valid: ExampleStore  # of all validation documents, at the phase's length
     corrupt: Corrupt | None = None  # the format's, applied to every batch
-    arrays: tuple[Array, ...] = COMMON  # of a batch
+    arrays: tuple[Array, ...] = COMMON  # declarations of the arrays of a batch
 
     @property
     def steps_per_epoch(self) -> int:
@@ -57,23 +57,25 @@ class PhaseData:
         return self.batch_size * self.epoch_tokens / len(self.train)
 
     @property
-    def counts(self) -> tuple[str, ...]:
-        """Names of the arrays that the clock of tokens counts."""
+    def counted_arrays(self) -> tuple[str, ...]:
+        """Names of the arrays whose tokens the token clock counts."""
         return tuple(array.name for array in self.arrays if array.is_counted)
 
     @functools.cached_property
     def epoch_tokens(self) -> int:
-        """Tokens that the net reads in an epoch; estimated where rows change at random."""
+        """Tokens of an epoch in `counted_arrays`; an estimate if the format corrupts its rows."""
         if self.corrupt is None:
-            return sum(int(self.train.array(f"{name}_starts")[-1]) for name in self.counts)
-        batches = list(evaluation_batches(self.train, self.batch_size, SAMPLED, self.corrupt))
+            return sum(int(self.train.array(f"{name}_starts")[-1]) for name in self.counted_arrays)
+        batches = list(
+            evaluation_batches(self.train, self.batch_size, NUM_SAMPLED_BATCHES, self.corrupt)
+        )
         rows = sum(int((batch["lengths"] > 0).sum()) for batch in batches)
-        found = sum(count_tokens(batch, self.counts) for batch in batches)
+        found = sum(count_tokens(batch, self.counted_arrays) for batch in batches)
         return round(found / rows * len(self.train))
 
     @property
     def padding_share(self) -> float:
-        """The share of padding in the arrays that the net reads."""
+        """Share of padding in `counted_arrays`, in [0, 1]."""
         width = sum(a.shape(self.max_len, 1)[1] for a in self.arrays if a.is_counted)
         return 1 - self.epoch_tokens / (len(self.train) * width)
 
@@ -210,6 +212,7 @@ class _Maker:
 def _corrupt(
     change: Corrupt, arrays: Iterable[Array], max_len: int, batch: Batch, **address: Any
 ) -> Batch:
+    """Corrupts a batch by `change`, and checks the result against the declared arrays."""
     changed = change(batch, **address)
     formats.check_batch(arrays, changed, max_len)
     return changed

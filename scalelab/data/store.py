@@ -67,7 +67,7 @@ def write(
     A ragged array X has the files X and X_starts.
 
     Raises:
-      ValueError: the examples have other arrays than declared.
+      ValueError: the examples do not have exactly the declared arrays, types and shapes.
     """
     directory, declared = Path(directory), tuple(arrays)
     ragged = {a.name: a.shape(max_len, 1)[1] for a in declared if a.kind == "ragged"}
@@ -111,7 +111,7 @@ def write(
 
 
 def _check(chunk: Examples, declared: Iterable[Array]) -> None:
-    """Raises ValueError if a chunk has other arrays than declared, or others than its examples."""
+    """Raises ValueError if arrays are missing or undeclared, or have not one row per example."""
     kinds = {array.name: array.kind for array in declared}
     made = dict.fromkeys(chunk.flat, "flat") | dict.fromkeys(chunk.ragged, "ragged")
     for name in kinds | made:
@@ -132,7 +132,7 @@ class ExampleStore:
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], meta: dict) -> None:
-        """Wraps the flat arrays X [n, ...], and X with X_starts [n + 1] of the ragged ones."""
+        """Wraps flat arrays X [n, ...], and ragged ones as X [items, ...] and X_starts [n + 1]."""
         self._arrays = arrays
         self.meta = meta
 
@@ -157,9 +157,12 @@ class ExampleStore:
         return f"{zlib.crc32(np.ascontiguousarray(self._arrays['tokens_starts'])):08x}"
 
     def lengths(self, ids: np.ndarray, names: Iterable[str] = ("tokens",)) -> np.ndarray:
-        """Items of some ragged arrays in each example, special tokens included: int64 [B]."""
-        every = [self._arrays[f"{name}_starts"] for name in names]
-        return np.sum([starts[ids + 1] - starts[ids] for starts in every], axis=0)
+        """Returns the items of each example in the ragged arrays `names`: int64 [B].
+
+        Special tokens count.
+        """
+        offsets = [self._arrays[f"{name}_starts"] for name in names]
+        return np.sum([starts[ids + 1] - starts[ids] for starts in offsets], axis=0)
 
     def gather(self, ids: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
         """Copies examples `ids` [B] into a batch, see the function `gather`."""

@@ -25,7 +25,7 @@ from scalelab.helpers.names import SpecialIds, nearest
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe")
 SPACES = ("Ġ", "▁")  # begin the first piece of a word: of bytebpe, of unigram
-IN_TEXT = {"lstrip": True}  # options of a special token where text may spell it
+IN_TEXT = {"lstrip": True}  # options of a special token that text may contain
 FILES = ("tokenizer.json", "special_tokens_map.json")  # they decide how text is read
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # beside sentinel_0, sentinel_1, ...
 
@@ -136,20 +136,23 @@ class Tokenizer:
         return starts, flat.T[0], flat.T[1:]
 
     def encode_special(self, text: str, roles: Iterable[str]) -> np.ndarray:
-        """Encodes a text, reading the texts of special tokens as these tokens: ids [n] int32.
+        """Encodes a text with special tokens in it, such as "[MASK]": ids [n] int32.
 
-        White space before such a token is part of it, as it is part of the token that a mask stands
-        for. `roles` are those of the tokens; the texts of others are text.
+        The special tokens with the given roles are recognized; others are encoded as plain text.
+        White space before a recognized token belongs to it, as it belongs to the word that a mask
+        replaces.
         """
         backend = self._reads_special(frozenset(self.special_ids[role] for role in roles))
         return np.asarray(backend.encode(text, add_special_tokens=False).ids, np.int32)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019  # few tokenizers are opened
     def _reads_special(self, ids: frozenset[int]) -> tokenizers.Tokenizer:
+        """Returns a copy of the tokenizer that recognizes the special tokens `ids` in text."""
         content = json.loads(self._backend.to_str())
         for added in content["added_tokens"]:
             if added["id"] in ids:
-                added |= IN_TEXT | {"special": False}  # special ones are taken for text
+                # Tokens that are marked special would be encoded as plain text (below).
+                added |= IN_TEXT | {"special": False}
         backend = tokenizers.Tokenizer.from_str(json.dumps(content))
         backend.encode_special_tokens = True
         return backend
@@ -203,9 +206,13 @@ class Tokenizer:
         self._backend.save(str(directory / "tokenizer.json"))
 
     def specials(self, texts: Sequence[Sequence[str]], start: str | None = None) -> Specials:
-        """Returns special ids with a system's frame; a foreign tokenizer without it has its own.
+        """Returns the special ids and the frame of a run.
 
-        `start` is the role of the token with which a text behind a source begins.
+        Args:
+          texts: the system's FRAME. A foreign tokenizer that lacks one of its tokens keeps its own
+            frame.
+          start: `START` of the system, the role of the token that begins a text behind a source;
+            None if it has no source.
         """
         ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
         known = all(i is not None for part in ids for i in part)

@@ -122,7 +122,7 @@ def _task_rows(
 
 
 def _count(task: TaskRuns) -> Row:
-    """Returns the numbers of runs that failed, are unfinished, or are degenerate."""
+    """Returns how many runs of a task failed, are unfinished, or are degenerate."""
     return {
         "failed": sum(run.failed is not None for run in task.runs),
         "unfinished": sum(run.unfinished for run in task.runs),

@@ -1,4 +1,4 @@
-"""Items, questions with one right text among several: with the table of accuracies."""
+"""Items (questions with one right text among several) and the table of their accuracies."""
 
 import ast
 import difflib

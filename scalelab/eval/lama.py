@@ -97,6 +97,7 @@ def read(folder: pathlib.Path) -> list[Fact]:
 
 
 def _read(path: pathlib.Path, *texts: str) -> list[dict[str, Any]]:
+    """Reads the objects of a JSON-lines file, each with a text under the keys `texts`."""
     return [row for _, row in data_files.read_objects(path, texts)]
 
 

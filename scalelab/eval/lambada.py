@@ -12,7 +12,7 @@ piece. A masked net sees masks for the piece and the rest of the word, so it kno
 pieces; then a full stop, because without it nets predict one. The perplexity is exp(mean of
 -log p(word)). A passage longer than the net's training inputs loses its first tokens.
 
-Intervals are 95%: Wilson's for accuracy, the bootstrap's over passages for perplexity.
+Intervals are 95%: Wilson's for accuracy, a percentile bootstrap over passages for perplexity.
 scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
@@ -121,7 +121,7 @@ def tabulate(made: Guesses, source: str) -> pd.DataFrame:
 
 
 def bootstrap_mean(numbers: np.ndarray, num_resamples: int = 2000) -> tuple[float, float]:
-    """Returns the percentile bootstrap's 95% interval of a mean; NaN if all numbers are equal."""
+    """Returns the 95% percentile-bootstrap interval of a mean; NaN if all numbers are equal."""
     if np.ptp(numbers) == 0:
         return np.nan, np.nan
     rng = np.random.default_rng(0)

@@ -99,13 +99,13 @@ class Reading(NamedTuple):
 def make_reading(
     opened: Pretrained, *, causal: bool, masked: bool, length: int | None = None
 ) -> Reading:
-    """Returns how the net of a run reads texts alone, each in one row if it has room.
+    """Returns the `Reading` of single texts; a text that fits is one row.
 
     Args:
       opened: the run.
-      causal: whether each token is predicted from those before it.
+      causal: whether each token is predicted from the tokens before it.
       masked: whether a mask replaces the predicted token.
-      length: tokens of a row, special ones included; None: the net's positions.
+      length: tokens of a row, special ones included; None means the net's number of positions.
     """
     begin, end, source = opened.frame_text(causal=causal)
     room = (length or opened.config.net.max_len) - len(begin) - len(end)
@@ -381,5 +381,5 @@ def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
 
 @functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
 def compile_judge(net: nn.Module, judge: token_scores.Judge) -> token_scores.Judge:
-    """Returns (params, batch, places, carried) -> (scores, carried)."""
+    """Returns the compiled judge: (params, batch, places, carried) -> (scores, carried)."""
     return jax.jit(functools.partial(judge, net))

@@ -15,8 +15,8 @@ unknown text predicts less than the bytes hold; a note below the table says so.
 
 A document longer than the context is read in windows that move on by the stride; each token is
 scored once. It has at least context - stride tokens before it in a causal net, and half as many on
-either side in a masked net (except at the document's ends). A net with a memory reads a document
-in windows that follow one another, each behind the memory of those before it, as in training.
+either side in a masked net (except at the document's ends). For a net with a memory, windows do not
+overlap: each window sees the memory of the windows before it, as in training.
 
 The calibration error asks whether the probability of a net's best guess is the share of its right
 guesses; scalelab/eval/calibration.py defines it.
@@ -68,8 +68,7 @@ def parser() -> cli.Parser:
     )
     made.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE",
-        help="option of the system in place of that of the training, such as a longer memory;"
-        " may be repeated",
+        help="replaces an option of the system, such as the length of its memory; may be repeated",
     )  # fmt: skip
     for name, default, text in NUMBERS:
         made.add_argument(f"--{name}", type=cli.positive, metavar="N", default=default, help=text)
@@ -77,7 +76,7 @@ def parser() -> cli.Parser:
 
 
 def has_memory(opened: "Pretrained") -> bool:
-    """Returns whether a window's predictions depend on the windows before it."""
+    """Returns True if a window's predictions depend on the windows before it."""
     return opened.system.ORDER == "contiguous" and opened.predicts == "next"
 
 
@@ -112,8 +111,8 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
     if has_memory(opened):
         if stride not in (None, room):
             raise ValueError(
-                f"--stride={stride}: {config.system} has a memory, and reads a text in windows that"
-                " follow one another: leave it out"
+                f"--stride={stride}: {config.system} has a memory, so its windows do not overlap:"
+                " leave --stride out"
             )
         return made
     # The first token of a causal row is not predicted, so windows must share a token.
@@ -129,10 +128,14 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
 
 
 def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
-    """Returns the run with other options of its system, each as NAME=VALUE.
+    """Returns the run with some options of its system replaced.
+
+    Args:
+      opened: the run.
+      changes: NAME=VALUE each.
 
     Raises:
-      ValueError: the system has no such option, or the option changes the parameters.
+      ValueError: the system has no such option, or the parameters do not fit the new options.
     """
     import dataclasses
 
@@ -156,7 +159,10 @@ def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
     wanted = abstract_variables(made.net, made.terms, max_len=config.short.max_len)["params"]
     shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (wanted, opened.params)]
     if shapes[0] != shapes[1]:
-        raise ValueError(f"--option={changes[0]}: the option changes the net's parameters")
+        raise ValueError(
+            f"--option={','.join(changes)}: the net would have other parameters; expected an option"
+            " that leaves their shapes as they are"
+        )
     return made
 
 
@@ -270,7 +276,7 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
 
 
 def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
-    """Lists reasons why bits per byte do not compare with those of other nets or tokenizers."""
+    """Lists reasons why bits per byte are not comparable with other nets or tokenizers."""
     found = [*opened.reading_notes]
     if opened.config.tokenizer.lowercase:
         found.append("the tokenizer lowers case: capital letters are not predicted")

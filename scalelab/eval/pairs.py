@@ -85,7 +85,7 @@ def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> 
     """Returns for each item the fewest and the most tokens of its texts: [n, 2].
 
     Raises:
-      ValueError: in most items the right text equals another text, or has its tokens.
+      ValueError: in most items the right text equals another text, or both have the same tokens.
     """
     rows = iter([encoded.tokens[a:b].tobytes() for a, b in itertools.pairwise(encoded.starts)])
     found = [[next(rows) for _ in item.texts] for item in items]
@@ -98,7 +98,8 @@ def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> 
     if 2 * sum(twice) > len(items):
         raise ValueError(
             f"{sum(twice):,} of the {len(items):,} items have equal texts, such as"
-            f" {rights[twice.index(True)][-60:]!r}: a net cannot prefer one"
+            f" {rights[twice.index(True)][-60:]!r}, so no net can prefer one of them: check the"
+            " file"
         )
     items_lib.check_known(opened.path, np.array(same, bool), rights)
     sizes = [sorted(map(len, own)) for own in found]
@@ -194,7 +195,7 @@ def measure(
     from scalelab.eval import sentence_scores
 
     rule = sentence_scores.choose_rule(opened, asked.options["rule"])
-    beside = None if published is None else published(asked.data)
+    published_table = None if published is None else published(asked.data)
     if most := asked.options["per_group"]:
         nth = collections.defaultdict(itertools.count)
         items = [item for item in items if next(nth[item.groups[0]]) < most]
@@ -207,8 +208,8 @@ def measure(
         sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
     answers = items_lib.judge(items, sums, counts)
     table = items_lib.table(items, answers.right, answers.by_mean)
-    if beside is not None:
-        table = table.join(beside, on="group")
+    if published_table is not None:
+        table = table.join(published_table, on="group")
     width = answers.outputs.shape[1]
     texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
     columns = zip(*(own + [""] * (width - len(own)) for own in texts), strict=True)

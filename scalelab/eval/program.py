@@ -86,11 +86,11 @@ def fine_tune(given: argparse.Namespace, task: Task) -> None:
 
 
 def stop_if_failed(results: Iterable[Mapping[str, Any]]) -> None:
-    """Raises exits.Stopped, with exit code 1, if a seed has failed; `results` of fine-tunings."""
+    """Raises exits.Stopped with exit code 1 if one of the fine-tunings in `results` failed."""
     failed = [r for r in results if r["status"] == run_files.FAILED]
     named = dict.fromkeys(f"{r['task']} seed {r['seed']}: {r['degenerate']}" for r in failed)
     if named:
-        raise exits.Stopped(f"seeds that failed have no score: {'; '.join(named)}", 1)
+        raise exits.Stopped(f"failed seeds, which have no score: {'; '.join(named)}", 1)
 
 
 def config_values(given: argparse.Namespace) -> dict[str, Any]:

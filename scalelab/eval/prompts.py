@@ -131,7 +131,7 @@ def read(folder: pathlib.Path) -> list[Example]:
 
 
 def _read_rows(path: pathlib.Path, task: PromptTask) -> Iterator[Mapping[str, Any]]:
-    """Reads a file of examples; its suffix gives the layout."""
+    """Yields the examples of a file by column; the file's suffix decides how it is read."""
     if path.suffix == ".jsonl":
         yield from (row for _, row in data_files.read_objects(path, task.keys, (task.label,)))
     elif path.suffix == ".tsv":

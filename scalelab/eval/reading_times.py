@@ -29,7 +29,7 @@ Row = tuple[tuple[int, ...], int]  # ids before the piece, the piece
 
 
 def check(row: Mapping[str, str]) -> None:
-    """Raises ValueError if a column of a row that should be a number is none."""
+    """Raises ValueError if a numeric column of a row has text that is not a number."""
     for name in COLUMNS[len(TEXTS) :]:
         pd.to_numeric(row[name] or "0")
 

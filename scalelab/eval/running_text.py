@@ -1,7 +1,8 @@
-"""Likelihood of running text under a net with a memory, as in training.
+"""Scores the tokens of documents under a net with a memory.
 
-Windows of a document follow one another without overlap, each behind the memory that the windows
-before it left; the first has an empty memory (Dai et al. 2019, "Transformer-XL", 3.2).
+A document is read in windows that do not overlap. Each window sees the memory that the windows
+before it left, as in training; the first sees an empty memory (Dai et al. 2019, "Transformer-XL",
+3.2).
 """
 
 import itertools
@@ -15,17 +16,18 @@ from scalelab.helpers.progress import show_bar
 
 
 def lay_windows(starts: np.ndarray, reading: Reading) -> tuple[Windows, np.ndarray]:
-    """Lays windows over documents.
+    """Cuts documents into windows of `reading.context` tokens.
 
-    Without tokens before its text, a window's last state predicts the first token of the next.
+    If no special token stands before the text, the last state of a window predicts the first token
+    of the next one.
 
     Args:
       starts: [num_documents + 1] int64, where each document begins in the flat tokens.
-      reading: how they are read.
+      reading: how the documents are read.
 
     Returns:
-      The windows in order, and the place of the first one of each document and behind the last:
-      [num_documents + 1].
+      The windows in order, and [num_documents + 1] offsets: document d has the windows from
+      offset d up to offset d + 1.
     """
     parts = [np.arange(start, stop, reading.context) for start, stop in itertools.pairwise(starts)]
     places = np.cumsum([0, *map(len, parts)])
@@ -45,7 +47,7 @@ def score(
     batch_size: int,
     judge: token_scores.Judge,
 ) -> np.ndarray:
-    """Judges the tokens of documents; the arguments and the result are those of `likelihood.score`.
+    """Judges the tokens of documents; arguments and result are those of `likelihood.score`.
 
     Raises:
       ValueError: a score is not finite.

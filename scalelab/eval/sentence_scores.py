@@ -102,7 +102,7 @@ def choose_rule(opened: Pretrained, rule: str | None) -> str:
             " nothing in it scores a sentence"
         )
     if rule is not None and rule not in able:
-        raise ValueError(f"rule={rule}: {opened.path} has {', '.join(able)}")
+        raise ValueError(f"rule={rule}: expected a rule of {opened.path}: {', '.join(able)}")
     return rule or able[0]
 
 
@@ -123,17 +123,17 @@ def _is_discriminator(opened: Pretrained) -> bool:
 
 
 def make_reading(opened: Pretrained, rule: str) -> Reading:
-    """Returns the reading of a rule: each sentence is one row, with its special tokens.
+    """Returns the `Reading` of a rule: each sentence is one row, with its special tokens.
 
     Raises:
-      ValueError: nothing stands in the source of a sentence alone.
+      ValueError: the net reads a source, but READING and FRAME of its system put no token in it.
     """
     is_masked = rule.startswith("pll")
     made = likelihood.make_reading(opened, causal=rule in CAUSAL, masked=is_masked)
     if made.source == ():
         raise ValueError(
-            f"the net in {opened.path} reads a source without special tokens around it, so nothing"
-            " is the source of a sentence alone; expected a system whose FRAME or READING has some"
+            f"the net in {opened.path} reads a source, but its system puts no special token into"
+            " the source of a single sentence: declare one in FRAME or READING"
         )
     shifted = is_masked and opened.shifts_masks
     return made._replace(in_place=rule == "discriminator", shifted=shifted)

@@ -114,12 +114,12 @@ def _green(path: pathlib.Path) -> list[Item]:
 def _linzen(path: pathlib.Path) -> list[Item]:
     found, lines = [], list(data_files.read_lines(path.with_suffix(".text")))
     for number, row in data_files.read_fields(path):
-        with data_files.place(path, number, "a line beside it in the .text"):
+        with data_files.place(path, number, "the same line number in the .text"):
             at, right, wrong, attractors = row
             texts = _up_to_verb(lines[number - 1], at, (right, wrong))
             found.append(Item((f"linzen: {attractors} attractors", "linzen"), texts, 0))
     if len(found) != len(lines):
-        raise ValueError(f"{path}: has {len(found)} lines, and the .text {len(lines)}")
+        raise ValueError(f"{path}: has {len(found)} lines, but the .text has {len(lines)}")
     return found
 
 

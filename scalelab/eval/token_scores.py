@@ -44,8 +44,14 @@ def apply(
 ) -> tuple[ArrayPytree, ArrayPytree]:
     """Applies a function to the bound net.
 
-    `carried` is the net's state before the call; None: an empty memory. Returns the function's
-    result, and the state after it.
+    Args:
+      function: net -> result.
+      net: unbound.
+      params: its parameters.
+      carried: its collection `carried` (memory) before the call; None means an empty memory.
+
+    Returns:
+      The function's result, and the collection `carried` after the call.
     """
     found, changed = nn.apply(function, net, mutable=[CARRIED])(
         {"params": params, CARRIED: carried or {}}
@@ -79,7 +85,7 @@ Judge = Callable[..., tuple[jax.Array, ArrayPytree]]
 def nats(
     net: nn.Module, params: ArrayPytree, batch: Batch, places: Places, carried: ArrayPytree = None
 ) -> tuple[jax.Array, ArrayPytree]:
-    """Returns minus the log-probability of the targets: [N] float32; and the carried state."""
+    """Returns minus the log-probability of the targets, [N] float32, and the carried state."""
 
     def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
         return jax.nn.logsumexp(scores) - scores[target]
@@ -102,13 +108,13 @@ def guesses(
       params: its parameters.
       batch: rows of tokens.
       places: in the rows.
-      carried: see `apply`.
+      carried: the net's memory, see `apply`.
       among: [V], the tokens that may be guessed; None: all.
 
     Returns:
-      [N, 3] float32: minus the log-probability of the target; of the most probable token; and
-      the number of other tokens that are at least as probable as the target (0: a right guess).
-      And the carried state.
+      Scores [N, 3] float32 and the carried state. The scores are minus the log-probability of the
+      target, minus that of the most probable token, and the number of other tokens that are at
+      least as probable as the target (0: a right guess).
     """
 
     def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
@@ -123,10 +129,10 @@ def guesses(
 def replaced_nats(
     net: nn.Module, params: ArrayPytree, batch: Batch, places: Places, carried: ArrayPytree = None
 ) -> tuple[jax.Array, ArrayPytree]:
-    """Returns minus the log-probability that the tokens at the places are original: [N] float32.
+    """Returns minus the log-probability that tokens are original, and the carried state.
 
-    It is the judgement of a discriminator (Clark et al. 2020, 2); targets are not read. Returns the
-    carried state, too.
+    The first result has one float32 for each of the N places. It is the judgement of a
+    discriminator (Clark et al. 2020, 2), which does not read the targets.
     """
 
     def score(model: nn.Module) -> jax.Array:

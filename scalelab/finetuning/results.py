@@ -36,7 +36,7 @@ def decode(run: TaskRun, split: str, outputs: np.ndarray) -> Decoded:
 
 
 def measure(run: TaskRun, outputs: Outputs) -> Scores:
-    """Computes the metrics on each dev split; None: undefined, or an output is not finite."""
+    """Computes the metrics on each dev split; None if undefined or if an output is not finite."""
     measured: Scores = {}
     for split, values in outputs.items():
         gold = run.splits.dev[split]
@@ -52,7 +52,7 @@ def measure(run: TaskRun, outputs: Outputs) -> Scores:
 
 
 def undefined(run: TaskRun) -> dict[str, dict[str, str]]:
-    """Returns dev split -> metric -> why its gold labels leave the metric undefined."""
+    """Returns the undefined metrics: dev split -> metric -> reason, found in the gold labels."""
     found = {
         split: {m: why for m in run.task.metrics if (why := metrics.undefined(m, gold.labels))}
         for split, gold in run.splits.dev.items()

@@ -44,7 +44,7 @@ class NamedRows:
         return places
 
     def renumber_ids(self, ids: Mapping[str, int]) -> dict[str, int]:
-        """Returns rows of the narrow table for the ids of named tokens by role."""
+        """Returns the row in the narrow table of each special token, by role; all must be named."""
         return {role: int(self._places[i]) for role, i in ids.items()}
 
     def renumber(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -75,7 +75,16 @@ def find(
     examples: list[TaskExamples], path: str, num_rows: int, width: int, num_steps: int,
     *, named: Collection[int] = (),
 ) -> NamedRows | None:  # fmt: skip
-    """Finds the rows that all examples name, and those `named`; None: these alone would not pay."""
+    """Finds the table rows in use; returns None if training only these would save too little.
+
+    Args:
+      examples: all splits; the rows of their tokens are in use.
+      path: the token table.
+      num_rows: its rows.
+      width: its columns.
+      num_steps: steps of the fine-tuning.
+      named: ids that are in use without them, such as special tokens.
+    """
     if float(num_steps) * width * num_rows < WORTH:
         return None
     counts = sum(np.bincount(e.rows.array("tokens"), minlength=num_rows) for e in examples)

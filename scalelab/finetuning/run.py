@@ -61,7 +61,10 @@ class TaskRun:
         check_fits(opened, config, task.title, len(splits.train))
         main, metric = next(iter(splits.dev.values()), None), task.metrics[0]
         if config.patience and main and (why := metrics.undefined(metric, main.labels)):
-            raise ValueError(f"config.patience needs a score, and {metric} is undefined: {why}")
+            raise ValueError(
+                f"config.patience stops by {metric}, which is undefined on this dev set: {why};"
+                " set config.patience to None"
+            )
         self.tokenizer = opened.tokenizer.with_added(added)
         self.tokenizer_digest = tokenizer_digest(opened.tokenizer_dir)
         frame = self.tokenizer.frame()
@@ -101,9 +104,12 @@ class TaskRun:
             self.trained = self._learner(self.learner.net.num_rows, self.rows.size, ids)
 
     def _learner(self, num_rows: int, vocab_size: int, ids: Mapping[str, int]) -> FinetuneStep:
-        """Builds the classifier of examples of `num_rows` rows, and its optimizer.
+        """Builds the classifier and its optimizer.
 
-        `ids` are the rows of the special tokens in the table of `vocab_size` rows, by role.
+        Args:
+          num_rows: rows of an example.
+          vocab_size: rows of the token table, which may be narrow.
+          ids: role -> row of each special token in this table.
         """
         config, opened = self.config, self.start.opened
         pretraining, optim = opened.config, config.optim

@@ -58,7 +58,8 @@ class Specials:
     begin: tuple[int, ...] = ()  # these three as in `Frame`
     between: tuple[int, ...] = ()
     end: tuple[int, ...] = ()
-    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `SpecialIds` of a run
+    # Role -> id; in a run a `SpecialIds`.
+    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def sentinels(self) -> tuple[int, ...]:
@@ -69,41 +70,43 @@ class Specials:
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """An array of a format: one item an example (flat) or one row of items an example (ragged).
+    """The declaration of an array: one item per example (flat) or a row of items (ragged).
 
-    A batch has a flat array as [B, ...], and a ragged one as [B, T, ...], 0 behind each row, with
-    the lengths of the rows as int32 [B] under `lengths_name`. Its type there is `batch_type`.
+    In a batch a flat array is [B, ...] and a ragged one [B, T, ...], padded with 0. Its type there
+    is `batch_type`. The lengths of a ragged array's rows are another array of the batch, int32 [B],
+    with the name `lengths_name`.
     """
 
     name: str
     kind: Literal["flat", "ragged"] = "flat"
     dtype: str | None = "int32"  # on disk; int8: a label; None: the documents' type of token
-    # (max_len, the format's Options) -> T of a ragged array; None: max_len.
+    # Function (max_len, the format's Options) -> T of a ragged array; None means max_len.
     length: Callable[[int, Any], int] | None = None
-    item: tuple[int, ...] = ()  # shape of an item, such as (512,) of features; (): a number
-    # Whether the net reads it, so that the clock of tokens counts it; None: if it is made of the
-    # documents' tokens.
+    item: tuple[int, ...] = ()  # shape of an item, such as (512,) for features; () for a number
+    # Whether the token clock counts its items, because the net reads them as tokens. None means
+    # yes if it is ragged and made of the documents' tokens (dtype None).
     counts: bool | None = None
-    options: Any = None  # of the format, for `length`; set by `arrays_of`
+    options: Any = None  # the format's Options, for `length`; set by `arrays_of`
 
     @property
     def is_counted(self) -> bool:
-        """Whether the clock of tokens counts its rows."""
+        """Whether the token clock counts its items."""
         of_tokens = self.kind == "ragged" and self.dtype is None
         return of_tokens if self.counts is None else self.counts
 
     def shape(self, max_len: int, batch_size: int) -> tuple[int, ...]:
-        """Returns [B, ...] or [B, T, ...]."""
+        """Returns its shape in a batch, [B, ...] or [B, T, ...]."""
         if self.kind == "flat":
             return batch_size, *self.item
         length = self.length(max_len, self.options) if self.length else max_len
         return batch_size, length, *self.item
 
     def cast(self, values: np.ndarray) -> np.ndarray:
-        """Returns what a format made, [n, ...], in the type on disk.
+        """Converts values [n, ...] that a format made to the type on disk.
 
         Raises:
-          ValueError: it has another kind of numbers than declared, other items or too large ones.
+          ValueError: the values have another kind of number or another item shape than declared, or
+            a number does not fit the type.
         """
         dtype = np.dtype(self.dtype or values.dtype)
         kinds = {"f": "biuf", "b": "b"}.get(dtype.kind if self.dtype else "i", "biu")
@@ -123,7 +126,7 @@ class Array:
 
 
 def batch_type(dtype: np.typing.DTypeLike) -> np.dtype:
-    """Returns the type in a batch of an array on disk: bool, float32 or int32."""
+    """Returns the type that an array of type `dtype` has in a batch: bool, float32 or int32."""
     kind = np.dtype(dtype).kind
     return np.dtype({"b": "bool", "f": "float32"}.get(kind, "int32"))
 
@@ -136,7 +139,7 @@ COMMON = (Array("tokens", "ragged", None), Array("num_bytes"), Array("num_text_t
 def batch_arrays(
     arrays: Iterable[Array], max_len: int, batch_size: int
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Returns the shape and the type of each array of a batch, lengths of rows included."""
+    """Returns the shape and type of each array of a batch, including the lengths of rows."""
     made = {}
     for array in arrays:
         made[array.name] = array.shape(max_len, batch_size), batch_type(array.dtype or "int32")
@@ -200,7 +203,7 @@ class Pieces(Protocol):
 
 
 class Format(Protocol):
-    """A module of this room.
+    """A module of this package.
 
     It may export `Options`, a frozen dataclass with defaults (config.format_options), and
     `annotate(documents, tokenizer, options)`, which returns the documents of all splits with
@@ -248,7 +251,13 @@ def load(name: str) -> Format:
 def arrays_of(
     name: str, options: Mapping[str, object], *, stored: bool = False
 ) -> tuple[Array, ...]:
-    """Returns the arrays of a format's batches, or those on disk, for config.format_options."""
+    """Returns the arrays of a format.
+
+    Args:
+      name: of the format.
+      options: config.format_options.
+      stored: whether to return the arrays on disk (`STORED`) instead of those of a batch.
+    """
     form = load(name)
     given = make_options(form, options)
     arrays = getattr(form, "STORED", form.ARRAYS) if stored else form.ARRAYS

@@ -1,8 +1,8 @@
 """Readers of data files: lines, tab-separated fields, quoted CSV, JSON and JSON lines.
 
-What is wrong with a file ends in one ValueError that names file and line. A line ends at a line
-feed, with or without a carriage return before it; a file without line feeds ends its lines at
-carriage returns. A byte order mark is no text, and NUL is none either.
+Every fault of a file raises a ValueError that names file and line. A line ends at a line feed, with
+or without a carriage return before it. In a file without line feeds, lines end at carriage returns.
+A byte order mark is dropped, and NUL is an error.
 """
 
 import contextlib
@@ -22,14 +22,15 @@ from scalelab.helpers.names import brief, nearest
 
 DEEPEST = 20  # levels of arrays and objects in JSON
 FAULTS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")  # of NUL and of half a character
+# Escapes of NUL and of surrogates (halves of a character).
+_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
 @contextlib.contextmanager
 def place(
     path: pathlib.Path, line: int | None = None, expected: str = "a row of this data set"
 ) -> Iterator[None]:
-    """Turns what the conversion of a row raises into a ValueError that names file and line."""
+    """Context: an error in the conversion of a row becomes a ValueError with file and line."""
     try:
         yield
     except FAULTS as error:
@@ -45,14 +46,14 @@ def place(
 
 @contextlib.contextmanager
 def readable(path: pathlib.Path) -> Iterator[None]:
-    """Turns errors of reading a file into a ValueError that names it."""
+    """Context: an error in reading a file becomes a ValueError that names the file."""
     try:
         yield
     except FileNotFoundError:
         raise ValueError(f"expected the file {path}; {listing(path.parent)}") from None
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
         raise ValueError(
-            f"{path}: truncated, or another format than its name says ({error})"
+            f"{path}: truncated, or not in the format of its suffix ({error})"
         ) from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -110,9 +111,9 @@ def read_lines(
 def read_fields(
     path: pathlib.Path, delimiter: str = "\t", *, quoted: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number, from 1, of each row's first line, and its fields.
+    """Yields each row as the number of its first line, from 1, and its fields.
 
-    In a quoted file an empty line is no row.
+    In a quoted file, empty lines are skipped.
 
     Raises:
       ValueError: as `read_lines`; or a quoted field does not end, or is longer than `csv` allows.
@@ -136,7 +137,7 @@ def read_fields(
 def read_table(
     path: pathlib.Path, names: Sequence[str], delimiter: str = "\t", *, quoted: bool = False
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the line and the fields by name of each row below a header.
+    """Yields each row below the header as its line number and its fields by name.
 
     Raises:
       ValueError: as `read_fields`; a name is missing or repeated in the header, a row has another
@@ -147,18 +148,18 @@ def read_table(
     find_columns(path, header, names)
     for number, row in rows:
         if len(row) != len(header):
-            raise miscounted(path, number, row, len(header))
+            raise field_count_error(path, number, row, len(header))
         yield number, dict(zip(header, row, strict=True))
     if not number:
         raise ValueError(f"{path}: there are no rows of data")
 
 
 def find_columns(path: pathlib.Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
-    """Returns the place of each name in a header; raises ValueError unless each is there once."""
+    """Returns name -> index in a header; raises ValueError unless each name occurs once."""
     for name in names:
         if (count := header.count(name)) != 1:
             near = nearest(name, [own[:60] for own in header[:100]])
-            near = f"{name!r} stands there {count} times" if count else f"{name!r} {near}"
+            near = f"{name!r} occurs {count} times" if count else f"{name!r} {near}"
             raise ValueError(
                 f"{path}, line 1: expected the columns {', '.join(map(repr, names))}, each once,"
                 f" but the first line is {brief(header)}: {near}"
@@ -166,8 +167,10 @@ def find_columns(path: pathlib.Path, header: Sequence[str], names: Sequence[str]
     return {name: header.index(name) for name in names}
 
 
-def miscounted(path: pathlib.Path, line: int, row: Sequence[str], expected: int) -> ValueError:
-    """Makes the error of a row with another number of fields."""
+def field_count_error(
+    path: pathlib.Path, line: int, row: Sequence[str], expected: int
+) -> ValueError:
+    """Makes the error for a row with a wrong number of fields."""
     found = f"expected {expected} fields, found {len(row)}"
     return ValueError(f"{path}, line {line}: {found}: {brief(row)}")
 
@@ -185,15 +188,15 @@ def read_json(path: pathlib.Path) -> Any:
 def read_objects(
     path: pathlib.Path, texts: Sequence[str] = (), others: Sequence[str] = ()
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the line and the object of each line that is not blank.
+    """Yields each line that is not blank as its number and its object.
 
     Args:
       path: the file.
-      texts: keys that every object must have, of strings.
-      others: keys that every object must have, of any value.
+      texts: keys that every object must have, with strings as values.
+      others: keys that every object must have, with any values.
 
     Raises:
-      ValueError: as `read_lines`; a line is no such object, or there is none.
+      ValueError: as `read_lines`; or a line is not such an object, or all lines are blank.
     """
     number, found = 0, False
     for number, line in enumerate(read_lines(path), 1):
@@ -223,10 +226,10 @@ def parse_json(text: str, *, any_text: bool = False) -> Any:
 
     Args:
       text: one JSON value.
-      any_text: whether strings may hold NUL and half of a character (a lone surrogate).
+      any_text: whether strings may contain NUL and lone surrogates (halves of a character).
 
     Raises:
-      ValueError: the text is something else; the message says what.
+      ValueError: the text is not such JSON; the message gives the reason.
     """
     try:
         value = _DECODER.decode(text)
@@ -237,14 +240,14 @@ def parse_json(text: str, *, any_text: bool = False) -> Any:
         raise ValueError("not JSON: too many levels") from None
     except ValueError as error:  # too many digits, or as `_finite`
         raise ValueError(f"not JSON: {str(error).partition(';')[0]}") from None
-    is_odd = not any_text and "\\u" in text and _ESCAPE.search(text)
-    if is_odd or text.count("[") + text.count("{") > DEEPEST:
+    has_escape = not any_text and "\\u" in text and _ESCAPE.search(text)
+    if has_escape or text.count("[") + text.count("{") > DEEPEST:
         _check(value, any_text)
     return value
 
 
 def _check(value: Any, any_text: bool) -> None:
-    """Raises ValueError for too many levels, NUL, and lone surrogates."""
+    """Raises ValueError for too many levels and, unless `any_text`, for NUL and lone surrogates."""
     level = [value]
     for _ in range(DEEPEST + 1):
         nested = [own for own in level if isinstance(own, dict | list)]
@@ -257,10 +260,11 @@ def _check(value: Any, any_text: bool) -> None:
                 raise ValueError("holds NUL")
         if not level:
             return
-    raise ValueError(f"not JSON of a data set: more than {DEEPEST} levels")
+    raise ValueError(f"expected at most {DEEPEST} levels of arrays and objects, found more")
 
 
 def _finite(number: str) -> float:
+    """Parses a number; raises ValueError for NaN, infinity and numbers beyond float64."""
     if not math.isfinite(value := float(number)):
         raise ValueError(f"a number is out of range: {brief(number)}")
     return value

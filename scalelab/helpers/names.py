@@ -114,7 +114,10 @@ def load_module(room: str, name: str) -> types.ModuleType:
 
 
 class SpecialIds(dict[str, int]):
-    """Ids of special tokens by role; "start" is that of the role that a system calls `START`."""
+    """Role -> id of each special token; a missing role raises ValueError.
+
+    If the system has a `START`, the key "start" has the id of that token.
+    """
 
     def __init__(self, ids: Mapping[str, int], start: str | None = None) -> None:
         super().__init__(ids)
@@ -123,6 +126,6 @@ class SpecialIds(dict[str, int]):
 
     def __missing__(self, role: str) -> int:
         raise ValueError(
-            f"no special token has the role {role!r}, there are {', '.join(self) or 'none'}: add"
-            " one to SPECIAL_TOKENS of the system"
+            f"no special token has the role {role!r} (roles: {', '.join(self) or 'none'}): add one"
+            " to SPECIAL_TOKENS of the system"
         )

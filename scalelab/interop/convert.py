@@ -96,7 +96,7 @@ TRANSFORMS: dict[str, tuple[Function, Function]] = {
 
 
 def _functions(row: Row) -> tuple[Function, Function]:
-    """Returns the import and the export of a row."""
+    """Returns the functions of a row: import (tensors -> parameters) and export."""
     return TRANSFORMS[row.transform] if isinstance(row.transform, str) else row.transform
 
 

@@ -8,7 +8,7 @@ from scalelab.helpers.names import module_names
 
 TASK_HEADS = tuple(module_names("finetuning.kinds"))
 OUTPUT = "output"  # the extra of an architecture with a separate output table
-Value = str | int | float | bool | None  # of a field of config.json
+Value = str | int | float | bool | None  # value of a field of config.json
 Function = Callable[..., Any]  # array or arrays -> array or arrays; see convert.TRANSFORMS
 
 
@@ -20,7 +20,7 @@ class Row:
       paths: paths in our parameter tree, such as "embed/tokens/table".
       tensors: tensor names; "{}" stands for the layer number, "{group}" for that of a group of
         layers that share parameters: an index on axis 0 of a parameter.
-      transform: a name in convert.TRANSFORMS, or such a pair of functions: (import, export).
+      transform: a name in convert.TRANSFORMS, or a pair of functions (import, export).
     """
 
     paths: tuple[str, ...]
@@ -96,12 +96,14 @@ class Fixed:
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """A field of config.json that our sizes determine.
+    """A field of config.json that follows from sizes and options of our net.
+
+    An export writes its value; an import refuses any other value.
 
     Attributes:
-      key: its name.
-      value: returns it from sizes and options by the names of Field.name.
-      why: how our net determines it, for the message that refuses another value.
+      key: name of the field.
+      value: function that computes the value from sizes and options, given by Field.name.
+      why: the reason, for the message of a refused import.
     """
 
     key: str
@@ -158,7 +160,7 @@ class Map:
       extras: names in `heads` of rows that a net of any class has or lacks.
       head_dropout: the dropout rate of a classifier's head; default None: that of the net.
       fixed: config fields that must have one value.
-      derived: config fields that follow from the others.
+      derived: config fields that follow from sizes and options.
       body: rows of the body.
       heads: rows of each head; those of kinds for tasks have paths below head/, outside the net.
       architectures: the classes; if several fit a checkpoint, the first is taken.

@@ -40,7 +40,7 @@ PARTS = ("body", "attention", "head", "embedding")
 _MARK = re.compile(r"part:(\w+)")
 _SHARE = re.compile(r"useful:([\d.e-]+)")
 _FORWARD_ONLY = "forward_only"
-UNDECAYED = "_undecayed"  # the end of the name of a parameter that declares so
+UNDECAYED = "_undecayed"  # suffix of the names of parameters without weight decay
 
 
 def parameter(
@@ -54,9 +54,10 @@ def parameter(
 ) -> jax.Array:
     """Makes a float32 parameter of a module.
 
-    Weight decay applies to it unless its name is "bias", "scale" or ends in "_bias" (see
-    `optim.adamw`), or `decay` is False, which its name then says too: a learned temperature is
-    `parameter(self, "temperature", init, (), (), decay=False)`, "temperature_undecayed" in paths.
+    Weight decay applies to it unless its name is "bias" or "scale", or ends in "_bias" (see
+    `optim.adamw`), or `decay` is False. For a learned temperature write
+    `parameter(self, "temperature", init, (), (), decay=False)`; its name in the parameter tree is
+    then "temperature_undecayed".
 
     Args:
       module: who owns it; call this where `module.param` may be called.
@@ -64,7 +65,7 @@ def parameter(
       init: its initialiser.
       names: logical name of each axis.
       shape: its shape.
-      decay: False: weight decay never applies.
+      decay: False switches weight decay off, and appends "_undecayed" to the name.
     """
     name = name if decay else name + UNDECAYED
     assert len(names) == len(shape), f"{name}: axes {names}, shape {shape}"

@@ -37,7 +37,7 @@ class FeedForward(nn.Module):
       out_kernel_init: initialiser of the second kernel.
       dtype: dtype of the computation.
       bias_init: initialiser of both biases; None: no biases.
-      dropout_rate: on the activation's output (Raffel et al. 2020, T5).
+      dropout_rate: of the dropout on the activation's output (Raffel et al. 2020, T5).
     """
 
     ffn_width: int
@@ -50,7 +50,7 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, ctx: Context) -> jax.Array:
-        """Maps x [B, T, D] to [B, T, D]; ctx says whether dropout applies."""
+        """Maps x [B, T, D] to [B, T, D]; dropout applies if `ctx` is of a training step."""
         inner = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,), self.kernel_init
         outer = (axes.FFN,), (axes.WIDTH,), (x.shape[-1],), self.out_kernel_init
         given = self.dtype, self.bias_init

@@ -74,12 +74,12 @@ class Baseline(NamedTuple):
     """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
 
     metric: str  # of `Objective.losses`: "loss" or "accuracy"
-    # None: the unigram entropy of `array`, of the training examples. A function of the validation's
-    # metrics (those of all objectives, such as "mlm_loss", "batch_size" and "unigram_nats") returns
-    # None where one is missing.
+    # None means the unigram entropy of `array` in the training examples. A function gets the
+    # metrics of a validation ("batch_size", "unigram_nats", and those of all objectives, such as
+    # "mlm_loss"), and returns None if it needs a missing one.
     value: float | Callable[[Mapping[str, float]], float | None] | None
     margin: float
-    array: str | None = None  # array of the batch whose tokens are predicted; None: the text
+    array: str | None = None  # the batch array with the predicted tokens; None means the text
 
 
 class Objective(Protocol):
@@ -89,15 +89,15 @@ class Objective(Protocol):
       name: of its module.
       samples: whether it draws at random, so that an evaluation averages several draws.
       predicts: "next" or "masked" where the loss is a mean over tokens, else None.
-      covers_text: whether each token of the text is predicted, or is as likely to be as any other,
-        so that the mean loss times the text's tokens is a loss of the text, in bits per byte too;
-        may be absent, which means no.
+      covers_text: whether every token of the text is predicted, or all have the same probability to
+        be predicted. The mean loss then stands for every token, so that bits per byte exist.
+        Optional; absent means no.
       beside: names of other objectives that must be in the same sum; may be absent.
       shifts_masks: whether it also trains the net on masked texts, in which each state sees the
         whole row and predicts the next token; may be absent.
-      crosses_examples: whether the loss of an example depends on the others of its batch, as with
-        negatives from the batch: then there are no microbatches, and every batch of a validation is
-        full; may be absent, which means no.
+      crosses_examples: whether the loss of an example depends on the other examples of its batch,
+        such as with in-batch negatives. Several microbatches are then refused, and every batch of
+        a validation is full. Optional; absent means no.
       schedule: terms of the sum -> the terms, trained at some steps only; may be absent.
     """
 
@@ -131,7 +131,8 @@ class Setting:
 
     Attributes:
       vocab_size: V.
-      special_ids: role (pad, mask, ...) -> token id; a run's raise ValueError for a missing role.
+      special_ids: role (pad, mask, ...) -> token id. In a run it is a `SpecialIds`, which raises
+        ValueError for a missing role.
       mask_rate: share of tokens to predict.
       frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
       format: that makes the batches; None: any that has the arrays.
@@ -186,7 +187,7 @@ class Term:
 
     @property
     def crosses_examples(self) -> bool:
-        """Whether examples of a batch see each other in the loss."""
+        """Whether the loss of an example depends on the other examples of its batch."""
         return getattr(self.objective, "crosses_examples", False)
 
 
@@ -205,13 +206,14 @@ def load_baselines() -> dict[str, Callable[[Mapping[str, object]], Baseline]]:
 
 
 def _baseline(name: str, options: Mapping[str, object]) -> Baseline:
+    """Returns the baseline of an objective for config.objective_options."""
     module = load(name)
     found = module.BASELINE
     return found(make_options(module, options)) if callable(found) else found
 
 
 def predicted_arrays(names: Iterable[str], options: Mapping[str, object]) -> list[str]:
-    """Returns the arrays whose tokens objectives predict in place of the text, as declared."""
+    """Returns the arrays that objectives predict in place of the text, by their baselines."""
     found = (_baseline(name, options).array for name in names)
     return list(dict.fromkeys(array for array in found if array))
 
@@ -248,8 +250,9 @@ def make(
 
 
 def _declared(array: str, setting: Setting) -> Array:
-    able = formats.declarations(array)
-    name = setting.format if setting.format in able else next(iter(able))
+    """Returns the declaration of an array by the run's format, or by another format that has it."""
+    declared_by = formats.declarations(array)
+    name = setting.format if setting.format in declared_by else next(iter(declared_by))
     arrays = formats.arrays_of(name, setting.format_options)
     return next(found for found in arrays if found.name == array)
 
@@ -398,9 +401,9 @@ def abstract_variables(
     frozen: Mapping[str, ArrayPytree] | None = None,
     boxed: bool = False,
 ) -> dict[str, ArrayPytree]:
-    """Returns shapes and types of what `init_variables` makes, without making it.
+    """Returns the shapes and types of the variables of `init_variables`, without making them.
 
-    `boxed` parameters have the names of their axes.
+    With `boxed`, each is boxed with the names of its axes.
     """
     made = tuple(terms)
     sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}

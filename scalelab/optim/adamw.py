@@ -26,7 +26,11 @@ def parameter_name(path: jax.tree_util.KeyPath) -> str:
 
 
 def is_decayed(path: jax.tree_util.KeyPath) -> bool:
-    """Whether weight decay applies: not to biases, scales of norms, and what declares so."""
+    """Returns True if weight decay applies to a parameter.
+
+    It does not apply to biases, to the scales of norms, and to parameters with `decay=False`
+    (`nn.axes.parameter`).
+    """
     return not NOT_DECAYED.search(parameter_name(path))
 
 

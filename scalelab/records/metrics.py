@@ -169,7 +169,7 @@ class Writer:
 
 
 def unigram_name(array: str | None) -> str:
-    """Returns the name of the unigram entropy of an array of the batch; None: of the text."""
+    """Returns the metric name of an array's unigram entropy; None stands for the text."""
     return f"{array}_{UNIGRAM}" if array else UNIGRAM
 
 
@@ -196,9 +196,10 @@ def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
 def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: float) -> float:
     """Returns the loss per UTF-8 byte of the source text, which compares across tokenizers.
 
-    Exact for CLM except the first token of each example. For MLM the mean loss of a masked token,
-    at the mask rate of the run, stands for every token: no likelihood, and no pseudo-likelihood,
-    which masks one token at a time. Special tokens do not count as text.
+    For CLM it is exact except for the first token of each example. For MLM the mean loss of a
+    masked token, at the mask rate of the run, stands for every token. That is not a likelihood, nor
+    a pseudo-likelihood, for which one token at a time is masked. Special tokens do not count as
+    text.
     """
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 
@@ -208,12 +209,12 @@ def summarise_eval(
 ) -> dict[str, float]:
     """Returns the means of an evaluation, with perplexity and bits per byte of the token losses.
 
-    A loss that does not cover the text has no bits per byte.
+    Bits per byte exist only for a loss that covers the text.
 
     Args:
       total: sums over the evaluation, from step.make_eval_step.
       loss_weights: the weight of each loss in their sum, by names such as "mlm_loss".
-      token_losses: losses of tokens, such as "mlm_loss" -> whether these cover the text.
+      token_losses: name of each token loss, such as "mlm_loss" -> whether it covers the text.
 
     Raises:
       ValueError: no example has a loss of the sum.

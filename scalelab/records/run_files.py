@@ -37,12 +37,12 @@ class Departure:
 
 @dataclasses.dataclass(frozen=True)
 class PhaseData:
-    """The data of one phase: the longest sequence, different examples, the tokens read in them."""
+    """The data of one phase: longest sequence, number of examples, and tokens in an epoch."""
 
     max_len: int
     examples: int
     tokens: int
-    padding_share: float | None = None  # of what the net reads; None: an older run
+    padding_share: float | None = None  # share of padding in the token arrays; None: an older run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +83,10 @@ class RunResult(Result):
     # Maximum length -> the last validation at it: "loss", "step", "best_loss", ...
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
     data_hash: str | None = None  # digest of the corpus
-    tokenizer_digest: str | None = None  # of the files in tokenizer/; None: not recorded
+    tokenizer_digest: str | None = None  # digest of the files in tokenizer/; None: not recorded
     unigram_nats: float | None = None  # cross-entropy of the unigram model in nats a token
-    # The same of arrays that are predicted in place of the text, by `metrics.unigram_name`.
+    # Unigram entropies of the arrays that are predicted in place of the text, by
+    # `metrics.unigram_name`.
     unigrams: dict[str, float] = dataclasses.field(default_factory=dict)
     corpus: Corpus | None = None
     phases: tuple[PhaseData, ...] = ()
@@ -125,9 +126,9 @@ class TaskResult(Result):
     recipe: str | None = None  # its label
     pretrain_seed: int | None = None
     mnli_first: bool = False  # whether it began with weights fine-tuned on MNLI
-    # Dev split -> metric -> score; None if it is not finite, or undefined.
+    # Dev split -> metric -> score; None if it is undefined or not finite.
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
-    # Dev split -> metric -> why the gold labels leave it undefined.
+    # Dev split -> metric -> reason why it is undefined, found in the gold labels.
     undefined: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     best: dict[str, Any] | None = None  # {"step", "dev"} of the best validation
     early_stopping: bool = False  # whether the best step was kept

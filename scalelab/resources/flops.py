@@ -23,7 +23,7 @@ from scalelab.nn.axes import PARTS, innermost_part
 from scalelab.objectives import Batch, Pass, Term
 
 FORWARD_ONLY = "forward_only"
-# Part of a device's kind -> dense bfloat16 FLOP/s of its data sheet; the first that fits counts.
+# Substring of `device_kind` -> dense bfloat16 FLOP/s from the data sheet; the first match counts.
 PEAKS = {
     "H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "TPU v6": 918e12,
     "TPU v5p": 459e12, "TPU v5 lite": 197e12, "TPU v5": 459e12, "TPU v4": 275e12,
@@ -135,9 +135,9 @@ def count_phases(
 
 
 def device_peak(kind: str) -> float | None:
-    """Returns the published peak of a device, in FLOP/s; None if it is unknown, as for every CPU.
+    """Returns the published peak of a device in FLOP/s; None if unknown, such as for every CPU.
 
     Args:
-      kind: such as `jax.devices()[0].device_kind`.
+      kind: `device_kind` of the device, such as "NVIDIA H100 80GB HBM3".
     """
     return next((peak for name, peak in PEAKS.items() if name in kind), None)

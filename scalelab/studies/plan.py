@@ -1,6 +1,6 @@
-"""The plan of a study: what every run will take on this machine, before anything starts.
+"""The plan of a study: time and memory of every run on this machine, before anything starts.
 
-Times three steps of each distinct program, batch size and length, and adds up. Fine-tuning and
+It times three steps of each distinct program, batch size and length, and adds up. Fine-tuning and
 evaluations are estimated from the same steps. Compiled programs stay in the cache for the runs.
 """
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from scalelab.training.blueprint import Blueprint, StepTime
 
 HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "scores", "memory")
-WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens of a word, and special ones, of a task's text
-# Estimated seconds: of a process until its first step, of an evaluation beside its passes.
-START_SECS, EVALUATION_SECS = 6.0, 5.0
+WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens per word, and special tokens per text, of a task
+START_SECS = 6.0  # estimated time of a process before its first step
+EVALUATION_SECS = 5.0  # estimated time of an evaluation without the net's passes
 
 
 def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int) -> str:
@@ -95,7 +95,7 @@ def count_tokens(splits: "Splits", spec: StudySpec, name: str) -> float:
 
 
 def read_lengths(spec: StudySpec, name: str) -> list[float]:
-    """Estimates the tokens of each text that an evaluation scores."""
+    """Estimates the number of tokens of each text that an evaluation scores."""
     found = yardstick.load(name)
     items = yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
     most = yardstick.choose_options(found, spec.yardstick_fields).get("per_group")
@@ -107,7 +107,7 @@ def read_lengths(spec: StudySpec, name: str) -> list[float]:
 
 
 class Measured(NamedTuple):
-    """What runs of equal programs and texts share: the net, its steps by phase, and the data."""
+    """The net, its steps by phase, and the data, for all runs with equal programs and texts."""
 
     plan: "Blueprint"
     steps: list["StepTime"]
@@ -145,11 +145,18 @@ def expect(
     task_tokens: float,
     texts: Mapping[str, Sequence[float]] = {},  # noqa: B006 never changed
 ) -> dict[str, Any]:
-    """Adds up one pre-training and its scores.
+    """Estimates the cost of one pre-training with its fine-tunings and evaluations.
 
-    A fine-tuning, of `task_tokens` on all tasks together, has the pre-training's speed of the
-    shortest phase, without its heads' FLOPs. An evaluation, of `texts` with these numbers of
-    tokens, takes a third of a step for a token; a masked net reads a text once for each token.
+    A fine-tuning takes the time per token of the first phase, without the FLOPs of the heads. An
+    evaluation takes a third of a training step per token; a masked net reads a text once for each
+    of its tokens.
+
+    Args:
+      spec: the study.
+      run: the run.
+      measured: the timed steps.
+      task_tokens: tokens of all tasks together in one fine-tuning.
+      texts: evaluation -> number of tokens of each text.
     """
     from scalelab.resources import flops
 
@@ -189,7 +196,7 @@ def expect(
         "tokens": total(tokens),
         "flops": total(costs["flops"]),
         "secs": total([step.secs for step in steps]),
-        # The process and compiling; the programs of an earlier seed are kept.
+        # Start of the process, and compiling unless an earlier seed has left its programs.
         "start_secs": START_SECS + (0.0 if kept else sum(step.compile_secs for step in steps)),
         "finetune_secs": scores,
         "peak_bytes": max(step.num_bytes for step in steps),  # without libraries
@@ -213,6 +220,6 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
     return tables.plain(HEADER, cells) + (
         f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
-        f" {num_workers}{gpus}. Pre-training comes from steps and compilations timed here. The"
-        f" start of a process ({START_SECS:g} s), fine-tuning and evaluations are rough estimates."
+        f" {num_workers}{gpus}. Pre-training is computed from steps and compilations timed here."
+        f" Start of a process ({START_SECS:g} s), fine-tuning and evaluations are rough estimates."
     )

@@ -32,8 +32,8 @@ class PlanEntry:
 
     name: str
     secs: Positive  # of pre-training
-    start_secs: NotNegative  # of the process and of compiling
-    finetune_secs: NotNegative  # of fine-tunings and evaluations
+    start_secs: NotNegative  # start of the process, and compiling
+    finetune_secs: NotNegative  # fine-tunings and evaluations
     peak_bytes: float
 
 

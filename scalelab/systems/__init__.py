@@ -39,14 +39,15 @@ class Adaptation:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How a net reads a text alone, to score or to continue it. Tokens are special, by role.
+    """The special tokens, by role, around a single text that is scored or continued.
 
     Attributes:
-      begin: tokens before the text, behind `START` if the net reads a source; None: as FRAME
-        begins, and none behind `START`.
-      end: tokens after the text; None: as FRAME ends, and none where the net predicts the next.
-      source: tokens in the source of a text alone; None: FRAME around no text.
-      trained: whether pre-training had such inputs. Tables mark the scores of other nets.
+      begin: roles before the text; if the net reads a source, they follow `START`. None means the
+        begin of FRAME, or with a source nothing.
+      end: roles after the text. None means the end of FRAME, or nothing if each token is predicted
+        from the tokens before it.
+      source: roles that make up the source. None means FRAME around an empty text.
+      trained: whether pre-training had such inputs. If not, tables mark the scores.
     """
 
     begin: tuple[str, ...] | None = None
@@ -84,7 +85,7 @@ class Sizes:
       dtype: of the computation; parameters are float32.
       remat: a name in nn.stack.REMAT_POLICIES.
       output_embedding: None where the input's table scores tokens, "untied" where its own does.
-      special_ids: role -> id of each special token, of the tokenizer; with "start" for `START`.
+      special_ids: role -> id of each special token of the tokenizer; "start" is that of `START`.
     """
 
     num_heads: int
@@ -132,8 +133,8 @@ class System(Protocol):
     the losses, and a net without NSP has no pooler.
 
     A module may also export `Options`, a frozen dataclass of its own settings
-    (config.system_options); `READING`, if a text alone is not framed as FRAME says or the net reads
-    a source; `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
+    (config.system_options); `READING`, if FRAME does not describe a single text or the net reads a
+    source; `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
     configs/finetune.py in which its fine-tuning differs from every recipe;
     `parts(sizes, options)`, name -> Part, the net for tasks first, where a net is several nets; and
     `FROZEN`, names of the nets of other runs that its net reads, such as ("teacher",): `build` gets
@@ -150,9 +151,9 @@ class System(Protocol):
       SEES: what a position sees: "left", "both" or "source + left".
       HAS_SOURCE: whether the net reads a second text, its source, framed as FRAME says; then the
         module also exports `START`, the role of the special token with which a text begins.
-      ORDER: "shuffled", or "contiguous", where a row of a batch continues that of the last batch,
-        in a validation too. What the net carries (`objectives.CARRIED`) is then a memory of the row
-        that every pass changes, and that begins fresh where none is given.
+      ORDER: "shuffled", or "contiguous": row b of a batch continues row b of the previous batch, in
+        training and validation. The net's collection `objectives.CARRIED` is then a memory of each
+        row. Every pass changes it, and a pass without one begins with a fresh memory.
     """
 
     DEPARTURES: tuple[Departure, ...]
@@ -211,11 +212,11 @@ def active_departures(
 
 
 def special_ids(system: System, ids: Mapping[str, int] | None = None) -> SpecialIds:
-    """Returns the id of each special token by role, and that of `START` by the role "start".
+    """Returns the id of each special token by role; "start" is that of `START`.
 
     Args:
       system: the module.
-      ids: role -> id of the run's tokenizer; None: of a tokenizer trained for the system.
+      ids: role -> id in the run's tokenizer; None means a tokenizer trained for the system.
     """
     if ids is None:
         ids = {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
@@ -241,7 +242,7 @@ def make_net(
       vocab_size: V.
       remat: as in `Sizes`.
       frozen: name -> net of another run, unbound; for a system with `FROZEN`.
-      ids: role -> id of the run's tokenizer; None: of one trained for the system.
+      ids: role -> id in the run's tokenizer; None means a tokenizer trained for the system.
     """
     sizes = dataclasses.replace(make_sizes(net, remat), special_ids=special_ids(system, ids))
     given = sizes, make_options(system, options), vocab_size
@@ -284,7 +285,10 @@ def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict
 
 
 def reading(system: System) -> Reading:
-    """Returns the system's `READING`; without one, no net has read a text behind no source."""
+    """Returns the system's `READING`, or the default.
+
+    By default a net without a source was trained on such inputs, and a net with a source was not.
+    """
     return getattr(system, "READING", Reading(trained=not system.HAS_SOURCE))
 
 

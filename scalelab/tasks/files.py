@@ -1,7 +1,8 @@
 """Records of a labelled task from tab-separated files: GLUE's layout and a user's own.
 
-GLUE's files know no quoting, and its sentences hold quotation marks and characters that other
-readers take for the end of a line; `scalelab.helpers.data_files` says where a line ends.
+GLUE's files have no quoting: a quotation mark is part of a sentence. Sentences also contain
+characters that other readers take for the end of a line. `scalelab.helpers.data_files` defines
+where a line ends.
 """
 
 import dataclasses
@@ -57,7 +58,7 @@ def read(
 
     Raises:
       ValueError: the file cannot be read, is not UTF-8, lacks a column, or has a row with a wrong
-        number of fields or a label that is none; file and line are named.
+        number of fields or an unknown label; the message names file and line.
     """
     rows, left_out = _rows(path, columns, count_of_whole_lines)
     texts = tuple([row[place] for _, row in rows] for place in range(len(columns.texts)))
@@ -67,7 +68,7 @@ def read(
 
 
 def digest(path: Path, split: str = "") -> str:
-    """Returns the SHA-256 of a file's bytes, unpacked, and of the name of a part of it."""
+    """Returns the SHA-256 of a file's unpacked bytes followed by the name of a split of it."""
     return hashlib.sha256(data_files.read_bytes(path) + split.encode()).hexdigest()
 
 
@@ -97,7 +98,10 @@ def folder(data_dir: str | os.PathLike[str]) -> Path:
 def _rows(
     path: Path, columns: Columns, count_of_whole_lines: int | None = None
 ) -> tuple[list[tuple[int, list[str]]], int]:
-    """Returns each row's line with its texts and label, and the number of lines left out."""
+    """Returns the rows, each with line number and its texts and label, and how many were left out.
+
+    Arguments and errors are those of `read`.
+    """
     wanted = columns.texts if columns.label is None else (*columns.texts, columns.label)
     lines, num_fields = data_files.read_fields(path), columns.num_fields
     named: dict[str, int] = {}
@@ -115,10 +119,10 @@ def _rows(
         elif len(fields) < num_fields and count_of_whole_lines is not None:
             short.append((number, fields))
         else:
-            raise data_files.miscounted(path, number, fields, num_fields)
+            raise data_files.field_count_error(path, number, fields, num_fields)
     if short and len(rows) != count_of_whole_lines:
         number, fields = short[0]
-        raise data_files.miscounted(path, number, fields, num_fields or 0)
+        raise data_files.field_count_error(path, number, fields, num_fields or 0)
     if not rows:
         raise ValueError(f"{path}: there are no rows of data")
     return rows, len(short)

@@ -6,8 +6,8 @@ weight of 2 counts an example as if it stood there twice. Scores are fractions, 
 
 Answers that are texts, such as the tags of a sentence, are scored by ratios of sums of counts.
 
-Where gold allows no score, such as a correlation with a constant, `undefined` says why. A constant
-prediction scores 0 there, as in scikit-learn.
+If all gold labels are equal, correlations are undefined, and `undefined` returns the reason. If a
+prediction is constant, they are 0, as in scikit-learn.
 """
 
 import functools
@@ -222,7 +222,7 @@ RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(CORRELATIONS, (-1.0,
 
 
 def undefined(metric: str, gold: np.ndarray | None) -> str | None:
-    """Returns why a metric is undefined for gold [n], whatever is predicted; None if it is not."""
+    """Returns the reason why a metric is undefined for gold [n]; None if it is defined."""
     if gold is None or metric not in CORRELATIONS or np.unique(gold).size > 1:
         return None
     return "all gold labels are equal"

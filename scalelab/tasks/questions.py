@@ -96,7 +96,7 @@ def read_swag(path: Path, split: str, labels: Sequence[str]) -> Records:
     needed = ("sent1", "sent2", *ENDINGS, "label")
     for number, row in data_files.read_table(path, needed, ",", quoted=True):
         if "ending4" in row:
-            raise ValueError(f"{path}: expected no more endings than {len(ENDINGS)}, found ending4")
+            raise ValueError(f"{path}: expected {len(ENDINGS)} endings, found the column ending4")
         made.append((row["sent1"], *(f"{row['sent2']} {row[name]}" for name in ENDINGS)))
         spelt.append((f"{path}, line {number}", row["label"]))
     columns = tuple(map(list, zip(*made, strict=True)))

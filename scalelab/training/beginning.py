@@ -1,8 +1,8 @@
-"""Begins a pre-training with the parameters of another run, which may be of another system.
+"""Begins a pre-training with parameters of another run (--init), also of another system.
 
-The run takes that run's tokenizer too, because the rows of the embedding table belong to its
-pieces. Clocks, schedule and optimizer begin at zero. What the other run lacks is initialised from
-the seed.
+The new run takes the tokenizer of the other run, because the rows of the embedding table belong to
+its tokens. Clocks, schedule and optimizer begin at zero. Parameters that the other run lacks are
+initialised from the seed.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ from scalelab.training.pretrained import Pretrained, by_name
 LAYERED = (axes.LAYERS, axes.GROUPS)
 
 
-class Taken(NamedTuple):
-    """The origin of a parameter."""
+class Origin(NamedTuple):
+    """The parameter of the other run from which a parameter is filled."""
 
-    source: str  # the name in the other run
-    layers: tuple[int, ...] = ()  # the entries of axis 0 that are taken; (): all
+    source: str  # its name in the other run
+    layers: tuple[int, ...] = ()  # the entries of its axis 0 that are used; () means all
 
 
 @dataclasses.dataclass
@@ -38,8 +38,9 @@ class Start:
     path: str  # folder of that run
     tokenizer_dir: pathlib.Path
     opened: Pretrained | None  # None: not needed, because the new run has a checkpoint
-    digest: str  # of the parameters
-    taken: Mapping[str, Taken] = dataclasses.field(default_factory=dict)  # by names of the new run
+    digest: str  # digest of the parameters
+    # Name of a parameter in the new run -> its origin.
+    taken: Mapping[str, Origin] = dataclasses.field(default_factory=dict)
     fresh: tuple[str, ...] = ()  # names of parameters that only the new run has
     unused: tuple[str, ...] = ()  # names of parameters that only the other run has
 
@@ -75,11 +76,11 @@ class Start:
             f" is that run's: {tokenizer.kind}, {tokenizer.vocab_size:,} pieces"
         ]
         taken = dict[str, None]()
-        if any(there != Taken(name) for name, there in self.taken.items()):
+        if any(origin != Origin(name) for name, origin in self.taken.items()):
             for name, (source, layers) in self.taken.items():
                 place, origin = ("/".join(part.split("/")[:2]) for part in (name, source))
-                told = f"{place} from {origin}" if name != source else place
-                taken[f"{told} of layers {list(layers)}" if layers else told] = None
+                text = f"{place} from {origin}" if name != source else place
+                taken[f"{text} (layers {list(layers)})" if layers else text] = None
         parts = ("taken", taken), ("initialised afresh", self.fresh), ("left out", self.unused)
         return "\n".join(lines + [f"{what}: {', '.join(names)}" for what, names in parts if names])
 
@@ -147,16 +148,17 @@ def _read_begun(workdir: pathlib.Path) -> Config | None:
 
 def match(
     wanted: Mapping[str, nn.LogicallyPartitioned], given: Mapping[str, tuple[int, ...]]
-) -> dict[str, Taken]:
+) -> dict[str, Origin]:
     """Matches parameters by name and shape.
 
-    A parameter without a namesake takes the one whose name is the longest end of its own, so that
-    `passage/embed/tokens/table` is filled from `embed/tokens/table`. With fewer layers than there
-    are, or fewer groups of shared layers, it takes evenly spaced ones, the first layer first.
+    If the other run has no parameter of the same name, the name is shortened from the left until
+    the other run has it: `passage/embed/tokens/table` is filled from `embed/tokens/table`. If the
+    new run has fewer layers, or fewer groups of shared layers, it takes evenly spaced ones,
+    beginning with the first.
 
     Args:
-      wanted: name -> boxed shape, with the names of its axes.
-      given: name -> shape.
+      wanted: the new run's parameters: name -> boxed shape, with the names of its axes.
+      given: the other run's parameters: name -> shape.
 
     Returns:
       The origin of each parameter that has one.
@@ -170,10 +172,10 @@ def match(
             continue
         there = given[source]
         if there == shape:
-            found[name] = Taken(source)
+            found[name] = Origin(source)
         elif box.names[:1] and box.names[0] in LAYERED and there[1:] == shape[1:] and there > shape:
             layers = range(shape[0])
-            found[name] = Taken(source, tuple(i * there[0] // shape[0] for i in layers))
+            found[name] = Origin(source, tuple(i * there[0] // shape[0] for i in layers))
     return found
 
 
@@ -183,7 +185,8 @@ def _fit(
     """Matches the parameters of two nets.
 
     Raises:
-      ValueError: nothing fits; within one system, something does not.
+      ValueError: no parameter fits; or, within one system, a parameter of both has shapes that do
+        not fit, or the output embeddings differ.
     """
     path, source = opened.path, opened.config
     boxed = pretrained.abstract_params(config, opened.tokenizer, frozen)
@@ -210,7 +213,7 @@ def _fit(
         )
     if not any(len(wanted[name].value.shape) > 1 for name in taken):
         raise ValueError(
-            f"--init={path} is a run of {source.system}, of whose parameters none fits a net of"
+            f"--init={path} is a run of {source.system}: none of its parameters fits a net of"
             f" {config.system} by name and shape: {', '.join(wrong[:1]) or 'no name is equal'}"
         )
     used = {there.source for there in taken.values()}

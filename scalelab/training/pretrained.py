@@ -28,11 +28,11 @@ from scalelab.training.checkpoint import Checkpoints
 
 
 class FramedText(NamedTuple):
-    """The special ids with which a net reads a text alone."""
+    """The ids of the special tokens around a single text."""
 
     begin: tuple[int, ...]  # before the text
     end: tuple[int, ...]  # after it
-    source: tuple[int, ...] | None  # in its source; None: the net reads no source
+    source: tuple[int, ...] | None  # the whole source; None: the net reads no source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,21 +86,21 @@ class Pretrained:
 
     @property
     def reading(self) -> systems.Reading:
-        """How its system declares that a text alone is read."""
+        """The system's declaration of the special tokens around a single text."""
         return systems.reading(self.system)
 
     @property
     def reading_notes(self) -> tuple[str, ...]:
-        """The note for tables where the net's training had no texts alone; () where it had."""
+        """A note for tables if pre-training had no such inputs as `frame_text` makes; else ()."""
         name = self.config.system
-        note = f"texts alone are read as {name} declares; its training had no such inputs"
+        note = f"single texts are framed as {name} declares; pre-training had no such inputs"
         return () if self.reading.trained else (note,)
 
     def frame_text(self, *, causal: bool) -> FramedText:
-        """Returns the special ids around a text alone, as `reading` says.
+        """Returns the ids of the special tokens around a single text, by `reading`.
 
         Args:
-          causal: whether each token is predicted from those before it.
+          causal: whether each token is predicted from the tokens before it.
 
         Raises:
           ValueError: the tokenizer has no token of a role.
@@ -164,8 +164,8 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     recorded = getattr(run.result, "tokenizer_digest", None)
     if recorded not in (None, tokenizers.digest(path / "tokenizer")):
         raise ValueError(
-            f"{path}/tokenizer has other pieces than the run was trained with (its digest differs"
-            " from that in result.json): put the files of that tokenizer back"
+            f"{path}/tokenizer has changed since the run was trained: its digest is not the one in"
+            " result.json; restore its files"
         )
     saved = _read(path / "checkpoints", step)
     if saved is None:

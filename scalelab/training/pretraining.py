@@ -162,7 +162,7 @@ class Pretraining:
         seed = self.config.seed if order is None else order
         rule = systems.load(self.config.system).ORDER, phase.corrupt
         start, sizes = self.run.phase_start, (phase.batch_size, phase.max_len)
-        rule = *rule, self.config.mask_copies, phase.counts
+        rule = *rule, self.config.mask_copies, phase.counted_arrays
         return Batches(phase.train, *sizes, seed, rows, start, *rule)
 
     # --- The program of a phase ----------------

@@ -147,7 +147,7 @@ def test_the_declaration_is_read_everywhere(prepared: Prepared) -> None:
 def test_the_tokens_that_the_net_reads_are_counted(prepared: Prepared) -> None:
     """Whatever the rows of this process; and the padding that is paid for beside them."""
     phase = prepared.phase
-    given: Any = dict(corrupt=phase.corrupt, counts=phase.counts)
+    given: Any = dict(corrupt=phase.corrupt, counted_arrays=phase.counted_arrays)
     parts = [Batches(phase.train, B, 32, SEED, rows=slice(*s), **given) for s in ((0, 5), (5, B))]
     whole = Batches(phase.train, B, 32, SEED, **given)
     found = [int(whole(step)["num_tokens"]) for step in range(8)]
@@ -187,7 +187,9 @@ def test_sentinels_stand_for_what_was_dropped(prepared: Prepared) -> None:
     sentinels = tuple(ids[role] for role, _ in SENTINELS)
     assert not np.isin(phase.train.array("tokens"), sentinels).any()
     before = digests(prepared.folder)
-    batches = Batches(phase.train, B, 32, SEED, corrupt=phase.corrupt, counts=phase.counts)
+    batches = Batches(
+        phase.train, B, 32, SEED, corrupt=phase.corrupt, counted_arrays=phase.counted_arrays
+    )
     num_dropped = num_tokens = 0
     for step in range(8):
         batch, stored = batches(step), phase.train.gather(batches.address(step)[0])

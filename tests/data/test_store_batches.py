@@ -241,7 +241,7 @@ def test_evaluation_in_contiguous_order_reads_lanes(numbered, size, most, expect
 def test_arrays_that_the_net_reads_are_counted(tmp_path):
     """Resident and made by the host."""
     store = opened(tmp_path, make_examples(40))
-    batches = Batches(store, 8, 12, seed=0, counts=("tokens", "targets"))
+    batches = Batches(store, 8, 12, seed=0, counted_arrays=("tokens", "targets"))
     stream = resident(batches, stored_arrays(store)).stream(0, 4)
     for step, (count, _) in enumerate(stream):
         batch = batches(step)

@@ -135,7 +135,7 @@ def test_swag_is_read_with_quotes(tmp_path) -> None:
     (f"{SWAG}a,b,c,d,e,f,4\n", "line 2: .*'4'"),
     (f"{SWAG}a,b,c,d,e,f\n", "line 2: .*7 fields"),
     (f"{SWAG}", "no rows"),
-    (f"ending4,{SWAG}x,a,b,c,d,e,f,1\n", "no more endings"),
+    (f"ending4,{SWAG}x,a,b,c,d,e,f,1\n", "found the column ending4"),
     ("sent1,label\na,0\n", "ending0"),
 ])  # fmt: skip
 def test_a_wrong_swag_is_named(tmp_path, table: str, message: str) -> None:

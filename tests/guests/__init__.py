@@ -1,4 +1,4 @@
-"""Systems that only tests have: what the seams offer and no system of the lab uses."""
+"""Test systems that use features of the interfaces which no system of scalelab uses."""
 
 import importlib
 
@@ -9,7 +9,7 @@ NAMES = ("translator", "two_streams")
 
 
 def add(patch: pytest.MonkeyPatch, *names: str) -> None:
-    """Adds guests, by default all, with their objectives and formats, while `patch` lasts."""
+    """Adds test systems with their objectives and formats until `patch` ends; by default NAMES."""
     for name in names or NAMES:
         module = importlib.import_module(f"guests.{name}")
         scratch.add(patch, "systems", name, **vars(module))

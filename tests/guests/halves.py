@@ -1,6 +1,6 @@
-"""A net whose objective crosses examples: which second half of a text follows its first half.
+"""A net with an objective that crosses examples: it finds the second half of each text.
 
-The wrong answers are the second halves of the batch's other texts (Oord et al. 2018, eq. 4).
+The wrong answers are the second halves of the other texts of the batch (Oord et al. 2018, eq. 4).
 """
 
 import dataclasses

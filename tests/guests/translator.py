@@ -1,4 +1,4 @@
-"""An encoder-decoder: a text is predicted behind its source, which is the same text."""
+"""An encoder-decoder that predicts a text from a source; the source is the same text."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ START = "eos"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Of the net."""
+    """Options of the net."""
 
-    stddev: float = 0.02  # at the start
+    stddev: float = 0.02  # of the initial parameters
 
 
 def build(sizes: systems.Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
@@ -46,7 +46,7 @@ def n_model(sizes: systems.Sizes, options: Options) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Translate(clm.CLM):
-    """Next-token prediction behind a source."""
+    """Next-token prediction with a source."""
 
     name: ClassVar[str] = "translate"
 

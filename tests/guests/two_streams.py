@@ -1,8 +1,8 @@
-"""Two streams and a memory (Yang et al. 2019, "XLNet", 2.2 to 2.4), positions absolute.
+"""Two streams and a memory (Yang et al. 2019, "XLNet", 2.2 to 2.4), with absolute positions.
 
-The query stream predicts each token from those before it in a random order, which each example has
-of its own. Keys are those of the content stream, behind those of a row's earlier batches. One more
-query, the last in every order, predicts the token behind the text.
+Each example has its own random order. The query stream predicts each token from the tokens before
+it in this order. Keys and values are the memory of the row's earlier batches, then the content
+stream. One more query, the last in every order, predicts the token after the text.
 """
 
 import dataclasses
@@ -35,13 +35,13 @@ NORMAL = nn.initializers.normal(0.02)
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Of the net."""
+    """Options of the net."""
 
     memory_len: int = 8  # M
 
 
 class TwoStreams(nn.Module):
-    """A layer for both streams; its cache is the memory [B, M, D]."""
+    """A layer that both streams share; its cache is the memory [B, M, D]."""
 
     layer: nn.Module
 
@@ -64,7 +64,7 @@ class TwoStreams(nn.Module):
 
 
 class Net(nn.Module):
-    """Tokens in the order of their prediction -> both streams, in the order of the text."""
+    """Reads tokens in the order of their prediction; returns both streams in text order."""
 
     EMBEDDING = ("embed",)
     TOKEN_TABLE = "embed/tokens/table"
@@ -77,7 +77,7 @@ class Net(nn.Module):
     def _read(self, batch: Batch, train: bool, step: Any) -> tuple[jax.Array, jax.Array]:
         B, T = batch["tokens"].shape  # noqa: N806
         order = batch.get("order", jnp.broadcast_to(jnp.arange(T), (B, T)))
-        more = jnp.concatenate([order, jnp.full((B, 1), T)], axis=1)  # of the queries
+        more = jnp.concatenate([order, jnp.full((B, 1), T)], axis=1)  # query positions
         ctx = Context(Mask(batch["lengths"]), order, batch["examples"], step=step, train=train)
         ordered = {"tokens": jnp.take_along_axis(batch["tokens"], order, axis=1)}
         width = self.embed.tokens.width

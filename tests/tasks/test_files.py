@@ -99,7 +99,7 @@ FAULTS: list[tuple[Columns, Labels, str, str]] = [
     (SINGLE, YES_NO, "\ufeff", "expected the columns"),
     (SINGLE, YES_NO, HEAD, "no rows"),
     (SINGLE, YES_NO, "texts\tlabel\na\tyes\n", "'text' .*'texts'"),
-    (SINGLE, YES_NO, "text\ttext\tlabel\na\tb\tyes\n", "each once.*'text' stands there 2 times"),
+    (SINGLE, YES_NO, "text\ttext\tlabel\na\tb\tyes\n", "each once.*'text' occurs 2 times"),
     (BARE, YES_NO, f"{HEAD}x\tyes\t\ta\n", "line 1: .*4 .*2"),
     (BARE, YES_NO, "index\tfirst\tsecond\tlabel\nx\tyes\t\ta\n", "line 1: the label 'first'"),
 ]  # fmt: skip

@@ -210,13 +210,13 @@ def digest(path: Path) -> str:
 def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
     """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`.
 
-    A file without line feeds ends its lines at carriage returns.
+    In a file without line feeds, lines end at carriage returns.
     """
     passed = offset = number = 0
     with readable(path), path.open("rb") as packed, _unpacked(path, packed) as file:
         while line := file.readline():
             size, end = len(line), b"\n" if offset or line.endswith(b"\n") else b"\r"
-            # Split before it is decoded: a long line has few copies.
+            # Bytes are split before they are decoded, so that a long line has few copies.
             for part in line.rstrip(b"\r\n").split(end):
                 yield decode(part, errors, path, offset).removeprefix("\ufeff" * (number == 0))
                 number += 1

@@ -146,12 +146,13 @@ def lay_out(
 
 
 def _reading(opened: Pretrained) -> Reading:
+    """Returns the reading of a probe: whole sentences, nothing masked."""
     made = likelihood.make_reading(opened, causal=False, masked=False)
     return made._replace(in_place=True)
 
 
 def longest(opened: Pretrained) -> int:
-    """Returns the number of tokens that the net reads beside the special ones."""
+    """Returns the largest number of tokens of a sentence, special tokens not counted."""
     return _reading(opened).context
 
 

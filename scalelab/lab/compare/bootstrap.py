@@ -15,8 +15,8 @@ but take Student's distribution over seeds plus the distribution over examples, 
 paper's method. In a study all rows estimate the variance of seeds together
 (estimates.pooled_variances), because two seeds of one row give only one degree of freedom.
 
-Where no resample differs from the value, as for 60 right answers of 60, an accuracy has Wilson's
-interval over the examples, and other scores and differences have none.
+If every resample equals the value, such as for 60 right answers of 60, an accuracy has Wilson's
+interval over the examples. Other scores and all differences then have no interval.
 
 If seeds disagree on examples by chance alone, joint resampling counts that noise more than once
 (Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests conservative.

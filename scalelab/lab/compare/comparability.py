@@ -16,10 +16,10 @@ own. Fine-tunings of one pre-training must begin with the same weights. Fields a
 
 Fields in `allow` may differ too; every table then names them.
 
-Losses compare only where they are losses of the same thing: one objective and mask rate, the same
-texts, tokenizer, format and length, and the same options of objective and format. Bits per byte
-compare between tokenizers and formats too, but not between objectives, mask rates or texts, nor
-between options of one format.
+Losses are comparable only if objective, mask rate, texts, tokenizer, format, length, and the
+options of objective and format are equal. Bits per byte are comparable between tokenizers and
+between formats too, but not between objectives, mask rates or texts, nor between options of one
+format.
 """
 
 import itertools
@@ -185,9 +185,9 @@ def loss_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") -> list[str]:
-    """Returns the fields of two configs that make their losses losses of different things.
+    """Returns the fields that make the losses of two configs incomparable; empty if comparable.
 
-    `score` is "loss", or "bits_per_byte", which compares between tokenizers and formats.
+    `score` is "loss" or "bits_per_byte". Bits per byte may differ in tokenizer and format.
     """
     a, b = loss_fields(a), loss_fields(b)
     found, own = differing((a, b)), own_options(a, b) | {"data.format"}
@@ -197,7 +197,7 @@ def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") 
 
 
 def loss_kind(point: Point) -> dict[str, Any]:
-    """Returns a row's `loss_fields` and the length of its validations, None without any."""
+    """Returns a row's `loss_fields` and its longest validation length, None without one."""
     lengths = (int(x) for run in point.finished if run.result for x in run.result.eval)
     return loss_fields(point.runs[0].config) | {"length": max(lengths, default=None)}
 
@@ -210,7 +210,7 @@ def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
 
 
 def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, list[Any]]:
-    """Returns the fields in which the losses of rows differ, with the value of every row."""
+    """Returns the fields that make losses of rows incomparable, with the value in every row."""
     kinds = [loss_kind(point) for point in points if point.finished]
     pairs = itertools.combinations(kinds, 2)
     names = dict.fromkeys(name for a, b in pairs for name in loss_apart(a, b, score))

@@ -1,10 +1,10 @@
 """Estimates with intervals, Student's interval over seeds, and the correction of several claims.
 
-A contrast is a weighted sum of rows, such as the mean over shapes of one system minus another. Rows
-of one format and tokenizer share what a pre-training seed draws (docs/statistics.md). So a contrast
-is taken within each seed first, and varies over seeds: the effect of a seed on all rows stays in
-the interval, and its effect on both sides of a difference cancels. Rows that share nothing keep
-both effects, which then vary over seeds like the rest.
+A contrast is a weighted sum of rows, such as the mean over shapes of one system minus another. It
+is computed within each pre-training seed first, and varies over seeds. Rows of one format and
+tokenizer share what a seed draws (docs/statistics.md): the effect of the draws on all rows stays in
+the interval, and their effect on both sides of a difference cancels. If the sides of a difference
+share nothing, both effects stay in the difference and vary over seeds.
 
 Two seeds of one row say little about how much seeds vary, so all rows of a study estimate it
 together (`pooled_variances`).
@@ -33,7 +33,7 @@ class Estimate:
     """A score, or a weighted sum of scores, with its uncertainty."""
 
     value: float  # of the runs and examples at hand
-    low: float  # lower end of the 95% interval; NaN: none, as where nothing varies
+    low: float  # lower end of the 95% interval; NaN if there is none, such as if nothing varies
     high: float  # its upper end
     standard_error: float  # of `value`
     # Satterthwaite's degrees of freedom of the standard error; infinite if that is 0.
@@ -75,7 +75,7 @@ def without_interval(value: float) -> Estimate:
 
 
 def show_interval(low: float, high: float, spec: str) -> str:
-    """Formats an interval: "[0.94, 1.00]"; "-" without one."""
+    """Formats an interval, such as "[0.94, 1.00]", or "-" if an end is NaN."""
     return "-" if math.isnan(low) or math.isnan(high) else f"[{low:{spec}}, {high:{spec}}]"
 
 
@@ -86,13 +86,14 @@ def with_bars(scores: Sequence[Estimate], scale: int = 100) -> tuple[list[float]
 
 
 def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """Returns the 95% interval of a mean of shares.
+    """Returns the 95% interval of a mean of proportions.
+
+    For one group it is Wilson's interval (1927). For several it is a normal interval around their
+    mean. The variance of each group comes from its Wilson interval, so that a group with all
+    answers right still has a variance.
 
     Args:
-      groups: share and number of items of each group; all groups have equal weights.
-
-    One group has Wilson's interval (1927). Several have a normal interval around their mean, with
-    the variance of each group from its Wilson interval, so that no group counts as certain.
+      groups: proportion and number of items of each group; all groups have equal weights.
     """
     z = float(scipy.special.ndtri(UPPER))
     centres, squares = [], []

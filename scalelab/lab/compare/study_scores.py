@@ -242,8 +242,9 @@ class StudyScores(Scores):
         ]  # fmt: skip
 
     def _losses_compare(self, parts: Parts, score: str) -> bool:
-        """Whether a sum of losses is a loss, or a difference between losses of the same thing."""
-        weights: dict[Point, float] = {}  # first row of a kind -> weight of the kind
+        """Whether a sum of losses is a mean loss, or a difference of comparable losses."""
+        # First row of each group with comparable losses -> weight of the group.
+        weights: dict[Point, float] = {}
         for row, weight in ((_point(row), weight) for row, weight in parts):
             alike = (x for x in weights if not comparability.differing_losses((x, row), score))
             kind = next(alike, row)

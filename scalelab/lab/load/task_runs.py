@@ -54,7 +54,8 @@ class SeedRun:
     seed: int
     result: TaskResult | None = None  # None if there is none yet, or it cannot be read
     scores: dict[Key, float] = dataclasses.field(default_factory=dict)  # if finished, in task order
-    undefined: dict[Key, str] = dataclasses.field(default_factory=dict)  # scores it lacks: why
+    # Undefined scores -> reason.
+    undefined: dict[Key, str] = dataclasses.field(default_factory=dict)
     unfinished: bool = False  # it has left no result yet
     failed: str | None = None  # what went wrong; None: nothing
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -125,7 +126,7 @@ class TaskRuns:
 
     @property
     def undefined(self) -> dict[Key, str]:
-        """The scores that the dev set leaves undefined, and why."""
+        """The scores that the dev set leaves undefined, each with the reason."""
         return self.finished[0].undefined if self.finished else {}
 
     def values(self, key: Key) -> list[float]:

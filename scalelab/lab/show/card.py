@@ -169,7 +169,7 @@ def _describe_origin(run: RunRecord) -> Facts:
 
 
 def _format_score(result: RunResult | TaskResult, split: str, metric: str) -> float | str:
-    """Returns a score, or in words why there is none."""
+    """Returns a score, or the reason why there is none."""
     value = result.eval[split][metric]
     if value is not None:
         return value
