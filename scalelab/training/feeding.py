@@ -123,7 +123,7 @@ def resident(batches: Batches, arrays: Arrays) -> Source:
     def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
         for first in range(start, stop, CHUNK):
             ids, epochs = batches.address(np.arange(first, min(first + CHUNK, stop)))
-            tokens = batches.store.lengths(ids, batches.counts).sum(axis=1).tolist()
+            tokens = batches.store.lengths(ids, batches.counted_arrays).sum(axis=1).tolist()
             rows = {"ids": ids.astype(np.int32), **batches.mask_ids(ids, epochs)}
             for k, count in enumerate(tokens):
                 yield count, {name: values[k] for name, values in rows.items()}
