@@ -40,6 +40,7 @@ Probability = Annotated[float, ("a number in [0, 1)", lambda value: 0 <= value <
 Part = Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)]
 Share = Annotated[float, ("a number in [0, 1]", lambda value: 0 <= value <= 1)]
 Positive = Annotated[float, ("a positive number", lambda value: value > 0)]
+Budget = Annotated[float, ("a positive number up to 1e30", lambda value: 0 < value <= 1e30)]
 Epochs = Annotated[float, ("a positive number up to 1e9", lambda value: 0 < value <= 1e9)]
 NotNegative = Annotated[float, ("0 or more", lambda value: value >= 0)]
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 from scalelab.config.durations import durations
 from scalelab.config.fields import (
+    Budget,
     Count,
     Epochs,
     NotNegative,
@@ -157,9 +158,9 @@ class Optim(AdamW):
     schedule: str = "linear"
     total_epochs: Epochs | None = 10.0  # the budget: exactly one of the five
     total_steps: Annotated[int, between(1, 10**15)] | None = None  # optimizer steps
-    total_tokens: Positive | None = None  # training tokens, without padding
-    total_flops: Positive | None = None  # training FLOPs
-    total_secs: Positive | None = None  # seconds of training
+    total_tokens: Budget | None = None  # training tokens, without padding
+    total_flops: Budget | None = None  # training FLOPs
+    total_secs: Budget | None = None  # seconds of training
     # On the clock of the budget; epochs count steps.
     warmup_steps: Annotated[int, between(0, 10**15)] | None = 1000
     warmup_tokens: NotNegative | None = None  # training tokens, without padding

@@ -69,6 +69,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
             f"{folder} has a head of kind {given.kind}, which predicts no class or score of a text;"
             " its predictions on the task's dev sets are in predictions*.tsv"
         )
+    pretrained.check_tokenizer(run)
     config = json_files.fill(FinetuneConfig, run.config, path)
     if run.task == imported.TASK:
         config = dataclasses.replace(config, max_len=given.net.max_len, lm_weight=0.0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings, with_head_kind
+from scalelab.data.tokenizers import digest
 from scalelab.finetuning.kinds import Decoded
 from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
@@ -121,6 +122,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         tokens=clocks.tokens,
         flops=clocks.flops,
         seconds=clocks.secs,
+        tokenizer_digest=digest(run.folder(seed) / "tokenizer"),
         eval=measure(run, outputs),
         undefined=undefined(run),
         best=None if progress.best is None else progress.evals[progress.best],

@@ -88,6 +88,10 @@ class Array:
     counts: bool | None = None
     options: Any = None  # the format's Options, for `length`; set by `arrays_of`
 
+    def __post_init__(self) -> None:
+        if self.kind == "flat" and self.counts:
+            raise ValueError(f"array {self.name!r}: only rows of a ragged array count as tokens")
+
     @property
     def is_counted(self) -> bool:
         """Whether the token clock counts its items."""

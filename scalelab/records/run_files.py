@@ -139,6 +139,7 @@ class TaskResult(Result):
     data: dict[str, str | None] | None = None  # split -> digest
     settings: dict[str, Any] | None = None  # field of the recipe -> value
     chosen: dict[str, Any] | None = None  # field -> value that a grid chose on dev
+    tokenizer_digest: str | None = None  # digest of the files in tokenizer/; None: not recorded
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -76,7 +76,7 @@ class Start:
             f" is that run's: {tokenizer.kind}, {tokenizer.vocab_size:,} pieces"
         ]
         taken = dict[str, None]()
-        if any(origin != Origin(name) for name, origin in self.taken.items()):
+        if self.fresh or any(origin != Origin(name) for name, origin in self.taken.items()):
             for name, (source, layers) in self.taken.items():
                 place, origin = ("/".join(part.split("/")[:2]) for part in (name, source))
                 text = f"{place} from {origin}" if name != source else place

@@ -161,12 +161,7 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
             raise ValueError("tokenizer.json has {} pieces, the net {}".format(*sizes))
     except ValueError as error:
         raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
-    recorded = getattr(run.result, "tokenizer_digest", None)
-    if recorded not in (None, tokenizers.digest(path / "tokenizer")):
-        raise ValueError(
-            f"{path}/tokenizer has changed since the run was trained: its digest is not the one in"
-            " result.json; restore its files"
-        )
+    check_tokenizer(run)
     saved = _read(path / "checkpoints", step)
     if saved is None:
         raise ValueError(f"the run in {path} has saved no checkpoint yet")
@@ -182,6 +177,16 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     system, step = systems.load(config.system), int(saved["step"])
     finished = run.result is not None
     return Pretrained(path, config, system, tokenizer, saved["params"], step, finished, frozen)
+
+
+def check_tokenizer(run: RunRecord) -> None:
+    """Raises ValueError if the tokenizer of a finished run has changed since its end."""
+    recorded = getattr(run.result, "tokenizer_digest", None)
+    if recorded not in (None, tokenizers.digest(run.folder / "tokenizer")):
+        raise ValueError(
+            f"{run.folder}/tokenizer has changed since the run was trained: its digest is not the"
+            " one in result.json; restore its files"
+        )
 
 
 def load_trained(folder: pathlib.Path) -> ArrayPytree:

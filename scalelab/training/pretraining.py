@@ -269,14 +269,9 @@ class Pretraining:
         for pairs in steps:
             self._num_settled += 1
             if not pairs["finite"][0]:
-                self.close()
-                raise cli.Stopped(
-                    f"not finite: step {self._num_settled} had loss"
-                    f" {float(pairs['loss'][0])} and gradient norm {float(pairs['grad_norm'][0])}."
-                    f" The parameters of step {self.checkpoints.steps()[-1]} are kept in"
-                    f" {self.workdir}/checkpoints; start in a new workdir, usually with a lower"
-                    " --config.optim.learning_rate"
-                )
+                loss, norm = (float(pairs[name][0]) for name in ("loss", "grad_norm"))
+                found = f"step {self._num_settled} had loss {loss} and gradient norm {norm}"
+                raise self._diverged(found)
         self._recent.append((secs, planned.tokens, len(steps)))
         total, tokens, count = map(sum, zip(*self._recent, strict=True))
         self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
@@ -352,6 +347,10 @@ class Pretraining:
             sums = metrics.sum_pairs(self._compiled.evaluate(run.state))
             means = metrics.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
         self._validation_secs = time.perf_counter() - begun
+        if not math.isfinite(means["loss"]):
+            raise self._diverged(
+                f"the validation after step {run.clocks.steps} has loss {means['loss']}"
+            )
         run.best = min(run.best, means["loss"])
         facts = {"step": run.clocks.steps, "best_loss": run.best}
         run.evals[str(length)] = means | facts | {"batch_size": self.phase.batch_size}
@@ -359,6 +358,15 @@ class Pretraining:
         self.save(rank=means["loss"] - LATER_PHASE * run.phase)
         found = ", ".join(f"{k} {v:.4g}" for k, v in means.items())
         return f"step {run.clocks.steps}: validation at length {length}: {found}"
+
+    def _diverged(self, found: str) -> cli.Stopped:
+        """Closes the run as it was last saved, and returns the error."""
+        self.close()
+        return cli.Stopped(
+            f"not finite: {found}. The parameters of step {self.checkpoints.steps()[-1]} are kept"
+            f" in {self.workdir}/checkpoints; start in a new workdir, usually with a lower"
+            " --config.optim.learning_rate"
+        )
 
     def open_net(self) -> Pretrained:
         """Returns the run as `pretrained.load` opens it, with the parameters of now."""

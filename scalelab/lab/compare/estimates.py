@@ -104,7 +104,8 @@ def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
     many = len(groups) > 1
     centre = sum(share for share, _ in groups) / len(groups) if many else centres[0]
     half = z * math.sqrt(sum(squares)) / len(groups)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    share = sum(share for share, _ in groups) / len(groups)  # at a border, rounding may miss it
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
 def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
