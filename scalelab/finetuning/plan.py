@@ -43,7 +43,8 @@ def plan(
     """Returns a task's values, and the axes of the recipe's grid that the user has left open.
 
     Fields of the system (RECIPE) and of the task change the recipe's. A recipe's max_len is lowered
-    to the net's positions, and its lm_weight to 0 on a frozen net, with label words and with a source.
+    to the net's positions, and its lm_weight to 0 on a frozen net, on one with a source, and where
+    labels are words.
 
     Raises:
       ValueError: a field cannot be set so, or does not fit the net.

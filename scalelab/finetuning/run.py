@@ -72,7 +72,7 @@ class TaskRun:
                 f"{task.title} scores every token of its text, and {opened.config.system} declares"
                 " Adaptation.source = 'source': its text is in the source alone"
             )
-        main, metric = next(iter(splits.dev.values())), task.metrics[0]
+        main, metric = next(iter(splits.dev.values()), None), task.metrics[0]
         if config.patience and main and (why := metrics.undefined(metric, main.labels)):
             raise ValueError(f"config.patience needs a score, and {metric} is undefined: {why}")
         self.tokenizer = opened.tokenizer.with_added(added)

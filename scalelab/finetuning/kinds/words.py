@@ -59,7 +59,7 @@ class WordNet(nn.Module):
         return self.body.token_logits(ctx.hidden(self.body, read)[rows, places])
 
     def _prompt(self, batch: Batch) -> Batch:
-        """Returns what stands before the target; rows of a net without a source have room for it."""
+        """Returns what stands before the target, for which rows without a source have room."""
         lengths, ones = batch["lengths"], jnp.ones_like(batch["lengths"])
         read = {"examples": batch["examples"]}
         if self.start is None:
