@@ -66,7 +66,7 @@ class TaskRun:
                 f"{task.title}: config.head.kind = {config.head.kind!r}: expected {kinds.WORDS!r}"
                 " with --as=text, on a pre-training run, and only there"
             )
-        self.source = None if words else adaptation.source  # where the net's source is a row
+        self.source = adaptation.source if self.has_source and not words else None
         if self.source == "source" and getattr(self.kind, "PER_TOKEN", False):
             raise ValueError(
                 f"{task.title} scores every token of its text, and {opened.config.system} declares"

@@ -40,6 +40,9 @@ class Adaptation:
     activation: str = "tanh"
     source: str | None = None
 
+    def __post_init__(self) -> None:
+        assert self.source in (None, "both", "source"), self.source
+
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
