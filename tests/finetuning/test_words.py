@@ -28,7 +28,7 @@ from scalelab.finetuning import kinds, results, step, warm_start
 from scalelab.finetuning.kinds import words
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
-from scalelab.records import predictions
+from scalelab.records import predictions, run_folder
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
@@ -77,7 +77,7 @@ def prepare(pretrained_runs, cache_dir, tmp_path, monkeypatch) -> Prepare:
             monkeypatch.setattr(module, "ADAPTATION", adaptation)
         small = {
             "epochs": 30.0, "batch_size": 16, "dropout_rate": 0.0, "optim.learning_rate": 3e-2,
-            "head.kind": kinds.load(task.kind).HEAD, "head.dropout_rate": 0.0, "max_len": 40,
+            "head.kind": kinds.load(task.kind).HEAD, "head.dropout_rate": 0.0, "max_len": 60,
             "eval_every_epochs": 200.0, "machine.tracker": None,
         }  # fmt: skip
         start = warm_start.open_start(str(pretrained_runs(system)))
@@ -101,7 +101,7 @@ def call(run: TaskRun, params: Any, **rows: list[list[int]]) -> tuple[np.ndarray
     """`run_net` on rows of tokens, and of sources: never behind a cache."""
     batch = {"examples": np.arange(len(rows["tokens"]), dtype=np.int32)}
     for name, texts in rows.items():
-        batch[name] = np.zeros((len(texts), 48), np.int32)
+        batch[name] = np.zeros((len(texts), 64), np.int32)
         for row, ids in zip(batch[name], texts, strict=True):
             row[: len(ids)] = ids
         name = "lengths" if name == "tokens" else f"{name}_lengths"
@@ -169,7 +169,7 @@ def decode_by_loop(run: TaskRun, params: Any, prompts: list[list[int]]) -> list[
 def test_the_prompt_names_task_and_columns(prepare: Prepare, system: str) -> None:
     run = prepare(system, "text", num_rows=20)
     expected, longest = prompts(run, run.splits.train), max(map(len, targets(run)))
-    batch = run.train.gather(np.arange(20), 40)
+    batch = run.train.gather(np.arange(20), 60)
     room = 0 if run.has_source else longest - 1
     rows = zip(batch["tokens"].tolist(), batch["lengths"], strict=True)
     assert [row[: n - room] for row, n in rows] == expected
@@ -200,7 +200,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_tokens(prepare: Prepare, s
         for ids, row in zip(said, special.log_softmax(found, axis=1), strict=True):
             if place < len(ids):
                 total, count = total - row[ids[place]], count + 1
-    batch = run.train.gather(np.array([0, 1, 2, -1]), 40)  # the last counts nothing
+    batch = run.train.gather(np.array([0, 1, 2, -1]), 60)  # the last counts nothing
     found = run.learner.loss(run.learner.scores(params, batch, train=False), batch)
     np.testing.assert_allclose(found, [total, count], rtol=1e-4)
 
@@ -223,6 +223,7 @@ def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> 
     else:
         raise AssertionError("every net says one thing")
 
+    run_folder.write_description(run.folder(0), run.describe(0))
     results.write(run, 0, Progress(), made, params)
     invalid = int(41 - valid.sum())
     left = json.loads((run.folder(0) / "result.json").read_text())
@@ -239,7 +240,7 @@ def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> 
 def test_a_class_head_reads_the_decoders_last_state(prepare: Prepare, form: str) -> None:
     run = prepare("translator", form, num_rows=16)
     params, dev = draw(run), run.dev["dev"]
-    found, batch = run.predict_with(params, dev), dev.gather(np.arange(41), 40)
+    found, batch = run.predict_with(params, dev), dev.gather(np.arange(41), 60)
     assert (np.ptp(found, axis=0) > 1e-3).all()
     rows = [r[:n].tolist() for r, n in zip(batch["tokens"], batch["lengths"], strict=True)]
     texts = rows if form == "both" else [[run.tokenizer.special_ids["eos"]]] * 41
