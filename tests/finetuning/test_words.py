@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from scipy import special
 from test_finetune import config
-from test_finetune import one_bucket as one_bucket
 
 from scalelab import finetune, predict, systems
 from scalelab.eval import glue, glue_table, program
@@ -29,6 +28,7 @@ from scalelab.finetuning.kinds import words
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.records import predictions, run_folder
+from scalelab.tasks import batches
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
@@ -50,6 +50,12 @@ def translator() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         guests.add(patch, "translator")
         yield
+
+
+@pytest.fixture(autouse=True)
+def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch has the same shape: compiling takes longest."""
+    monkeypatch.setattr(batches, "BUCKETS", (60,))
 
 
 def planted(n: int, seed: int) -> Records:
