@@ -214,7 +214,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_tokens(prepare: Prepare, s
 @pytest.mark.parametrize("system", ["gpt2", "translator"])
 def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> None:
     """Some are invalid: greedy decoding over all tokens gives no label."""
-    labels = ("go", "do", "if", "go do", "tree")
+    labels = ("a", "b", "c", "ab", "ba")  # short: random nets say some of them
     run = prepare(system, "text", num_rows=16, task=dataclasses.replace(STANDS, labels=labels))
     dev = run.splits.dev["dev"]
     for seed in range(4):
@@ -223,7 +223,6 @@ def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> 
         expected = decode_by_loop(run, params, prompts(run, dev))
         np.testing.assert_array_equal(made["dev"], np.array(expected, np.float32))
         answers, valid = np.array(expected).T
-        print(np.bincount(answers), valid.sum())
         if len(set(answers)) > 2 and 0 < valid.sum() < 41:
             break
     else:
