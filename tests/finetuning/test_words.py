@@ -148,8 +148,8 @@ def draw(run: TaskRun, seed: int = 0) -> Any:
         spread = 0.1 if "norm" in name or "bias" in name else 4 if "positions" in name else 0.7
         made = ("scale" in name) + spread * rng.normal(size=leaf.shape)
         if "tokens" in name:
-            made *= 2 / np.linalg.norm(made, axis=-1, keepdims=True)
-            made[own] *= 4
+            made *= 0.4 / np.linalg.norm(made, axis=-1, keepdims=True)
+            made[own] *= 5
         return made.astype(np.float32)
 
     return jax.tree_util.tree_map_with_path(drawn, run.first_params(0))
@@ -217,13 +217,13 @@ def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> 
     labels = ("a", "b", "c", "ab", "ba")  # short: random nets say some of them
     run = prepare(system, "text", num_rows=16, task=dataclasses.replace(STANDS, labels=labels))
     dev = run.splits.dev["dev"]
-    for seed in range(4):
+    for seed in range(12):
         params = draw(run, seed)
         made = results.dev_outputs(run, params)
         expected = decode_by_loop(run, params, prompts(run, dev))
         np.testing.assert_array_equal(made["dev"], np.array(expected, np.float32))
         answers, valid = np.array(expected).T
-        if len(set(answers)) > 2 and 0 < valid.sum() < 41:
+        if len(set(answers)) > 1 and 0 < valid.sum() < 41:
             break
     else:
         raise AssertionError("every net says one thing")
@@ -293,8 +293,10 @@ def test_the_program_trains_predicts_and_submits(
     fields = {"batch_size": 3, "epochs": 1.0, "max_len": 60, "machine.cache_dir": cache_dir,
               "machine.compile_cache_dir": None, "machine.tracker": None}  # fmt: skip
     flags += [f"--config.{name}={value}" for name, value in fields.items()]
-    assert in_process.code(program, ["wnli", f"--workdir={work}", "--submit", *flags]) == 0
-    assert "as text; answers that were no label" in capsys.readouterr().out
+    code = in_process.code(program, ["wnli", f"--workdir={work}", "--submit", *flags])
+    out, errors = capsys.readouterr()
+    assert code == 0, errors
+    assert "as text; answers that were no label" in out
     assert (work / "submission.zip").exists()
     result = json.loads((work / "seed0/result.json").read_text())
     assert result["settings"]["head.kind"] == "words" and result["settings"]["lm_weight"] == 0
