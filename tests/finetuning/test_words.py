@@ -217,13 +217,14 @@ def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> 
     labels = ("a", "b", "c", "ab", "ba")  # short: random nets say some of them
     run = prepare(system, "text", num_rows=16, task=dataclasses.replace(STANDS, labels=labels))
     dev = run.splits.dev["dev"]
-    for seed in range(40):
+    for seed in range(12):
         params = draw(run, seed)
         made = results.dev_outputs(run, params)
         expected = decode_by_loop(run, params, prompts(run, dev))
         np.testing.assert_array_equal(made["dev"], np.array(expected, np.float32))
         answers, valid = np.array(expected).T
-        if len(set(answers)) > 1 and 0 < valid.sum() < 41:
+        # Random encoder-decoders say no label; a trained one says nothing else, see below.
+        if len(set(answers)) > 1 and (system == "translator" or valid.any()) and not valid.all():
             break
     else:
         raise AssertionError("every net says one thing")
