@@ -105,6 +105,8 @@ def predict(
             prepared = prepared or opened.prepare(records, cache_dir)
             encoded = prepared.encode(records) if start else prepared.train
             outputs = prepared.predict_with(opened.params, encoded)
+            answers, table, _ = prepared.kind.decode(task, records, encoded, outputs)
+            outputs = answers[:, None] if table is None else table
             made = predictions.lines(by_column, outputs, task.labels, None, task.classes, start)
             yield list(made)[start > 0 :], encoded.num_truncated
             start += len(part)

@@ -21,7 +21,6 @@ from scalelab.config import cli
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
 from scalelab.eval import lm, sentence_scores, suites, word_order, yardstick
-from scalelab.finetuning import warm_start
 from scalelab.helpers import names
 from scalelab.interop import exporting
 from scalelab.lab.show import card
@@ -165,7 +164,6 @@ def test_sample_refuses_what_does_not_fit(
     lambda run, tmp: in_process.run(lm, [f"--run={run}", "--corpus=builtin"]),
     lambda run, tmp: in_process.run(word_order, [f"--run={run}"]),
     lambda run, tmp: yardstick.evaluate(EMPTY, run, tmp, tmp / "work"),
-    lambda run, tmp: warm_start.open_start(str(run)),
 ])  # fmt: skip
 def test_programs_that_give_one_text_refuse_the_net(
     program: Callable[..., Any], run: pathlib.Path, tmp_path: pathlib.Path,
@@ -221,6 +219,12 @@ def test_a_study_refuses_to_score_the_net(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ValueError, match="stages.main.systems: the net of 'translator' reads a s"):
         a_study.make(stages={"main": stage}, finetune__tasks=("rte",))
     a_study.make(stages={"main": stage | {"finetune": "none"}}, finetune__tasks=("rte",))
+    module = systems.load("translator")
+    adaptation = dataclasses.replace(module.ADAPTATION, source="both")
+    monkeypatch.setattr(module, "ADAPTATION", adaptation)
+    a_study.make(stages={"main": stage}, finetune__tasks=("rte",))
+    with pytest.raises(ValueError, match="the net of 'translator' reads a source"):
+        a_study.make(stages={"main": stage}, finetune__tasks=("rte",), yardsticks=("blimp",))
 
 
 def test_a_card_is_written_and_an_export_needs_a_map(

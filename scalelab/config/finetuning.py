@@ -29,9 +29,9 @@ from scalelab.helpers.names import nearest
 class Head:
     """The classifier on the net."""
 
-    # "double": H -> H, tanh, H -> classes; or "single". None: the kind of an imported classifier,
-    # else double.
-    kind: Annotated[str, choice("double", "single")] | None = None
+    # "double": H -> H, tanh, H -> classes; or "single"; "words", set by --as=text: none, the net
+    # generates. None: the kind of an imported classifier, else double.
+    kind: Annotated[str, choice("double", "single", "words")] | None = None
     dropout_rate: Probability = 0.1  # before each layer of the head
     pretrained: bool = True  # the first layer starts from the pooler that NSP has trained
     # Width of each direction of a new BiLSTM below the head (Devlin et al. 2019, 5.1); None: none.

@@ -54,6 +54,10 @@ def main(given: argparse.Namespace) -> None:
     """Fine-tunes on every task and prints the table."""
     tasks, workdir = choose(given.tasks), cli.workdir(given)
     values = program.config_values(given)
+    if given.form == "text":
+        tasks = [task_lib.as_text(task) for task in tasks]
+        if given.mnli_first:
+            raise ValueError("--mnli_first gives weights of a net with a head: leave out --as=text")
     init, like = cli.required(given.init, "init"), given.like
     if given.mnli is not None:
         raise ValueError("--mnli is for a single task; use --mnli_first here")

@@ -43,6 +43,9 @@ def add_flags(made: cli.Parser, data: str = DATA) -> None:
         help="folder of MNLI runs of the same net; seed k starts from their seed k")  # fmt: skip
     add("--eval_only", action="store_true",
         help="evaluate finished runs or an imported classifier without training")  # fmt: skip
+    add("--as", dest="form", choices=("text",),
+        help="text: the net reads the task as text and generates the label's words, for encoder-"
+        "decoders and left-to-right nets; default: a head scores the classes")  # fmt: skip
     add("--submit", action="store_true",
         help="predict the test sets; write the leaderboard's files and submission.zip")  # fmt: skip
 
@@ -71,6 +74,10 @@ def run(task: Task | str) -> None:
 def fine_tune(given: argparse.Namespace, task: Task) -> None:
     """Fine-tunes on a task and prints its table."""
     workdir, values = cli.workdir(given), config_values(given)
+    if given.form == "text":
+        task = task_lib.as_text(task)
+        if given.mnli is not None:
+            raise ValueError("--mnli gives the weights of a net with a head: leave out --as=text")
     # Imported after the flags are checked, so that --help and typos answer at once.
     from scalelab import finetune
     from scalelab.eval import glue_table

@@ -93,7 +93,7 @@ class ImportedClassifier:
 class HeadKind:
     """The fields of config.head that a classifier's shapes depend on."""
 
-    kind: Annotated[str, choice("double", "single")]
+    kind: Annotated[str, choice("double", "single", "words")]
     lstm_width: int | None = None
 
 

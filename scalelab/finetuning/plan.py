@@ -43,7 +43,8 @@ def plan(
     """Returns a task's values, and the axes of the recipe's grid that the user has left open.
 
     Fields of the system (RECIPE) and of the task change the recipe's. A recipe's max_len is lowered
-    to the net's positions, and its lm_weight to 0 on a frozen net.
+    to the net's positions, and its lm_weight to 0 on a frozen net, on one with a source, and where
+    labels are words.
 
     Raises:
       ValueError: a field cannot be set so, or does not fit the net.
@@ -60,7 +61,10 @@ def plan(
     planned = override(dict(values), own | dict(overrides))
     if "max_len" not in fixed:
         planned["max_len"] = min(planned["max_len"], opened.config.net.max_len)
-    if planned["feature_layers"] and "lm_weight" not in fixed:
+    if task.kind == kinds.WORDS and "head.kind" not in fixed:  # a recipe's has no use
+        planned = override(planned, {"head.kind": kinds.WORDS})
+    alone = not planned["feature_layers"] and task.kind != kinds.WORDS
+    if not (alone and not opened.system.HAS_SOURCE) and "lm_weight" not in fixed:
         planned["lm_weight"] = 0.0
     if "lm_weight" in fixed and planned["lm_weight"] and opened.predicts != "next":
         raise ValueError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scalelab import systems
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.finetuning import imported
+from scalelab.finetuning import imported, kinds
 from scalelab.finetuning.imported import ClassifierConfig, ImportedClassifier
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
@@ -17,7 +17,7 @@ from scalelab.records.run_files import RunRecord
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
-from scalelab.tasks.task import Splits, load_task, task_names
+from scalelab.tasks.task import Splits, as_text, load_task, task_names
 from scalelab.training import pretrained
 from scalelab.training.pretrained import Pretrained
 
@@ -64,7 +64,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
         )
     path = folder / "config.json"
     given = json_files.fill(ClassifierConfig, run.config, path)
-    if given.kind != Task.kind:
+    if given.kind not in (Task.kind, kinds.WORDS):
         raise ValueError(
             f"{folder} has a head of kind {given.kind}, which predicts no class or score of a text;"
             " its predictions on the task's dev sets are in predictions*.tsv"
@@ -78,7 +78,8 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
     start = WarmStart(
         opened, str(folder), lambda seed: params["body"], lambda seed: "", classifier=classifier
     )
-    return Finetuned(_task(run, given, columns), start, config, params)
+    task = _task(run, given, columns)
+    return Finetuned(as_text(task) if given.kind == kinds.WORDS else task, start, config, params)
 
 
 def _open(
@@ -89,7 +90,8 @@ def _open(
         return imported.load(run)
     config, system = given.pretraining(), systems.load(given.system)
     net = systems.make_net(system, given.net, config.system_options, vocab_size=1)
-    num_rows = len(imported.flat(params)[net.TOKEN_TABLE]) - len(system.ADAPTATION.added_tokens)
+    added = () if given.kind == kinds.WORDS else system.ADAPTATION.added_tokens
+    num_rows = len(imported.flat(params)[net.TOKEN_TABLE]) - len(added)
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows)
     config, loaded = dataclasses.replace(config, tokenizer=tokenizer), run.folder / "tokenizer"
     body, read = params["body"], Tokenizer.load(loaded)
@@ -100,7 +102,8 @@ def _task(run: RunRecord, given: ClassifierConfig, columns: Sequence[str]) -> Ta
     """Returns the task that the run was trained on."""
     if given.task in task_names():
         return load_task(given.task)
-    texts = tuple(columns or (run.config.get("columns") or ())[:-1])
+    named = tuple((run.config.get("columns") or ())[:-1])
+    texts = tuple(columns) or named
     if len(texts) not in (1, 2):
         raise ValueError(f"{run.folder} names no text columns: give --columns, one or two names")
     relation = "single" if len(texts) == 1 else given.relation or "entailment"
@@ -111,6 +114,7 @@ def _task(run: RunRecord, given: ClassifierConfig, columns: Sequence[str]) -> Ta
         metrics=("pearson",) if given.regression else ("accuracy",),
         labels=given.labels,
         columns=Columns(texts),
+        tfds_texts=named or None,  # the names in prompts
         train=TaskSplit("train", ("train.tsv",)),
         dev_splits=(),
     )

@@ -105,6 +105,8 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     )
     clocks = progress.clocks
     read = {"train": run.train, **run.dev}
+    invalid = {split: decode(run, split, found).num_invalid for split, found in outputs.items()}
+    invalid = {split: count for split, count in invalid.items() if count is not None}
     result = TaskResult(
         status=FAILED if progress.failed else COMPLETED,
         task=task.name,
@@ -130,8 +132,9 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         stopped=progress.stopped,
         train_loss=train_loss,
         degenerate=degenerate,
-        remarks=tuple(remarks(run)),
+        remarks=(*remarks(run), *describe_invalid(run, invalid)),
         truncated={name: e.num_truncated for name, e in read.items() if e is not None},
+        invalid=invalid,
         data=run.splits.digests,
         settings=settings(run.config),
         chosen=read_grid(run.workdir).chosen,
@@ -147,7 +150,7 @@ def write_predictions(run: TaskRun, folder: pathlib.Path, outputs: Outputs) -> N
         given = run.splits.dev[split]
         assert given is not None and given.labels is not None
         ending = f"-{split}" if place else ""
-        answers, table = decode(run, split, values)
+        answers, table, _ = decode(run, split, values)
         predictions.write(
             folder / f"predictions{ending}.tsv",
             texts=given.texts,
@@ -264,6 +267,14 @@ def remarks(run: TaskRun) -> list[str]:
         what = f"{title}: texts cut to {config.max_len} tokens"
         lines.append(f"{what}: {run.start.opened.config.system} {', '.join(cut)}")
     return lines
+
+
+def describe_invalid(run: TaskRun, invalid: Mapping[str, int]) -> list[str]:
+    """Returns the remark on labels that were generated, given the invalid ones of each split."""
+    there = {split: examples for split, examples in run.dev.items() if examples is not None}
+    counts = [f"{n:,} of {len(there[split]):,} ({split})" for split, n in invalid.items()]
+    what = "as text; answers that were no label, replaced by the best of the labels"
+    return [f"{run.task.title} {what}: {', '.join(counts)}"] if counts else []
 
 
 def beyond_recipe(

@@ -55,10 +55,23 @@ class TaskRun:
         self.config, self.workdir = config, workdir
         opened = start.opened
         adaptation, classifier = opened.system.ADAPTATION, start.classifier
-        added = () if classifier else adaptation.added_tokens
-        both_orders = adaptation.both_orders and not classifier
+        words, self.has_source = task.kind == kinds.WORDS, opened.system.HAS_SOURCE
+        plain = words or classifier is not None  # texts are framed as in pre-training
+        added = () if plain else adaptation.added_tokens
+        both_orders = adaptation.both_orders and not plain
         self.kind = kinds.load(task.kind)
         check_fits(opened, config, task.title, len(splits.train))
+        if words != (config.head.kind == kinds.WORDS) or (words and classifier):
+            raise ValueError(
+                f"{task.title}: config.head.kind = {config.head.kind!r}: expected {kinds.WORDS!r}"
+                " with --as=text, on a pre-training run, and only there"
+            )
+        self.source = adaptation.source if self.has_source and not words else None
+        if self.source == "source" and getattr(self.kind, "PER_TOKEN", False):
+            raise ValueError(
+                f"{task.title} scores every token of its text, and {opened.config.system} declares"
+                " Adaptation.source = 'source': its text is in the source alone"
+            )
         main, metric = next(iter(splits.dev.values()), None), task.metrics[0]
         if config.patience and main and (why := metrics.undefined(metric, main.labels)):
             raise ValueError(
@@ -68,20 +81,25 @@ class TaskRun:
         self.tokenizer = opened.tokenizer.with_added(added)
         self.tokenizer_digest = tokenizer_digest(opened.tokenizer_dir)
         frame = self.tokenizer.frame()
-        if not classifier:
+        if not plain:
             parts = (adaptation.begin, adaptation.between, adaptation.end)
             frame = Frame(*(tuple(map(self.tokenizer.token_id, part)) for part in parts))
         num_rows = opened.config.tokenizer.vocab_size + len(added)
-        ids = self.tokenizer.special_ids
+        ids, cache_dir = self.tokenizer.special_ids, config.machine.cache_dir
+        start_id = systems.special_ids(opened.system, ids)["start"] if self.has_source else None
+        reading = self.reading = Reading(
+            self.tokenizer, frame, config.max_len, cache_dir, self.tokenizer_digest, start_id
+        )
         self.learner = self._learner(self.kind.num_rows(task, both_orders), num_rows, ids)
         # Parameters of an imported head, None for a new one; and how that was decided.
         self.head, self.head_note = self._head()
 
-        cache_dir = config.machine.cache_dir
-        reading = Reading(self.tokenizer, frame, config.max_len, cache_dir, self.tokenizer_digest)
-
         def encode(records: Records) -> TaskExamples:
-            return self.kind.encode(task, records, reading, both_orders)
+            made = self.kind.encode(task, records, reading, both_orders)
+            if self.source is None:
+                return made
+            rows = made.num_tokens if self.source == "both" else np.full(len(made), made.num_rows)
+            return dataclasses.replace(made, beside=rows)
 
         self.encode = encode
         self.train = encode(splits.train).first(config.max_train_examples)
@@ -91,8 +109,9 @@ class TaskRun:
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
         # The rows of the token table that are trained, None for all; the learner of these.
         self.rows, self.trained = None, self.learner
-        # Which train all rows, or none, or share them.
-        if not (self.learner.terms or config.feature_layers or config.sharing):
+        # Which train all rows, or none, or share them, or name them in a source.
+        whole = self.learner.terms or config.feature_layers or config.sharing
+        if not (whole or words or self.has_source):
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
             path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.net.width
             ids = self.tokenizer.special_ids
@@ -127,22 +146,23 @@ class TaskRun:
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
         # The body then takes more steps than a head. One task keeps the program of a task alone.
         several = config.sharing == "hard" and "," in (config.sharing_tasks or "")
+        if make_net := getattr(self.kind, "make_net", None):
+            net = make_net(body, self.task, self.reading)
+        else:
+            made = make_head(
+                head.kind,
+                num_outputs,
+                sizes.width,
+                rate,
+                adaptation.activation,
+                (config.feature_layers or 0) if config.feature_mix else 0,
+                head.lstm_width,
+            )  # fmt: skip
+            reads = "ends" if head.lstm_width else adaptation.reads
+            given = num_rows, self.kind.vectors, self.source, self.reading.start
+            net = Classifier(body, made, reads, *given)
         return FinetuneStep(
-            Classifier(
-                body,
-                make_head(
-                    head.kind,
-                    num_outputs,
-                    sizes.width,
-                    rate,
-                    adaptation.activation,
-                    (config.feature_layers or 0) if config.feature_mix else 0,
-                    head.lstm_width,
-                ),  # fmt: skip
-                "ends" if head.lstm_width else adaptation.reads,
-                num_rows,
-                self.kind.vectors,
-            ),
+            net,
             adamw.adamw(
                 beta1=optim.beta1,
                 beta2=optim.beta2,

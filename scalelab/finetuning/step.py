@@ -7,7 +7,7 @@ are sharded by the same table, batches over the data and fsdp axes.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -18,7 +18,6 @@ from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding, step
-from scalelab.nets.classifier import Classifier
 from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
@@ -98,7 +97,7 @@ class BodyLoss:
 class FinetuneStep:
     """A classifier with its optimizer and losses, as pure functions."""
 
-    net: Classifier  # unbound
+    net: Any  # a Classifier, or what a kind of head makes in its place; unbound
     tx: optax.GradientTransformation  # at learning rate 1
     loss: Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]  # of a kind of head
     terms: tuple[Term, ...] = ()  # of pre-training, trained beside the task
@@ -117,7 +116,7 @@ class FinetuneStep:
         if pretrained is not None:
             params["body"] = _start_from(pretrained, params["body"])
             pooler = pretrained.get("pair_head", {}).get("pooler")
-            dense = params["head"].get("dense")
+            dense = params.get("head", {}).get("dense")
             # Several layers side by side are wider than the pooler's input.
             fits = jax.tree.map(jnp.shape, pooler) == jax.tree.map(jnp.shape, dense)
             if self.pretrained_head and pooler is not None and fits:
@@ -202,13 +201,15 @@ class FinetuneStep:
         return self.net.apply({"params": params}, batch, ctx, train=train, rngs=rngs)
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
-        """Returns scores [B, ..., C] without dropout."""
+        """Returns scores [B, ..., C] without dropout, or what the net's `predict` makes."""
         with nn.logical_axis_rules(sharding.activation_rules()):
+            if hasattr(self.net, "predict"):
+                return self.net.apply({"params": {**params, **fixed}}, batch, method="predict")
             return self.scores({**params, **fixed}, batch, train=False)
 
 
 def _classify_and_predict(
-    net: Classifier, batch: Batch, terms: Sequence[Term], ctx: Pass
+    net: nn.Module, batch: Batch, terms: Sequence[Term], ctx: Pass
 ) -> tuple[jax.Array, dict[str, Metrics]]:
     """Returns the scores of a bound classifier, and the losses of objectives on its body."""
     scores = net(batch, ctx, train=ctx.train)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from flax.typing import ArrayPytree
 
 from scalelab.config.finetuning import FinetuneConfig
-from scalelab.finetuning import imported
+from scalelab.finetuning import imported, kinds
 from scalelab.finetuning.imported import ImportedClassifier
 from scalelab.records import run_files
 from scalelab.records.run_files import TaskResult
@@ -82,7 +82,31 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
       ValueError: with the task's title, the field, and what to set it to.
     """
     num_examples = min(num_examples, config.max_train_examples or num_examples)
-    net = opened.config.net
+    net, system, words = opened.config.net, opened.system, config.head.kind == kinds.WORDS
+    if words and opened.predicts != "next":
+        raise ValueError(
+            f"{title}: --as=text generates label words, and this {opened.config.system} does not"
+            " predict the next token: leave --as out, or take a left-to-right net or an"
+            " encoder-decoder"
+        )
+    if system.HAS_SOURCE and not words and system.ADAPTATION.source is None:
+        raise ValueError(
+            f"{title}: {opened.config.system} does not declare where the text of a task goes"
+            " (Adaptation.source: both or source): declare it, or use --as=text"
+        )
+    for field, value, apart in (
+        ("feature_layers", config.feature_layers, words or system.HAS_SOURCE),
+        ("lm_weight", config.lm_weight, words or system.HAS_SOURCE),
+        ("head.lstm_width", config.head.lstm_width, words),
+        ("sharing", config.sharing, words),
+    ):
+        if value and apart:
+            how = "--as=text" if words else "a net that reads a source"
+            off = 0 if field == "lm_weight" else None
+            raise ValueError(
+                f"{title}: config.{field} = {value} does not go with {how}: set"
+                f" --config.{field}={off}"
+            )
     for field, value, most, what in (
         ("batch_size", config.batch_size, num_examples, "training examples"),
         ("max_len", config.max_len, net.max_len, "positions of the net"),
@@ -100,5 +124,5 @@ def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
     """Opens a pre-training run, or an imported classifier."""
     run = run_files.read_run(path := pathlib.Path(init), metrics=False)
     opened = imported.load(run) if run.task == imported.TASK else (pretrained.load(path), None)
-    opened[0].check_alone()
+    opened[0].check_alone(source=True)  # `check_fits` asks where a task's text goes
     return opened

@@ -42,6 +42,9 @@ class Classifier(nn.Module):
         the last state of each direction of the head's BiLSTM (`nn.heads.BiLSTMHead`).
       num_rows: R, rows of an example, one after another.
       vectors: (hidden [B R, T, F], batch, reads, R) -> the vectors [B, ..., F] that are scored.
+      source: "both": the rows are the net's source, too; "source": they are its source alone; None:
+        it reads no source.
+      start: id of the token that is the text with "source".
     """
 
     body: nn.Module
@@ -49,6 +52,8 @@ class Classifier(nn.Module):
     reads: str
     num_rows: int = 1
     vectors: Callable[[jax.Array, Batch, str, int], jax.Array] = one_vector
+    source: str | None = None
+    start: int | None = None
 
     def __call__(self, batch: Batch, ctx: States, *, train: bool) -> jax.Array:
         """Scores examples: [B, ..., C] float32.
@@ -58,6 +63,11 @@ class Classifier(nn.Module):
           ctx: computes the states of the body, and keeps them for objectives beside the task.
           train: whether dropout is on.
         """
+        if self.source is not None:
+            batch = batch | {"source": batch["tokens"], "source_lengths": batch["lengths"]}
+        if self.source == "source":
+            ones = jnp.ones_like(batch["lengths"])
+            batch |= {"tokens": ones[:, None] * self.start, "lengths": ones}
         return self.classify(ctx.hidden(self.body, batch), batch, train=train)
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:

@@ -136,6 +136,8 @@ class TaskResult(Result):
     train_loss: float | None = None  # mean at the end
     degenerate: str | None = None  # why the run counts as degenerate; None if it does not
     truncated: dict[str, int] = dataclasses.field(default_factory=dict)  # by split
+    # Dev split -> generated answers that were no label; {}: none are generated.
+    invalid: dict[str, int] = dataclasses.field(default_factory=dict)
     data: dict[str, str | None] | None = None  # split -> digest
     settings: dict[str, Any] | None = None  # field of the recipe -> value
     chosen: dict[str, Any] | None = None  # field -> value that a grid chose on dev

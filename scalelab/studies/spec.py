@@ -89,7 +89,9 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
         from scalelab import systems  # late: it imports JAX, which --help does without
 
         for name in stage.systems:
-            if more := systems.more_inputs(systems.load(name)):
+            system = systems.load(name)
+            given = bool(system.ADAPTATION.source) and not spec.yardsticks
+            if more := systems.more_inputs(system, source=given):
                 raise ValueError(
                     f"{where}.systems: the net of {name!r} reads {more}, which tasks and yardsticks"
                     " do not give it: set config.finetune.tasks and config.yardsticks to ()"

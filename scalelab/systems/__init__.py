@@ -26,6 +26,9 @@ class Adaptation:
       both_orders: whether the two texts of a similarity task go through the net in both orders,
         their vectors added.
       activation: a name in nn.heads.ACTIVATIONS: between the two layers of a classifier's head.
+      source: where a task's text goes if the net reads a source. "both": it is source and text
+        (Lewis et al. 2020, 3.3); "source": it is the source, and the text is `START` alone; None:
+        such a net is fine-tuned on tasks as text alone (`finetuning.kinds.words`).
     """
 
     begin: tuple[str, ...]
@@ -35,6 +38,10 @@ class Adaptation:
     reads: str = "first"
     both_orders: bool = False
     activation: str = "tanh"
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        assert self.source in (None, "both", "source"), self.source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,10 +279,11 @@ def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) 
     return declared(make_sizes(net), make_options(system, options))
 
 
-def more_inputs(system: System) -> str | None:
-    """Returns what the system's net reads beside a text; None: nothing."""
+def more_inputs(system: System, *, source: bool = False) -> str | None:
+    """Returns what the system's net reads beside a text; None: nothing, or a source if allowed."""
     frozen = [f"the net of another run ({name})" for name in frozen_names(system)]
-    return " and ".join(["a source"] * system.HAS_SOURCE + frozen) or None
+    found = ["a source"] * system.HAS_SOURCE + frozen
+    return " and ".join(found) if frozen or not source else None
 
 
 def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict[str, Part]:

@@ -31,6 +31,7 @@ class TaskExamples:
     piece_labels: np.ndarray | None = None
     # What decoding needs beside the outputs; no batch has it, and `first` leaves it out.
     facts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    beside: np.ndarray | None = None  # [n] tokens that the net reads beside the rows; None: none
 
     def __len__(self) -> int:
         return len(self.rows) // self.num_rows
@@ -49,7 +50,8 @@ class TaskExamples:
         labels = None if self.labels is None else self.labels[:most]
         pieces = None if self.piece_labels is None else self.piece_labels[: starts[count]]
         cut = self.truncated[:most]
-        return TaskExamples(store_of(arrays), labels, self.num_rows, cut, pieces)
+        beside = None if self.beside is None else self.beside[:most]
+        return TaskExamples(store_of(arrays), labels, self.num_rows, cut, pieces, beside=beside)
 
     @property
     def num_truncated(self) -> int:
@@ -63,8 +65,8 @@ class TaskExamples:
 
     @functools.cached_property
     def num_tokens(self) -> np.ndarray:
-        """Tokens of all rows of each example: [n] int64."""
-        return self._row_lengths.sum(axis=1)
+        """Tokens of each example that the net reads: [n] int64."""
+        return self._row_lengths.sum(axis=1) + (0 if self.beside is None else self.beside)
 
     @property
     def _row_lengths(self) -> np.ndarray:
@@ -107,6 +109,7 @@ class Reading:
     max_len: int  # tokens of the longest row; longer texts are cut
     cache_dir: str | os.PathLike[str]
     tokenizer_digest: str
+    start: int | None = None  # id that begins a text behind a source; None: the net reads none
 
     def cached(
         self,

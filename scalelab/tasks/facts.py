@@ -71,7 +71,7 @@ class Task:
     def __post_init__(self) -> None:
         assert self.relation in RELATIONS, self.relation
         assert self.metrics and set(self.metrics) <= set(METRICS), self.metrics
-        assert self.kind == "classify" or self.read is not None, self.kind
+        assert self.kind in ("classify", "words") or self.read is not None, self.kind
         assert (self.relation == "single") == (len(self.columns.texts) == 1), self.columns
         assert self.classes is None or len(self.classes) == len(self.labels or ()), self.classes
 

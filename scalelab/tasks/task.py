@@ -92,7 +92,7 @@ def _read(
 ) -> Records | None:
     """Reads a split from the files below `root`, or with that function; None: it is absent."""
     labels = Labels(task.labels, task.score_range)
-    texts = task.tfds_texts or tuple(map(str, task.columns.texts))
+    texts = column_names(task)
     if callable(root):
         return root(split.tfds, texts, labels if labelled else None) if split.tfds else None
     path = next(filter(Path.exists, _paths(task, split, root)), None)
@@ -165,6 +165,26 @@ def load_task(name: str) -> Task:
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}: {nearest(name, TASKS)}")
     return TASKS[name]
+
+
+def column_names(task: Task) -> tuple[str, ...]:
+    """Returns the names of a task's text columns, of TensorFlow Datasets where there are such."""
+    return task.tfds_texts or tuple(map(str, task.columns.texts))
+
+
+def as_text(task: Task) -> Task:
+    """Returns the task as text to text: the names of its classes are generated.
+
+    Raises:
+      ValueError: its labels are no words.
+    """
+    if task.kind != Task.kind or task.labels is None:
+        what = "scores" if task.regression else task.kind
+        raise ValueError(
+            f"{task.title}: --as=text generates label words, and this task has none (it predicts"
+            f" {what}): leave --as out"
+        )
+    return dataclasses.replace(task, kind="words")
 
 
 def is_known(task: Task) -> bool:

@@ -119,8 +119,7 @@ class Pretrained:
 
     def check_alone(self, *, source: bool = False) -> None:
         """Raises ValueError if the net has inputs beside a text; `source` allows a source."""
-        more = systems.more_inputs(self.system)
-        if more and (frozen_names(self.system) or not source):
+        if more := systems.more_inputs(self.system, source=source):
             raise ValueError(
                 f"{self.path} is a run of {self.config.system}, whose net reads {more} beside a"
                 " text; expected a net that reads a text alone"

@@ -2,7 +2,7 @@
 
 A module exports:
 
-  HEAD: "double" or "single": the head's layers where the config leaves them open
+  HEAD: "double" or "single": the head's layers where the config leaves them open; or "words"
   NUM_OUTPUTS: outputs of the head; None: one a label of the task, or one for a score
   num_rows(task, both_orders) -> rows of tokens of one example
   vectors(hidden [B R, T, F], batch, reads, R) -> [B, ..., F], which the head maps to scores
@@ -10,6 +10,8 @@ A module exports:
   encode(task, records, reading, both_orders) -> TaskExamples
   decode(task, records, examples, outputs [n, ..., C]) -> Decoded, an answer for each record
   chance_loss(train) -> the loss of the best constant prediction; None: not known
+  make_net(body, task, reading) -> the net; absent: a Classifier. Its `predict` makes the outputs
+  PER_TOKEN: whether every token of the text is scored; absent: no
 """
 
 from collections.abc import Sequence
@@ -20,12 +22,15 @@ import numpy as np
 
 from scalelab.helpers.names import load_module
 
+WORDS = "words"  # the kind that generates label words
+
 
 class Decoded(NamedTuple):
     """The answers of a net."""
 
     answers: np.ndarray  # [n] classes, scores or texts, as in predictions.tsv
     outputs: np.ndarray | None = None  # [n, C] before the softmax, where answers are classes
+    num_invalid: int | None = None  # generated texts that are no label's; None: none are generated
 
 
 def load(name: str) -> ModuleType:

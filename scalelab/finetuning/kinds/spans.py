@@ -22,7 +22,7 @@ from scalelab.tasks.task import Task
 
 __all__ = ["num_rows", "vectors"]
 
-HEAD = "single"
+HEAD, PER_TOKEN = "single", True
 NUM_OUTPUTS = 2
 LONGEST_QUESTION, LONGEST_ANSWER = 64, 30  # tokens, as in run_squad.py
 Batch = dict[str, jax.Array]

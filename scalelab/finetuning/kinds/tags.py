@@ -16,7 +16,7 @@ from scalelab.tasks.examples import Reading, TaskExamples, assemble, store_of
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task
 
-HEAD = "single"
+HEAD, PER_TOKEN = "single", True
 NUM_OUTPUTS = None
 Batch = dict[str, jax.Array]
 
