@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
 
-NEEDS = ("tokens", "source")
+NEEDS = ("source", "tokens")
 HEADS = ("token",)
 SEES = "source + left"
 BASELINE = Baseline("loss", None, 0.5, array="tokens")

@@ -14,6 +14,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
@@ -91,15 +92,15 @@ def bucket(distance: jax.Array, causal: bool) -> jax.Array:
     Half of the buckets have one distance each, the others grow exponentially up to MAX_DISTANCE
     (Raffel et al. 2020, 2.1). Without `causal`, keys behind the query have the second half of all.
     """
-    count, first = NUM_BUCKETS, jnp.zeros_like(distance)
-    if not causal:
-        count //= 2
-        first = jnp.where(distance > 0, count, 0)
-    far = jnp.maximum(-distance, 0) if causal else jnp.abs(distance)
+    count = NUM_BUCKETS if causal else NUM_BUCKETS // 2
     exact = count // 2
-    growth = jnp.log(jnp.maximum(far, 1) / exact) / math.log(MAX_DISTANCE / exact)
-    large = exact + (growth * (count - exact)).astype(jnp.int32)
-    return first + jnp.where(far < exact, far, jnp.minimum(large, count - 1))
+    far = np.arange(MAX_DISTANCE + 1, dtype=np.float32)  # a table: no rounding of the net's dtype
+    growth = np.log(np.maximum(far, 1) / exact) / math.log(MAX_DISTANCE / exact)
+    large = np.minimum(exact + (growth * (count - exact)).astype(np.int32), count - 1)
+    table = jnp.asarray(np.where(far < exact, far, large), jnp.int32)
+    near = jnp.maximum(-distance, 0) if causal else jnp.abs(distance)
+    first = 0 if causal else jnp.where(distance > 0, count, 0)
+    return first + jnp.take(table, jnp.minimum(near, MAX_DISTANCE))
 
 
 class RelativeStack(nn.Module):
@@ -130,7 +131,7 @@ class RelativeStack(nn.Module):
         table = axes.parameter(self, "buckets", self.table_init, names, shape)
         num_keys = carry.shape[1] if cache is None else cache[0].keys.shape[3]
         distance = jnp.arange(num_keys) - ctx.positions[:, :, None]
-        bias = jnp.moveaxis(table[bucket(distance, ctx.mask.causal)], -1, 1)
+        bias = jnp.moveaxis(jnp.take(table, bucket(distance, ctx.mask.causal), axis=0), -1, 1)
         x, cache = self.stack(carry, dataclasses.replace(ctx, bias=bias), cache)
         return Dropout(self.dropout_rate, name="dropout")(RMSNorm(name="norm")(x), ctx), cache
 
