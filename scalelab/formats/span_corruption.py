@@ -38,7 +38,8 @@ def counts(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.nda
     """Returns the dropped tokens and the spans of texts of so many tokens; 0 of an empty text."""
     dropped = np.clip(np.rint(num_tokens * options.noise_rate), 1, np.maximum(num_tokens - 1, 1))
     spans = np.clip(np.rint(dropped / options.mean_span), 1, np.maximum(num_tokens - dropped, 1))
-    return tuple((x * (num_tokens > 0)).astype(np.int64) for x in (dropped, spans))
+    some = num_tokens > 0
+    return (dropped * some).astype(np.int64), (spans * some).astype(np.int64)
 
 
 @functools.cache

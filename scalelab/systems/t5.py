@@ -147,12 +147,13 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
         normal((sizes.num_heads * K) ** -0.5), sizes.dtype, unscaled, None,
     )  # fmt: skip
 
-    def stack(**cross: nn.Module) -> RelativeStack:
+    def stack(cross: CrossAttention | None = None) -> RelativeStack:
         ffn = FeedForward(
             sizes.ffn_width, jax.nn.relu, inner, normal(sizes.ffn_width**-0.5), sizes.dtype,
             bias_init=None, dropout_rate=rate,
         )  # fmt: skip
-        layer = PreNorm(SelfAttention(*heads), ffn, RMSNorm(), RMSNorm(), rate, **cross)
+        norms = RMSNorm(), RMSNorm()
+        layer = PreNorm(SelfAttention(*heads), ffn, *norms, rate, cross, cross and RMSNorm())
         layers = Stack(layer, sizes.num_layers, sizes.remat)
         return RelativeStack(layers, sizes.num_heads, inner, rate)
 
@@ -161,7 +162,7 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
         embed=InputEmbed(
             Embed(vocab_size, sizes.width, normal(1.0)), None, rate, dtype=sizes.dtype
         ),
-        stack=stack(cross_attention=CrossAttention(*heads), cross_norm=RMSNorm()),
+        stack=stack(CrossAttention(*heads)),
         token_head=PlainHead() if untied else ScaledHead(),
         output_embed=output_table(untied, vocab_size, sizes.width, normal(1.0)),
     )

@@ -47,10 +47,11 @@ def model() -> Any:
     import transformers
 
     num_heads, width, num_layers = SHAPE
-    config = transformers.T5Config(
+    fields: dict[str, Any] = dict(
         vocab_size=VOCAB, d_model=width, d_kv=width // num_heads, d_ff=40, num_heads=num_heads,
         num_layers=num_layers, decoder_start_token_id=0, attn_implementation="eager",
     )  # fmt: skip
+    config = transformers.T5Config(**fields)
     made = transformers.T5ForConditionalGeneration(config).double().eval()
     return peers.randomise(made, seed=0).float()
 
@@ -190,7 +191,7 @@ def test_exports_and_imports_compute_the_same(
 
 def test_an_untied_net_is_not_exported(wikitext: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """The class scores with the input's table, whatever its config says."""
-    untied = {"net__output_embedding": "untied"}
+    untied: dict[str, Any] = {"net__output_embedding": "untied"}
     tiny.write_run(tmp_path / "run", "t5", wikitext, tmp_path / "cache", **untied)
     with pytest.raises(ValueError, match="no class for a t5"):
         exporting.run(tmp_path / "run", tmp_path / "out")
