@@ -117,7 +117,8 @@ def cost_of(parts: tiny.Parts) -> flops.Flops:
 def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
     """The attention scores that a causal net computes and does not use."""
     if parts.module.HAS_SOURCE:  # of the encoder, between the two, and half of the decoder
-        return cost.attention / 5
+        S, T = (batch_of(parts)[name].shape[1] for name in ("source", "tokens"))  # noqa: N806
+        return cost.attention * T**2 / (2 * S**2 + 2 * S * T + T**2)
     mixed = declared.get(parts.config.system).mixed_masks
     return cost.attention if parts.module.SEES == "left" and not mixed else 0
 
@@ -137,6 +138,9 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
         predictions = tiny.BATCH * tiny.LENGTH
         head = cost.head * tiny.LENGTH / (tiny.LENGTH - 1)
         expected = cost.body + cost.attention + masked_half(parts, cost) + head
+    elif parts.module.HAS_SOURCE:
+        predictions = batch_of(parts)["tokens"].size
+        expected = cost.forward + masked_half(parts, cost)
     else:
         predictions = tiny.BATCH * 3  # 15% of 16, rounded up
         expected = cost.forward

@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYSTEMS = sorted(p.stem for p in (ROOT / "scalelab/systems").glob("*.py") if p.stem[0] != "_")
 SHAPE = (2, 8, 3)  # A, H, L
 VOCAB, LENGTH, BATCH = declared.VOCAB, 16, 8
+ALWAYS = {array.name for array in formats.COMMON}
 
 
 def config_module(name: str) -> types.ModuleType:
@@ -118,7 +119,9 @@ def batch(
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
     changed = {departure.field: departure.value for departure in module.DEPARTURES}
     arrays = formats.arrays_of(changed.get("data.format", "doc_sentences"), {})
-    rest = [array for array in arrays if array not in formats.COMMON]
+    rest = [array for array in arrays if array.name not in ALWAYS]
+    (own,) = (array for array in arrays if array.name == "tokens")
+    length, longest = own.shape(length, size)[1], length
     beside = {a.name: a.dtype for a in rest if a.kind == "flat"}
     lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
     lengths[0] = lengths[size // 2] = length
@@ -132,7 +135,7 @@ def batch(
     made = dict(tokens=rows, lengths=lengths, num_bytes=4 * lengths)
     made |= dict(num_text_tokens=lengths - len(begin), examples=np.arange(size, dtype=np.int32))
     for array in (a for a in rest if a.kind == "ragged"):
-        shape = array.shape(length, size)
+        shape = array.shape(longest, size)
         made[array.name] = np.tile(7 * (np.arange(shape[1], dtype=np.int32) % 4 == 3), (size, 1))
         if array.dtype is None:
             made[array.name] = rng.integers(num_special, VOCAB, shape, np.int32)

@@ -67,7 +67,7 @@ class Classifier(nn.Module):
             batch = batch | {"source": batch["tokens"], "source_lengths": batch["lengths"]}
         if self.source == "source":
             ones = jnp.ones_like(batch["lengths"])
-            batch |= {"tokens": ones[:, None] * self.start, "lengths": ones}
+            batch |= {"tokens": jnp.full_like(ones[:, None], self.start), "lengths": ones}
         return self.classify(ctx.hidden(self.body, batch), batch, train=train)
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:

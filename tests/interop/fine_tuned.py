@@ -26,7 +26,9 @@ from scalelab.tasks.task import load, load_task
 from scalelab.training import pretrained
 from scalelab.training.checkpoint import Checkpoints
 
-KINDS = {family.system: family.head_kind() for family in maps.load_all()}  # system -> kind of head
+KINDS = {  # system -> kind of head
+    family.system: family.head_kind() for family in maps.load_all() if "classify" in family.heads
+}
 
 
 def make(

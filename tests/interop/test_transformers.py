@@ -57,8 +57,9 @@ HEADS = {"pretraining": {}, "classify": {}, "untied": UNTIED}
 OTHERS = [  # classes that no other test has
     (family.system, a.name)
     for family in maps.load_all()
+    if family.system in peers.CLASSES
     for a in family.architectures
-    if a.name not in peers.CLASSES.get(family.system, ())
+    if a.name not in peers.CLASSES[family.system]
 ]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 from flax import linen as nn
+from flax import traverse_util
 
 from scalelab import objectives, systems
 from scalelab.config import pretraining
@@ -33,6 +34,8 @@ def make_batch(batch_size: int = 2, length: int = 8) -> dict[str, jax.Array]:
         "tokens": jnp.full((batch_size, length), 9, jnp.int32),
         "lengths": jnp.full((batch_size,), length, jnp.int32),
         "second_starts": jnp.full((batch_size,), length // 2, jnp.int32),
+        "source": jnp.full((batch_size, length), 9, jnp.int32),
+        "source_lengths": jnp.full((batch_size,), length, jnp.int32),
         "units": jnp.zeros((batch_size, length), jnp.int32),
         "examples": jnp.arange(batch_size),
     } | {name: jnp.zeros((batch_size,), jnp.int32) for name in tiny.label_names()}
@@ -106,11 +109,12 @@ def test_any_shape_builds_with_the_declared_kernels(name: str, shape: tuple[int,
     matrices = [p for k, p in params.items() if k.startswith(body) and k.endswith("kernel")]
     net = pretraining.Net(num_heads, width, num_layers)
     assert sum(p.size for p in matrices) == systems.n_model(module, net)
-    (query,) = (p for k, p in params.items() if re.match(f"{body}.*/query/kernel", k))
-    assert query.shape[1:] == (width, num_heads, width // num_heads)
+    queries = [p for k, p in params.items() if re.match(f"{body}.*/query/kernel", k)]
+    assert len(queries) == 1 or module.HAS_SOURCE
+    assert {q.shape[1:] for q in queries} == {(width, num_heads, width // num_heads)}
     if not hasattr(module, "n_model"):
         assert sum(p.size for p in matrices) == 12 * num_layers * width**2
-        assert query.shape[0] == num_layers
+        assert queries[0].shape[0] == num_layers
 
 
 @pytest.mark.parametrize(
@@ -209,8 +213,10 @@ def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     tied = jax.eval_shape(lambda: init(make(name, (2, 16, 1), vocab_size=40), made))
     net = make(name, (2, 16, 1), vocab_size=40, output_embedding="untied")
     untied = init(net, made)
-    assert untied.keys() - tied.keys() == {"output_embed"}
-    table, embedded = untied["output_embed"]["table"], untied["embed"]["tokens"]["table"]
+    found, path = flat(untied), net.TOKEN_TABLE
+    (own,) = found.keys() - flat(tied).keys()
+    table, embedded = found[own], found[path]
+    assert own.endswith("output_embed/table")
     assert table.shape == embedded.shape == (40, embedded.shape[1])
     assert 0.5 < table.std() / embedded.std() < 2
 
@@ -218,13 +224,12 @@ def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
 
     @jax.jit
     def logits(params: Any) -> jax.Array:
+        params = traverse_util.unflatten_dict(params, sep="/")
         states = jnp.ones((1, 2, width))
         return nn.apply(lambda m: m.token_logits(states), net)({"params": params})
 
-    other = untied | {"embed": jax.tree.map(lambda x: x + 1, untied["embed"])}
-    assert jnp.array_equal(logits(untied), logits(other))
-    other = untied | {"output_embed": {"table": table + 1}}
-    assert not jnp.array_equal(logits(untied), logits(other))
+    assert jnp.array_equal(logits(found), logits(found | {path: embedded + 1}))
+    assert not jnp.array_equal(logits(found), logits(found | {own: table + 1}))
 
 
 def test_what_the_user_changed_is_no_departure() -> None:

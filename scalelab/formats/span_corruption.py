@@ -1,0 +1,165 @@
+"""SPAN-CORRUPTION: a text with spans replaced by sentinels, and a target that has these spans.
+
+Raffel et al. 2020, 3.1.4 and 3.3.4; google-research/text-to-text-transfer-transformer,
+`random_spans_noise_mask`. Of a text of sentences of one document, as `doc_sentences` cuts it:
+
+    text    w1 w2 w3 w4 w5 w6 w7 w8
+    source  w1 w2 sentinel_0 w4 w5 w6 sentinel_1 eos
+    tokens  sentinel_0 w3 sentinel_1 w7 w8 eos
+
+- `noise_rate` of the tokens is dropped, rounded, in spans of `mean_span` tokens on average.
+- Kept and dropped stretches alternate, and the text ends with a dropped one. All ways to cut are
+  equally likely. They change with the epoch.
+- The text is so long that its source has `max_len` tokens.
+- The paper's figure 2 ends the target with one more sentinel; the published code does not.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Annotated
+
+import numpy as np
+
+from scalelab.formats import Array, Documents, Examples, Specials, doc_sentences, draws
+
+VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the format."""
+
+    noise_rate: Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)] = 0.15
+    mean_span: Annotated[float, ("at least 1", lambda value: value >= 1)] = 3.0  # tokens
+
+
+def counts(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the dropped tokens and the spans of texts of so many tokens; 0 of an empty text."""
+    dropped = np.clip(np.rint(num_tokens * options.noise_rate), 1, np.maximum(num_tokens - 1, 1))
+    spans = np.clip(np.rint(dropped / options.mean_span), 1, np.maximum(num_tokens - dropped, 1))
+    some = num_tokens > 0
+    return (dropped * some).astype(np.int64), (spans * some).astype(np.int64)
+
+
+@functools.cache
+def text_length(max_len: int, options: Options) -> int:
+    """Returns the tokens of the longest text whose source, with `eos`, has at most `max_len`."""
+    lengths = np.arange(2 + int(max_len / (1 - options.noise_rate)))
+    dropped, spans = counts(lengths, options)
+    return int(np.flatnonzero(lengths - dropped + spans + 1 <= max_len).max(initial=0))
+
+
+def target_length(max_len: int, options: Options) -> int:
+    """Returns the tokens of the longest target, with `eos`."""
+    dropped, spans = counts(np.array(text_length(max_len, options)), options)
+    return int(dropped + spans + 1)
+
+
+FACTS = (Array("num_bytes"), Array("num_text_tokens"))  # of the text
+STORED = (Array("tokens", "ragged", None, text_length), *FACTS)
+ARRAYS = (
+    Array("tokens", "ragged", None, target_length),
+    Array("source", "ragged", None),
+    *FACTS,
+)
+
+
+def build(
+    documents: Documents,
+    *,
+    specials: Specials,
+    max_len: int,
+    options: Options | None = None,
+    **given,
+) -> Iterator[Examples]:
+    """Cuts documents into texts as `formats.Format.build` says.
+
+    Raises:
+      ValueError: `max_len` leaves no room, or the system has too few sentinels.
+    """
+    options = options or Options()
+    longest = text_length(max_len, options)
+    num_spans = int(counts(np.array(longest), options)[1])
+    if num_spans > (there := len(specials.sentinels)):
+        raise ValueError(
+            f"span_corruption drops {num_spans} spans of a text of {longest} tokens, but the system"
+            f" has {there} sentinels: set a larger --config.format_options.mean_span, a smaller"
+            " noise_rate or a smaller max_len"
+        )
+    return doc_sentences.build(documents, specials=Specials(), max_len=longest, **given)
+
+
+def corrupt(
+    batch: dict[str, np.ndarray],
+    *,
+    seed: int,
+    epochs: np.ndarray,
+    examples: np.ndarray,
+    specials: Specials,
+    options: Options,
+    max_len: int,
+) -> dict[str, np.ndarray]:
+    """Drops spans of each text [B, T]; see the module and `formats.Format`."""
+    text, lengths = batch["tokens"], batch["lengths"].astype(np.int64)
+    dropped, num_spans = counts(lengths, options)
+    streams = [
+        draws.bits(draws.key(seed, i), examples) ^ draws.bits(draws.key(seed, 2 + i), epochs)
+        for i in range(2)
+    ]
+    kept_parts, dropped_parts = (
+        cut(draws.uniform(stream[:, None], np.arange(text.shape[1])), count, num_spans)
+        for stream, count in zip(streams, (lengths - dropped, dropped), strict=True)
+    )
+    ends = np.cumsum(np.stack([kept_parts, dropped_parts], -1).reshape(len(text), -1), axis=1)
+    places = np.arange(text.shape[1])
+    part = (places[:, None] >= ends[:, None, :]).sum(-1)  # 0: kept, 1: dropped, 2: kept, ...
+    is_text, is_dropped = places < lengths[:, None], part % 2 == 1
+    opens = is_text & is_dropped & np.diff(part, axis=1, prepend=0).astype(bool)
+    sentinels = np.asarray(specials.sentinels, np.int64)
+    pairs = np.stack([sentinels[np.minimum(part // 2, len(sentinels) - 1)], text], -1)
+    made, eos = dict(batch), specials.ids["eos"]
+    for name, taken, width in (
+        ("", np.stack([opens, is_text & is_dropped], -1), target_length(max_len, options)),
+        ("source", np.stack([opens, is_text & ~is_dropped], -1), max_len),
+    ):
+        rows, count = _pack(pairs, taken, eos, width)
+        made |= {name or "tokens": rows, f"{name}_lengths".strip("_"): count}
+    return made
+
+
+def cut(chances: np.ndarray, num_tokens: np.ndarray, num_parts: np.ndarray) -> np.ndarray:
+    """Cuts stretches of tokens into parts that are not empty, all ways equally likely.
+
+    Args:
+      chances: uniform draws [B, T].
+      num_tokens: of each stretch [B], at most T.
+      num_parts: of each stretch [B], at most its tokens.
+
+    Returns:
+      The length of each part, int64 [B, most parts].
+    """
+    places, rows = np.arange(chances.shape[1]), np.arange(len(chances))[:, None]
+    inner = (places > 0) & (places < num_tokens[:, None])
+    order = np.argsort(np.where(inner, chances, 2.0), axis=1)
+    begins = np.zeros(chances.shape, np.int64)
+    begins[rows, order] = places < num_parts[:, None] - 1
+    part = np.cumsum(begins, axis=1)
+    made = np.zeros((len(chances), max(int(num_parts.max(initial=1)), 1)), np.int64)
+    np.add.at(made, (np.broadcast_to(rows, part.shape), part), places < num_tokens[:, None])
+    return made
+
+
+def _pack(
+    pairs: np.ndarray, taken: np.ndarray, eos: int, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lays the items of [B, T, 2] that are taken side by side: [B, width] with `eos`, and lengths.
+
+    A row of which nothing is taken stays empty.
+    """
+    taken = taken.reshape(len(taken), -1)
+    count = taken.sum(1, dtype=np.int32)
+    made, places = np.zeros((len(taken), width), np.int32), np.arange(width)
+    made[places < count[:, None]] = pairs.reshape(taken.shape)[taken]
+    made[(places == count[:, None]) & (count[:, None] > 0)] = eos
+    return made, count + (count > 0)

@@ -1,0 +1,82 @@
+"""T5, `transformers`' T5ForConditionalGeneration: Raffel et al. 2020."""
+
+from scalelab.interop.mapping import Architecture, Derived, Field, Fixed, Map, Row, row
+
+
+def _attention(path: str, tensor: str) -> tuple[Row, ...]:
+    parts = (("query", "q"), ("key", "k"), ("value", "v"))
+    return (
+        *(
+            row(f"{path}/{ours}/kernel", f"{tensor}.{its}.weight", "split_heads")
+            for ours, its in parts
+        ),
+        row(f"{path}/out/kernel", f"{tensor}.o.weight", "join_heads"),
+    )
+
+
+def _stack(path: str, side: str, *, cross: bool) -> tuple[Row, ...]:
+    """Makes the rows of one side, "encoder" or "decoder"."""
+    block, layer, ffn = f"{side}.block.{{}}.layer", f"{path}/stack/layer", 1 + cross
+    rows = (
+        *_attention(f"{layer}/attention", f"{block}.0.SelfAttention"),
+        row(f"{layer}/attention_norm/scale", f"{block}.0.layer_norm.weight"),
+        row(f"{layer}/ffn/inner/kernel", f"{block}.{ffn}.DenseReluDense.wi.weight", "transpose"),
+        row(f"{layer}/ffn/outer/kernel", f"{block}.{ffn}.DenseReluDense.wo.weight", "transpose"),
+        row(f"{layer}/ffn_norm/scale", f"{block}.{ffn}.layer_norm.weight"),
+        row(
+            f"{path}/buckets",
+            f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        ),
+        row(f"{path}/norm/scale", f"{side}.final_layer_norm.weight"),
+    )
+    if not cross:
+        return rows
+    return (
+        *rows,
+        *_attention(f"{layer}/cross_attention", f"{block}.1.EncDecAttention"),
+        row(f"{layer}/cross_norm/scale", f"{block}.1.layer_norm.weight"),
+    )
+
+
+MAP = Map(
+    system="t5",
+    model_type="t5",
+    prefix="",
+    fields=(
+        Field("num_heads", "num_heads", 8),
+        Field("width", "d_model", 512),
+        Field("num_layers", "num_layers", 6),
+        Field("ffn_width", "d_ff", 2048),
+        Field("max_len", "n_positions", 512),
+        Field("vocab_size", "vocab_size", 32128),
+        Field("dropout_rate", "dropout_rate", 0.1),
+    ),
+    derived=(
+        Derived("d_kv", lambda f: f["width"] // f["num_heads"], "heads divide the width"),
+        Derived("num_decoder_layers", lambda f: f["num_layers"], "both sides have as many layers"),
+    ),
+    fixed=(
+        Fixed("feed_forward_proj", ("relu",), "relu", "its activation is ReLU"),
+        Fixed("layer_norm_epsilon", (1e-6,), 1e-6, "the epsilon of its norms is 1e-6"),
+        Fixed("relative_attention_num_buckets", (32,), 32, "distances have 32 buckets"),
+        Fixed("relative_attention_max_distance", (128,), 128, "buckets grow up to distance 128"),
+        Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),
+        Fixed("decoder_start_token_id", (0,), 0, "a target starts with the padding token, id 0"),
+        # The class ties always: False only leaves out the factor D^-0.5.
+        Fixed("tie_word_embeddings", (True,), True, "the class scores tokens by the input's table"),
+    ),
+    body=(
+        row("decoder/embed/tokens/table", "shared.weight", "vocabulary"),
+        *_stack("encoder", "encoder", cross=False),
+        *_stack("decoder/stack", "decoder", cross=True),
+    ),
+    heads={"seq2seq": ()},
+    architectures=(Architecture("T5ForConditionalGeneration", ("seq2seq",), "next"),),
+    inputs=("input_ids", "attention_mask"),
+    tied=(
+        ("lm_head.weight", "shared.weight"),
+        ("encoder.embed_tokens.weight", "shared.weight"),
+        ("decoder.embed_tokens.weight", "shared.weight"),
+    ),
+    unused=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+)

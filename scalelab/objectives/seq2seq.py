@@ -1,0 +1,56 @@
+"""Maximum likelihood of a target given a source: each token from the source and those before it.
+
+Raffel et al. 2020, 2.4. The net reads the target behind the start token, without its last token.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
+
+NEEDS = ("source", "tokens")
+HEADS = ("token",)
+SEES = "source + left"
+BASELINE = Baseline("loss", None, 0.5, array="tokens")
+
+
+@dataclasses.dataclass(frozen=True)
+class Seq2Seq:
+    """See the module, and `scalelab.objectives` for the methods.
+
+    Attributes:
+      start: id of the token before the target.
+    """
+
+    start: int
+    name: ClassVar[str] = "seq2seq"
+    samples: ClassVar[bool] = False
+    predicts: ClassVar[str | None] = "next"
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Moves the target, `tokens` [B, T], to `targets`, and puts the start token before it."""
+        del rng
+        targets = batch["tokens"]
+        return batch | {
+            "targets": targets,
+            "tokens": jnp.roll(targets, 1, 1).at[:, 0].set(self.start),
+        }
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """Loss (and accuracy) of each token of the target."""
+        targets = batch["targets"]
+        weights = jnp.arange(targets.shape[1]) < batch["lengths"][:, None]
+        features, table, bias = model.token_features(ctx.token_hidden(model, batch))
+        return xent.token_cross_entropy(
+            features, table, bias, targets, weights.astype(jnp.float32), accuracy=ctx.accuracy
+        )
+
+
+def make(setting: Setting, options: None = None) -> Seq2Seq:
+    """Makes the objective."""
+    del options
+    return Seq2Seq(setting.special_ids["start"])

@@ -1,0 +1,176 @@
+"""T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified ...".
+
+Reference code: google-research/text-to-text-transfer-transformer, and its model in
+tensorflow/mesh, mesh_tensorflow/transformer.
+
+Departs from it:
+  - 64 sentinels at the beginning of the vocabulary; the published one has 100 at its end;
+  - texts lie within one document and are not packed;
+  - the optimiser is the control's AdamW, not Adafactor; batch size and budget are the protocol's.
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax.typing import ArrayPytree
+
+from scalelab.nets.decoder import Decoder
+from scalelab.nets.encdec import EncoderDecoder
+from scalelab.nn import axes
+from scalelab.nn.attention import CrossAttention, SelfAttention, head_size
+from scalelab.nn.dropout import Dropout
+from scalelab.nn.embed import Embed, InputEmbed, output_table
+from scalelab.nn.ffn import FeedForward
+from scalelab.nn.heads import PlainHead
+from scalelab.nn.layer import PreNorm
+from scalelab.nn.masks import Context
+from scalelab.nn.product import product
+from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure, Reading, Sizes
+
+DEPARTURES = (
+    Departure("tokenizer.kind", "unigram", "Raffel et al. 2020, 2.1: SentencePiece"),
+    Departure("data.format", "span_corruption", "Raffel et al. 2020, 3.1.4 and 3.3.4"),
+    Departure("objective", "seq2seq", "Raffel et al. 2020, 2.4: maximum likelihood"),
+)
+NUM_SENTINELS = 64
+SPECIAL_TOKENS = (
+    ("pad", "<pad>"),
+    ("eos", "</s>"),
+    ("unk", "<unk>"),
+    *((f"sentinel_{i}", f"<extra_id_{i}>") for i in range(NUM_SENTINELS)),
+)
+FRAME: tuple[tuple[str, ...], ...] = ((), (), ("</s>",))
+ADAPTATION = Adaptation(*FRAME)
+HEADS = ("token",)
+PREDICTS = "next"
+SEES = "source + left"
+HAS_SOURCE = True
+START = "pad"
+ORDER = "shuffled"
+# A text alone is the target of a source that is one dropped span: pre-training drops less.
+READING = Reading(begin=("sentinel_0",), source=("sentinel_0", "eos"), trained=False)
+
+NORM_EPSILON = 1e-6
+NUM_BUCKETS, MAX_DISTANCE = 32, 128
+
+
+class RMSNorm(nn.Module):
+    """Layer normalisation without mean and shift (Zhang and Sennrich 2019), in float32."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalises x [..., D] over D; returns the dtype of x."""
+        ones = nn.initializers.ones_init()
+        scale = axes.parameter(self, "scale", ones, (axes.NORM,), x.shape[-1:])
+        wide = x.astype(jnp.float32)
+        mean_square = jnp.square(wide).mean(axis=-1, keepdims=True)
+        return (wide * jax.lax.rsqrt(mean_square + NORM_EPSILON) * scale).astype(x.dtype)
+
+
+class ScaledHead(nn.Module):
+    """Hidden states times D^-0.5, for the table that also embeds tokens (mesh_tensorflow)."""
+
+    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
+        """Returns features [..., D] and no bias."""
+        return hidden * hidden.shape[-1] ** -0.5, None
+
+
+def unscaled(query: jax.Array, keys: jax.Array, ctx: Context) -> jax.Array:
+    """Scores of attention without a factor; see `nn.attention.Score`."""
+    del ctx
+    return product("btnk,bsnk->bnts", query, keys)
+
+
+def bucket(distance: jax.Array, causal: bool) -> jax.Array:
+    """Returns the bucket of key position minus query position, int32 in [0, NUM_BUCKETS).
+
+    Half of the buckets have one distance each, the others grow exponentially up to MAX_DISTANCE
+    (Raffel et al. 2020, 2.1). Without `causal`, keys behind the query have the second half of all.
+    """
+    count = NUM_BUCKETS if causal else NUM_BUCKETS // 2
+    exact = count // 2
+    far = np.arange(MAX_DISTANCE + 1, dtype=np.float32)  # a table: no rounding of the net's dtype
+    growth = np.log(np.maximum(far, 1) / exact) / math.log(MAX_DISTANCE / exact)
+    large = np.minimum(exact + (growth * (count - exact)).astype(np.int32), count - 1)
+    table = jnp.asarray(np.where(far < exact, far, large), jnp.int32)
+    near = jnp.maximum(-distance, 0) if causal else jnp.abs(distance)
+    first = 0 if causal else jnp.where(distance > 0, count, 0)
+    return first + jnp.take(table, jnp.minimum(near, MAX_DISTANCE))
+
+
+class RelativeStack(nn.Module):
+    """A stack whose layers share one bias for each head and bucket of distance, and a last norm.
+
+    Attributes:
+      stack: (carry, ctx, cache) -> (carry, cache).
+      num_heads: N.
+      table_init: initialiser of the biases.
+      dropout_rate: after the norm.
+    """
+
+    stack: Stack
+    num_heads: int
+    table_init: nn.initializers.Initializer
+    dropout_rate: float
+
+    def init_cache(self, *sizes: int) -> ArrayPytree:
+        """Returns the empty cache of the stack."""
+        return self.stack.init_cache(*sizes)
+
+    @nn.compact
+    def __call__(
+        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
+    ) -> tuple[jax.Array, ArrayPytree]:
+        """Applies the stack to carry [B, T, D]; the cache is a decoder's, or None."""
+        names, shape = (axes.POSITIONS, axes.HEADS), (NUM_BUCKETS, self.num_heads)
+        table = axes.parameter(self, "buckets", self.table_init, names, shape)
+        num_keys = carry.shape[1] if cache is None else cache[0].keys.shape[3]
+        distance = jnp.arange(num_keys) - ctx.positions[:, :, None]
+        bias = jnp.moveaxis(jnp.take(table, bucket(distance, ctx.mask.causal), axis=0), -1, 1)
+        x, cache = self.stack(carry, dataclasses.replace(ctx, bias=bias), cache)
+        return Dropout(self.dropout_rate, name="dropout")(RMSNorm(name="norm")(x), ctx), cache
+
+
+def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
+    """Builds the net; see `scalelab.systems`."""
+    del options
+    rate, K = sizes.dropout_rate, head_size(sizes.width, sizes.num_heads)  # noqa: N806
+    normal = nn.initializers.normal
+    inner = normal(sizes.width**-0.5)
+    heads = (
+        sizes.num_heads, K, rate, (normal((sizes.width * K) ** -0.5), inner, inner),
+        normal((sizes.num_heads * K) ** -0.5), sizes.dtype, unscaled, None,
+    )  # fmt: skip
+
+    def stack(cross: CrossAttention | None = None) -> RelativeStack:
+        ffn = FeedForward(
+            sizes.ffn_width, jax.nn.relu, inner, normal(sizes.ffn_width**-0.5), sizes.dtype,
+            bias_init=None, dropout_rate=rate,
+        )  # fmt: skip
+        norms = RMSNorm(), RMSNorm()
+        layer = PreNorm(SelfAttention(*heads), ffn, *norms, rate, cross, cross and RMSNorm())
+        layers = Stack(layer, sizes.num_layers, sizes.remat)
+        return RelativeStack(layers, sizes.num_heads, inner, rate)
+
+    untied = sizes.output_embedding
+    decoder = Decoder(
+        embed=InputEmbed(
+            Embed(vocab_size, sizes.width, normal(1.0)), None, rate, dtype=sizes.dtype
+        ),
+        stack=stack(CrossAttention(*heads)),
+        token_head=PlainHead() if untied else ScaledHead(),
+        output_embed=output_table(untied, vocab_size, sizes.width, normal(1.0)),
+    )
+    return EncoderDecoder(encoder=stack(), decoder=decoder)
+
+
+def n_model(sizes: Sizes, options: None) -> int:
+    """Returns the parameters of both stacks without norms and biases of positions."""
+    del options
+    attention, ffn = 4 * sizes.width**2, 2 * sizes.width * sizes.ffn_width
+    return sizes.num_layers * (3 * attention + 2 * ffn)
