@@ -140,7 +140,12 @@ def test_result_json(whole: Record, lab: Lab) -> None:
     data = load_data(lab.config(), systems.load("roberta"), progress=False)
     lengths = [np.diff(phase.train.array("tokens_starts")) for phase in data.phases]
     assert result["phases"] == [  # an epoch of each phase
-        {"max_len": max_len, "examples": len(ours), "tokens": int(ours.sum())}
+        {
+            "max_len": max_len,
+            "examples": len(ours),
+            "tokens": int(ours.sum()),
+            "padding_share": pytest.approx(1 - ours.mean() / max_len),
+        }
         for max_len, ours in zip((32, 64), lengths, strict=True)
     ]
     assert result["corpus"]["tokens"] > 0 and result["corpus"]["documents"] > 0

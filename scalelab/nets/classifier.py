@@ -66,6 +66,7 @@ class Classifier(nn.Module):
         if self.source is not None:
             batch = batch | {"source": batch["tokens"], "source_lengths": batch["lengths"]}
         if self.source == "source":
+            assert self.start is not None, "a source needs a token that begins the text"
             ones = jnp.ones_like(batch["lengths"])
             batch |= {"tokens": jnp.full_like(ones[:, None], self.start), "lengths": ones}
         return self.classify(ctx.hidden(self.body, batch), batch, train=train)
