@@ -135,7 +135,7 @@ class LongPhase:
     example_rate: Probability = 0.1  # its share of all examples; 0: no second phase
     # Its epochs for each epoch of the first phase; None: as many. 0 trains the first phase alone,
     # on the same examples that it has beside a second one.
-    epoch_rate: NotNegative | None = None
+    epoch_rate: Annotated[float, between(0, 10**9)] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,12 +60,13 @@ class Data:
 
     @functools.cached_property
     def words_per_token(self) -> float:
-        """Words of text for each token of an example, special ones included.
+        """Words of text for each token on the token clock, special ones included.
 
         An estimate from up to 2,000 training examples of the first phase, evenly spread: decoded,
         split at blanks, parts without a letter or digit left out.
         """
-        store, special = self.phases[0].train, list(self.tokenizer.special_ids.values())
+        phase, special = self.phases[0], list(self.tokenizer.special_ids.values())
+        store = phase.train
         num = min(len(store), 2000)
         rows, num_words, num_tokens = np.arange(num) * len(store) // num, 0, 0
         starts = store.array("tokens_starts")
@@ -74,7 +75,8 @@ class Data:
             text = self.tokenizer.decode(tokens[~np.isin(tokens, special)])
             num_words += sum(any(map(str.isalnum, part)) for part in text.split())
             num_tokens += len(tokens)
-        return num_words / num_tokens
+        stored = int(store.array("tokens_starts")[-1])  # the clock may count other arrays
+        return num_words / num_tokens * (stored / phase.epoch_tokens)
 
 
 def load_data(

@@ -5,9 +5,9 @@
 It prepares the data as training would (and training then finds it prepared), and prints
 
 - a table in the shape of the protocol's Table 7.1: for each phase and split the examples, the
-  tokens (special ones included), the mean length, the share of the text that was cut off, the share
-  of padding in the arrays that the token clock counts, a summary of each array that only some
-  formats have, and the steps of an epoch;
+  tokens that the model reads (special ones included), the mean length, the share of the text that
+  was cut off, the share of padding in the arrays that the token clock counts, a summary of each
+  array that only some formats have, and the steps of an epoch;
 - the distribution of lengths;
 - some examples of each phase, `--examples=N`, with special tokens spelt out; of a format that
   changes rows at random, one draw.
@@ -53,8 +53,8 @@ def table(phases: Sequence[PhaseData]) -> str:
         rows.append([
             f"{phase.max_len}, {split}",
             f"{len(store):,}",
-            f"{meta['num_tokens']:,}",
-            f"{meta['num_tokens'] / max(len(store), 1):.2f}",
+            f"{(num_tokens := phase.count_tokens(store)):,}",
+            f"{num_tokens / max(len(store), 1):.2f}",
             f"{meta['dropped_tokens'] / max(text, 1):.1%}",
             f"{phase.padding_share:.1%}" if split == "train" else "",
             *summarize_arrays(store).values(),
@@ -134,7 +134,8 @@ def report(config: Config, data: Data, num_examples: int) -> str:
     arrays = formats.arrays_of(config.data.format, config.format_options)
     for phase in data.phases:
         drawn = histogram(phase.train.meta["length_histogram"], BIN_WIDTH)
-        parts.append(f"Tokens in a training example of at most {phase.max_len}:\n{drawn}")
+        before = ", before the format changes it" * (phase.corrupt is not None)
+        parts.append(f"Tokens in a training example of at most {phase.max_len}{before}:\n{drawn}")
         count = min(num_examples, len(phase.train))
         batches = evaluation_batches(phase.train, max(count, 1), 1, phase.corrupt)
         shown = [example(b, row, data.tokenizer, arrays) for b in batches for row in range(count)]

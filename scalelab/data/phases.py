@@ -64,14 +64,17 @@ class PhaseData:
     @functools.cached_property
     def epoch_tokens(self) -> int:
         """Tokens of an epoch in `counted_arrays`; an estimate if the format corrupts its rows."""
+        return self.count_tokens(self.train)
+
+    def count_tokens(self, store: ExampleStore) -> int:
+        """Returns `epoch_tokens` for the examples of a store, `train` or `valid`."""
         if self.corrupt is None:
-            return sum(int(self.train.array(f"{name}_starts")[-1]) for name in self.counted_arrays)
-        batches = list(
-            evaluation_batches(self.train, self.batch_size, NUM_SAMPLED_BATCHES, self.corrupt)
-        )
+            return sum(int(store.array(f"{name}_starts")[-1]) for name in self.counted_arrays)
+        most = self.batch_size, NUM_SAMPLED_BATCHES
+        batches = list(evaluation_batches(store, *most, self.corrupt))
         rows = sum(int((batch["lengths"] > 0).sum()) for batch in batches)
         found = sum(count_tokens(batch, self.counted_arrays) for batch in batches)
-        return round(found / rows * len(self.train))
+        return round(found / max(rows, 1) * len(store))
 
     @property
     def padding_share(self) -> float:

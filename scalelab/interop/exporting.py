@@ -60,6 +60,16 @@ class ExportedRun:
     scored: bool = True  # whether the run's scores are this net's
     remarks: list[str] = dataclasses.field(default_factory=list)
 
+    @property
+    def has_source(self) -> bool:
+        """Whether the model reads a source."""
+        return systems.load(self.family.system).HAS_SOURCE
+
+    @property
+    def splits_special(self) -> bool:
+        """Whether special tokens in a text are plain text; users write masks and sentinels."""
+        return self.architecture.predicts != "masked" and not self.has_source
+
 
 def run(
     source: pathlib.Path,
@@ -94,7 +104,7 @@ def run(
         _write(exported, partial, dtype)
     name = exported.architecture.name
     lines = [f"{to}: {name}; load it with {name}.from_pretrained({str(to)!r})", *exported.remarks]
-    if exported.architecture.predicts != "masked":  # else users write the mask into texts
+    if exported.splits_special:
         lines.append("note: special tokens inside a text are tokenized as plain text")
     return lines
 
@@ -226,7 +236,7 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str) -> None:
         run.folder / "tokenizer",
         to,
         roles,
-        special_as_text=architecture.predicts != "masked",
+        special_as_text=exported.splits_special,
         inputs=family.inputs,
         max_len=net.max_len,
         frame=frame,
@@ -275,6 +285,7 @@ def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
     pipeline = PIPELINES.get(architecture.kind or architecture.predicts or "")
+    pipeline = None if exported.has_source else pipeline  # `transformers` has none for sources
     tags = ("scalelab", exported.family.system)
     fields = hub.card_fields(exported.run, tags, pipeline, scored=exported.scored)
     return f"---\n{fields}\n---\n\n" + card.write(

@@ -10,7 +10,7 @@ from scalelab.data import phases
 from scalelab.formats import Documents, Specials
 from scalelab.helpers.names import module_names
 
-SPECIALS = Specials((1,), (2,), (3,))
+SPECIALS = Specials((1,), (2,), (3,), ids={f"sentinel_{i}": 600 + i for i in range(32)})
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from flax import linen as nn
 from scalelab import systems
 from scalelab.config.fields import make_options
 
-SYSTEMS = [name for name in tiny.SYSTEMS if systems.load(name).PREDICTS == "next"]
+KNOWN = {name: systems.load(name) for name in tiny.SYSTEMS}
+SYSTEMS = [name for name, own in KNOWN.items() if own.PREDICTS == "next" and not own.HAS_SOURCE]
 VOCAB, MAX_LEN = 37, 40
 PROMPTS = [np.random.default_rng(n).integers(0, VOCAB, n).astype(np.int32) for n in (3, 17, 1, 9)]
 
