@@ -42,6 +42,7 @@ from scalelab.eval import items, pairs, reading_times, suites
 from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
 from scalelab.helpers import data_files
+from scalelab.lab.compare import estimates
 from scalelab.tasks.metrics import spearman
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ def _preference(sums: np.ndarray) -> np.ndarray:
 def _rank_interval(rho: float, num: int) -> tuple[float, float]:
     """Returns the 95% interval of a rank correlation (Bonett and Wright 2000)."""
     centre = np.arctanh(np.clip(rho, -1 + 1e-9, 1 - 1e-9))
-    half = items.Z * np.sqrt((1 + rho**2 / 2) / max(num - 3, 1))
+    half = special.ndtri(estimates.UPPER) * np.sqrt((1 + rho**2 / 2) / max(num - 3, 1))
     return float(np.tanh(centre - half)), float(np.tanh(centre + half))
 
 

@@ -103,7 +103,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         chance=run.kind.chance_loss(run.train),
         regression=task.regression,
     )
-    clocks = progress.clocks
+    clocks, kept = progress.clocks, run.folder(seed) / "tokenizer"
     read = {"train": run.train, **run.dev}
     invalid = {split: decode(run, split, found).num_invalid for split, found in outputs.items()}
     invalid = {split: count for split, count in invalid.items() if count is not None}
@@ -124,7 +124,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         tokens=clocks.tokens,
         flops=clocks.flops,
         seconds=clocks.secs,
-        tokenizer_digest=digest(run.folder(seed) / "tokenizer"),
+        tokenizer_digest=digest(kept) if kept.is_dir() else None,
         eval=measure(run, outputs),
         undefined=undefined(run),
         best=None if progress.best is None else progress.evals[progress.best],

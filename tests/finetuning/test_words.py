@@ -265,13 +265,14 @@ def test_a_class_head_reads_the_decoders_last_state(prepare: Prepare, form: str)
 @pytest.mark.ci
 @pytest.mark.parametrize(("system", "form"), CASES)
 def test_a_planted_task_is_learnt(prepare: Prepare, system: str, form: str) -> None:
-    run = prepare(system, form)
+    # The single state of the start token learns more slowly. The best constant answer has 0.39.
+    slowly = {"epochs": 150.0, "optim.learning_rate": 1e-2} if form == "source" else {}
+    run = prepare(system, form, **slowly)
     finetune.train([run], 0, run.workdir)
     result = run.result(0)
-    # The single state of the start token learns slowly; the best constant answer has 0.42.
-    assert result["eval"]["dev"]["accuracy"] > (0.5 if form == "source" else 0.95)
+    assert result["eval"]["dev"]["accuracy"] > 0.94
     assert result["invalid"] == ({"dev": 0} if form == "text" else {})
-    assert result["tokens"] == 40 * run.train.num_tokens.sum()
+    assert result["tokens"] == run.config.epochs * run.train.num_tokens.sum()
     assert finetune.results.evaluate_again(run, 0) == result["eval"]
 
 
