@@ -116,7 +116,7 @@ def cost_of(parts: tiny.Parts) -> flops.Flops:
 
 def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
     """The attention scores that a causal net computes and does not use."""
-    if parts.module.HAS_SOURCE:  # of the encoder, between the two, and half of the decoder
+    if parts.module.HAS_SOURCE:  # encoder, cross-attention, and half of the decoder
         S, T = (batch_of(parts)[name].shape[1] for name in ("source", "tokens"))  # noqa: N806
         return cost.attention * T**2 / (2 * S**2 + 2 * S * T + T**2)
     mixed = declared.get(parts.config.system).mixed_masks

@@ -93,7 +93,7 @@ class FinetuneConfig:
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
     # own. With one of them fixed, runs differ only in the other.
     order_seed: int | None = None
-    weights_seed: Seed | None = None  # of the new head and dropout
+    weights_seed: Seed | None = None  # seed of the new head and dropout
     head: Head = Head()
     optim: Optim = Optim()
     machine: Machine = Machine()

@@ -222,7 +222,7 @@ class Config:
     # Masks (and all that masked objectives draw for an example): epoch e has those of copy e modulo
     # so many, as if masked before training; BERT's code has 10. None: drawn anew at every step.
     mask_copies: Count | None = None
-    seed: Seed = 0  # of parameters, order of the examples, masks, dropout
+    seed: Seed = 0  # seed of parameters, order of the examples, masks, dropout
     # Settings that only this system, these objectives or this format have.
     system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     objective_options: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -56,7 +56,7 @@ def target_length(max_len: int, options: Options) -> int:
     return int(dropped + spans + 1)
 
 
-FACTS = (Array("num_bytes"), Array("num_text_tokens"))  # of the text
+FACTS = (Array("num_bytes"), Array("num_text_tokens"))  # sizes of the text
 STORED = (Array("tokens", "ragged", None, text_length), *FACTS)
 ARRAYS = (
     Array("tokens", "ragged", None, target_length),

@@ -223,6 +223,6 @@ def available() -> int | None:
         stat = (group / "memory.stat").read_text()
     except (OSError, ValueError):
         return free  # no control group of its own, or one without a limit
-    cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)  # which gives way
+    cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)  # the file cache gives way
     left = most - used + (int(cached[1]) if cached else 0)
     return left if free is None else min(free, left)

@@ -42,7 +42,7 @@ class Run:
     unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     # Names of the parameters that the run of --init did not have.
     initialised: list[str] = dataclasses.field(default_factory=list)
-    num_lines: int | None = 0  # of metrics.jsonl; None in checkpoints of older versions
+    num_lines: int | None = 0  # lines of metrics.jsonl; None in checkpoints of older versions
 
     def meta(self) -> dict[str, Any]:
         """Returns everything but the state, as plain JSON."""
@@ -165,7 +165,7 @@ def _restore(
     Raises:
       ValueError: no checkpoint is sound, or the run was trained on other examples.
     """
-    frozen = fresh.frozen  # which checkpoints leave out
+    frozen = fresh.frozen  # checkpoints leave these out
     restored = checkpoints.restore(fresh.replace(frozen={}))
     if restored is not None:
         run = Run.from_meta(restored[0].replace(frozen=frozen), restored[1])

@@ -86,7 +86,7 @@ class Pretraining:
     costs: Sequence[flops.Flops]  # FLOPs of one step of each phase
     plan: Plan  # the budget, and where its phases end
     run: "Run"  # the part that changes in training
-    checkpoints: Checkpoints  # of the folder
+    checkpoints: Checkpoints  # checkpoints of the folder
     before_step: BeforeStep | None = None  # called with (step, batch) before each step
 
     def __post_init__(self) -> None:

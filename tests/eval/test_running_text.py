@@ -58,7 +58,7 @@ def features(opened: pretrained.Pretrained, states: Any) -> Any:
     return opened.net.apply({"params": opened.params}, states, method="token_features")
 
 
-@pytest.mark.parametrize("memory_len", [8, 20])  # of training, and longer
+@pytest.mark.parametrize("memory_len", [8, 20])  # as in training, and longer
 def test_windows_follow_one_another(run: pathlib.Path, memory_len: int) -> None:
     opened = pretrained.load(run)
     config = dataclasses.replace(opened.config, system_options={"memory_len": memory_len})

@@ -28,7 +28,7 @@ START = "eos"
 class Options:
     """Options of the net."""
 
-    stddev: float = 0.02  # of the initial parameters
+    stddev: float = 0.02  # standard deviation of the initial parameters
 
 
 def build(sizes: systems.Sizes, options: Options, vocab_size: int) -> EncoderDecoder:

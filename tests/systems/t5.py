@@ -2,7 +2,7 @@
 
 from declared import Expected, kernels_of_layers
 
-WIDTH, K, FFN = 64, 32, 256  # of the test of initialisation
+WIDTH, K, FFN = 64, 32, 256  # sizes in the test of initialisation
 DECODER = "decoder/stack/stack"
 CROSS = {f"{DECODER}/layer/cross_attention/{n}/kernel" for n in ("query", "key", "value", "out")}
 

@@ -17,7 +17,7 @@ from scalelab.training.pretrained import Pretrained
 
 TOKENS = (("pad", "<pad>"), ("eos", "</s>"), ("sentinel_1", "<b>"), ("sentinel_0", "<a>"))
 OWN = {"pad": 0, "eos": 1, "sentinel_1": 2, "sentinel_0": 3, "start": 0}
-FOREIGN = {"sentinel_0": 11, "sentinel_1": 10, "eos": 3, "pad": 2}  # of another tokenizer
+FOREIGN = {"sentinel_0": 11, "sentinel_1": 10, "eos": 3, "pad": 2}  # ids of another tokenizer
 ASKED = dict[str, Any]
 
 
