@@ -8,6 +8,7 @@ import math
 import re
 import typing
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import ml_collections
@@ -369,3 +370,13 @@ def test_no_number_of_a_config_can_be_one_that_a_run_cannot_take(config, resolve
         found = flatten(dataclasses.asdict(made))[name]
         assert math.isfinite(found) and abs(found) <= 1e300, (name, value)
         assert type(found) is float or -(2**63) <= found < 2**63
+
+
+@pytest.mark.parametrize("clock", ["tokens", "flops", "secs"])
+def test_a_budget_without_an_end_is_refused(clock: str) -> None:
+    values = dataclasses.asdict(config_lib.Config())
+    others = {n: None for n in flatten(values) if n.startswith(CLOCKS)}
+    for budget, is_refused in ((1e30, False), (1e31, True)):
+        changed = finetuning.override(values, others | {f"optim.total_{clock}": budget})
+        with pytest.raises(ValueError, match="up to 1e30") if is_refused else nullcontext():
+            config_lib.resolve(changed)

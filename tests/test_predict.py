@@ -89,7 +89,15 @@ def test_other_kinds_of_file_and_other_columns(seed, tmp_path, capsys) -> None:
         with pytest.raises(SystemExit) as ended:
             in_process.run(predict, [f"{tmp_path}/{more[0]}", *more[1:], *arguments])
         assert ended.value.code == 2 and message in capsys.readouterr().err
-    assert (tmp_path / "out.tsv").read_text() == written[1]  # of the last that ended well
+    assert (tmp_path / "out.tsv").read_text() == written[1]  # the last good result
+
+
+def test_a_tokenizer_that_has_changed_is_refused(seed) -> None:
+    folder, _ = seed("bert", "rte")
+    path = folder / "tokenizer/tokenizer.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(ValueError, match="seed0/tokenizer has changed since the run was trained"):
+        reopen.load(folder)
 
 
 def test_what_is_no_fine_tuning(pretrained_runs) -> None:

@@ -187,3 +187,9 @@ def test_corrupted_batches_are_what_the_format_declares(
     batch = {name: value for name, value in (batch | change).items() if value is not None}
     with pytest.raises(ValueError, match=says):
         formats.check_batch(ARRAYS, batch, T)
+
+
+def test_only_rows_of_tokens_count_on_the_token_clock() -> None:
+    assert Array("source", "ragged", None, counts=True).is_counted
+    with pytest.raises(ValueError, match="'image': only rows of a ragged array count as tokens"):
+        Array("image", dtype="float32", item=(4,), counts=True)
