@@ -85,6 +85,7 @@ def is_token(batch: dict[str, np.ndarray]) -> np.ndarray:
     return np.arange(batch["tokens"].shape[1]) < batch["lengths"][:, None]
 
 
+@pytest.mark.ci
 @pytest.mark.parity
 def test_agrees_with_hugging_face(model: Any, params: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores in both precisions: in float32, ours are about as near to float64 as theirs."""
@@ -117,6 +118,7 @@ WRONG = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parity
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_net_does_not_agree(
