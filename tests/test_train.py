@@ -597,5 +597,5 @@ def test_a_run_that_diverges_in_its_last_step_stops(lab: Lab, tmp_path: pathlib.
     """Its loss and gradient were finite: only the parameters after it are not."""
     steep = dict(optim__learning_rate=1e30, optim__warmup_steps=0, long__example_rate=0.0)
     with pytest.raises(cli.Stopped, match="validation after step 1 has loss nan.*step 0 are kept"):
-        train.train(lab.config("system=gpt2,steps=1", **steep), tmp_path / "run")
+        lab.run(tmp_path / "run", lab.config("system=gpt2,steps=1", **steep), blocks=True)
     assert not (tmp_path / "run/result.json").exists()
