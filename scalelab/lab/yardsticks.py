@@ -27,8 +27,9 @@ pairs (`eval.pairs`), and the yardsticks that a study measures at shares of the 
                    ranking at the end; systems are ranked by means over seeds
   final from       smallest share from which on the ranking is the final one
 
-Systems are ranked in one line by bits per byte if loss of tokens, mask rate, texts and final length
-are equal; by minimal pairs if texts and pairs are equal; by a yardstick if its items are equal.
+Systems are ranked in one line by bits per byte if these compare in reports (one objective, mask
+rate, texts, length and options; scalelab/lab/compare/comparability.py) and the final length is
+equal; by minimal pairs if texts and pairs are equal; by a yardstick if its items are equal.
 """
 
 import argparse
@@ -44,12 +45,12 @@ from scalelab.config import cli
 from scalelab.eval.names import YARDSTICKS
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
-from scalelab.lab.compare.comparability import PREFIX
+from scalelab.lab.compare.comparability import PREFIX, loss_apart
 from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
 from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, TaskRuns
-from scalelab.records.run_files import Line, Unreadable
+from scalelab.records.run_files import Unreadable
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
     "between": ("between systems", 100, 1), "within": ("between seeds", 100, 1),
@@ -59,7 +60,7 @@ COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 
 SHARES = ("accuracy", "hits")  # metrics that are means over items
 BITS = "eval/bits_per_byte"
 RANKED = {  # score of metrics.jsonl -> its name, and the fields that systems of a line share
-    BITS: ("bits per byte", ("data", "data.valid_rate", "eval.num_examples", "mask_rate")),
+    BITS: ("bits per byte", ("eval.num_examples",)),  # and those of `loss_apart`
     "eval/pairs_accuracy": ("pairs", ("data", "eval.pairs", "eval.pairs_per_group")),
 }
 PARTS = (0.25, 0.5, 0.75)  # columns: shares of the training
@@ -148,6 +149,7 @@ def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 
 def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
     """Yields (title, kind, run, curve) of scores in metrics.jsonl; scores of one kind compare."""
+    alike: list[list[RunPoint]] = []  # groups of runs whose bits per byte compare
     for run in runs:
         lines = run.record.lines if run.record else ()
         lines = [line for line in lines if any(name in line for name in RANKED)]
@@ -158,7 +160,9 @@ def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Cur
             if found := [line for line in lines if name in line]:
                 total = lines[-1]["tokens"]  # length 0: evaluations of pairs have none
                 curve = [(x["tokens"] / total, x.get("eval/max_len", 0), x[name]) for x in found]
-                yield title, _kind(point, name, found[-1]), point, curve
+                same = [point.fields.get(field) for field in RANKED[name][1]]
+                same += [curve[-1][1], _place(point, alike)] if name == BITS else []
+                yield title, repr(same), point, curve
 
 
 def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
@@ -184,14 +188,14 @@ def _early(run: LoadedRun | None) -> list[tuple[float, dict[str, TaskRuns]]]:
     return [(share, found[share]) for share in sorted(found)]
 
 
-def _kind(point: RunPoint, name: str, last: Line) -> str:
-    """Returns a key that is equal for scores of the same thing; `last` is the last evaluation."""
-    same: list[object] = [point.fields.get(field) for field in RANKED[name][1]]
-    if name == BITS:
-        nats = math.log(last.get("eval/perplexity", math.nan))  # of the loss of tokens
-        tokens = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
-        same += [tokens or point.system, last.get("eval/max_len")]
-    return repr(same)
+def _place(point: RunPoint, alike: list[list[RunPoint]]) -> int:
+    """Adds a run to the first group whose bits per byte compare with its own; returns its index."""
+    for place, own in enumerate(alike):
+        if not any(loss_apart(point.fields, p.fields, "bits_per_byte") for p in own):
+            own.append(point)
+            return place
+    alike.append([point])
+    return len(alike) - 1
 
 
 def _compare_ranks(points: Sequence[RunPoint], curves: Sequence[Curve]) -> dict[str, float]:
