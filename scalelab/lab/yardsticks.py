@@ -17,9 +17,8 @@ Runs that differ only in their seed are one system, so variants count as systems
 two seeds, the columns from `between seeds` to `seeds agree` are empty.
 
 A second table compares rankings of at least three systems during training and at the end. Its
-scores are bits per byte (of masked nets at their mask rate; of ELECTRA the generator's), minimal
-pairs (`eval.pairs`), and the yardsticks that a study measures at shares of the budget
-(`config.yardstick_shares`):
+scores are bits per byte (of masked nets at their mask rate), minimal pairs (`eval.pairs`), and the
+yardsticks that a study measures at shares of the budget (`config.yardstick_shares`):
 
   evaluations      number of evaluations that all runs have at one share (to 1%) and one length; a
                    share is of the tokens for scores of training, of the budget for yardsticks
@@ -27,15 +26,17 @@ pairs (`eval.pairs`), and the yardsticks that a study measures at shares of the 
                    ranking at the end; systems are ranked by means over seeds
   final from       smallest share from which on the ranking is the final one
 
-Systems are ranked in one line by bits per byte if these compare in reports (one objective, mask
-rate, texts, length and options; scalelab/lab/compare/comparability.py) and the final length is
-equal; by minimal pairs if texts and pairs are equal; by a yardstick if its items are equal.
+Systems are ranked in one line by bits per byte if loss of tokens, mask rate, texts, final length
+and options of objective and format are equal, as in reports; another objective beside the loss of
+tokens, such as NSP, may differ. They are ranked by minimal pairs if texts and pairs are equal, by a
+yardstick if its items are equal.
 """
 
 import argparse
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,7 @@ from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
 from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, TaskRuns
-from scalelab.records.run_files import Unreadable
+from scalelab.records.run_files import Line, Unreadable
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
     "between": ("between systems", 100, 1), "within": ("between seeds", 100, 1),
@@ -149,7 +150,7 @@ def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 
 def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
     """Yields (title, kind, run, curve) of scores in metrics.jsonl; scores of one kind compare."""
-    alike: list[list[RunPoint]] = []  # groups of runs whose bits per byte compare
+    alike: list[list[dict[str, Any]]] = []  # fields of runs whose bits per byte compare
     for run in runs:
         lines = run.record.lines if run.record else ()
         lines = [line for line in lines if any(name in line for name in RANKED)]
@@ -161,7 +162,7 @@ def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Cur
                 total = lines[-1]["tokens"]  # length 0: evaluations of pairs have none
                 curve = [(x["tokens"] / total, x.get("eval/max_len", 0), x[name]) for x in found]
                 same = [point.fields.get(field) for field in RANKED[name][1]]
-                same += [curve[-1][1], _place(point, alike)] if name == BITS else []
+                same += [_place(_loss_fields(point, found[-1]), alike)] if name == BITS else []
                 yield title, repr(same), point, curve
 
 
@@ -188,13 +189,21 @@ def _early(run: LoadedRun | None) -> list[tuple[float, dict[str, TaskRuns]]]:
     return [(share, found[share]) for share in sorted(found)]
 
 
-def _place(point: RunPoint, alike: list[list[RunPoint]]) -> int:
+def _loss_fields(point: RunPoint, last: Line) -> dict[str, Any]:
+    """Returns the fields of a run, with the loss of tokens of its last evaluation as objective."""
+    nats = math.log(last.get("eval/perplexity", math.nan))
+    tokens = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
+    own = {"objective": str(tokens or point.system), "length": last.get("eval/max_len")}
+    return {**point.fields, **own}
+
+
+def _place(fields: dict[str, Any], alike: list[list[dict[str, Any]]]) -> int:
     """Adds a run to the first group whose bits per byte compare with its own; returns its index."""
     for place, own in enumerate(alike):
-        if not any(loss_apart(point.fields, p.fields, "bits_per_byte") for p in own):
-            own.append(point)
+        if not any(loss_apart(fields, other, "bits_per_byte") for other in own):
+            own.append(fields)
             return place
-    alike.append([point])
+    alike.append([fields])
     return len(alike) - 1
 
 

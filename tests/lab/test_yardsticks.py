@@ -142,8 +142,7 @@ def test_ranks_of_yardsticks(capsys, monkeypatch, tmp_path) -> None:
 def test_ranks_of_the_same_thing_alone(tmp_path) -> None:
     """Bits per byte of masked tokens, at one length; the same pairs, of all systems."""
     for name, system in zip(CURVES, ("bert", "roberta", "albert"), strict=True):
-        config = {"system": system, "objective": "mlm", "long_at": 2 if name == "c" else 0}
-        write_curve(tmp_path / system, CURVES[name], **config)
+        write_curve(tmp_path / system, CURVES[name], system=system, long_at=2 if name == "c" else 0)
     write_curve(tmp_path / "gpt2", [1.0, 9.0, 1.0, 9.0], system="gpt2", token_loss="clm_loss")
     other = {"eval__pairs": "other", "eval__pairs_every_words": 9}
     write_curve(tmp_path / "gpt", CURVES["a"], system="gpt", token_loss="clm_loss", **other)
@@ -155,6 +154,7 @@ def test_ranks_of_the_same_thing_alone(tmp_path) -> None:
 
 
 OPTIONS = {"system": "roberta", "objective": "span_mlm", "data__format": "segment_pair"}
+OPTIONS["token_loss"] = "span_mlm_loss"
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,15 @@ OPTIONS = {"system": "roberta", "objective": "span_mlm", "data__format": "segmen
         ({"data__format": "doc_sentences"}, True),  # without the other format's options
         ({"format_options__short_rate": 0.5}, False),
         ({"objective_options__span_p": 0.5}, False),
-        ({"objective": "span_mlm+sbo"}, False),
+        ({"objective": "span_mlm+sbo"}, True),  # the loss of tokens is that of span_mlm
+        ({"objective": "span_mlm+sbo", "objective_options__span_p": 0.5}, False),
+        ({"token_loss": "mlm_loss"}, False),
         ({"mask_rate": 0.3}, False),
     ],
 )
-def test_bits_per_byte_rank_runs_that_reports_compare(fields, is_ranked, tmp_path) -> None:
+def test_bits_per_byte_rank_runs_of_one_loss(fields, is_ranked, tmp_path) -> None:
     for k, (name, losses) in enumerate(CURVES.items()):
-        config = OPTIONS | {"optim__learning_rate": 0.1 + k} | (fields if name == "c" else {})
-        write_curve(tmp_path / name, losses, token_loss="span_mlm_loss", **config)
+        own = OPTIONS | (fields if name == "c" else {}) | {"optim__learning_rate": 0.1 + k}
+        write_curve(tmp_path / name, losses, **own)
     found = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
     assert [row["score"] for row in found] == ["bits per byte"] * is_ranked + ["pairs"]
