@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from scalelab.config import cli
 from scalelab.config.pretraining import Config, Net, Shape
 from scalelab.lab import tables
-from scalelab.lab.compare import shape_rules
 from scalelab.resources import host
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def padding(shape: Shape, tile: int) -> tuple[float, float]:
     width, heads = shape.width, math.ceil(shape.width / shape.num_heads)
     whole, inner = (math.ceil(side / tile) * tile for side in (width, 4 * width))
     # Per position: 4 H^2 for the projections, 8 H^2 for the FFN.
-    weights = (4 * whole**2 + 2 * whole * inner) / (shape_rules.PER_SQUARE * width**2)
+    weights = (4 * whole**2 + 2 * whole * inner) / (Shape(1, 1, 1).n_model * width**2)
     return weights, math.ceil(heads / tile) * tile / heads
 
 

@@ -1,29 +1,117 @@
-"""Compound scaling: lists the shapes of one size, and scales a shape to other sizes.
+"""Compound scaling (protocol 7.5.5, after Tan and Le 2019, EfficientNet), and shapes of one size.
 
   python -m scalelab.lab.compound --n=0.39M [--depths=2,3,4]
   python -m scalelab.lab.compound --base=2x104x3 --target_n=10.6M,20.5M,41.5M
 
-The first command lists shapes (heads x width x layers) near a size N = 12 L H^2, to be trained
-alike. The second solves alpha = L^(1/phi), beta = H^(1/phi), phi = log2(L H^2) of a base shape and
-proposes shapes with about 64 units a head. Targets are sizes (--target_n), values of phi (--phi),
-or steps of phi above the base (--step), each doubling the size. The report of a study names the
-base that its grid of one size gives.
-`scalelab.lab.compare.shape_rules` tells how shapes are rounded.
+The first command lists shapes (heads x width x layers, A x H x L) near a size N = 12 L H^2, to be
+trained alike. The second scales a base shape by L = alpha^phi, H = beta^phi, A near H/64, with
+alpha beta^2 = 2: one step of phi doubles the size. The base fixes phi = log2(L H^2), alpha =
+L^(1/phi) and beta = H^(1/phi). Targets are sizes (--target_n), values of phi (--phi), or steps of
+phi above the base (--step). The protocol's base is the best score among the three shapes of least
+loss in a grid of one size.
+
+Shapes are whole numbers. At a phi, or a size N with phi = log2(N / 12):
+
+1. L is alpha^phi, rounded;
+2. the wanted width is sqrt(2^phi / L): beta^phi but for the rounding of L, so that a rounded depth
+   does not change the size, by up to an eighth at four layers;
+3. A is that width over 64, rounded, at least 2;
+4. H is the multiple of A nearest to that width, so that A divides H.
+
+From (2,104,3) this gives the protocol's (7,469,4), (9,585,5), (13,832,5) at their own sizes,
+10.6M, 20.5M and 41.5M; the protocol prints no phi. Without step 2 a size of 10.6M gives (7,455,4).
+A grid follows steps 3 and 4 at given depths: at N = 0.39M it is the protocol's nine shapes.
 """
 
 import argparse
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import tables
-from scalelab.lab.compare import shape_rules
-from scalelab.lab.compare.shape_rules import Scaling
+
+HEAD_SIZE = 64
+MIN_HEADS = 2
+DEPTHS = (2, 3, 4, 6, 8, 10, 12, 14, 16)  # of the protocol's grid
+NEAR = math.sqrt(1.1)  # sizes N within this ratio are near
+PER_SQUARE = Shape(1, 1, 1).n_model  # N of one layer of width 1
+
+
+def near_width(width: float, num_layers: int) -> Shape:
+    """Returns the shape nearest to a width, with heads of about 64 units that divide it."""
+    num_heads = max(MIN_HEADS, _round(width / HEAD_SIZE))
+    return Shape(num_heads, num_heads * max(1, _round(width / num_heads)), num_layers)
+
+
+def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
+    """Returns shapes within 5% of a size N = 12 L H^2 at some depths L, the shallowest first.
+
+    Raises:
+      ValueError: there is none; narrow shapes of a small N are too coarse.
+    """
+    shapes = [near_width(math.sqrt(n_model / (PER_SQUARE * depth)), depth) for depth in depths]
+    near = [s for s in shapes if 1 / NEAR <= s.n_model / n_model <= NEAR]
+    if not near:
+        raise ValueError(
+            f"no shape of {', '.join(map(str, depths))} layers has N within {NEAR - 1:.0%} of"
+            f" {n_model:,.0f}: ask for a larger N or for other depths"
+        )
+    return near
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """The coefficients that a base shape fixes."""
+
+    base: Shape  # the shape
+
+    @property
+    def phi(self) -> float:
+        """The base's compound coefficient, log2(L H^2)."""
+        return size_to_phi(self.base.n_model)
+
+    @property
+    def alpha(self) -> float:
+        """The growth of depth for one step of phi."""
+        return self.base.num_layers ** (1 / self.phi)
+
+    @property
+    def beta(self) -> float:
+        """The growth of width for one step of phi."""
+        return self.base.width ** (1 / self.phi)
+
+    def at(self, phi: float) -> Shape:
+        """Returns the shape at a compound coefficient, rounded as the module's docstring says.
+
+        Raises:
+          ValueError: phi gives no shape.
+        """
+        if not 1 <= phi <= 60:
+            raise ValueError(f"phi = {phi:g} gives no shape: N = 12 * 2^phi, and 15 is 0.39M")
+        depth = max(1, _round(self.alpha**phi))
+        return near_width(math.sqrt(2**phi / depth), depth)
+
+
+def size_to_phi(n_model: float) -> float:
+    """Returns the compound coefficient of a size N > 0: log2(N / 12)."""
+    return math.log2(n_model / PER_SQUARE)
+
+
+def _round(value: float) -> int:
+    """Returns the whole number nearest to a positive value; a half goes up."""
+    return int(np.floor(value + 0.5))
+
+
+# --- The program ----------------------------------------------------------------------------------
 
 # Option -> phi of a target and the base.
 TARGETS: dict[str, Callable[[str, Scaling], float]] = {
-    "target_n": lambda text, _: shape_rules.size_to_phi(quantities.parse(text)),
+    "target_n": lambda text, _: size_to_phi(quantities.parse(text)),
     "phi": lambda text, _: float(text),
     "step": lambda text, base: base.phi + float(text),
 }
@@ -31,12 +119,11 @@ TARGETS: dict[str, Callable[[str, Scaling], float]] = {
 
 def list_grid(n_model: float, depths: Sequence[int]) -> str:
     """Formats the grid of one size for a terminal."""
-    found = shape_rules.grid(n_model, depths)
+    found = grid(n_model, depths)
     rows = [[str(shape), f"{shape.n_model:,}", f"{shape.n_model / n_model - 1:+.1%}"]
             for shape in found]  # fmt: skip
     missing, text = len(depths) - len(found), tables.plain(("A x H x L", "N", "off"), rows)
-    note = f"* {missing} depths have no shape within {shape_rules.NEAR:.0%} of N\n"
-    return text + note * bool(missing)
+    return text + f"* {missing} depths have no shape within {NEAR - 1:.0%} of N\n" * bool(missing)
 
 
 def scale(given: argparse.Namespace) -> str:
@@ -50,15 +137,13 @@ def scale(given: argparse.Namespace) -> str:
     for name, to_phi in TARGETS.items():
         for target in filter(None, (getattr(given, name) or "").split(",")):
             phi = to_phi(target, base)
-            shape, size = base.at(phi), shape_rules.PER_SQUARE * 2**phi
-            exact = [f"{base.beta**phi:.1f}", f"{base.alpha**phi:.2f}"]
-            off = f"{shape.n_model / size - 1:+.1%}"
-            rows.append([target, f"{phi:.3f}", *exact, str(shape), f"{shape.n_model:,}", off])
-    header = ("target", "phi", "beta^phi", "alpha^phi", "A x H x L", "N", "off")
+            shape = base.at(phi)
+            off = f"{shape.n_model / (PER_SQUARE * 2**phi) - 1:+.1%}"
+            rows.append([target, f"{phi:.3f}", str(shape), f"{shape.n_model:,}", off])
     return (
         f"base {base.base}, N = {base.base.n_model:,}: phi = {base.phi:.4f},"
         f" alpha = {base.alpha:.4f}, beta = {base.beta:.4f}\n"
-    ) + ("\n" + tables.plain(header, rows) if rows else "")
+    ) + ("\n" + tables.plain(("target", "phi", "A x H x L", "N", "off"), rows) if rows else "")
 
 
 def parser() -> cli.Parser:
@@ -71,7 +156,7 @@ def parser() -> cli.Parser:
     for name in TARGETS:
         target.add_argument(f"--{name}", metavar="X,X")
     made.add_argument(
-        "--depths", metavar="L,L", default=shape_rules.DEPTHS,
+        "--depths", metavar="L,L", default=DEPTHS,
         type=lambda text: [cli.positive(depth) for depth in text.split(",")],
         help="layers of the grid's shapes; default: 2 to 16",
     )  # fmt: skip

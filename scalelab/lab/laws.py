@@ -5,9 +5,9 @@
 Reads every finished run below the folders and fits y = E + A x^-a for each system. Along
 --x=n_model only the shape may differ, along tokens only the budget, along flops and seconds the
 shape or, if there is one shape, the budget. Runs that differ in other comparability fields get laws
-of their own, unless --allow=FIELD,FIELD pools them. Runs that differ only in their seed are one
-point. --y is "loss", the final validation loss, or a score: a GLUE task, "glue_large" or "glue".
-The law of a score is fitted to its error, 1 - score.
+of their own. Runs that differ only in their seed are one point. --y is "loss", the final validation
+loss, or a score: a GLUE task, "glue_large" or "glue". The law of a score is fitted to its error,
+1 - score.
 
 Fits are robust, from many starts. Intervals are 95% by a parametric bootstrap: the law is fitted
 again to its own values plus drawn noise of points and seeds. The law is fitted again without the
@@ -20,7 +20,6 @@ parameters and predicts nothing.
 # pyright: reportArgumentType=false
 
 import argparse
-import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
 from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
 from scalelab.records import plots
 
-INTERVAL = "95% interval"
+HEADER = ("", "value", "95% interval", "observed", "inside")
 SHOWN = 5  # reasons of a failure
 
 
@@ -46,36 +45,28 @@ class Fit(NamedTuple):
 
     law: Law
     held_out: list[HeldOut]
-    no_check: str
     predictions: dict[float, Interval | str]
+    no_check: str = ""
 
 
-def group_runs(
-    points: Sequence[RunPoint], clock: str, allow: str
-) -> tuple[run_points.Pools, list[str]]:
-    """Returns the points of each law by its name, and notes on what differs among them.
-
-    Raises:
-      ValueError: no run has a field of `allow`.
-    """
-    allowed = frozenset(cli.comma_list(allow))
-    comparability.check_allowed(allowed, run_points.BUDGET.union(*(p.fields for p in points)))
+def group_runs(points: Sequence[RunPoint], clock: str) -> tuple[run_points.Pools, list[str]]:
+    """Returns the points of each law by its name, and notes on what differs among them."""
     found: run_points.Pools = {}
-    notes, free = [], set[str]()
-    for own in run_points.by_system(points).values():
+    notes = []
+    for system in sorted({point.system for point in points}):
+        own = [point for point in points if point.system == system]
         several = len({p.shape for p in own}) > 1
         along_size = clock == "n_model" or (clock != "tokens" and several)
-        may_differ = run_points.SHAPE if along_size else run_points.BUDGET
-        groups, remarks = run_points.pool(own, may_differ, allowed)
+        free = run_points.SHAPE if along_size else run_points.BUDGET
+        groups, remarks = run_points.pool(own, free)
         found |= groups
-        free |= may_differ
         notes += remarks
     other = "tokens" if clock == "n_model" else "n_model"
     notes += [
         f"{name}: runs differ in {other} too, and the law mixes both" for name, own in found.items()
         if not comparability.are_equal([p.clocks[other] for p in own if other in p.clocks] or [0])
     ]  # fmt: skip
-    return found, notes + run_points.describe_undeclared(found, free, allowed)
+    return found, notes
 
 
 def fit_runs(
@@ -86,55 +77,47 @@ def fit_runs(
     Raises:
       ValueError: the points are too few.
     """
-    x = [p.clocks[clock] for p in points]
     y = [p.value if measure == LOSS else 1 - p.value for p in points]
-    law = law_fits.fit(law_fits.gather(x, y, [p.key() for p in points]))
-    held_out, no_check, predictions = [], "", dict[float, Interval | str]()
-    try:
-        held_out = law_fits.validate(law)
-    except ValueError as error:
-        no_check = f"no check on the largest size: {error}"
+    law = law_fits.fit(law_fits.gather([p.clocks[clock] for p in points], y,
+                                       [p.key() for p in points]))  # fmt: skip
+    predictions = dict[float, Interval | str]()
     for at in wanted:
         try:
             predictions[at] = law.predict(at, limit=limit)
         except ValueError as error:
             predictions[at] = str(error)
-    return Fit(law, held_out, no_check, predictions)
+    try:
+        return Fit(law, law_fits.validate(law), predictions)
+    except ValueError as error:
+        return Fit(law, [], predictions, f"no check on the largest size: {error}")
 
 
 def describe(name: str, fit: Fit, clock: str, measure: str) -> str:
     """Formats one law, its check and its predictions for a terminal."""
-    law, held_out, no_check, predictions = fit
-    points = law.points
-    text = (
-        f"{name}: {_name(measure)} = {law_fits.FORM}, x = {clock}; {len(points.x)} points,"
-        f" {sum(points.counts)} runs; R^2 of logs {law.r_squared:.4f},"
-        f" largest residual {np.abs(law.residuals).max():.2%}\n"
-    )
+    law, points = fit.law, fit.law.points
     rows = [
-        [parameter, *(_cells(found) if law.determined else ("-", "not determined"))]
-        for parameter, found in law.parameters.items()
+        [key, *(_cells(found) if law.determined else ("-", "not determined")), "", ""]
+        for key, found in law.parameters.items()
     ]
-    text += tables.plain(("parameter", "value", INTERVAL), rows)
-    if held_out:
-        rows = [
-            [f"{h.x:.4g}", f"{h.observed:.4g}", *_cells(h.predicted),
-             f"{h.predicted.value / h.observed - 1:+.1%}",
-             "yes" if h.observed in h.predicted else "NO"]
-            for h in held_out
-        ]  # fmt: skip
-        header = ("held out at", "observed", "predicted", INTERVAL, "error", "inside")
-        text += "\n" + tables.plain(header, rows)
-    if predictions:
-        rows = [[f"{x:.4g}", *(["-", "not predicted"] if isinstance(p, str) else _cells(p))]
-                for x, p in predictions.items()]  # fmt: skip
-        text += "\n" + tables.plain(("one run at", "predicted", INTERVAL), rows)
-    notes = [no_check, *(p for p in predictions.values() if isinstance(p, str))]
+    rows += [
+        [f"held out at {h.x:.4g}", *_cells(h.predicted), f"{h.observed:.4g}",
+         "yes" if h.inside else "NO"] for h in fit.held_out
+    ]  # fmt: skip
+    refused = {x: found for x, found in fit.predictions.items() if isinstance(found, str)}
+    rows += [
+        [f"one run at {x:.4g}", *(("-", "not predicted") if isinstance(p, str) else _cells(p)),
+         "", ""] for x, p in fit.predictions.items()
+    ]  # fmt: skip
+    notes = [fit.no_check, *refused.values()]
     if law.parameters["a"].high > law_fits.MAX_EXPONENT - law_fits.AT_BOUND:
         notes.append(f"a: its interval reaches {law_fits.MAX_EXPONENT:g}, the end of its range")
     if max(points.counts) == 1:
         notes.append("one run a point: the noise is estimated from the scatter around the law")
-    return text + "".join(f"* {note}\n" for note in dict.fromkeys(notes) if note)
+    return (
+        f"{name}: {_name(measure)} = {law_fits.FORM}, x = {clock}; {len(points.x)} points,"
+        f" {sum(points.counts)} runs; R^2 of logs {law.r_squared:.4f},"
+        f" largest residual {np.abs(law.residuals).max():.2%}\n{tables.plain(HEADER, rows)}"
+    ) + "".join(f"* {note}\n" for note in dict.fromkeys(notes) if note)
 
 
 def _name(measure: str) -> str:
@@ -146,25 +129,23 @@ def _cells(found: Interval) -> list[str]:
 
 
 def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) -> None:
-    """Draws runs and laws against x."""
+    """Draws runs and laws against x; black: the largest size, predicted from the others."""
     figure = plots.canvas(6.4, 4.4)
     axis = figure.subplots()
-    for i, (name, (law, held_out, _, predictions)) in enumerate(fits.items()):
-        points, y = law.points, np.concatenate(law.points.runs)
+    for i, (name, fit) in enumerate(fits.items()):
+        law, points = fit.law, fit.law.points
         marks = plots.style(i, linestyle="none", ms=4.5, label=name)
-        axis.plot(np.repeat(points.x, points.counts), y, **marks)
-        x = np.geomspace(points.x.min(), max([float(points.x.max()), *predictions]), 60)
+        axis.plot(np.repeat(points.x, points.counts), np.concatenate(points.runs), **marks)
+        x = np.geomspace(points.x.min(), max([float(points.x.max()), *fit.predictions]), 60)
         axis.plot(x, law.at(x), **plots.style(i, marker=None, lw=1.2))
         if not law.determined:
             continue
         band = [law.predict(float(value), None, math.inf) for value in x]
         axis.fill_between(x, [b.low for b in band], [b.high for b in band], color=marks["color"],
                           alpha=0.15, lw=0)  # fmt: skip
-        for point in held_out:
-            predicted = point.predicted
-            reach = [[predicted.value - predicted.low], [predicted.high - predicted.value]]
-            axis.errorbar([point.x * 1.04], [predicted.value], reach, fmt="_", capsize=3,
-                          color="black", ms=8, lw=1)  # fmt: skip
+        for at, _, (value, low, high) in fit.held_out:
+            axis.errorbar([at * 1.04], [value], [[value - low], [high - value]], fmt="_",
+                          capsize=3, color="black", ms=8, lw=1)  # fmt: skip
     axis.set_xscale("log")
     axis.set_title("black: the largest size, predicted from the others", fontsize=9)
     axis.set_xlabel(AXES[clock])
@@ -180,32 +161,28 @@ def main(given: argparse.Namespace) -> None:
     Raises:
       ValueError: wrong arguments, runs without any law, or no prediction possible.
     """
-    clock = given.x
     wanted = [quantities.parse(part) for part in given.predict.split(",") if part]
     points, notes = run_points.make(run_points.load(given.folders, given.where), given.y)
-    groups, more = group_runs(points, clock, given.allow)
+    groups, more = group_runs(points, given.x)
     notes += more
-    fits, pieces, failed = {}, [], []
+    fits, pieces, failed = dict[str, Fit](), [], []
     for name, own in groups.items():
         try:
-            fits[name] = fit_runs(own, clock, given.y, wanted, given.limit)
-            pieces.append(describe(name, fits[name], clock, given.y))
+            fits[name] = fit_runs(own, given.x, given.y, wanted, given.limit)
+            pieces.append(describe(name, fits[name], given.x, given.y))
         except ValueError as error:
             failed.append(f"{name}: {error}")
             pieces.append(f"{name}: no law fits its {len(own)} runs: {error}\n")
     if not fits:
-        lines = [*failed, *notes]
-        more = f"\n  and {len(lines) - SHOWN} more" * (len(lines) > SHOWN)
-        raise ValueError("no law can be fitted:\n  " + "\n  ".join(lines[:SHOWN]) + more)
+        raise ValueError("no law can be fitted:\n  " + "\n  ".join([*failed, *notes][:SHOWN]))
     print("\n".join(pieces) + "".join(f"* {note}\n" for note in notes), end="")
-    outcomes = [f"{name}: {p}" if isinstance(p, str) else None
-                for name, fit in fits.items() for p in fit.predictions.values()]  # fmt: skip
-    if outcomes and all(outcomes):
-        raise ValueError("; ".join(dict.fromkeys(filter(None, outcomes))))
-    draw(fits, clock, given.y, given.figure)
+    outcomes = [(name, p) for name, fit in fits.items() for p in fit.predictions.values()]
+    if outcomes and all(isinstance(p, str) for _, p in outcomes):
+        raise ValueError("; ".join(dict.fromkeys(f"{name}: {p}" for name, p in outcomes)))
+    draw(fits, given.x, given.y, given.figure)
     if given.csv:
         rows = [
-            (name, _name(given.y), clock, parameter, *dataclasses.astuple(found))
+            (name, _name(given.y), given.x, parameter, *found)
             for name, fit in fits.items() if fit.law.determined
             for parameter, found in fit.law.parameters.items()
         ]  # fmt: skip
@@ -225,7 +202,6 @@ def parser() -> cli.Parser:
     add("--limit", type=float, default=law_fits.MAX_EXTRAPOLATION, metavar="FACTOR",
         help="how far outside the measured x; default: 10")  # fmt: skip
     add("--where", default="", help="conditions on runs, as scalelab.lab.runs takes them")
-    add("--allow", default="", metavar="FIELD,FIELD", help="fields that pooled runs may differ in")
     add("--figure", type=pathlib.Path, default=pathlib.Path("laws.png"), metavar="FILE",
         help="default: laws.png; .svg and .pdf too")  # fmt: skip
     add("--csv", type=pathlib.Path, metavar="FILE", help="write the parameters there, all digits")

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.lab.load.study_runs import BASELINE
 
+EQUAL = 1.1  # sizes N whose ratio is at most this are equal: the thesis pairs 3.50 M and 3.54 M
 WIDEST_HEAD = 128  # where heads are wider than this, A has not followed H; the usual size is 64
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def more_heads(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 def near(a: Row, b: Row) -> bool:
     """Returns whether two rows have equal N."""
     small, large = sorted((a.shape.n_model, b.shape.n_model))
-    return large <= shape_rules.EQUAL * small
+    return large <= EQUAL * small
 
 
 def _head(row: Row) -> float:

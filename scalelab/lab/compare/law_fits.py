@@ -41,16 +41,12 @@ MAX_EXTRAPOLATION = 10.0  # factor beyond the measured x
 ENDS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A value with its 95% interval."""
 
     value: float
     low: float
     high: float
-
-    def __contains__(self, other: float) -> bool:
-        return self.low <= other <= self.high
 
 
 class HeldOut(NamedTuple):
@@ -59,6 +55,11 @@ class HeldOut(NamedTuple):
     x: float
     observed: float  # the mean of its runs
     predicted: Interval  # for a mean of equally many runs
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval holds what was observed."""
+        return self.predicted.low <= self.observed <= self.predicted.high
 
 
 class Points(NamedTuple):
@@ -72,9 +73,14 @@ class Points(NamedTuple):
         """The number of runs of each point."""
         return [len(run) for run in self.runs]
 
-    def subset(self, keep: np.ndarray) -> "Points":
-        """Returns the points where `keep` [n] is true."""
-        return Points(self.x[keep], tuple(r for r, k in zip(self.runs, keep, strict=True) if k))
+    @property
+    def log_means(self) -> np.ndarray:
+        """The mean log y of each point, [n]."""
+        return np.array([np.log(run).mean() for run in self.runs])
+
+    def center(self, x: np.ndarray) -> np.ndarray:
+        """Returns u [m] of x [m], as in a law that is fitted to these points."""
+        return np.log(x) - np.log(self.x).mean()
 
 
 def gather(x: Sequence[float], y: Sequence[float], settings: Sequence[str] | None = None) -> Points:
@@ -116,13 +122,7 @@ class Noise(NamedTuple):
 
 
 def estimate_noise(groups: Sequence[np.ndarray], law: np.ndarray, num_parameters: int) -> Noise:
-    """Estimates the noise of points around a fitted law.
-
-    Args:
-      groups: log y of the runs of each point, n arrays [k].
-      law: log y of the law, [n].
-      num_parameters: number of fitted parameters, below n.
-    """
+    """Estimates the noise around a law [n] from log y of the runs of each point, n arrays [k]."""
     residuals = np.array([group.mean() for group in groups]) - law
     spare = len(groups) - num_parameters
     degrees = sum(len(group) - 1 for group in groups)
@@ -162,50 +162,44 @@ class Law:
     @property
     def residuals(self) -> np.ndarray:
         """Measured minus law for each point, of logs: [n]."""
-        means = np.array([np.log(run).mean() for run in self.points.runs])
-        return means - np.log(self.at(self.points.x))
+        return self.points.log_means - np.log(self.at(self.points.x))
 
     @property
     def r_squared(self) -> float:
         """Explained share of the variance of the points' logs."""
-        means = np.array([np.log(run).mean() for run in self.points.runs])
-        total = np.square(means - means.mean()).sum()
-        return float(1 - np.square(self.residuals).sum() / total) if total else math.nan
+        total = float(np.var(self.points.log_means))
+        return 1 - float(np.mean(self.residuals**2)) / total if total else math.nan
 
     def at(self, x: np.ndarray) -> np.ndarray:
         """Returns the law at x: [m] for x [m]."""
-        return np.exp(_evaluate(self.theta, _center(x, self.points.x)))
+        return np.exp(_evaluate(self.theta, self.points.center(x)))
 
     def predict(
         self, x: float, num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
     ) -> Interval:
-        """Predicts y at x.
-
-        Args:
-          x: the input.
-          num_runs: the interval is for the mean of this many new runs; None: for the law itself.
-          limit: largest factor beyond the measured x, up or down; math.inf for no limit.
+        """Predicts y at x: the mean of so many new runs; None: the law itself.
 
         Raises:
-          ValueError: the points do not determine the law, or x is too far away.
+          ValueError: the points do not determine the law, or x is further than a factor `limit`
+            outside the measured range.
         """
         if not self.determined:
             raise ValueError(
                 f"{FORM}: a parameter is at the end of its allowed range, so the points do not"
                 " determine the law and it predicts nothing: measure more or wider sizes"
             )
-        at, low, high = np.array([x]), self.points.x.min(), self.points.x.max()
+        low, high = self.points.x.min(), self.points.x.max()
         if not low / limit <= x <= high * limit:
             raise ValueError(
                 f"x = {x:.4g} is more than a factor {limit:g} outside the measured range"
-                f" {low:.4g} to {high:.4g}: measure closer, or ask for a wider limit"
+                f" {low:.4g} to {high:.4g}: measure closer"
             )
-        drawn = _evaluate(self.samples, _center(at, self.points.x))[:, 0]
+        at = np.array([x])
+        drawn = _evaluate(self.samples, self.points.center(at))[:, 0]
         if num_runs is not None:
             rng = np.random.default_rng(0)
             drawn = drawn + [self.noise.draw(rng, [num_runs]).mean() for _ in drawn]
-        ends = np.exp(np.percentile(drawn, ENDS))
-        return Interval(float(self.at(at)[0]), float(ends[0]), float(ends[1]))
+        return Interval(float(self.at(at)[0]), *np.exp(np.percentile(drawn, ENDS)).tolist())
 
 
 def fit(
@@ -218,18 +212,13 @@ def fit(
       ValueError: fewer than `min_sizes` different x, or a range of x below a factor `min_span`.
     """
     if (n := len(np.unique(points.x))) < min_sizes:
+        raise ValueError(f"{FORM} has 3 parameters and needs {min_sizes} x, got {n}: add sizes")
+    if (span := points.x.max() / points.x.min()) < min_span:
         raise ValueError(
-            f"{FORM} has {len(PARAMETERS)} parameters and needs {min_sizes} different x, got {n}:"
-            " add sizes"
-        )
-    low, high = points.x.min(), points.x.max()
-    if high < min_span * low:
-        raise ValueError(
-            f"x spans a factor of {high / low:.3g}, from {low:.4g} to {high:.4g}; a law needs"
-            f" {min_span:g} or more: add smaller or larger ones"
+            f"x spans a factor of {span:.3g}; a law needs {min_span:g}: add smaller or larger ones"
         )
     values, counts = np.concatenate(points.runs), points.counts
-    u, z = np.repeat(_center(points.x, points.x), counts), np.log(values)
+    u, z = np.repeat(points.center(points.x), counts), np.log(values)
 
     def minimise(z: np.ndarray, start: np.ndarray, scale: float) -> scipy.optimize.OptimizeResult:
         return scipy.optimize.least_squares(
@@ -243,7 +232,7 @@ def fit(
     sizes = np.sort(np.abs(_evaluate(theta, u) - z))[len(theta) :]
     scale = max(SCALE, HUBER * float(np.median(sizes)))
     theta = minimise(z, theta, scale).x
-    centers = _evaluate(theta, _center(points.x, points.x))
+    centers = _evaluate(theta, points.center(points.x))
     noise = estimate_noise([np.log(run) for run in points.runs], centers, len(theta))
     rng, law = np.random.default_rng(0), _evaluate(theta, u)
     samples = [minimise(law + noise.draw(rng, counts), theta, scale).x for _ in range(resamples)]
@@ -256,13 +245,13 @@ def validate(law: Law) -> list[HeldOut]:
     Raises:
       ValueError: too few points remain, or they do not determine a law.
     """
-    largest = law.points.x == law.points.x.max()
-    rest, last = law.points.subset(~largest), law.points.subset(largest)
+    x, runs = law.points
+    rest = Points(x[x < x.max()], runs[: int((x < x.max()).sum())])
     again = fit(rest, resamples=len(law.samples), min_sizes=MIN_SIZES - 1, min_span=1.0)
     return [
-        HeldOut(float(x), float(runs.mean()), again.predict(float(x), len(runs), math.inf))
-        for x, runs in zip(last.x, last.runs, strict=True)
-    ]
+        HeldOut(float(at), float(own.mean()), again.predict(float(at), len(own), math.inf))
+        for at, own in zip(x, runs, strict=True) if at == x.max()
+    ]  # fmt: skip
 
 
 def _evaluate(theta: np.ndarray, u: np.ndarray) -> np.ndarray:
@@ -283,8 +272,3 @@ def _starts(u: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         (size, floor), _ = scipy.optimize.nnls(np.stack([np.exp(-exponent * u), u * 0 + 1]).T, y)
         starts.append(np.array([math.log(size or 0.1 * y.min()), exponent, floor]))
     return [np.clip(start, *_bounds(y)) for start in starts]
-
-
-def _center(x: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns u [m] of x [m], centred as for a law that is fitted to the points [n]."""
-    return np.log(x) - np.log(points).mean()

@@ -9,25 +9,23 @@ its texts) and "numerics" (the numerics versions of its starts); of its fine-tun
 "finetune.epochs" and so on. Seeds, and fields that are None, are left out.
 
 Runs share a pool (a curve, or a grid) if they agree in all fields except those that the caller sets
-free: SHAPE, or BUDGET if an axis shows it. Other pools are shown separately or refused. Runs are
-seeds of one point only if nothing but their seed differs, whatever is set free.
+free: SHAPE, or BUDGET if an axis shows it. Runs are seeds of one point only if nothing but their
+seed differs, whatever is set free.
 """
 
 import dataclasses
-import itertools
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from scalelab.config import fields as config_fields
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import own_options, science
+from scalelab.config.fields import science
 from scalelab.lab.compare import comparability, scores
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import frame, run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
 from scalelab.lab.load.task_runs import MAIN, TITLES
-from scalelab.records.run_files import RunResult
 
 AXES = {"n_model": "N"} | {c.result: c.label for c in CLOCKS.values() if c.result != "steps"}
 LOSS = "loss"
@@ -56,7 +54,6 @@ class RunPoint:
     value: float  # the loss, or the score as a fraction
     # The fields that must agree, see above.
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    departures: frozenset[str] = frozenset()  # fields that its system declares
     seed: int | None = None
     run: LoadedRun | None = None
 
@@ -99,7 +96,6 @@ def make(runs: Sequence[LoadedRun], measure: str) -> tuple[list[RunPoint], list[
         for run in ended
     ]
     found = [(r, float(x)) for r, x in zip(ended, values, strict=True) if x is not None]
-    missing = len(ended) - len(found)
     if not found:
         raise ValueError(
             f"no finished run with {measure} among {len(runs)} runs: wait for them,"
@@ -107,13 +103,11 @@ def make(runs: Sequence[LoadedRun], measure: str) -> tuple[list[RunPoint], list[
         )
     if measure == LOSS:
         _check_lengths([run.row for run, _ in found])
-    unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in runs)
-    if unfinished:
+    if unfinished := sum(r.row["status"] not in ("completed", "damaged") for r in runs):
         notes.append(f"{unfinished} runs are unfinished and left out")
-    if missing:
+    if missing := len(ended) - len(found):
         notes.append(f"{missing} runs have no {measure} and are left out")
-    tasks = {task for task, *_ in keys}
-    points = [_make_point(run, value, tasks) for run, value in found]
+    points = [_make_point(run, value, {task for task, *_ in keys}) for run, value in found]
     if measure == LOSS and len({p.fields.get("objective") for p in points}) > 1:
         notes.append("losses of different objectives do not compare")
     return points, notes
@@ -127,78 +121,35 @@ def group(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[list[R
     return list(found.values())
 
 
-def by_system(points: Sequence[RunPoint]) -> dict[str, list[RunPoint]]:
-    """Groups the points by system."""
-    names = sorted({point.system for point in points})
-    return {name: [p for p in points if p.system == name] for name in names}
-
-
-# --- Pools ----------------------------------------------------------------------------------------
-
-
-def pool(
-    points: Sequence[RunPoint], free: Collection[str], allow: Collection[str] = ()
-) -> tuple[Pools, list[str]]:
-    """Sorts the points of one system into pools.
+def pool(points: Sequence[RunPoint], free: Collection[str]) -> tuple[Pools, list[str]]:
+    """Sorts the points of one system into pools; `free` fields may differ within a pool.
 
     Runs of one budget and different warm-ups are not pooled, even where the budget is free.
-
-    Args:
-      points: all of one system.
-      free: fields in which runs of a pool may differ.
-      allow: further such fields, named by the user.
 
     Returns:
       The points of each pool by its name, "bert" or "bert, optim.total_steps=400"; and notes.
     """
-    system, let = points[0].system, {*free, *allow}
-    groups = group(points, let)
-    by_total = (same for own in groups for same in group(own, let.difference(TOTALS)))
-    if any(differing(same, let.difference(WARMUPS).union(allow)) for same in by_total):
-        let = let.difference(WARMUPS).union(allow)
-        groups = group(points, let)
+    by_total = (same for own in group(points, free) for same in group(own, {*free} - {*TOTALS}))
+    if any(_differing(same, {*free} - {*WARMUPS}) for same in by_total):
+        free = {*free} - {*WARMUPS}
+    groups = group(points, free)
     firsts = [own[0] for own in groups]
-    fields = differing(firsts, let)
-    labels: list[tuple[str, ...]] = [(system,)] * len(groups)
+    fields = _differing(firsts, free)
+    labels = [(points[0].system,)] * len(groups)
     for field in fields:  # the fields that distinguish pools
         texts = (f"{field}={p.fields.get(field, 'none')}" for p in firsts)
         longer = [(*label, text) for label, text in zip(labels, texts, strict=True)]
         labels = longer if len(set(longer)) > len(set(labels)) else labels
-    names, notes = [", ".join(label) for label in labels], []
-    if len(groups) > 1:
-        notes.append(
-            f"{system}: runs differ in {', '.join(fields)}, which must be equal, and are not pooled"
-            f" ({'; '.join(names)}): select runs with --where=FIELD=VALUE, or pool them anyway with"
-            f" --allow={','.join(fields)}"
-        )
-    for field in sorted({f for own in groups for f in differing(own, free) if f in allow}):
-        values = ", ".join(sorted({str(p.fields.get(field, "none")) for p in points}))
-        notes.append(f"{system}: allowed to differ by --allow: {field}: {values}")
-    return dict(zip(names, groups, strict=True)), notes
+    names = [", ".join(label) for label in labels]
+    note = (
+        f"{points[0].system}: runs differ in {', '.join(fields)}, which must be equal, and are not"
+        f" pooled ({'; '.join(names)}): --where=FIELD=VALUE selects runs"
+    )
+    return dict(zip(names, groups, strict=True)), [note] * (len(groups) > 1)
 
 
-def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[str]:
-    """Returns the fields in which points differ, without the free ones."""
+def _differing(points: Sequence[RunPoint], free: Collection[str]) -> list[str]:
     return sorted(config_fields.differing([p.fields for p in points], free))
-
-
-def describe_undeclared(
-    pools: Pools, free: Collection[str], allow: Collection[str] = ()
-) -> list[str]:
-    """Returns notes on systems that differ in fields that are neither declared nor free."""
-    firsts = [own[0] for own in by_system([pool[0] for pool in pools.values()]).values()]
-    notes = []
-    for a, b in itertools.combinations(firsts, 2):
-        declared = {*a.departures, *b.departures, *own_options(a.fields, b.fields)}
-        if found := differing((a, b), {"system", *free, *allow, *declared}):
-            notes.append(
-                f"{a.system} and {b.system} differ in {', '.join(found)}, which neither declares as"
-                " a departure: only a study that declares them may compare the two"
-            )
-    return notes
-
-
-# --- A run's fields -------------------------------------------------------------------------------
 
 
 def _make_point(run: LoadedRun, value: float, tasks: Collection[str]) -> RunPoint:
@@ -219,12 +170,8 @@ def _make_point(run: LoadedRun, value: float, tasks: Collection[str]) -> RunPoin
         alike = len({text for _, text in values}) == 1  # else the values by task, as text
         fields[PREFIX + name] = next(iter(values.values())) if alike else repr(sorted(values))
     fields = {name: x for name, x in fields.items() if x is not None}
-    declared = record.result.departures if isinstance(record.result, RunResult) else ()
-    return RunPoint(
-        str(row["system"]), str(row["shape"]), known, value, fields,
-        frozenset(departure.field for departure in declared),
-        seed=record.config.get("seed"), run=run,
-    )  # fmt: skip
+    seed = record.config.get("seed")
+    return RunPoint(str(row["system"]), str(row["shape"]), known, value, fields, seed, run)
 
 
 def _check_lengths(rows: Sequence[Row]) -> None:

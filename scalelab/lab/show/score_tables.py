@@ -13,7 +13,7 @@ from functools import partial
 from scalelab.config.fields import flatten
 from scalelab.eval.names import YARDSTICKS
 from scalelab.lab import tables
-from scalelab.lab.compare import comparability, shape_rules
+from scalelab.lab.compare import comparability
 from scalelab.lab.compare.scores import LARGE_TASKS, MEANS, TITLES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
@@ -127,13 +127,11 @@ def build_scores(
     columns: Sequence[Column],
     needs_tasks: bool = False,
     by_variant: bool = False,
-    scaling: bool = False,
 ) -> Table | None:
     """Makes a table of scores; None if it has no rows.
 
     Columns whose tasks the study lacks are left out; if `needs_tasks`, a table without task columns
-    is None. If `by_variant`, it has only the nets with several variants, net by net. If `scaling`,
-    the notes give the base and coefficients of compound scaling.
+    is None. If `by_variant`, it has only the nets with several variants, net by net.
     """
     study, scores = request.study, request.scores
     points = [point for point in request.points if point.finished]
@@ -172,7 +170,6 @@ def build_scores(
     notes += [notes_lib.DETECTABLE] if footer else []
     notes += notes_lib.describe_study(study, points, request.footnotes, tasks, part)
     notes += scores.remarks([c.key for c in scored])
-    notes += shape_rules.describe_bases(study, points) if scaling else []
     return Table("", title, shown, rows, footer, tuple(notes), tuple(request.footnotes))
 
 
@@ -202,9 +199,7 @@ TABLES: dict[str, MakeTable] = {
         build_scores, title="Yardsticks, without fine-tuning", columns=(*MEASURED, LOSS),
         needs_tasks=True,
     ),
-    "grid": partial(
-        build_scores, title="Loss and score", columns=(LOSS, LARGE[0]), scaling=True
-    ),
+    "grid": partial(build_scores, title="Loss and score", columns=(LOSS, LARGE[0])),
     "loss": partial(build_scores, title="Validation loss", columns=(LOSS,)),
     "cost": partial(
         build_scores, title="Time, score and loss", columns=(TIME, EPOCHS, LARGE[0], LOSS)

@@ -6,8 +6,7 @@ import pytest
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab import compound
-from scalelab.lab.compare import shape_rules
-from scalelab.lab.compare.shape_rules import Scaling
+from scalelab.lab.compound import Scaling
 
 # Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
 GRID = (
@@ -34,7 +33,7 @@ def fails(capsys, *arguments) -> str:
 
 @pytest.mark.parametrize("n_model", [0.39e6, 393_216])
 def test_the_grid_is_the_protocols(n_model: float) -> None:
-    shapes = shape_rules.grid(n_model)
+    shapes = compound.grid(n_model)
     assert [(*shape, shape.n_model) for shape in shapes] == [row[:4] for row in GRID]
 
 
@@ -52,9 +51,9 @@ SCALED = [(10.6e6, "7x469x4"), (20.5e6, "9x585x5"), (41.5e6, "13x832x5")]
 
 @pytest.mark.parametrize(("n_model", "shape"), SCALED)
 def test_the_protocols_scaled_shapes_come_out_exactly(n_model: float, shape: str) -> None:
-    assert str(BASE.at(shape_rules.size_to_phi(n_model))) == shape
+    assert str(BASE.at(compound.size_to_phi(n_model))) == shape
     exact = Shape.parse(shape).n_model  # of Tables 7.7 and 7.8, as corrected
-    assert str(BASE.at(shape_rules.size_to_phi(exact))) == shape
+    assert str(BASE.at(compound.size_to_phi(exact))) == shape
     step = [shape for _, shape in SCALED].index(shape)
     assert str(BASE.at(19.727 + step)) == shape  # whole steps of phi apart
 
@@ -68,7 +67,7 @@ def test_a_step_doubles_the_size_and_heads_divide_the_width() -> None:
         scaling = Scaling(shape)
         return scaling.at(scaling.phi + 1)
 
-    for shape in shape_rules.grid(3e6):
+    for shape in compound.grid(3e6):
         larger = up(shape)
         assert larger.n_model / shape.n_model == pytest.approx(2, rel=0.1)
         assert larger.width % larger.num_heads == 0
@@ -76,18 +75,9 @@ def test_a_step_doubles_the_size_and_heads_divide_the_width() -> None:
     assert up(Shape(2, 12, 1)) == Shape(2, 16, 1)  # one layer stays one
 
 
-def test_the_best_of_the_grid_is_chosen_as_the_protocol_does() -> None:
-    losses = {Shape(*row[:3]): row[4] for row in GRID}
-    scores = {Shape(*row[:3]): row[5] for row in GRID if row[5]}
-    base, looked_at = shape_rules.choose(losses, scores)
-    assert base == (2, 104, 3)
-    assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
-    assert shape_rules.choose(losses, {})[0] == (2, 128, 2)
-
-
 def test_the_binary_lists_the_grid(capsys) -> None:
     lines = output(capsys, "--n=0.39M").splitlines()
-    assert [line.split()[0] for line in lines[2:]] == [str(s) for s in shape_rules.grid(0.39e6)]
+    assert [line.split()[0] for line in lines[2:]] == [str(s) for s in compound.grid(0.39e6)]
     assert "389,376  -0.2%" in lines[3]
     text = output(capsys, "--n=20k")
     assert "* 5 depths" in text

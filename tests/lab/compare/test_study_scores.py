@@ -64,8 +64,8 @@ def test_a_value_is_the_bootstraps_with_the_seeds_of_all_rows(tmp_path) -> None:
 
 def test_tables_figures_verdicts_and_laws_have_one_number(tmp_path) -> None:
     study_folders.write_study(tmp_path, [run | {"curve": [(1.0, 3.0)]} for run in RUNS])
-    laws = run_points.by_system(run_points.make(run_points.load([tmp_path]), "qnli")[0])
-    numbers = [np.mean([p.value for p in laws[name]]) for name in ("bert", "gpt2")]
+    points, _ = run_points.make(run_points.load([tmp_path]), "qnli")
+    numbers = [np.mean([p.value for p in points if p.system == name]) for name in ("bert", "gpt2")]
     assert numbers == pytest.approx([1 - np.mean(wrong) / 60 for wrong in (BERT, GPT2)])
     scores = StudyScores(study_runs.read(tmp_path))
     a, b = scores.rows

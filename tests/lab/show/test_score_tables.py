@@ -5,13 +5,11 @@ import dataclasses
 import io
 import json
 import math
-import shutil
 
 import numpy as np
 import pytest
 import reported_study
 import study_folders
-import task_folders
 
 from scalelab.config.durations import CLOCKS
 from scalelab.config.pretraining import Shape
@@ -324,33 +322,6 @@ def test_text_of_users_is_escaped() -> None:
     assert text.count("{") == text.count("}")
     text = tables.with_notes(table)
     assert "x &amp; y&lt;b>\\|" in text and "&lt;i>" in text and "](u)" not in text
-
-
-def test_a_grid_of_one_size_gives_alpha_and_beta(tmp_path) -> None:
-    """The protocol's (7.5.5), from (2,104,3): of three least losses the one of the best score."""
-    shapes = ((2, 128, 2), (2, 104, 3), (2, 90, 4), (2, 74, 6))  # the larger N, the less loss
-
-    def scaling_notes(name: str, **changes) -> list[str]:
-        asked = {"systems": ("bert",), "shapes": shapes, "tasks": ("qnli",), "tables": ["grid"]}
-        reported_study.write(tmp_path / name, **(asked | changes))
-        for k in range(2):
-            folder = tmp_path / name / f"runs/bert-2x104x3-seed{k}/tasks/qnli"
-            for seed in range(2 * folder.is_dir()):
-                shutil.rmtree(folder / f"seed{seed}")
-                task_folders.write_run(folder, "qnli", seed, 1, system="bert")
-        study = study_runs.read(tmp_path / name)
-        (table,) = reported_study.build_tables(study, StudyScores(study))
-        return [note for note in table.notes if note.startswith("Compound scaling of bert")]
-
-    (note,) = scaling_notes("tuned")
-    assert "starts from 2x104x3" in note and "2x74x6, 2x128x2, 2x104x3" in note
-    assert "= 1.076" in note and "= 1.363" in note
-    assert "2x148x3" in note  # one step of phi up: 2 x 3 x 104^2 = 3 x 147.1^2
-    (note,) = scaling_notes("losses", tasks=())
-    assert "starts from 2x74x6" in note
-    assert scaling_notes("two", shapes=shapes[:2]) == []
-    assert scaling_notes("sizes", shapes=(*shapes[:2], (2, 128, 3))) == []
-    assert scaling_notes("stopped", unfinished=("bert-2x90x4-seed1",)) == []
 
 
 def test_fields_of_variants_have_columns_and_numbers_an_axis(tmp_path) -> None:
