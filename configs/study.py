@@ -162,7 +162,6 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
             raise ValueError(f"grid: two variants are named {name!r}; write them by hand")
         config.variants[name] = tuple(f"{field}={value}" for field, value in changed.items())
         names.append(name)
-    config.figures += ("score_by_value",)
     return tuple(names)
 
 

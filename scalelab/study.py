@@ -120,7 +120,7 @@ def report(given: argparse.Namespace) -> None:
 
     folder, baselines = given.to and pathlib.Path(given.to), objectives.load_baselines()
     page = report_lib.make(
-        cli.workdir(given), given.study, folder, given.allow, baselines, given.comparison, print
+        cli.workdir(given), given.study, folder, baselines, given.comparison, print
     )
     print(f"report: {page}")
 
@@ -194,10 +194,6 @@ def parser() -> cli.Parser:
     add("--study", ("status", "report", "pack"), "name of the study, where --workdir holds several",
         metavar="NAME")  # fmt: skip
     add("--to", ("report", "pack"), "where the report, or the packed runs, go", metavar="DIR")
-    add("--allow", ("report",), "config fields in which runs may differ beyond the study's; the"
-        " report says so. Also data, numerics, matched; of fine-tunings finetune.data,"
-        " finetune.epochs, ...", type=cli.comma_list, default=[],
-        metavar="FIELD,FIELD")  # fmt: skip
     add("--comparison", ("report", "list"), "your own module that a report may import",
         metavar="MODULE")  # fmt: skip
     return made

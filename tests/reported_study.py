@@ -9,7 +9,7 @@ from typing import Any
 import study_folders
 import task_folders
 
-from scalelab.lab.show import score_tables
+from scalelab.lab.show import notes, score_tables
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Table
 from scalelab.thesis import comparison
@@ -179,9 +179,19 @@ def write(
 
 def build_tables(study, scores, *, published=None, footnotes=()) -> list[Table]:
     """The tables of a study as its report makes them."""
+    return build_all(study, scores, published=published, footnotes=footnotes)[0]
+
+
+def build_notes(study, scores, *, published=None, footnotes=()) -> list[str]:
+    """The notes on these tables."""
+    return build_all(study, scores, published=published, footnotes=footnotes)[1]
+
+
+def build_all(study, scores, *, published, footnotes) -> tuple[list[Table], list[str]]:
     departing = comparison.departures(study, footnotes)
     request = TableRequest(study, scores, published, departing, footnotes)
-    return score_tables.build(request, score_tables.TABLES | comparison.TABLES)
+    made = score_tables.build(request, score_tables.TABLES | comparison.TABLES)
+    return made, notes.describe(request, made)
 
 
 def edit_runs(workdir: Path, edit) -> None:

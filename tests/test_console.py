@@ -85,7 +85,7 @@ def test_words_that_complete(capsys) -> None:
     assert words() >= {"train", "eval"} and words("eval") >= {"rte", "blimp"}
     assert words("study") >= {"plan", "run"} and words("study", "run") >= {"--workers", "--config"}
     assert words("report") == words("study", "report") == {
-        "--allow", "--comparison", "--help", "--study", "--to", "--version", "--workdir",
+        "--comparison", "--help", "--study", "--to", "--version", "--workdir",
     }  # fmt: skip
     assert words("completion") == {"bash", "zsh"}
     assert words("eval", "rte") >= {"--init", "--data"} and "--prompt" in words("sample")

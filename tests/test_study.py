@@ -92,7 +92,7 @@ def test_list_without_a_folder_has_the_names_that_a_study_may_use(answers) -> No
     code, out = answers[LIST]
     named = set(out.replace(",", " ").split())
     assert code == 0
-    assert {"scores", "strategies", "score_by_value", "sst2", "blimp", "1a"} <= named
+    assert {"scores", "strategies", "loss_by_tokens", "sst2", "blimp", "1a"} <= named
     assert "bits_per_byte" in named
 
 

@@ -73,5 +73,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     if config.yardstick_data is not None:
         config.yardsticks, config.yardstick_fields = ("blimp",), ("blimp.per_group=200",)
     config.tables = ("scores", "loss")
-    config.figures = ("score_by_task", "loss_by_tokens")
+    config.figures = ("loss_by_tokens",)
     return config

@@ -172,7 +172,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("tokens", "flops")
     config.allow = ("matched",)  # the second stage has another clock
-    config.figures = ("score_by_task", "loss_by_tokens", "loss_by_flops")
+    config.figures = ("loss_by_tokens", "loss_by_flops")
     # Claims that the papers of RoBERTa, BERT, ALBERT (at one shape) and ELECTRA make.
     config.claims = claims(
         config,

@@ -46,7 +46,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order += ("wider",)
     config.allow = ("matched",)
-    config.figures = ("score_by_task", "loss_by_tokens")
+    config.figures = ("loss_by_tokens",)
     config.claims = family.claims(
         config,
         "bert sop > bert baseline",

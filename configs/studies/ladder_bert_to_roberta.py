@@ -34,7 +34,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.sentences = ("objective=mlm", "data.format=doc_sentences")
     arms = {"bert": ("static", "baseline", "no_nsp", "sentences"), "roberta": ("baseline",)}
     family.add_stages(config, shape, arms)
-    config.figures = ("score_by_task", "loss_by_tokens")
+    config.figures = ("loss_by_tokens",)
     config.claims = family.claims(
         config,
         "bert baseline > bert static",

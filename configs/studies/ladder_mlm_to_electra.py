@@ -41,7 +41,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         "bert": ("mlm",), "electra": ("replace_mlm", "all_tokens", "masked_only", "baseline"),
     }  # fmt: skip
     family.add_stages(config, shape, arms)
-    config.figures = ("score_by_task", "loss_by_tokens")
+    config.figures = ("loss_by_tokens",)
     claims = family.claims(
         config,
         "electra replace_mlm > bert mlm",

@@ -48,7 +48,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         )
     config.stage_order = tuple(arms)
     config.allow = ("matched",)
-    config.figures = ("score_by_task", "loss_by_tokens", "loss_by_flops")
+    config.figures = ("loss_by_tokens", "loss_by_flops")
     lines = [f"bert {variant} > bert mlm" for variant in ("baseline", "sop", "span")]
     lines += [f"{other} baseline > bert mlm" for other in arms["others"][0]]
     lines += [f"{other} equal_flops > bert mlm" for other in others]

@@ -23,7 +23,6 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "fixed": lambda x: f"{x:.2f}",
     "text": str,
 }
-WIDEST = 8  # columns of scores that a page of 1,400 pixels shows beside the names
 INTERVAL = ("low", "high", "published")  # fields beside a score
 # Characters that LaTeX reads as commands, with their printable form.
 LATEX = str.maketrans(
@@ -31,7 +30,6 @@ LATEX = str.maketrans(
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
 )
-RESIZED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" + "\n"
 
 
 class Value(NamedTuple):
@@ -84,10 +82,11 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table with its notes.
+    """A table.
 
     Attributes:
       footer: the smallest detectable difference of every column; None where nothing is compared.
+      notes: what its columns mean, where titles do not say it.
       footnotes: notes on fields that were allowed to differ; the CSV repeats them in a column.
     """
 
@@ -104,24 +103,6 @@ class Table:
         """Number of text columns at the left."""
         column_kinds = [*(column.kind for column in self.columns), ""]
         return next(i for i, kind in enumerate(column_kinds) if kind != "text")
-
-    def parts(self) -> list["Table"]:
-        """Splits a wide table into tables of at most WIDEST scores, each with the names."""
-        places = [i for i, column in enumerate(self.columns) if column.scored]
-        if len(places) <= WIDEST:
-            return [self]
-        names, found = range(places[0]), []
-        for start in range(0, len(places), WIDEST):
-            chosen = places[start : start + WIDEST]
-            end = len(self.columns) if chosen[-1] == places[-1] else chosen[-1] + 1
-            kept = [*names, *range(chosen[0], end)]
-            found.append(dataclasses.replace(
-                self, name=f"{self.name}-{len(found) + 1}" if found else self.name,
-                columns=tuple(self.columns[i] for i in kept),
-                rows=tuple(tuple(row[i] for i in kept) for row in self.rows),
-                footer=self.footer and tuple(self.footer[i] for i in kept),
-            ))  # fmt: skip
-        return found
 
     def texts(self) -> pd.DataFrame:
         """Returns the cells as text, the footer as the last row."""
@@ -180,12 +161,6 @@ def markdown(texts: pd.DataFrame, num_names: int) -> str:
     return escaped.to_markdown(index=False, colalign=sides, disable_numparse=True) + "\n"
 
 
-def with_notes(table: Table) -> str:
-    """Returns the table in Markdown with its notes below."""
-    shown = markdown(table.texts(), table.num_names)
-    return shown + "\n" * bool(table.notes) + bullets(table.notes)
-
-
 def bullets(notes: Sequence[str]) -> str:
     """Returns sentences as a Markdown list."""
     return "".join(f"- {escape_markdown(note)}\n" for note in notes)
@@ -198,20 +173,14 @@ def escape_markdown(text: str) -> str:
 
 
 def latex(table: Table, label: str) -> str:
-    """Returns the table in LaTeX, with its notes in small print; needs booktabs and graphicx."""
+    """Returns the table in LaTeX; it needs booktabs."""
     escape = lambda text: text.translate(LATEX)  # noqa: E731
     texts = table.texts().map(escape).rename(columns=escape)
     sides = "l" * table.num_names + "r" * (len(texts.columns) - table.num_names)
-    lines = texts.to_latex(
+    return texts.to_latex(
         index=False, escape=False, column_format=sides, position="tb",
         caption=escape(table.title), label=f"tab:{label}",
-    ).splitlines()  # fmt: skip
-    if table.footer:
-        lines.insert(lines.index(r"\bottomrule") - 1, r"\midrule")
-    notes = [rf"{escape(note)}\par" for note in table.notes]
-    lines[-1:-1] = [r"\par\raggedright\footnotesize", *notes] if notes else []
-    text = "\n".join([*lines, ""]).replace(r"\begin{tabular}", RESIZED + r"\begin{tabular}")
-    return text.replace(r"\end{tabular}", r"\end{tabular}}")
+    )  # fmt: skip
 
 
 def csv(table: Table) -> str:

@@ -102,7 +102,7 @@ def _check_report(spec: StudySpec) -> None:
     """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
     from scalelab.lab.compare import comparability
     from scalelab.lab.compare.scores import load_comparison
-    from scalelab.lab.show.figures import FIGURES
+    from scalelab.lab.show.figures import FIGURES, REMOVED
     from scalelab.lab.show.score_tables import TABLES
 
     comparison = load_comparison(spec.comparison, spec.comparison)
@@ -113,7 +113,7 @@ def _check_report(spec: StudySpec) -> None:
     for table in spec.tables:
         kinds = [*TABLES, *comparison.TABLES]
         parse_name(table, kinds, spec.rows, "config.tables: unknown")
-    _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
+    _check_names(spec.figures, [*FIGURES, *comparison.FIGURES, *REMOVED], "config.figures")
     _check_names(spec.hypotheses, comparison.HYPOTHESES, "config.hypotheses")
     for place, line in enumerate(spec.claims):
         try:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from scalelab.lab.compare.comparability import Phase, read_phases
 from scalelab.lab.load.study_runs import PretrainRun
-from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
 from scalelab.thesis import published, select
@@ -24,7 +23,7 @@ TEXT = (
     "Different text counts each training document once, without special tokens. Text read is tokens"
     " read over different text; an epoch of segment pairs repeats text."
 )
-SOURCE = " (Table 7.1), whose sequences are tokens over average length"
+SOURCE = "Published: Table 7.1, whose sequences are tokens over average length."
 PRINTED = ("published",)
 COLUMNS = (
     Column("system", "system"),
@@ -57,9 +56,8 @@ def build(request: TableRequest) -> Table:
         telling = [run for run in runs if run.result and run.result.phases]
         rows += _phase_rows(points[0].system, (telling or runs)[0], points[0].label in known)
     notes = [NOTE] + [TEXT] * any(row[-1] is not None for row in rows)
-    notes += notes_lib.describe_published(request.departing, rows, SOURCE)
-    firsts = [points[0] for points in alike]
-    notes += notes_lib.describe_study(request.study, firsts, request.footnotes)
+    if any(isinstance(x, Value) and x.published is not None for row in rows for x in row):
+        notes.append(SOURCE)
     return Table(
         "data", "Data of an epoch and of the training", COLUMNS, tuple(rows), None,
         tuple(notes), tuple(request.footnotes),

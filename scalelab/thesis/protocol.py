@@ -121,7 +121,7 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
         remarks = [remark for seed in seeds if seed.result for remark in seed.result.remarks]
         found += [remark for remark in remarks if not HARMLESS.search(remark)]
     if any(note.startswith(comparability.ALLOWED) for note in footnotes):
-        found.append("runs differ in fields that --allow names")
+        found.append("runs differ in fields that config.allow names")
     return list(dict.fromkeys(found))
 
 

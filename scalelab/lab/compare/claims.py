@@ -90,6 +90,8 @@ class Claim:
     untestable: str = ""  # why the treatment of its rows did not take; "": it took
     unchecked: str = ""  # the checks of the treatment that lacked a number; "": none
     scale: float = 1.0  # from its numbers to those of tables: 100 for scores
+    compared: str = ""  # the comparison without its score: "bert minus gpt2"
+    score: str = ""  # the title of its score
 
     @property
     def p_value(self) -> float | None:
@@ -217,13 +219,14 @@ def _open(claim: Claim, num_claims: int) -> str:
     """Returns why a claim is undecided."""
     if claim.effect is None or claim.estimate is None or claim.p_value is None:
         return f"{claim.what}: {claim.why}"
-    detectable = claim.detectable
-    ends = show_interval(claim.estimate.low, claim.estimate.high, ".3g")
+    found, scale = claim.estimate, claim.scale
+    ends = show_interval(scale * found.low, scale * found.high, ".3g")
     text = (
-        f"{claim.what}: {claim.effect:.3g} {ends} is compatible with the border of"
-        f" '{claim.region.describe(claim.scale)}' (corrected p {claim.corrected:.2g})"
+        f"{claim.what}: {scale * claim.effect:.3g} {ends} is compatible with the border of"
+        f" '{claim.region.describe(scale)}' (corrected p {claim.corrected:.2g})"
     )
-    text += "" if detectable is None else f", smallest detectable {detectable:.3g}"
+    if found.detectable is not None:
+        text += f", smallest detectable {scale * found.detectable:.3g}"
     num = len(claim.estimate.resamples)
     if claim.p_value > 2 / (num + 1):
         return text

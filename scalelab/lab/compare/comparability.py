@@ -23,11 +23,11 @@ format.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import differing, own_options, science
+from scalelab.config.fields import OWNERS, differing, own_options, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
@@ -54,78 +54,97 @@ LOSS_GROUPS = (
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 
-def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
-    """Checks all finished runs of a study, and all their fine-tunings.
+Fields = Mapping[str, Any]
+Run = tuple[str, Any, Fields]  # its name, whatever says which runs it must agree with, its fields
 
-    `allow` names fields that may differ, besides the study's own. The runs must have the
-    planned configs. Returns footnotes on what was allowed to differ.
 
-    Raises:
-      ValueError: an undeclared field differs; the message names the fields and two runs for each.
-        Or `allow` names no field, or the study matches no clock.
+def comparable(runs: Iterable[Run], by: Callable[[Any, str], Hashable]) -> dict[str, str]:
+    """Returns the fields in which runs differ though `by` groups them, with the first two runs.
+
+    Args:
+      runs: the runs; a missing field is off, as None is.
+      by: the group of a run for a field: values of one group must be equal.
     """
-    facts = study.facts
-    check_clock(facts.matched, f"study {study.name}, matched")
-    allowed = {*facts.allow, *allow}
-    config = {name for run in study.runs for name in science(run.config)}
-    tuned = {name for fields in facts.adaptation.values() for name in fields}
-    tuned |= {*FINETUNE_WORDS, *facts.chosen}
-    known = {*WORDS, *config, *(PREFIX + name for name in tuned)}
-    check_allowed(allowed, known)
-    found = _compare_pretrainings(study) | _compare_tunings(study)
-    undeclared = {field: text for field, text in sorted(found.items()) if field not in allowed}
-    if undeclared:
-        lines = "".join(f"\n  {field}: {text}" for field, text in undeclared.items())
-        raise ValueError(
-            f"study {study.name}: runs differ in undeclared fields:{lines}"
-            f"\n--allow={','.join(undeclared)} compares them, and the report says so"
-        )
-    return [
-        f"{ALLOWED}, though the comparison is not about it: {field}: {text}."
-        for field, text in sorted(found.items())
-    ]
-
-
-def check_allowed(names: Iterable[str], known: Collection[str]) -> None:
-    """Raises ValueError, with the nearest names, if `--allow` names an unknown field."""
-    for name in sorted({*names}.difference(known)):
-        raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
-
-
-def _compare_pretrainings(study: Study) -> dict[str, str]:
-    """Returns the forbidden differences of two pre-trainings: the fields, with both runs."""
-    clock, found = study.facts.matched, dict[str, str]()
-    runs = []
-    for point, run in ((p, run) for p in study.points for run in p.finished):
-        assert run.result
-        own = {"data": run.result.data_hash, "numerics": run.environment.numerics_versions,
-               "params": run.result.params}  # fmt: skip
-        runs.append((point, run, science(run.config) | own, reading(run, clock)))
-    for (p, a, mine, x), (q, b, other, y) in itertools.combinations(runs, 2):
-        free = _free_fields(study, p, q, a, b) | own_options(mine, other)
-        _note_differences(found, (a.name, mine), (b.name, other), free)
-        if p.variant == q.variant and a.stage == b.stage and not are_equal((x, y)):
-            text = f"{x:,.0f} {MATCHED[clock]} in {a.name}, {y:,.0f} in {b.name}"
-            found.setdefault("matched", text)
+    runs, found = list(runs), dict[str, str]()
+    firsts: dict[Hashable, tuple[str, Any]] = {}
+    names = dict.fromkeys(name for *_, fields in runs for name in fields)
+    for (name, run, fields), field in itertools.product(runs, names):
+        value = fields.get(field)
+        other, x = firsts.setdefault((field, by(run, field)), (name, value))
+        if x != value and field not in found:
+            if isinstance(x, dict) and isinstance(value, dict):  # digests of a task's files
+                parts = differing((x, value))
+                x, value = ({k: v for k, v in y.items() if k in parts} for y in (x, value))
+            found[field] = f"{x!r} in {other}, {value!r} in {name}"
     return found
 
 
-def _free_fields(study: Study, p: Point, q: Point, a: PretrainRun, b: PretrainRun) -> set[str]:
-    """Returns the fields in which two runs may differ."""
-    facts, free = study.facts, set[str]()
-    lines: list[str] = []  # "field=value"
-    if p.system != q.system and "system" in facts.free:
-        free.add("system")
-        for name in (p.system, q.system):
-            free |= {departure.field for departure in facts.departures.get(name, ())}
-            lines += facts.system_fields.get(name, ())
-    if p.shape != q.shape and "shape" in facts.free:
-        free |= set(SHAPE_FIELDS)
-    if p.variant != q.variant and "variant" in facts.free:
-        lines += [line for name in (p.variant, q.variant) for line in facts.variants.get(name, ())]
-    if a.seed != b.seed and "seed" in facts.free:
-        free.add("seed")
-    return free | {line.partition("=")[0] for line in lines} | ({"params"} if p != q else set())
+def check(study: Study) -> list[str]:
+    """Checks all finished runs of a study, and all their fine-tunings.
+
+    The runs must have the planned configs. Returns footnotes on what the study allows to differ.
+
+    Raises:
+      ValueError: an undeclared field differs; the message names the fields and two runs for each.
+        Or the study matches no clock.
+    """
+    allowed = study.facts.allow
+    check_clock(study.facts.matched, f"study {study.name}, matched")
+    found = dict(sorted((_compare_pretrainings(study) | _compare_tunings(study)).items()))
+    if undeclared := [field for field in found if field not in allowed]:
+        lines = "".join(f"\n  {field}: {found[field]}" for field in undeclared)
+        raise ValueError(
+            f"study {study.name}: runs differ in undeclared fields:{lines}"
+            f"\nconfig.allow={tuple(undeclared)!r} compares them, and the report says so"
+        )
+    return [
+        f"{ALLOWED}, though the comparison is not about it: {field}: {text}."
+        for field, text in found.items()
+    ]
+
+
+def _compare_pretrainings(study: Study) -> dict[str, str]:
+    """Returns the forbidden differences of pre-trainings: the fields, with two runs each.
+
+    Two runs may differ in a field if one of them declares it, and in what a free factor says.
+    """
+    facts = study.facts
+    free, clock = set(facts.free), facts.matched
+    declared = {
+        system: {departure.field for departure in facts.departures.get(system, ())}
+        | {line.partition("=")[0] for line in facts.system_fields.get(system, ())} | {"system"}
+        for system in {point.system for point in study.points}
+    }  # fmt: skip
+    changed = {
+        variant: {line.partition("=")[0] for line in lines}
+        for variant, lines in facts.variants.items()
+    }
+
+    def by(run: PretrainRun, field: str) -> Hashable:
+        """The factors that explain a value: runs in which they are equal must agree."""
+        owner = OWNERS.get(field.partition(".")[0])
+        return (
+            run.system if "system" in free and field in declared[run.system] else None,
+            str(run.shape) if "shape" in free and field in SHAPE_FIELDS else None,
+            run.variant if "variant" in free and field in changed.get(run.variant, ()) else None,
+            run.seed if "seed" in free and field == "seed" else None,
+            science(run.config).get(owner) if owner else None,
+            (run.system, str(run.shape), run.variant) if field == "params" else None,
+        )
+
+    runs = [run for point in study.points for run in point.finished]
+    rows = [
+        (run.name, run, science(run.config) | {
+            "data": run.result.data_hash, "numerics": run.environment.numerics_versions,
+            "params": run.result.params,
+        }) for run in runs if run.result
+    ]  # fmt: skip
+    found = comparable(rows, by)
+    readings = [((run.variant, run.stage), run.name, reading(run, clock)) for run in runs]
+    for (p, a, x), (q, b, y) in itertools.combinations(readings, 2):
+        if p == q and not are_equal((x, y)):
+            found.setdefault("matched", f"{x:,.0f} {MATCHED[clock]} in {a}, {y:,.0f} in {b}")
+    return found
 
 
 def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
@@ -141,36 +160,27 @@ def _compare_tunings(study: Study) -> dict[str, str]:
     facts = study.facts
     departures = [departure.field for own in facts.departures.values() for departure in own]
     declared = {x.removeprefix(PREFIX) for x in departures if x.startswith(PREFIX)}
-    found: dict[str, str] = {}
-    firsts: dict[str, tuple[str, dict[str, Any]]] = {}  # key -> name and fields of the first run
-    for run, part in itertools.product(study.runs, ("tasks", "scratch")):
-        tasks = getattr(run, part).items() if run.finished else ()
-        for task, seed in ((t, seed) for t, own in tasks for seed in own.runs):
-            if task not in facts.measured or seed.result is None:
-                continue
-            name, fields = f"{run.name}/{part}/{task}/seed{seed.seed}", describe_tuning(seed)
-            first = firsts.setdefault(task, (name, fields))
-            _note_differences(found, first, (name, fields), declared.union(facts.chosen), PREFIX)
-            weights = name, {"init": seed.weights}
-            first = firsts.setdefault(f"{run.name}/{part}", weights)
-            _note_differences(found, first, weights, (), PREFIX)
-            for field, value in facts.adaptation.get(task, {}).items():
-                actual = fields.get(field)  # a missing field is off, as None is
-                if actual != value and field not in declared:
-                    found.setdefault(PREFIX + field, f"{actual!r} in {name}, planned {value!r}")
-    return found
+    rows = [
+        (f"{run.name}/{part}/{task}/seed{seed.seed}", (task, f"{run.name}/{part}"),
+         describe_tuning(seed) | {"init": seed.weights})
+        for run in study.runs if run.finished for part in ("tasks", "scratch")
+        for task, own in getattr(run, part).items() if task in facts.measured
+        for seed in own.runs if seed.result
+    ]  # fmt: skip
 
+    def by(run: tuple[str, str], field: str) -> Hashable:
+        task, net = run
+        return net if field == "init" else task
 
-def _note_differences(
-    found: dict[str, str], a: tuple[str, dict[str, Any]], b: tuple[str, dict[str, Any]],
-    free: Collection[str], prefix: str = "",
-) -> None:  # fmt: skip
-    """Adds the fields in which two runs (name, fields) differ."""
-    for field, (x, y) in differing((a[1], b[1]), free).items():
-        if isinstance(x, dict) and isinstance(y, dict):  # digests of a task's files
-            parts = differing((x, y))
-            x, y = ({k: v for k, v in side.items() if k in parts} for side in (x, y))
-        found.setdefault(prefix + field, f"{x!r} in {a[0]}, {y!r} in {b[0]}")
+    kept = [(n, k, {f: x for f, x in own.items() if f not in {*declared, *facts.chosen}})
+            for n, k, own in rows]  # fmt: skip
+    found = comparable(kept, by)
+    for name, (task, _), fields in rows:
+        for field, value in facts.adaptation.get(task, {}).items():
+            actual = fields.get(field)  # a missing field is off, as None is
+            if actual != value and field not in declared:
+                found.setdefault(field, f"{actual!r} in {name}, planned {value!r}")
+    return {PREFIX + field: text for field, text in found.items()}
 
 
 # --- Losses ---------------------------------------------------------------------------------------
@@ -297,24 +307,20 @@ def are_equal(values: Iterable[float]) -> bool:
     return high <= low * (1 + TOLERANCE)
 
 
-def describe_clock(study: Study, points: Sequence[Point]) -> str:
-    """Returns a sentence on how far the finished runs of some rows agree on the matched clock.
+def describe_clock(study: Study) -> str:
+    """Returns a sentence on how far the finished runs of a study agree on the matched clock.
 
     Raises:
       ValueError: as `reading`.
     """
-    clock = study.facts.matched
-    name = MATCHED[clock]
-    runs = [(point.variant, run) for point in points for run in point.finished]
-    if not runs:
-        return f"To be held equal: {name}."
-    several = len({run.stage for _, run in runs}) > 1
+    clock, name = study.facts.matched, MATCHED[study.facts.matched]
+    runs = [run for run in study.runs if run.finished]
+    several = len({run.stage for run in runs}) > 1
     groups: dict[str, list[float]] = {}
-    for variant, run in runs:
-        label = f"{variant} ({run.stage})" if several else variant
+    for run in runs:
+        label = f"{run.variant} ({run.stage})" if several else run.variant
         groups.setdefault(label, []).append(reading(run, clock))
-    apart = {label: values for label, values in groups.items() if not are_equal(values)}
-    if apart:
+    if apart := {label: values for label, values in groups.items() if not are_equal(values)}:
         ranges = (f"{min(v):,.0f} to {max(v):,.0f} in {label}" for label, v in apart.items())
         return f"Not held equal: {name}, {'; '.join(ranges)}."
     if are_equal(x for values in groups.values() for x in values):

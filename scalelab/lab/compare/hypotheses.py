@@ -78,7 +78,8 @@ def build_claim(
     reason = f"{title} of these rows is not comparable, see the notes"
     checks = scores.check_treatment(weights, score)
     made = claims.claim(label, region, reason if found is None else found, *checks)
-    return dataclasses.replace(made, scale=1.0 if score in PRETRAINING_SCORES else 100.0)
+    scale = 1.0 if score in PRETRAINING_SCORES else 100.0
+    return dataclasses.replace(made, scale=scale, compared=what, score=title)
 
 
 def block_cases(

@@ -105,6 +105,14 @@ class StudyScores(Scores):
         several = len(self._seeds([*weights], score)[0]) > 1
         return found if several else estimates.without_interval(found.value)
 
+    def by_seed(self, row: Row, score: str) -> list[float]:
+        """Returns a score of a row for each of its pre-training seeds."""
+        if score in PRETRAINING_SCORES:
+            return [*_numbers(_point(row), score).values()]
+        seeds = self._seeds([row], score)
+        sets = self._dev_sets(((row, 1.0),), score, seeds) if all(seeds) else ()
+        return bootstrap.by_seed(sets).tolist() if sets else []
+
     def check_treatment(self, rows: Iterable[Row], score: str) -> tuple[str, str]:
         """Returns why the treatment of some rows did not take, and what was not checked.
 

@@ -102,7 +102,7 @@ class StudyFields:
     # rows of a name: "large:width".
     tables: tuple[str, ...] = ("scores", "loss")
     rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
-    figures: tuple[str, ...] = ("score_by_task", "loss_by_time")
+    figures: tuple[str, ...] = ("loss_by_time",)
     hypotheses: tuple[str, ...] = ()
     # ("electra > bert", "blimp", 2): see scalelab/lab/compare/claim_lines.py. Without claims and
     # hypotheses, a report tests every variant against the baseline, and every two systems.

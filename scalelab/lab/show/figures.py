@@ -1,7 +1,7 @@
 """Figures of a study, as PNG, SVG and PDF.
 
-  score_by_task   every task, beside the trivial score and the net from random weights
-  score_by_value  every score against each number that variants set, such as a mask rate
+  differences     every claim of the report with its 95% interval
+  score_by_cost   the primary score against the training FLOPs of a run
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
 
 Losses of one kind have a row of panels, with a column for each length. A thin line is a run, a bold
@@ -19,33 +19,34 @@ import numpy as np
 from scalelab.config.durations import CLOCKS, Clock
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability
+from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding
 from scalelab.lab.compare.estimates import with_bars
-from scalelab.lab.compare.scores import TASK_SCORES, Scores
+from scalelab.lab.compare.scores import PRETRAINING_SCORES, Scores, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.show import score_tables
-from scalelab.lab.show.score_tables import LOSS, TASKS
-from scalelab.lab.tables import Column
+from scalelab.lab.show.answer import cost
 from scalelab.records import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Lines = dict[str, list[tuple[float, Point]]]  # label -> a field's number and its row
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 CAPTIONS = {
-    "score_by_task": "Scores by task with 95% intervals. The trivial score is that of the best"
-    " constant answer, or of guessing.",
-    "score_by_value": "Scores x 100 and losses in nats, with 95% intervals, against each number"
-    " that the variants set. Losses of different kinds are not drawn.",
+    "differences": "Every claim of the report: difference with its 95% interval before correction."
+    " Green: confirmed; orange: refuted; gray: undecided or not testable.",
+    "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
+    " Small dots: seeds. Colour: system; shade: size or variant.",
 } | {
     f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
     for name in AXES
 }
 LIGHTEST = 0.7  # share of white that a shade of a colour may have
-MAX_ACROSS = 5  # panels of scores in a row
-ALWAYS = ("score_by_task", "loss_by_tokens")  # drawn even if the study does not ask for them
+ALWAYS = ("loss_by_tokens",)  # drawn even if the study does not ask for it
+REMOVED = ("score_by_task", "score_by_value")  # asked for by older studies; tables have the numbers
+MOST_CLAIMS = 30  # drawn
+LONGEST = 70  # characters of a claim's label
+COLORS = {CONFIRMED: "#009E73", REFUTED: "#D55E00"}
 
 
 def write(
@@ -56,20 +57,17 @@ def write(
     makers: Mapping[str, MakeFigure],
     published: Scores | None = None,
 ) -> list[str]:
-    """Draws the figures that a study asks for, and ALWAYS; returns their names.
-
-    Figures with nothing to show are left out.
+    """Draws the figures that a study asks for, and ALWAYS; returns the names of those that show.
 
     Raises:
       ValueError: an unknown figure.
     """
     drawn = {}
     for name in dict.fromkeys((*study.facts.figures, *ALWAYS)):
-        if name not in makers:
+        if name not in makers and name not in REMOVED:
             expected = nearest(name, makers)
             raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")
-        figure = makers[name](study, scores, published)
-        if figure is not None:
+        if name in makers and (figure := makers[name](study, scores, published)) is not None:
             drawn[name] = figure
     save(drawn, folder)
     return list(drawn)
@@ -101,6 +99,64 @@ def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
             red, green, blue = (x + (1 - x) * LIGHTEST * place / len(own) for x in full)
             found[point] = plots.style(len(found), color=colors.to_hex((red, green, blue)))
     return found
+
+
+def draw_differences(findings: Sequence[Finding]) -> "Figure | None":
+    """Draws the effect of every claim with its interval; None if no claim has one."""
+    found: dict[tuple[str, float], Claim] = {}  # a claim of two findings is drawn once
+    for finding in findings:
+        for claim in finding.claims:
+            if claim.estimate is not None:
+                found.setdefault((claim.what, claim.scale), claim)
+    claims = list(found.values())[:MOST_CLAIMS]
+    units = [unit for unit in (100.0, 1.0) if any(c.scale == unit for c in claims)]
+    if not claims:
+        return None
+    sizes = [sum(c.scale == unit for c in claims) for unit in units]
+    figure = plots.canvas(9.5, 0.8 * len(units) + 0.3 * len(claims))
+    panels = figure.subplots(len(units), 1, squeeze=False, height_ratios=[n + 1 for n in sizes])
+    for axis, unit in zip(panels[:, 0], units, strict=True):
+        own = [claim for claim in claims if claim.scale == unit]
+        for place, claim in enumerate(own):
+            assert claim.estimate is not None
+            value, low, high = (unit * x for x in (claim.estimate.value, claim.estimate.low,
+                                                   claim.estimate.high))  # fmt: skip
+            color = COLORS.get(claim.verdict, "#767676")
+            axis.plot([low, high], [place, place], color=color, lw=2, solid_capstyle="butt")
+            axis.plot([value], [place], color=color, marker="o", ms=6)
+        names = [c.what if len(c.what) <= LONGEST else f"{c.what[:LONGEST]}..." for c in own]
+        axis.set_yticks(range(len(own)), names)
+        axis.set_ylim(len(own) - 0.5, -0.5)
+        axis.axvline(0, color="black", lw=1)
+        axis.set_xlabel("points (scores x 100)" if unit == 100 else "nats, seconds or as named")
+        axis.grid(alpha=0.3, axis="x")
+    return figure
+
+
+def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure | None":
+    """Draws the primary score of every row against its training FLOPs; None without two rows."""
+    known = {p: x for p in study.points if score and (x := scores.value(p, score))}
+    if score is None or len(known) < 2:
+        return None
+    scale, looks = 1 if score in PRETRAINING_SCORES else 100, row_styles(study.points)
+    figure = plots.canvas(7.5, 4.2)
+    axis = figure.subplots()
+    for point, value in known.items():
+        look: dict[str, Any] = looks[point] | {"linestyle": "none", "capsize": 3, "ms": 7}
+        means, bars = with_bars([value], scale)
+        axis.errorbar([cost(point, "flops")], means, yerr=bars, label=point.label, **look)
+        for number in scores.by_seed(point, score):
+            dot = {"color": look["color"], "marker": ".", "ms": 3}
+            axis.plot(cost(point, "flops"), scale * number, **dot)
+    floor = scores.floor(score) if scale == 100 else None
+    if floor is not None:
+        axis.axhline(scale * floor, color="black", lw=1, ls=(0, (4, 2)), label="trivial score")
+    plots.label_clock(axis, "training FLOPs of a run", log=True)
+    low, high = axis.get_xlim()
+    axis.set_xlim(min(low, high / 4), max(high, 4 * low))  # equal costs stand in the middle
+    axis.set_ylabel(title_of(score) + (" x 100" if scale == 100 else " (nats)"))
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    return figure
 
 
 def draw_losses(
@@ -159,119 +215,6 @@ def _draw_seeds(axis: Any, seeds: Sequence[np.ndarray], label: str, look: dict[s
     axis.plot(x, mean, label=label, markevery=every, **look | {"lw": 1.8, "ms": 4})
 
 
-def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
-    """Draws a panel a task and a row a net: scores with 95% intervals; None without any score.
-
-    A dashed line is the trivial score; a gray circle is the net from random weights.
-    """
-    tasks = [column for column in TASKS if column.key in TASK_SCORES
-             and any(scores.value(point, column.key) for point in study.points)]  # fmt: skip
-    points = [p for p in study.points if any(scores.value(p, c.key) for c in tasks)]
-    if not points:
-        return None
-    looks = row_styles(study.points)
-    across = min(len(tasks), MAX_ACROSS)
-    down = math.ceil(len(tasks) / across)
-    figure = plots.canvas(1.8 + 3.2 * across, 0.5 + down * (1.0 + 0.3 * len(points)))
-    panels = figure.subplots(down, across, sharey=True, squeeze=False).flat
-    for axis in panels[len(tasks) :]:
-        axis.remove()
-    dashed: dict[str, Any] = {"color": "black", "lw": 1, "ls": (0, (4, 2))}
-    hollow: dict[str, Any] = {"color": "gray", "marker": "o", "mfc": "none", "ls": "none"}
-    untrained = scores.scratch if isinstance(scores, StudyScores) else None
-    for axis, column in zip(panels, tasks, strict=False):
-        for place, point in enumerate(points):
-            if (found := scores.value(point, column.key)) is not None:
-                look = looks[point] | {"linestyle": "none", "ms": 6, "capsize": 3}
-                x, bars = with_bars([found])
-                axis.errorbar(x, [place], xerr=bars, **look)
-            if untrained and (found := untrained.value(point, column.key)) is not None:
-                axis.plot(100 * found.value, place, **hollow)
-        if (constant := scores.floor(column.key)) is not None:
-            axis.axvline(100 * constant, **dashed)
-        axis.set_title(column.title, fontsize="medium")
-        axis.set_xlabel(f"{TASK_SCORES[column.key][2]} x 100")
-        axis.grid(alpha=0.3)
-        axis.margins(x=0.15)
-    panels[0].set_yticks(range(len(points)), [p.label for p in points])
-    panels[0].set_ylim(len(points) - 0.5, -0.5)
-    panels[0].plot([], [], **dashed, label="trivial score")
-    if untrained and any(untrained.value(p, c.key) for p in points for c in tasks):
-        panels[0].plot([], [], **hollow, label="from random weights, first seed")
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
-    return figure
-
-
-def draw_values(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
-    """Draws scores against each number that variants set; None if no number has two values.
-
-    A panel has one metric, a row of panels one field. A line is a system and shape, with one value
-    of every other field that variants set. Losses are drawn on lines whose losses compare.
-    """
-    fields = score_tables.varied_fields(study, study.points)
-    values = {p: {f: score_tables.field_value(p, f) for f in fields} for p in study.points}
-    columns = [c for c in (*TASKS, LOSS) if any(scores.value(p, c.key) for p in study.points)]
-    rows: list[tuple[str, Lines, list[Column]]] = []
-    for name in fields:
-        numbers = [float(x) for own in values.values() if isinstance(x := own[name], int | float)]
-        if len(numbers) < len(values) or len(set(numbers)) < 2:
-            continue
-        lines: Lines = {}
-        for number, point in sorted(zip(numbers, values, strict=True), key=lambda pair: pair[0]):
-            others = [f"{f.rpartition('.')[2]} {values[point][f]}" for f in fields if f != name]
-            label = ", ".join([f"{point.system} {point.shape}", *others])
-            lines.setdefault(label, []).append((number, point))
-        apart = any(comparability.differing_losses([p for _, p in own]) for own in lines.values())
-        shown = [column for column in columns if column is not LOSS or not apart]
-        for start in range(0, len(shown), MAX_ACROSS):
-            rows.append((name, lines, shown[start : start + MAX_ACROSS]))
-    if not rows:
-        return None
-    across, looks = max(len(shown) for *_, shown in rows), row_styles(study.points)
-    figure = plots.canvas(3.4 + 3.2 * across, 0.4 + 3.0 * len(rows))
-    panels = figure.subplots(len(rows), across + 1, squeeze=False)  # the last has the legend
-    for axes, (name, lines, shown) in zip(panels, rows, strict=True):
-        for axis in axes[len(shown) :]:
-            axis.set_axis_off()
-        for axis, column in zip(axes, shown, strict=False):
-            _draw_lines(axis, name, column, lines, scores, looks)
-        entries = axes[0].get_legend_handles_labels()
-        axes[-1].legend(*entries, frameon=False, fontsize="small", loc="center left")
-    return figure
-
-
-def _draw_lines(
-    axis: Any, field: str, column: Column, lines: Lines, scores: Scores,
-    looks: Mapping[Point, dict[str, Any]],
-) -> None:  # fmt: skip
-    """Draws means and 95% intervals of a score against a config field, lines a little apart.
-
-    A line looks as its first point does elsewhere.
-    """
-    scale = 1 if column is LOSS else 100
-    ticks = sorted({number for own in lines.values() for number, _ in own})
-    low, high = ticks[0], ticks[-1]
-    log = low > 0 and high >= 8 * low
-    for k, (label, points) in enumerate(lines.items()):
-        aside = 0.02 * (k - (len(lines) - 1) / 2)
-        values = [(number, scores.value(point, column.key)) for number, point in points]
-        known = [(number, found) for number, found in values if found is not None]
-        x = [at * (high / low) ** aside if log else at + aside * (high - low) for at, _ in known]
-        means, bars = with_bars([found for _, found in known], scale)
-        look = looks[points[0][1]] | {"ms": 5, "lw": 1.2, "capsize": 3}
-        axis.errorbar(x, means, yerr=bars, label=label, **look)
-    if log:
-        axis.set_xscale("log")
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.minorticks_off()
-    axis.set_xlabel(field.rpartition(".")[2])
-    axis.set_title(column.title, fontsize="medium")
-    axis.grid(alpha=0.3)
-
-
 FIGURES: dict[str, MakeFigure] = {
-    "score_by_task": draw_tasks,
-    "score_by_value": draw_values,
-    **{f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()},
+    f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()
 }

@@ -1,4 +1,4 @@
-"""Notes on a study's tables: meaning of the numbers, missing runs, equal and free fields."""
+"""Notes on a study's tables: meaning of the numbers, missing and degenerate fine-tunings."""
 
 import re
 from collections import Counter
@@ -6,20 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scalelab.eval.names import BIAS, YARDSTICKS
 from scalelab.lab.compare import comparability
-from scalelab.lab.load.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES, SeedRun, TaskRuns
 from scalelab.lab.show.card import render
-from scalelab.lab.tables import Cell, Column, Value
+from scalelab.lab.show.score_tables import TableRequest
+from scalelab.lab.tables import Cell, Table, Value
 from scalelab.records import archive
 from scalelab.tasks.glue import ABOUT_MEANS
 
 OTHER_METRICS = {
     "matthews": "Matthews' correlation", "pearson": "Pearson's correlation", "f1": "F1",
 }  # fmt: skip
-DETECTABLE = (
-    "Smallest detectable difference: the true difference to the first row that a two-sided test at"
-    " 5% finds with power 80%, the largest over all rows; none where all runs agree."
-)
 LOSSES = (
     "Losses of different kinds do not compare ({}). Compare yardsticks, or bits per byte if"
     " objective and mask rate are the same."
@@ -32,64 +29,51 @@ STATES: dict[str, Callable[[SeedRun], object]] = {
 }
 
 
-def describe_scores(
-    study: Study, points: Sequence[Point], columns: Sequence[Column], part: str = "tasks"
-) -> list[str]:
-    """Describes the scores of these rows and columns of a table; `part` as in `StudyScores`."""
-    keys, tasks = [c.key for c in columns], [c.key for c in columns if c.tasks]
-    metrics = [(TASK_SCORES.get(c.key, ("",))[-1], c.title) for c in columns if c.tasks]
+def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
+    """Returns what a reader of a report's tables must know: numbers, what is missing, differences.
+
+    The notes on fine-tunings from random weights are those of a table `scratch`.
+    """
+    study, facts = request.study, request.study.facts
+    columns = {c.key: c for table in made for c in table.columns if c.scored}
+    tasks = [c.key for c in columns.values() if c.tasks]
+    metrics = [(TASK_SCORES.get(key, ("",))[-1], columns[key].title) for key in tasks]
+    parts = ["scratch" if table.name == "scratch" else "tasks" for table in made]
     text = render(
-        "notes.txt", keys=keys, tasks=tasks, part=part, recipe=describe_recipe(study),
-        tuned=not YARDSTICKS.keys() >= {*tasks}, yardsticks=YARDSTICKS.keys() & {*tasks},
-        stereotypes={*BIAS} & {*tasks}, most=max(len(p.finished) for p in points),
+        "notes.txt", keys=[*columns], tasks=tasks, scratch="scratch" in parts,
+        recipe=describe_recipe(study), tuned=not YARDSTICKS.keys() >= {*tasks},
+        yardsticks=YARDSTICKS.keys() & {*tasks}, stereotypes={*BIAS} & {*tasks},
+        most=max(len(p.finished) for p in study.points),
         other=[f"{OTHER_METRICS[m]} ({title})" for m, title in metrics if m in OTHER_METRICS],
-        seeds=study.facts.finetune_seeds, about_means=ABOUT_MEANS,
+        seeds=facts.finetune_seeds, about_means=ABOUT_MEANS,
+        detectable=any(table.footer for table in made),
     )  # fmt: skip
-    return text.splitlines() + (_describe_losses(points) if "loss" in keys else [])
+    found = text.splitlines() + (_describe_losses(study.points) if "loss" in columns else [])
+    rows = [row for table in made for row in table.rows]
+    found += describe_published(request.departing, rows)
+    if request.published and not request.departing:
+        labels = {f" {p.label}, " for p in study.points}
+        doubtful = request.published.remarks(columns)
+        found += [text for text in doubtful if any(label in text for label in labels)]
+    shown = {task for column in columns.values() for task in column.tasks}
+    asked = {"all": True, "none": False}  # in older files, of best:k only what has begun
+    for part in dict.fromkeys(parts):
+        own = [r for r in study.runs if r.finished and (r.scratch if part == "scratch" else
+               asked.get(facts.stages[r.stage].finetune, bool(r.tasks)))]  # fmt: skip
+        for task in (task for task in facts.measured if task in shown and own):
+            found += _describe_task(study, task, {r.name: getattr(r, part).get(task) for r in own})
+    found += request.scores.remarks(columns)
+    absent = [ALL_TITLES.get(name, name) for name in facts.measured if name not in shown]
+    found += [f"Measured, but in no table of this report: {', '.join(absent)}."] * bool(absent)
+    return merge_cuts([*found, *request.footnotes])
 
 
-def describe_published(
-    departing: Sequence[str], rows: Iterable[Sequence[Cell]], source: str = ""
-) -> list[str]:
-    """Returns which published numbers stand beside ours, or why none do; `source` names them."""
+def describe_published(departing: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
+    """Returns which published numbers stand beside ours, or why none do."""
     if any(isinstance(cell, Value) and cell.published is not None for row in rows for cell in row):
-        return [f"In round brackets: the published number{source}."]
+        return ["In round brackets: the published number."]
     reasons = f"No published number is comparable, as this study differs: {'; '.join(departing)}."
     return [reasons] if departing else []
-
-
-def describe_study(
-    study: Study, points: Sequence[Point], footnotes: Iterable[str] = (), tasks: Iterable[str] = (),
-    part: str = "tasks",
-) -> list[str]:  # fmt: skip
-    """Returns the notes of every table: what is missing, what is equal, what its variants change.
-
-    `tasks` are the tasks of the table's numbers; `footnotes` are added at the end; `part` is as in
-    `StudyScores`.
-    """
-    facts, names = study.facts, [run.name for point in points for run in point.runs]
-    found = []
-    for state, those in (("unfinished", unfinished(points)), ("damaged", damaged(study, points))):
-        if those:
-            found.append(f"{len(those)} of {len(names)} runs are {state}: {'; '.join(those)}.")
-    wanted = {r.name: facts.stages[r.stage].finetune for r in study.runs}
-    # For stages with "best:k": the runs with a started fine-tuning.
-    runs = [run for point in points for run in point.finished if wanted[run.name] == "all"
-            or (wanted[run.name] != "none" and run.tasks)]  # fmt: skip
-    runs = [run for run in runs if run.scratch or part != "scratch"]
-    for task in facts.measured if runs else ():
-        by_run = {run.name: getattr(run, part).get(task) for run in runs}
-        found += _describe_task(study, task, by_run) if task in tasks else []
-    free = ", ".join([*facts.free, *facts.allow])
-    found.append(f"{comparability.describe_clock(study, points)} Runs may differ in {free}.")
-    found += [f"{name}: {text}." for name, text in describe_variants(study, points).items()]
-    return [*found, *footnotes]
-
-
-def describe_variants(study: Study, points: Sequence[Point]) -> dict[str, str]:
-    """Returns the fields that each variant of some rows sets."""
-    names = dict.fromkeys(p.variant for p in points if p.variant != BASELINE)
-    return {name: ", ".join(study.facts.variants.get(name) or ["no change"]) for name in names}
 
 
 def _describe_task(study: Study, task: str, tuned: Mapping[str, TaskRuns | None]) -> list[str]:
@@ -151,21 +135,10 @@ def _describe_losses(points: Sequence[Point]) -> list[str]:
     """Returns the kinds of the losses of some rows, if there are several."""
     found = comparability.differing_losses(points)
     kinds = {
-        letter: ", ".join(f"{name} {own[place]}" for name, own in found.items())
+        letter: ", ".join(
+            f"{name} {x}" for name, own in found.items() if (x := own[place]) is not None
+        )
         for place, letter in enumerate(comparability.loss_groups(points).values())
     }
     text = "; ".join(f"{letter}: {own}" for letter, own in kinds.items())
     return [LOSSES.format(text)] if found else []
-
-
-def unfinished(points: Iterable[Point]) -> list[str]:
-    """Returns the names of the pre-trainings that are neither finished nor damaged."""
-    return [r.name for p in points for r in p.runs if not r.finished and not r.damaged]
-
-
-def damaged(study: Study, points: Iterable[Point]) -> list[str]:
-    """Returns the names of damaged runs with the reasons."""
-    runs = (run for point in points for run in point.runs)
-    return [
-        f"{run.name}: {archive.shorten(study.workdir, run.damaged)}" for run in runs if run.damaged
-    ]

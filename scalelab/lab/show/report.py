@@ -1,9 +1,9 @@
-"""The report of a study: Markdown, LaTeX, CSV, figures, and a page for a browser.
+"""The report of a study as a page of a paper: Markdown, LaTeX, CSV, figures, a page for a browser.
 
-FOLDER/report.md           tables, figures, hypotheses, departures, commands
+FOLDER/report.md           question, answer, design, primary table, checks, limits; an appendix
 FOLDER/report.html         the same in one file, for a browser without network
-FOLDER/tables/<table>.md   and .tex (booktabs) and .csv (all digits)
-FOLDER/figures/<figure>.png and .svg
+FOLDER/tables/<table>.tex  (booktabs) and .csv (all digits)
+FOLDER/figures/<figure>.png, .svg and .pdf
 FOLDER/cards.md            the cards of all finished runs
 
 Everything that comes from a study is escaped. A Content-Security-Policy forbids the page every
@@ -11,7 +11,6 @@ connection; its pictures are inlined.
 """
 
 import base64
-import dataclasses
 import hashlib
 import json
 import pathlib
@@ -25,12 +24,12 @@ from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.compare.scores import SCORES, Comparison, Scores, load_comparison
+from scalelab.lab.compare.scores import SCORES, Scores, load_comparison
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import Study
-from scalelab.lab.show import card, figures, notes, overview, score_tables
-from scalelab.lab.show.card import render
+from scalelab.lab.load.study_runs import BASELINE, PretrainRun, Study
+from scalelab.lab.show import answer, card, figures, notes, score_tables
+from scalelab.lab.show.card import DIGEST, render
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
 from scalelab.records import archive
@@ -67,7 +66,6 @@ def make(
     workdir: pathlib.Path,
     name: str | None = None,
     folder: pathlib.Path | None = None,
-    allow: Sequence[str] = (),
     baselines: Mapping[str, Baseline] | None = None,
     trusted: str | None = None,
     say: Callable[[str], None] = lambda _: None,
@@ -78,10 +76,9 @@ def make(
       workdir: holds studies/ and runs/.
       name: of the study; None where there is only one.
       folder: for the report; None: WORKDIR/reports/<name>.
-      allow: fields that may differ beyond those of the study; every table repeats them.
       baselines: objective -> the trivial baseline that it must beat; a finding without is marked.
       trusted: module outside scalelab that the study may import.
-      say: is given the answer, the ranking and the verdicts, for a terminal.
+      say: is given the answer, the primary table and the verdicts, for a terminal.
 
     Returns:
       The path of report.html.
@@ -89,140 +86,156 @@ def make(
     Raises:
       ValueError: there is no such study, its file is damaged, no run is finished, runs differ in
         undeclared fields, or the study asks for an unknown table or figure. A damaged run is named
-        in the notes, and the others are reported.
+        in the limits, and the others are reported.
       OSError: a file cannot be written.
     """
     study = study_runs.read(workdir, name)
-    if not any(run.finished for run in study.runs):
-        broken = notes.damaged(study, study.points)
+    finished = [run for run in study.runs if run.finished]
+    if not finished:
+        broken = _damaged(study)
         reason = f" Damaged: {'; '.join(broken)}." if broken else ""
         raise ValueError(
             f"study {study.name}: none of its {len(study.runs)} runs is finished.{reason} Run the"
             " study before its report."
         )
-    footnotes = comparability.check(study, allow)
+    footnotes = comparability.check(study)
     comparison = load_comparison(study.facts.comparison, trusted)
     scores = StudyScores(study, baselines=baselines)
     findings = hypotheses.judge(study, scores, comparison)
     departing, published = comparison.departures(study, footnotes), comparison.published()
     request = TableRequest(study, scores, published, departing, footnotes)
     made = score_tables.build(request, score_tables.TABLES | {**comparison.TABLES})
-    claims = _tabulate_claims(findings, scores, footnotes)
+    claims = tabulate_claims(findings, scores, footnotes)
     departures = _tabulate_departures(study)
     folder = folder or workdir / "reports" / study.name
     for part in ("tables", "figures"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    _write_tables(folder / "tables", study.name, [*made, claims, departures])
-    finished = [run for run in study.runs if run.finished]
-    cards = "\n".join(card.write(run.folder) for run in finished)
-    write_text(folder / "cards.md", cards)
-    headline, why_none = overview.find_headline(study, scores)
-    ranking = overview.tabulate_ranking(study, scores, headline)
-    answer = overview.answer(study, scores, findings, headline, why_none)
-    say(overview.for_terminal(study, answer, ranking, findings))
+    for table in (table for table in (*made, claims, departures) if table.rows):
+        path = folder / "tables" / table.name
+        write_text(path.with_suffix(".tex"), tables.latex(table, f"{study.name}-{table.name}"))
+        write_text(path.with_suffix(".csv"), tables.csv(table))
+    write_text(folder / "cards.md", "\n".join(card.write(run.folder) for run in finished))
+    score, why_none = answer.find_primary(study, scores)
+    primary = answer.tabulate_primary(study, scores, score)
+    verdicts, sentences = (
+        answer.tabulate_verdicts(findings),
+        answer.answer(findings, score, why_none),
+    )
+    say(answer.for_terminal(study, sentences, primary, verdicts, findings))
     first = {
-        "differences": overview.draw_differences(findings),
-        "score_by_cost": overview.draw_cost(study, scores, headline),
+        "differences": figures.draw_differences(findings),
+        "score_by_cost": figures.draw_cost(study, scores, score),
     }
     first = {name: figure for name, figure in first.items() if figure is not None}
     figures.save(first, folder / "figures")
-    beside = None if departing else published
-    drawn = _draw(study, scores, comparison, beside, folder / "figures")
-    below = [*footnotes, *score_tables.describe_absent(study, made)]
-    below = notes.merge_cuts([*below, *(note for table in made for note in table.notes)])
-    known = notes.describe_study(study, study.points)  # `facts` has these
-    values = {
-        "study": study, "facts": describe_study(study), "tables": made,
-        "answer": answer, "ranking": ranking,
-        "first": {name: overview.CAPTIONS[name] for name in first},
-        "cards": [run.name for run in finished],
-        "notes": [note for note in below if note not in known],
-        "findings": [(finding, _finding_table(finding, claims)) for finding in findings],
-        "claim_notes": [note for note in claims.notes if note not in below],
-        "departures": departures, "runs": _tabulate_runs(study), "commands": _list_commands(study),
-        "figures": drawn,
-    }  # fmt: skip
-    text = render(
-        "report.md", **values, plain=lambda table: tables.markdown(table.texts(), table.num_names),
-        with_notes=tables.with_notes, bullets=tables.bullets,
+    drawn = figures.write(
+        study, scores, folder / "figures", makers=figures.FIGURES | {**comparison.FIGURES},
+        published=None if departing else published,
     )  # fmt: skip
-    write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
-    return _write_page(folder, values)
-
-
-def _draw(
-    study: Study, scores: StudyScores, comparison: Comparison, published: Scores | None,
-    folder: pathlib.Path,
-) -> dict[str, str]:  # fmt: skip
-    """Draws the figures that a study asks for; returns their captions by name."""
-    makers = figures.FIGURES | {**comparison.FIGURES}
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
-    drawn = figures.write(study, scores, folder, makers=makers, published=published)
-    return {name: captions.get(name, name.replace("_", " ")) for name in drawn}
+    return _write_pages(folder, {
+        "study": study, "answer": sentences, "design": describe_design(study),
+        "primary": primary, "verdicts": verdicts, "checks": answer.checks(findings),
+        "limits": describe_limits(study), "first": {name: captions[name] for name in first},
+        "tables": made, "notes": notes.describe(request, made),
+        "findings": answer.tabulate_findings(findings), "claims": claims,
+        "departures": departures, "runs": _tabulate_runs(study), "commands": _list_commands(study),
+        "cards": [run.name for run in finished],
+        "figures": {name: captions.get(name, name.replace("_", " ")) for name in drawn},
+    })  # fmt: skip
 
 
-def _write_page(folder: pathlib.Path, values: Mapping[str, Any]) -> pathlib.Path:
-    """Writes report.html with its pictures inlined; returns its path.
+def _write_pages(folder: pathlib.Path, values: Mapping[str, Any]) -> pathlib.Path:
+    """Writes report.md, and report.html with its pictures inlined; returns the path of the page.
 
     The page of a packed study links only the files that `results/` keeps in git: SVG, CSV, cards.
     """
-    packed = (values["study"].workdir / archive.NAME).exists()
+    show = lambda table: tables.markdown(table.texts(), table.num_names)  # noqa: E731
+    text = render("report.md", **values, show=show, bullets=tables.bullets)
+    write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
     encode = lambda path: base64.b64encode(path.read_bytes()).decode()  # noqa: E731
     names = [*values["first"], *values["figures"]]
     pictures = {name: encode(folder / "figures" / f"{name}.svg") for name in names}
     script = render("page.js")
     digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+    packed = (values["study"].workdir / archive.NAME).exists()
     more = {"pictures": pictures, "script": script, "digest": digest, "packed": packed}
-    page = render("report.html", **values, **more)
-    write_text(folder / "report.html", page)
+    write_text(folder / "report.html", render("report.html", **values, **more))
     return folder / "report.html"
 
 
-def _write_tables(folder: pathlib.Path, study: str, made: Iterable[Table]) -> None:
-    """Writes each table that has rows as Markdown, LaTeX and CSV."""
-    for table in made:
-        if table.rows:
-            path = folder / table.name
-            write_text(path.with_suffix(".md"), tables.with_notes(table))
-            write_text(path.with_suffix(".tex"), tables.latex(table, f"{study}-{table.name}"))
-            write_text(path.with_suffix(".csv"), tables.csv(table))
-
-
-def describe_study(study: Study) -> dict[str, str]:
-    """Returns the facts at the head of a report: its state, protocol, and what is held equal."""
+def describe_design(study: Study) -> dict[str, str]:
+    """Returns what the study compares, on which data, at which budget, with which optimizer."""
     facts = study.facts
-    protocol = f"scale {facts.scale}"
-    if facts.protocol:
-        protocol += f" of section {facts.protocol} of the benchmark protocol"
-    tuned = ""
-    if facts.tasks:
-        seeds = f"fine-tuning seeds of each pre-training: {facts.finetune_seeds}"
-        tuned = f"{', '.join(facts.tasks)}; recipe {notes.describe_recipe(study)}; {seeds}"
+    runs = [run for run in study.runs if run.finished]
+    shape = f"{study.points[0].shape} (heads x width x layers), N {study.points[0].n_model:,}"
+    seeds = Counter(len(point.finished) for point in study.points)
+    tuned = f"{', '.join(facts.tasks)}; recipe {notes.describe_recipe(study)}; fine-tuning seeds" \
+            f" of each pre-training: {facts.finetune_seeds}" if facts.tasks else ""  # fmt: skip
+    own_fields = facts.system_fields.items()
+    variants = {p.variant: facts.variants.get(p.variant) or ["no change"] for p in study.points}
+    section = f" of section {facts.protocol} of the benchmark protocol" if facts.protocol else ""
+    found = {
+        "Arms": ", ".join(point.label for point in study.points),
+        **{f"Variant {x}": ", ".join(y) for x, y in variants.items() if x != BASELINE},
+        **{f"Set for {system}": ", ".join(fields) for system, fields in own_fields},
+        "Set for all": ", ".join(facts.fields),
+        "May differ": ", ".join([*facts.free, *facts.allow]),
+        "Shape": shape if len({point.shape for point in study.points}) == 1 else "",
+        "Seeds": ", ".join(f"{n} ({rows} arms)" for n, rows in seeds.items()),
+        "Data": "; ".join(dict.fromkeys(map(_describe_data, runs))),
+        "Budget": f"scale {facts.scale}{section}. {comparability.describe_clock(study)}",
+        "Optimizer": "; ".join(dict.fromkeys(map(_describe_optimizer, runs))),
+        "Fine-tuned on": tuned,
+        "Measured by": ", ".join([*facts.yardsticks, *facts.yardstick_fields]),
+        "Hardware": _count((", ".join(run.environment.devices) for run in runs), "; "),
+        "Numerics version": ", ".join(sorted({r.environment.numerics_versions for r in runs})),
+    }
+    return {term: text for term, text in found.items() if text}
+
+
+def _describe_data(run: PretrainRun) -> str:
+    """Returns corpus, digest, size, passes, vocabulary and validation of a finished run."""
+    assert run.result
+    flat, corpus = flatten(run.config), run.result.corpus
+    size = f", {corpus.documents:,} documents, {corpus.tokens:,} tokens" if corpus else ""
+    passes = f", {run.result.passes:.2g} passes" if run.result.passes else ""
+    digest = f" (sha256 {run.result.data_hash[:DIGEST]})" if run.result.data_hash else ""
+    vocabulary = f", {flat.get('tokenizer.kind')} of {flat.get('tokenizer.vocab_size'):,} pieces"
+    share, num = flat.get("data.valid_rate"), flat.get("eval.num_examples")
+    valid = f", validation: {share:.1%} of the documents" if share else ""
+    return f"{flat.get('data.corpus')}{digest}{size}{passes}{vocabulary}{valid}" + (
+        f", {num:,} examples" if num else ""
+    )
+
+
+def _describe_optimizer(run: PretrainRun) -> str:
+    """Returns the optimizer's fields of a run that are set."""
+    fields = flatten(run.config.get("optim") or {}).items()
+    return ", ".join(f"{name} {value}" for name, value in fields if value is not None)
+
+
+def describe_limits(study: Study) -> list[str]:
+    """Returns what a reader must not overlook: missing and damaged runs, single seeds, code."""
+    unfinished = [r.name for r in study.runs if not r.finished and not r.damaged]
+    finished = sum(run.finished for run in study.runs)
     parts = [task for r in study.runs for tasks in (r.tasks, r.scratch) for task in tasks.values()]
     tunings = [seed.environment for task in parts for seed in task.finished]
     environments = [run.environment for run in study.runs]
-    finished = sum(run.finished for run in study.runs)
-    versions = {run.environment.numerics_versions for run in study.runs if run.finished}
-    own_fields = facts.system_fields.items()
-    shape = f"{study.points[0].shape} (heads x width x layers), N {study.points[0].n_model:,}"
+    single = [point.label for point in study.points if len(point.finished) == 1]
     found = {
-        "State": f"{finished} of {len(study.runs)} pre-trainings finished",
-        "Protocol": protocol,
-        "Shape": shape if len({point.shape for point in study.points}) == 1 else "",
-        "Matched": comparability.describe_clock(study, study.points),
-        "May differ": ", ".join([*facts.free, *facts.allow]),
-        "Set for all": ", ".join(facts.fields),
-        **{f"Set for {system}": ", ".join(fields) for system, fields in own_fields},
-        **{f"Variant {x}": y for x, y in notes.describe_variants(study, study.points).items()},
-        "Unfinished": ", ".join(notes.unfinished(study.points)),
-        "Damaged": "; ".join(notes.damaged(study, study.points)),
-        "Fine-tuned on": tuned,
-        "Measured by": ", ".join([*facts.yardsticks, *facts.yardstick_fields]),
-        "Numerics version": ", ".join(sorted(versions)),
-        "Commits": _count(map(_describe_commit, [*environments, *tunings])),
-        "Devices": _count((", ".join(e.devices) for e in environments), "; "),
+        f"{finished} of {len(study.runs)} pre-trainings finished; unfinished": unfinished,
+        "Damaged": _damaged(study),
+        "A single pre-training seed, so without interval over seeds": single,
+        "Code": [_count(map(_describe_commit, [*environments, *tunings]))],
     }
-    return {term: text for term, text in found.items() if text}
+    return [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]
+
+
+def _damaged(study: Study) -> list[str]:
+    """Returns the names of damaged runs with the reasons."""
+    runs = [run for run in study.runs if run.damaged]
+    return [f"{run.name}: {archive.shorten(study.workdir, run.damaged or '')}" for run in runs]
 
 
 def _count(words: Iterable[str], between: str = ", ") -> str:
@@ -236,9 +249,7 @@ def _describe_commit(environment: Environment) -> str:
     return f"{commit} with local changes" if commit and environment.git_dirty else commit
 
 
-def _tabulate_claims(
-    findings: Sequence[Finding], scores: Scores, footnotes: Sequence[str]
-) -> Table:
+def tabulate_claims(findings: Sequence[Finding], scores: Scores, footnotes: Sequence[str]) -> Table:
     """Returns the claims of all findings."""
     rows: list[tuple[Cell, ...]] = []
     for finding in findings:
@@ -252,23 +263,9 @@ def _tabulate_claims(
             rows.append((finding.id, claim.what, region, *numbers, claim.verdict))
     named = " ".join([f.text for f in findings] + [c.what for f in findings for c in f.claims])
     asked = [score for score in SCORES if score != "seconds" or score in named]
-    remarks = (*CLAIM_NOTES, *scores.remarks(asked), *footnotes)
+    remarks = (*CLAIM_NOTES, *scores.remarks(asked))
     title = "Claims of the hypotheses"
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))
-
-
-def _finding_table(finding: Finding, claims: Table) -> Table:
-    """Returns the claims of one finding; the notes are its rule, its verdict's reason, remarks."""
-    rows = tuple(row[1:] for row in claims.rows if row[0] == finding.id)
-    lines = [f"Confirmed if {finding.rule}."]
-    if finding.why:
-        lines.append(f"{finding.verdict.capitalize()}: {finding.why}.")
-    if finding.cases:
-        lines.append(f"Counted case by case, without a test: it {finding.counted}.")
-    return dataclasses.replace(
-        claims, name=f"hypothesis-{finding.id}", columns=CLAIM_COLUMNS[1:], rows=rows,
-        notes=(*lines, *finding.remarks),
-    )  # fmt: skip
 
 
 def _tabulate_departures(study: Study) -> Table:

@@ -17,8 +17,6 @@ from scalelab.lab.compare import comparability
 from scalelab.lab.compare.scores import LARGE_TASKS, MEANS, TITLES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
-from scalelab.lab.load.task_runs import ALL_TITLES
-from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
 from scalelab.tasks.facts import Task
 from scalelab.tasks.glue import FIVE_LARGEST, LARGE_FIRST, SELF_SUPERVISED
@@ -92,16 +90,6 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
     return found
 
 
-def describe_absent(study: Study, made: Sequence[Table]) -> list[str]:
-    """Returns a note on the measured tasks that stand in no table; none if all do."""
-    shown = {task for table in made for column in table.columns for task in column.tasks}
-    found = {}
-    for kind, names in (("tasks", study.facts.tasks), ("yardsticks", study.facts.yardsticks)):
-        if absent := [ALL_TITLES.get(name, name) for name in names if name not in shown]:
-            found[kind] = f"{', '.join(absent)} (the table `{kind}` has them)"
-    return [f"Measured, but in no table of this report: {'; '.join(found.values())}."] * bool(found)
-
-
 def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str, list[Point], str]:
     """Returns the kind of a table, its rows, and the beginning of its caption.
 
@@ -158,19 +146,7 @@ def build_scores(
     detectable = [_detectable(c, points, scores) for c in shown]
     footer = (DETECTABLE, *detectable[1:]) if any(x is not None for x in detectable) else None
 
-    scored, tasks = [c for c in scored if c.scored], {t for c in scored for t in c.tasks}
-    notes = notes_lib.describe_scores(study, points, scored, part)
-    notes += notes_lib.describe_published(request.departing, rows)
-    left_out = [c.title for c in columns if c not in MEASURED and not planned.issuperset(c.tasks)]
-    if left_out and columns is not TASKS:
-        notes.append(f"Not in this study: {', '.join(left_out)}.")
-    if request.published:
-        doubtful = request.published.remarks([c.key for c in scored])
-        notes += [text for text in doubtful if any(f" {p.label}, " in text for p in points)]
-    notes += [notes_lib.DETECTABLE] if footer else []
-    notes += notes_lib.describe_study(study, points, request.footnotes, tasks, part)
-    notes += scores.remarks([c.key for c in scored])
-    return Table("", title, shown, rows, footer, tuple(notes), tuple(request.footnotes))
+    return Table("", title, shown, rows, footer, (), tuple(request.footnotes))
 
 
 def build_scratch(request: TableRequest) -> Table | None:

@@ -16,7 +16,7 @@ from scalelab.config.durations import CLOCKS
 from scalelab.lab.compare import claims
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
-from scalelab.lab.show import figures, overview, report
+from scalelab.lab.show import answer, figures, report
 from scalelab.records import archive
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & $_^ [a](b)'
@@ -39,9 +39,9 @@ def test_every_file_is_there(made) -> None:
     folder = made[1].parent
     names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     tables = ("data", "large", "grid", "cost", "hypotheses", "departures")
-    expected = {f"tables/{t}.{e}" for t in tables for e in ("md", "tex", "csv")}
+    expected = {f"tables/{t}.{e}" for t in tables for e in ("tex", "csv")}
     # No task of GLUE-Large but QNLI: score_by_size has nothing to show.
-    drawn = ("score_by_task", "loss_by_time", "loss_by_tokens", "score_by_cost")
+    drawn = ("loss_by_time", "loss_by_tokens", "score_by_cost")
     expected |= {f"figures/{f}.{e}" for f in drawn for e in ("png", "svg", "pdf")}
     assert names == expected | {"report.md", "report.html", "cards.md"}
     cards = (folder / "cards.md").read_text()
@@ -54,7 +54,7 @@ def test_the_page_is_one_small_file_without_network(made) -> None:
     assert len(text) < 500_000
     targets = re.findall(r"<[a-z][^>]*\s(?:href|src|action|data)=\"([^\"]*)\"", text)
     pictures = [target for target in targets if target.startswith("data:image/svg+xml;base64,")]
-    assert len(pictures) == 4 and len(targets) > 4
+    assert len(pictures) == 3 and len(targets) > 4
     folder = made[1].parent  # links lead to the page, or to files beside it
     others = [html.unescape(target) for target in targets if target not in pictures]
     assert all(x.startswith("#") or (folder / urllib.parse.unquote(x)).is_file() for x in others)
@@ -79,7 +79,7 @@ def test_a_half_finished_study_is_reported_as_such(made) -> None:
         assert "15 of 16" in text and "gpt2-2x32x2-seed1" in text
     text = made[1].with_name("report.md").read_text()
     assert "| Numerics version | 1 |" in text
-    for expected in ("figures/loss_by_time.svg", "### 1a: ", reported_study.COMMIT[:12],
+    for expected in ("figures/loss_by_time.svg", "| 1a ", reported_study.COMMIT[:12],
                      "[bert-2x16x2-seed0](cards.md#bert-2x16x2-seed0)"):  # fmt: skip
         assert expected in text, expected
 
@@ -105,13 +105,33 @@ def test_a_packed_study_without_a_question(tmp_path) -> None:
     assert "\n**\n" not in (tmp_path / "out/report.md").read_text()
 
 
-def test_equal_scores_have_no_winner(tmp_path) -> None:
-    reported_study.write(tmp_path, **ONE_SHAPE | {"systems": ("roberta", "gpt2")})
+def test_the_primary_table_has_the_differences_to_the_first_arm(tmp_path) -> None:
+    reported_study.write(tmp_path, **ONE_SHAPE | {"systems": ("bert", "gpt2")})
     study = study_runs.read(tmp_path)
-    equal, *_ = overview.answer(study, StudyScores(study), [], "qnli")
-    assert "roberta 2x16x2 and gpt2 2x16x2 are equal on QNLI" in equal and "highest" not in equal
-    loss, *_ = overview.answer(study, StudyScores(study), [], "loss")
-    assert "roberta" in loss and "lowest" in loss
+    scores = StudyScores(study)
+    a, b = study.points
+    table = answer.tabulate_primary(study, scores, "qnli")
+    (_, value, none, *_), (name, _, apart, num, tokens, *_) = table.rows
+    assert none is None and name == b.label and num == 2 and tokens == b.finished[0].result.tokens
+    expected = scores.difference(a, b, "qnli")
+    assert apart[:3] == (expected.value, expected.low, expected.high)
+    assert value.value == scores.value(a, "qnli").value
+    assert answer.tabulate_primary(study, scores, None) is None
+
+
+def test_verdicts_are_a_matrix_of_comparisons_and_scores() -> None:
+    def claim(compared: str, score: str, effect: float) -> claims.Claim:
+        return claims.Claim("", claims.ABOVE, effect, None, "", 0.01, 0.99, 0.02, scale=100.0,
+                            compared=compared, score=score)  # fmt: skip
+
+    made = [claim("a > b", "QNLI", 0.1), claim("a > c", "QNLI", 0.2), claim("a > c", "SST-2", 0.3)]
+    findings = [claims.Finding(str(k), "", "", (x,), ()) for k, x in enumerate(made)]
+    table = answer.tabulate_verdicts(findings)
+    assert [c.title for c in table.columns] == ["comparison", "QNLI", "SST-2"]
+    assert table.rows == (
+        ("a > b", "confirmed, 10", ""),
+        ("a > c", "confirmed, 20", "confirmed, 30"),
+    )
 
 
 TWO_TASKS = {"shapes": ((2, 16, 2),), "tasks": ("mnli", "qnli"), "seeds": 3}
@@ -121,7 +141,7 @@ def find(folder, **facts):
     """The headline of an invented study, and why there is none."""
     reported_study.write(folder, **TWO_TASKS | facts)
     study = study_runs.read(folder)
-    return overview.find_headline(study, StudyScores(study))
+    return answer.find_primary(study, StudyScores(study))
 
 
 def test_the_headline_is_a_score_that_a_claim_names(tmp_path) -> None:
@@ -134,11 +154,10 @@ def test_the_headline_is_a_score_that_a_claim_names(tmp_path) -> None:
     assert headline is None and "does not compare between rows of different" in reason
 
 
-def test_the_headline_separates_the_rows_most_surely(tmp_path, monkeypatch) -> None:
-    lines = [["bert > gpt2", score] for score in ("mnli_m", "qnli")]
-    for surer, powers in (("mnli_m", {"mnli_m": 2.0, "qnli": 1.0}), ("qnli", {"qnli": 3.0})):
-        monkeypatch.setattr(overview, "_separation", lambda *args, p=powers: p.get(args[-1], 0.0))
-        assert find(tmp_path / surer, claims=lines) == (surer, "")
+def test_the_first_claim_names_the_primary_score(tmp_path) -> None:
+    for first, second in (("mnli_m", "qnli"), ("qnli", "mnli_m")):
+        lines = [["bert > gpt2", first], ["bert > gpt2", second]]
+        assert find(tmp_path / first, claims=lines) == (first, "")
 
 
 def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> None:
@@ -151,22 +170,20 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
     headline, reason = find(tmp_path / "all", claims=lines)
     assert headline is None and reason.count("must exceed the trivial score 0.900") == 2
     text = report.make(tmp_path / "all", None, tmp_path / "out").with_name("report.md").read_text()
-    assert "No score ranks the rows: MNLI-m is at most" in text and "Leaderboard" not in text
+    assert "No score ranks the rows: MNLI-m is at most" in text and "Primary score" not in text
     monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.1)
     study = study_runs.read(tmp_path / "all")
     scores = StudyScores(study)
     monkeypatch.setattr(StudyScores, "scratch", scores)  # as good as the nets from scratch
-    assert "not ahead of the same nets from scratch" in overview.find_headline(study, scores)[1]
+    assert "not ahead of the same nets from scratch" in answer.find_primary(study, scores)[1]
 
 
-def test_the_answer_counts_the_decided_parts_of_open_statements(tmp_path) -> None:
-    reported_study.write(tmp_path, **ONE_SHAPE)
-    study = study_runs.read(tmp_path)
+def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
     part = claims.Claim("bert minus gpt2, QNLI", claims.ABOVE, 0.1, None, "", 0.01, 0.99, 0.01)
     other = claims.Claim("bert minus gpt2, SST-2", claims.ABOVE, None, None, "", untestable="floor")
     finding = claims.Finding("1", "bert > gpt2", "", (part, other), (), claims.ALL,
                              claims.NOT_TESTABLE)  # fmt: skip
-    *_, counts, parts = overview.answer(study, StudyScores(study), [finding], None)
+    counts, parts = answer.answer([finding], "qnli")
     assert counts == "Verdicts on 1 statement: 1 not testable at this scale."
     assert parts == "Parts of the open statements, one score each: 1 confirmed."
 
@@ -207,33 +224,22 @@ def test_losses_are_drawn_for_every_run(made) -> None:
         figures.write(wrong, StudyScores(wrong), made[1].parent, makers=figures.FIGURES)
 
 
-def test_tasks_stand_beside_constant_answers(tmp_path) -> None:
+def test_seeds_are_dots_beside_their_mean_and_the_constant_answer(tmp_path) -> None:
     """60 dev examples, every second of a class, in MNLI every third; F1 of always 1: 2/3."""
-    tasks = ("mnli", "qqp", "qnli", "sst2")
-    reported_study.write(tmp_path, seeds=1, tasks=tasks, figures=["score_by_task"])
+    reported_study.write(tmp_path, tasks=("mnli", "qqp", "qnli", "sst2"))
     study = study_runs.read(tmp_path)
     scores = StudyScores(study)
     for score, constant in (("qnli", 0.5), ("mnli_m", 1 / 3), ("qqp_f1", 2 / 3)):
         assert scores.floor(score) == pytest.approx(constant)
     assert scores.floor("cola") is None
-    figure = figures.draw_tasks(study, scores)
-    assert [a.get_title() for a in figure.axes] == ["MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2"]
-    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert labels == [p.label for p in study.points]
-    for axis, score in zip(figure.axes, ("mnli_m", "mnli_mm", "qqp", "qnli", "sst2"), strict=True):
-        for place, (point, drawn) in enumerate(zip(study.points, axis.containers, strict=True)):
-            found = scores.value(point, score)
-            assert drawn.lines[0].get_xydata()[0] == pytest.approx((100 * found.value, place))
-            (bar,) = drawn.lines[2][0].get_segments()
-            assert bar[:, 0] == pytest.approx([100 * found.low, 100 * found.high])
-        constant = 100 * scores.floor(score)
-        assert any(list(line.get_xdata()) == [constant, constant] for line in axis.get_lines())
-
-
-def test_a_study_without_scores_has_no_figure_of_tasks(tmp_path) -> None:
-    reported_study.write(tmp_path, seeds=1, tasks=())
-    bare = study_runs.read(tmp_path)
-    assert figures.draw_tasks(bare, StudyScores(bare)) is None
+    (axis,) = figures.draw_cost(study, scores, "qnli").axes
+    dots = [line.get_ydata()[0] for line in axis.get_lines() if line.get_marker() == "."]
+    assert len(dots) == 2 * len(study.points)
+    for k, point in enumerate(study.points):
+        assert np.mean(dots[2 * k : 2 * k + 2]) == pytest.approx(
+            100 * scores.value(point, "qnli").value
+        )
+    assert any(list(line.get_ydata()) == [50, 50] for line in axis.get_lines())
 
 
 @pytest.mark.slow
@@ -247,7 +253,7 @@ def test_the_page_works_in_a_browser(made) -> None:
         addresses = {r["params"]["request"]["url"] for r in requests
                      if r["method"] == "Network.requestWillBeSent"}  # fmt: skip
         assert {a for a in addresses if not a.startswith("data:")} == {made[1].resolve().as_uri()}
-        assert [p.get_property("naturalWidth") > 0 for p in find("figure img")] == [True] * 4
+        assert [p.get_property("naturalWidth") > 0 for p in find("figure img")] == [True] * 3
         heads = [head.text.split()[0] for head in find("#table-large th")]
         cells = f"#table-large tbody td:nth-child({heads.index('N') + 1})"
         header = f"#table-large th:nth-child({heads.index('N') + 1}) button"

@@ -18,7 +18,7 @@ from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Point
-from scalelab.lab.show import figures, notes, report, score_tables
+from scalelab.lab.show import figures, notes, report
 from scalelab.lab.tables import Column, Table, Value
 
 
@@ -58,6 +58,10 @@ def built(study) -> dict[str, Table]:
     return {table.name: table for table in reported_study.build_tables(study, StudyScores(study))}
 
 
+def shown(table: Table) -> str:
+    return tables.markdown(table.texts(), table.num_names)
+
+
 def column(table: Table, key: str) -> list:
     place = [c.key for c in table.columns].index(key)
     return [row[place] for row in table.rows]
@@ -78,7 +82,7 @@ def test_every_cell_is_the_estimate_of_its_row(study, built) -> None:
     for point, cell in zip(study.points, column(built["grid"], "loss"), strict=True):
         expected = scores.value(point, "loss")
         np.testing.assert_equal(cell[:3], (expected.value, expected.low, expected.high))
-    assert "[-]" in tables.with_notes(built["cost"])  # of one of two runs that is finished
+    assert "[-]" in shown(built["cost"])  # of one of two runs that is finished
 
 
 def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
@@ -102,7 +106,7 @@ def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
     assert both[2:8] == ["both", 8000, 456_032, 456_032 / 12_800, 12_800, 1000]
     assert both[8:] == [None, 59_200, 1_708_800, 150_000, 1_708_800 / 150_000]
     assert any("Different text" in note for note in table.notes)
-    text = tables.with_notes(table)
+    text = shown(table)
     assert "| 264,000 | 27.50 | 9,600 | 900 | 6 | 57,600 | 1,612,800 | - | - |" in " ".join(
         text.split()
     )
@@ -121,12 +125,15 @@ def test_the_footer_is_the_smallest_detectable_difference(study) -> None:
     # (1.960 + 0.842) standard errors of 0.05, that of the deepest row.
     assert column(table, "large")[0] == Value(0.16, pytest.approx(0.14), pytest.approx(0.19), None)
     assert table.footer[-1] == pytest.approx(0.05 * (1.959964 + 0.841621), rel=1e-5)
-    assert "14.0" in tables.with_notes(table).splitlines()[5]  # the row below three
+    assert "14.0" in shown(table).splitlines()[5]  # the row below three
 
 
-def test_notes_say_what_is_missing_and_what_departs(study, built) -> None:
-    text = "\n".join(built["large"].notes)
-    for named in ("CoLA", "1 of 8", "gpt2-2x32x2-seed1", "steps", "epochs=3.0", "cale tiny"):
+def test_the_report_says_what_is_missing_and_what_departs(study, built) -> None:
+    notes = reported_study.build_notes(study, StudyScores(study))
+    text = "\n".join(
+        [*notes, *report.describe_limits(study), *report.describe_design(study).values()]
+    )
+    for named in ("7 of 8", "gpt2-2x32x2-seed1", "steps", "epochs=3.0", "cale tiny"):
         assert named in text
     assert "small" not in built
 
@@ -150,13 +157,13 @@ def test_a_departure_that_is_not_in_force_says_so(tmp_path) -> None:
     assert "| Set for bert | optim.beta2=0.9 |" in (folder / "report.md").read_text()
 
 
-def test_footnotes_and_allowed_fields_stand_below_every_table(study) -> None:
+def test_footnotes_stand_in_every_table_and_allowed_fields_in_the_design(study) -> None:
     more = with_facts(study, allow=("eval.x",))
-    for table in reported_study.build_tables(
-        more, Fixed(study.points), footnotes=["tokens differ by 3%"]
-    ):
-        assert "tokens differ by 3%" in table.notes
-        assert any("eval.x" in note for note in table.notes)
+    fixed, footnotes = Fixed(study.points), ["tokens differ by 3%"]
+    for table in reported_study.build_tables(more, fixed, footnotes=footnotes):
+        assert "tokens differ by 3%" in tables.csv(table)
+    assert footnotes[0] in reported_study.build_notes(more, fixed, footnotes=footnotes)
+    assert "eval.x" in report.describe_design(more)["May differ"]
 
 
 def test_missing_tasks_and_capped_training_sets_are_named(study, tmp_path) -> None:
@@ -167,11 +174,10 @@ def test_missing_tasks_and_capped_training_sets_are_named(study, tmp_path) -> No
     for path in (tmp_path / "runs").glob("gpt2-2x16x2-seed0/tasks/qnli/seed*/result.json"):
         path.unlink()
     again = study_runs.read(tmp_path)
-    (table,) = reported_study.build_tables(again, StudyScores(again))
-    text = "\n".join(table.notes)
+    notes = reported_study.build_notes(again, StudyScores(again))
+    text = "\n".join(notes)
     assert "QNLI" in text and "gpt2-2x16x2-seed0" in text and "2 of 16" in text
-    assert all(name in text for name in ("GLUE-Large", "MNLI-mm", "SST-2", "CoLA"))
-    assert table.notes.count(f"{capped}.") == 1
+    assert notes.count(f"{capped}.") == 1
 
 
 def test_notes_that_differ_in_numbers_or_systems_are_one() -> None:
@@ -183,14 +189,15 @@ def test_notes_that_differ_in_numbers_or_systems_are_one() -> None:
 
 
 def test_measured_tasks_of_no_table_are_named(study, tmp_path) -> None:
+    def absent(study) -> list[str]:
+        notes = reported_study.build_notes(study, StudyScores(study))
+        return [note for note in notes if note.startswith("Measured, but in no table")]
+
     reported_study.write(tmp_path, tasks=("qnli", "rte"), tables=["large"], yardsticks=["blimp"])
     again = study_runs.read(tmp_path)
-    made = reported_study.build_tables(again, StudyScores(again))
-    (note,) = score_tables.describe_absent(again, made)
-    assert "RTE" in note and "`yardsticks`" in note and "QNLI" not in note
-    more = with_facts(again, tables=("large", "scores"))
-    made = reported_study.build_tables(more, StudyScores(more))
-    assert score_tables.describe_absent(more, made) == []
+    (note,) = absent(again)
+    assert "RTE" in note and "BLiMP" in note and "QNLI" not in note
+    assert absent(with_facts(again, tables=("large", "scores"))) == []
 
 
 def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
@@ -203,7 +210,7 @@ def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
         cells = column(table, "qnli")
         assert cells[0].published == expected
         assert cells[1].published is None
-        text = "".join(table.notes)
+        text = "".join(reported_study.build_notes(scaled, Fixed(study.points), published=published))
         assert ("published number." in text) == (scale == "full")
         assert ("bert 2x16x2, qnli: doubtful" in text) == (scale == "full")
         assert "9x9x9" not in text
@@ -252,21 +259,16 @@ def test_nets_with_random_weights_have_a_table_of_their_own(tmp_path) -> None:
     first, second = column(scratch, "qnli")
     assert first.value == pytest.approx(0.75) and second is None
     assert not {"sst2", "seeds"} & {c.key for c in scratch.columns}
-    for part in ("tasks", "scratch"):  # each table has the remarks of its own fine-tunings
+    for part in ("tasks", "scratch"):  # remarks of fine-tunings of both tables
         for path in tmp_path.glob(f"runs/*/{part}/*/seed*/result.json"):
             result = json.loads(path.read_text()) | {"remarks": [f"{part} remark"]}
             path.write_text(json.dumps(result))
     again = study_runs.read(tmp_path)
     for run in again.runs:
         run.config["optim"] = {"total_epochs": None}
-    for table, part in zip(reported_study.build_tables(again, StudyScores(again)),
-                           ("tasks", "scratch"), strict=True):  # fmt: skip
-        assert [note for note in table.notes if "remark" in note] == [f"QNLI: {part} remark."]
-    figure = figures.draw_tasks(study, StudyScores(study))
-    (circle,) = (
-        x for x in figure.axes[0].get_lines() if x.get_mfc() == "none" and x.get_xdata().size
-    )
-    assert circle.get_xydata().tolist() == [[pytest.approx(75), 0]]
+    found = reported_study.build_notes(again, StudyScores(again))
+    remarks = [note for note in found if "remark" in note]
+    assert remarks == ["QNLI: tasks remark.", "QNLI: scratch remark."]
 
 
 def test_losses_of_other_lengths_are_of_another_kind(tmp_path) -> None:
@@ -284,7 +286,7 @@ def test_losses_of_other_lengths_are_of_another_kind(tmp_path) -> None:
     scores = StudyScores(study)
     (table,) = reported_study.build_tables(study, scores)
     assert column(table, "loss_kind") == ["a", "b", "a", "b"]
-    assert "a: length 64; b: length 32" in "".join(table.notes)
+    assert "a: length 64; b: length 32" in "".join(reported_study.build_notes(study, scores))
     # The first row's length alone: 2x32x2 against 2x16x2, both without short_only.
     difference = scores.difference(study.points[0], study.points[2], "loss")
     assert table.footer[-2] == pytest.approx(difference.detectable)
@@ -301,8 +303,8 @@ def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None
             tmp_path, lambda run, x=names: run["config"].update(objective=x[run["variant"]])
         )
         study = study_runs.read(tmp_path)
-        (table,) = reported_study.build_tables(study, StudyScores(study))
-        noted.append("a: objective mlm+nsp; b: objective mlm)" in "".join(table.notes))
+        notes = "".join(reported_study.build_notes(study, StudyScores(study)))
+        noted.append("a: objective mlm+nsp; b: objective mlm)" in notes)
         titles = [
             axis.get_title() for axis in figures.draw_losses(study, clock=CLOCKS["tokens"]).axes
         ]
@@ -320,15 +322,14 @@ def test_text_of_users_is_escaped() -> None:
                      r"\caption{A \$ \textasciitilde{} \textasciicircum{}}"):  # fmt: skip
         assert expected in text
     assert text.count("{") == text.count("}")
-    text = tables.with_notes(table)
+    text = shown(table) + tables.bullets(table.notes)
     assert "x &amp; y&lt;b>\\|" in text and "&lt;i>" in text and "](u)" not in text
 
 
-def test_fields_of_variants_have_columns_and_numbers_an_axis(tmp_path) -> None:
+def test_fields_of_variants_have_columns(tmp_path) -> None:
     lines = {"baseline": (), "wide": ("mask_rate=0.4",), "quick": ("optim.learning_rate=0.004",)}
     reported_study.write(
         tmp_path, systems=("bert",), variants=tuple(lines), tasks=(), tables=["grid"],
-        figures=["score_by_value"],
     )  # fmt: skip
 
     def set_fields(run: dict) -> None:
@@ -342,7 +343,3 @@ def test_fields_of_variants_have_columns_and_numbers_an_axis(tmp_path) -> None:
     (table,) = reported_study.build_tables(study, scores)
     assert column(table, "mask_rate")[:3] == [0.15, 0.4, 0.15]
     assert column(table, "optim.learning_rate")[:3] == [0.001, 0.001, 0.004]
-    figure = figures.draw_values(study, scores)
-    (axis,) = [axis for axis in figure.axes if axis.axison]  # a loss at another rate is another
-    assert axis.get_xlabel() == "learning_rate"
-    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0.001", "0.004"]

@@ -1,0 +1,176 @@
+"""The first page of a report: its answer, the primary table, all verdicts, and what was checked."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from scalelab.lab import tables
+from scalelab.lab.compare import claim_lines, comparability
+from scalelab.lab.compare.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claim, Finding
+from scalelab.lab.compare.hypotheses import compared_scores
+from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
+from scalelab.lab.compare.study_scores import StudyScores
+from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.tables import INTERVAL, Column, Table, Value
+
+DECIDED = (CONFIRMED, REFUTED)
+MOST_DECIDED = 8  # statements that the answer spells out
+COST = {"tokens": "count", "flops": "short", "seconds": "seconds"}
+
+
+def find_primary(study: Study, scores: StudyScores) -> tuple[str | None, str]:
+    """Returns the score of the primary table, and why there is none ("" if there is one).
+
+    It is the first score that the study's claims name; without claims, the first that the report
+    compares, or the loss. Scores that tell nothing are left out.
+    """
+    facts = study.facts
+    systems = {point.system for point in study.points}
+    asked = [
+        claim_lines.parse(stated, systems, facts.variants, facts.measured).score
+        for stated in facts.claims
+    ] or compared_scores(study)
+    measured = [s for s in dict.fromkeys(asked) if any(scores.value(p, s) for p in study.points)]
+    reasons = {score: _why_not(study, scores, score) for score in measured or ["loss"]}
+    telling = [score for score, reason in reasons.items() if not reason]
+    return (telling[0], "") if telling else (None, "; ".join(reasons.values()))
+
+
+def _why_not(study: Study, scores: StudyScores, score: str) -> str:
+    """Returns why a score tells nothing: losses of several kinds, or its best row fails a check."""
+    known = {p: found.value for p in study.points if (found := scores.value(p, score))}
+    is_loss = score in PRETRAINING_SCORES and score != "seconds"
+    if fields := comparability.differing_losses(known, score) if is_loss else {}:
+        return f"{title_of(score)} does not compare between rows of different {', '.join(fields)}"
+    best = min if score in PRETRAINING_SCORES else max
+    return scores.check_treatment([best(known, key=known.__getitem__)], score)[0] if known else ""
+
+
+def tabulate_primary(study: Study, scores: StudyScores, score: str | None) -> Table | None:
+    """Returns every arm's score, difference to the first arm, and cost; None without any."""
+    known = {p: scores.value(p, score) for p in study.points if score and scores.value(p, score)}
+    if not known or score is None:
+        return None
+    first, kind = next(iter(known)), "loss" if score in PRETRAINING_SCORES else "percent"
+    columns = (
+        Column("arm", "arm"), Column(score, title_of(score), kind, (), INTERVAL),
+        Column("difference", f"minus {first.label}", kind, (), INTERVAL),
+        Column("seeds", "seeds", "count"),
+        *(Column(name, "FLOPs" if name == "flops" else name, how) for name, how in COST.items()),
+    )  # fmt: skip
+    rows = []
+    for point, value in known.items():
+        apart = None if point is first else scores.difference(first, point, score)
+        cells = [x and Value(x.value, x.low, x.high) for x in (value, apart)]
+        costs = [cost(point, name) for name in COST]
+        rows.append((point.label, *cells, len(point.finished), *costs))
+    return Table("primary", f"Primary score: {title_of(score)}", columns, tuple(rows))
+
+
+def cost(point: Point, name: str) -> float:
+    """Returns the mean cost of a row's finished runs."""
+    values = [getattr(run.result, name) for run in point.finished]
+    return sum(values) / len(values)
+
+
+def tabulate_verdicts(findings: Sequence[Finding]) -> Table | None:
+    """Returns the claims as a matrix: a row is a comparison, a column a score, a cell a verdict."""
+    cells = [
+        (claim.compared, claim.score, _cell(claim))
+        for finding in findings for claim in finding.claims if claim.score
+    ]  # fmt: skip
+    if not cells:
+        return None
+    frame = pd.DataFrame(cells, columns=["comparison", "score", "cell"]).drop_duplicates()
+    wide = frame.groupby(["comparison", "score"], sort=False)["cell"].agg("; ".join).unstack()
+    order = list(dict.fromkeys(frame["comparison"])), list(dict.fromkeys(frame["score"]))
+    wide = wide.reindex(index=order[0], columns=order[1]).fillna("").reset_index()
+    columns = tuple(Column(str(name), str(name)) for name in wide.columns)
+    return Table("verdicts", "Verdicts", columns, tuple(map(tuple, wide.to_numpy().tolist())))
+
+
+def _cell(claim: Claim) -> str:
+    """Returns a verdict with the difference that was found: "refuted, -6.02 [-8.32, -3.72]"."""
+    effect = describe_effect(claim)
+    return f"{claim.verdict}{', ' * bool(effect)}{effect}"
+
+
+def describe_effect(claim: Claim) -> str:
+    """Returns what a claim found in the unit of tables: "-6.02 [-8.32, -3.72]"."""
+    if claim.effect is None:
+        return ""
+    found, scale = claim.estimate, claim.scale
+    ends = () if found is None else (scale * found.low, scale * found.high)
+    return Column("", "", "short", (), INTERVAL[:2] if found else ()).text(
+        Value(scale * claim.effect, *ends)
+    )
+
+
+def answer(findings: Sequence[Finding], score: str | None, why_none: str = "") -> list[str]:
+    """Returns the answer of a study, one sentence each: verdicts in the order of its hypotheses."""
+    found = [f"No score ranks the rows: {why_none}."] if score is None else []
+    if not findings:
+        return [*found, "The study tests no statement."]
+    num = len(findings)
+    counts = _count(f.verdict for f in findings)
+    found.append(f"Verdicts on {num} statement{'s' * (num > 1)}: {counts}.")
+    decided = [f for f in findings if f.verdict in DECIDED]
+    for finding in decided[:MOST_DECIDED]:
+        effects = [describe_effect(claim) for claim in finding.claims]
+        shown = f", {effects[0]}" if len(effects) == 1 and effects[0] else ""
+        found.append(f"{finding.text.rstrip('.')}: {finding.verdict}{shown}.")
+    if len(decided) > MOST_DECIDED:
+        found.append(f"{len(decided) - MOST_DECIDED} more are decided, see the verdicts.")
+    parts = [c for f in findings if f.verdict not in DECIDED for c in f.claims]
+    if counts := _count(c.verdict for c in parts if c.verdict in DECIDED):
+        found.append(f"Parts of the open statements, one score each: {counts}.")
+    return found
+
+
+def checks(findings: Sequence[Finding]) -> list[str]:
+    """Returns the checks that failed or lacked a number; one sentence if all passed."""
+    claims = [claim for finding in findings for claim in finding.claims]
+    failed = [part for claim in claims for part in claim.untestable.split("; ") if part]
+    open_ones = [f"Not checked: {claim.unchecked}" for claim in claims if claim.unchecked]
+    lines = [f"{part[:1].upper()}{part[1:]}." for part in dict.fromkeys([*failed, *open_ones])]
+    passed = "Every objective and score that the statements compare exceeds its trivial baseline."
+    return lines or [passed] * bool(claims)
+
+
+def tabulate_findings(findings: Sequence[Finding]) -> Table:
+    """Returns every hypothesis of several claims, or of none, with its verdict and the reason."""
+    columns = [Column(name, name) for name in ("id", "hypothesis", "verdict", "why", "remarks")]
+    rows = [
+        (f.id, f.text.rstrip("."), f.verdict, f.why,
+         " ".join([f"Confirmed if {f.rule}.", *[f"{f.counted.capitalize()}."] * bool(f.cases),
+                   *f.remarks]))
+        for f in findings if len(f.claims) != 1
+    ]  # fmt: skip
+    return Table("findings", "Hypotheses", tuple(columns), tuple(rows))
+
+
+def for_terminal(
+    study: Study, sentences: Sequence[str], primary: Table | None, verdicts: Table | None,
+    findings: Sequence[Finding],
+) -> str:  # fmt: skip
+    """Returns the answer, the primary table, the verdicts and why some are open, as text."""
+    parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
+    parts += ["\n" + show(table) for table in (primary, verdicts) if table is not None]
+    untestable = [f for f in findings if f.verdict == NOT_TESTABLE]
+    for why in dict.fromkeys(f.why for f in untestable):
+        num = sum(f.why == why for f in untestable)
+        parts.append(textwrap.fill(f"{NOT_TESTABLE} ({num}): {why}", 100))
+    return "\n".join(parts) + "\n"
+
+
+def show(table: Table) -> str:
+    """Returns a table for a terminal."""
+    texts = table.texts()
+    return tables.plain(list(texts), texts.to_numpy().tolist(), table.num_names)
+
+
+def _count(verdicts: Iterable[str]) -> str:
+    """Returns verdicts with their numbers, the most frequent first: "2 refuted, 1 confirmed"."""
+    return ", ".join(f"{num} {verdict}" for verdict, num in Counter(verdicts).most_common())
