@@ -101,11 +101,9 @@ def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
             return values
         return values.astype(object).map(lambda x: run_table.natural(str(x)), na_action="ignore")
 
-    for name in reversed(keys):
-        frame = frame.sort_values(
-            name.removeprefix("-"), ascending=name[0] != "-", kind="stable", key=key
-        )
-    return frame
+    names = [name.removeprefix("-") for name in keys]
+    rising = [name[0] != "-" for name in keys]
+    return frame.sort_values(names, ascending=rising, kind="stable", key=key) if keys else frame
 
 
 def plain(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:

@@ -7,11 +7,11 @@ training read its sequences and its text; these differ, as formats repeat text w
 
 from collections.abc import Sequence
 
-from scalelab.lab.compare.comparability import Phase, read_phases
 from scalelab.lab.load.study_runs import PretrainRun
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
 from scalelab.thesis import published, select
+from scalelab.thesis.phases import Phase, read_phases
 
 NOTE = (
     "Each row is of one run, the first that records its epoch. Tokens (without padding), average"

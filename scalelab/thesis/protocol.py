@@ -29,6 +29,7 @@ from scalelab.config.fields import science
 from scalelab.lab.compare import comparability
 from scalelab.lab.load.study_runs import Study
 from scalelab.thesis import published
+from scalelab.thesis.phases import read_phases
 
 CORPUS = "wikitext:"  # WikiText-103 raw, in its own layout (6.1)
 PRETRAINING = {
@@ -99,7 +100,7 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
         own = {field: value for field, value in fields.items() if field not in OWN}
         found += _differing(own, expected(point.system, point.variant))
     for point, run in runs if not found else ():  # else an epoch may be of another length
-        for phase in comparability.read_phases(run) if run.finished else ():
+        for phase in read_phases(run) if run.finished else ():
             printed = published.epochs().get((point.system, phase.name))
             size = phase.epoch_sequences
             if printed and size and not math.isclose(size, printed.sequences, rel_tol=COUNT_CLOSE):

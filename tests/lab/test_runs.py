@@ -356,7 +356,6 @@ def test_the_card_of_a_finished_run(tmp_path, capsys) -> None:
         "| `objective` | mlm+nsp (Devlin et al. 2019, 3.1) |",
         "| steps | 400 |\n| tokens | 40,000 |\n| flops | 4e+11 |\n| seconds | 200 |",
         "| 128 loss | 6.5 |",
-        "| validation loss at length 128 | 9.500 █▆▃▁ 6.500 (step 100 to 400) |",
         "| MNLI | accuracy (matched) 81.7, accuracy (mismatched) 81.7; 3 of 3 seeds finished |",
         "| command | `python -m scalelab.train --x\\|y` |",
         "| commit | c0ffee |",

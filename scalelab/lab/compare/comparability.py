@@ -5,9 +5,9 @@ system (its departures and the study's fields for it), shape (heads, width, laye
 variant's fields), seed. All other science fields, the texts, the numerics versions and, for one
 net, the numbers of parameters must agree.
 
-A study holds one clock equal: steps, tokens, examples (sequences read), FLOPs or seconds. A variant
-may change that clock, such as half the steps, and a stage may be another experiment, so readings of
-the clock must agree only within each variant and stage.
+A study holds one clock equal: steps, tokens, FLOPs or seconds. A variant may change that clock, such
+as half the steps, and a stage may be another experiment, so readings of the clock must agree only
+within each variant and stage.
 
 Every fine-tuning must have the planned fields, and agree with all others on its task in fields,
 data and numerics version. Only its seed and the values that the recipe's grid chose on dev are its
@@ -24,14 +24,13 @@ format.
 
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import OWNERS, differing, own_options, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
-from scalelab.records import run_files
 from scalelab.records.run_files import RunRecord
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
@@ -44,9 +43,6 @@ NOT_SHARED = (
     "task", "seed", "system", "system_options", "net", "data", "init", "tokenizer_digest", "peers",
 )  # fmt: skip
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
-# Clocks that a study can match; examples are counted from validations.
-MATCHED = {name: clock.label for name, clock in CLOCKS.items()} | {"examples": "examples"}
-PHASES = ("short", "long")
 # The fields, and groups of fields, that decide what a loss is a loss of.
 LOSS_GROUPS = (
     "objective", "mask_rate", "objective_options", "data", "tokenizer", "format_options", "length",
@@ -143,7 +139,7 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
     readings = [((run.variant, run.stage), run.name, reading(run, clock)) for run in runs]
     for (p, a, x), (q, b, y) in itertools.combinations(readings, 2):
         if p == q and not are_equal((x, y)):
-            found.setdefault("matched", f"{x:,.0f} {MATCHED[clock]} in {a}, {y:,.0f} in {b}")
+            found.setdefault("matched", f"{x:,.0f} {CLOCKS[clock].label} in {a}, {y:,.0f} in {b}")
     return found
 
 
@@ -230,75 +226,15 @@ def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, 
 # --- The matched clock ----------------------------------------------------------------------------
 
 
-class Phase(NamedTuple):
-    """A phase of a training; its tokens are real ones, without padding."""
-
-    name: str  # "short" or "long"
-    max_len: int  # tokens of its longest sequence
-    steps: int
-    sequences: int  # read in all epochs together
-    tokens: int  # of all sequences read
-    epoch_sequences: int | None = None  # of one epoch; None: not known
-    epoch_tokens: int | None = None  # of one epoch
-
-    @property
-    def epochs(self) -> float | None:
-        """How often it read its sequences."""
-        return self.sequences / self.epoch_sequences if self.epoch_sequences else None
-
-
-def read_phases(run: PretrainRun) -> list[Phase]:
-    """Returns the phases of a run; [] if its metrics are missing.
-
-    A phase ends with a validation at its length. Two phases of one length cannot be separated: they
-    count as the first if their batches are equal, else none is returned.
-    """
-    rows, recorded = run_files.validations(run.lines), run.result.phases if run.result else ()
-    short, long = (run.config[name] for name in PHASES)
-    both = all(long.get(rate) != 0 for rate in ("example_rate", "epoch_rate"))
-    alike = both and short["max_len"] == long["max_len"]
-    if alike and short["batch_size"] != long["batch_size"]:
-        return []
-    found, steps, tokens = [], 0, 0
-    for place, (name, part) in enumerate(zip(PHASES, (short, long), strict=True)):
-        ends = [row for row in rows if row["eval/max_len"] == part["max_len"]]
-        if not ends or ends[-1]["step"] <= steps:
-            continue
-        num_steps, num_tokens = int(ends[-1]["step"] - steps), int(ends[-1]["tokens"] - tokens)
-        sequences, epochs = num_steps * part["batch_size"], run.config["optim"].get("total_epochs")
-        epoch: tuple[int | None, int | None] = (None, None)
-        if place < len(recorded) and not alike:
-            epoch = recorded[place].examples, recorded[place].tokens
-        elif epochs and not alike:  # in whole batches
-            rate = long.get("epoch_rate") if name == "long" else None
-            times = epochs * (1.0 if rate is None else rate)
-            epoch = round(sequences / times), round(num_tokens / times)
-        found.append(Phase(name, part["max_len"], num_steps, sequences, num_tokens, *epoch))
-        steps, tokens = ends[-1]["step"], ends[-1]["tokens"]
-    return found
-
-
 def check_clock(clock: object, where: str) -> None:
     """Raises a ValueError, which begins with `where`, if there is no such clock."""
-    if clock not in MATCHED:
-        raise ValueError(f"{where}: unknown clock {clock!r}: {nearest(str(clock), MATCHED)}")
+    if clock not in CLOCKS:
+        raise ValueError(f"{where}: unknown clock {clock!r}: {nearest(str(clock), CLOCKS)}")
 
 
 def reading(run: PretrainRun, clock: str) -> float:
-    """Returns the reading of a clock at the end of a finished run.
-
-    Raises:
-      ValueError: its examples cannot be counted.
-    """
-    if clock in CLOCKS:
-        return getattr(run.result, CLOCKS[clock].result)
-    found = read_phases(run)
-    if not found:
-        raise ValueError(
-            f"{run.name}: its examples cannot be counted, because its metrics are missing or its"
-            " two phases have one length and different batches; match steps or tokens"
-        )
-    return sum(phase.sequences for phase in found)
+    """Returns the reading of a clock at the end of a finished run."""
+    return getattr(run.result, CLOCKS[clock].result)
 
 
 def are_equal(values: Iterable[float]) -> bool:
@@ -308,12 +244,8 @@ def are_equal(values: Iterable[float]) -> bool:
 
 
 def describe_clock(study: Study) -> str:
-    """Returns a sentence on how far the finished runs of a study agree on the matched clock.
-
-    Raises:
-      ValueError: as `reading`.
-    """
-    clock, name = study.facts.matched, MATCHED[study.facts.matched]
+    """Returns a sentence on how far the finished runs of a study agree on the matched clock."""
+    clock, name = study.facts.matched, CLOCKS[study.facts.matched].label
     runs = [run for run in study.runs if run.finished]
     several = len({run.stage for run in runs}) > 1
     groups: dict[str, list[float]] = {}

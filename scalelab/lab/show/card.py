@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 import jinja2
-import numpy as np
 
 from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
@@ -17,7 +16,6 @@ from scalelab.records.run_files import RunRecord, RunResult, TaskResult
 
 UNKNOWN = "not recorded"
 DIGEST = 12  # characters of a digest that are shown
-BARS, MOST_BARS = "▁▂▃▄▅▆▇█", 32  # of a curve
 
 # The templates of cards and reports; text of users is escaped.
 TEXT = jinja2.Environment(
@@ -79,7 +77,6 @@ def write(
             for d in getattr(result, "departures", ())
         },
         "Cost": cost,
-        "Curve": _draw_curves(run, step),
         "Scores": scores,
         "Fine-tunings": _describe_tasks(folder / "tasks"),
         "Origin": _describe_origin(run),
@@ -135,24 +132,6 @@ def _describe_progress(run: RunRecord, step: int | None) -> tuple[Facts, Facts]:
             if key != "max_len":
                 scores[f"{line.get('eval/max_len', '')} {key}".strip()] = value
     return cost, scores
-
-
-def _draw_curves(run: RunRecord, step: int | None) -> Facts:
-    """Returns the validation loss at each length as a line of bars, from the first to the last."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for line in run_files.validations(run.lines):
-        if step is None or line["step"] <= step:
-            name = f"validation loss at length {line['eval/max_len']:g}"
-            curves.setdefault(name, []).append((int(line["step"]), line["eval/loss"]))
-    found: Facts = {}
-    for name, points in curves.items():
-        places = np.linspace(0, len(points) - 1, min(len(points), MOST_BARS)).round().astype(int)
-        losses = np.array([points[place][1] for place in places])
-        heights = (losses - losses.min()) / max(float(np.ptp(losses)), 1e-9)
-        bars = "".join(BARS[round(height * (len(BARS) - 1))] for height in heights)
-        (start, first), (end, last) = points[0], points[-1]
-        found[name] = f"{first:.3f} {bars} {last:.3f} (step {start:,} to {end:,})"
-    return found
 
 
 def _describe_origin(run: RunRecord) -> Facts:

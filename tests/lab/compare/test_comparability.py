@@ -148,23 +148,6 @@ def with_tokens(study: Study, scale: dict[str, float]) -> Study:
     return dataclasses.replace(study, points=tuple(points))
 
 
-def test_examples_are_sequences_read(tmp_path) -> None:
-    """64 a step in the short phase, 16 in the long one, by hand."""
-    steps, longer = reported_study.STEPS, reported_study.LONG_STEPS - reported_study.STEPS
-    made = clocked(tmp_path, "examples")
-    assert comparability.reading(made.runs[0], "examples") == 64 * steps + 16 * longer == 59_200
-    assert comparability.describe_clock(made).startswith("Held equal: examples")
-    assert comparability.check(made) == []
-    config = json.loads(json.dumps(made.runs[0].config))
-    config["long"]["max_len"] = 32
-    one_length = dataclasses.replace(made.runs[0], config=config)
-    with pytest.raises(ValueError, match="different batches"):
-        comparability.reading(one_length, "examples")
-    (made.runs[0].folder / "metrics.jsonl").unlink()
-    with pytest.raises(ValueError, match="examples cannot"):
-        comparability.check(study_runs.read(tmp_path))
-
-
 def test_variants_that_are_about_the_clock_are_told_with_their_numbers(tmp_path) -> None:
     made = with_tokens(clocked(tmp_path, variants=("baseline", "half_steps")), {"half_steps": 0.5})
     tokens = made.points[0].runs[0].result.tokens
