@@ -5,9 +5,9 @@ system (its departures and the study's fields for it), shape (heads, width, laye
 variant's fields), seed. All other science fields, the texts, the numerics versions and, for one
 net, the numbers of parameters must agree.
 
-A study holds one clock equal: steps, tokens, FLOPs or seconds. A variant may change that clock, such
-as half the steps, and a stage may be another experiment, so readings of the clock must agree only
-within each variant and stage.
+A study holds one clock equal: steps, tokens, FLOPs or seconds. A variant may change that clock,
+such as half the steps, and a stage may be another experiment, so readings of the clock must agree
+only within each variant and stage.
 
 Every fine-tuning must have the planned fields, and agree with all others on its task in fields,
 data and numerics version. Only its seed and the values that the recipe's grid chose on dev are its

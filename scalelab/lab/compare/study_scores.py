@@ -48,7 +48,6 @@ from scalelab.records import archive
 from scalelab.records.metrics import UNIGRAM, Baseline, check_baselines
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
-UNEVEN = 0.05  # speeds of runs of one row may differ by this share
 FLOOR_MARGIN = 0.05  # of a score: nets that have learnt nothing differ by less
 
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
@@ -186,17 +185,6 @@ class StudyScores(Scores):
         machines = sorted({r.environment.machine for r in self.study.runs if r.finished})
         if len(machines) > 1:
             found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
-        spreads = {}
-        for row in self.rows:
-            results = [run.result for run in row.finished if run.result]
-            rates = [r.steps / r.seconds for r in results if r.seconds]
-            spreads[row.label] = max(rates) / min(rates) - 1 if rates else 0.0
-        label = max(spreads, key=spreads.__getitem__, default="")
-        if spreads and spreads[label] > UNEVEN:
-            found.append(
-                f"Runs of one row differ in speed by up to {spreads[label]:.0%} ({label}): claims"
-                " about seconds are no surer than that."
-            )
         return found
 
     # --- Computation ------------------------------------------------------------------------------

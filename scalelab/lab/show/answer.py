@@ -1,5 +1,8 @@
 """The first page of a report: its answer, the primary table, all verdicts, and what was checked."""
 
+# The stubs of pandas are narrower than what it accepts.
+# pyright: reportArgumentType=false
+
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +19,7 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 DECIDED = (CONFIRMED, REFUTED)
-MOST_DECIDED = 8  # statements that the answer spells out
+MOST_DECIDED, MOST_CHECKS = 8, 5  # statements that the answer, and checks that a terminal shows
 COST = {"tokens": "count", "flops": "short", "seconds": "seconds"}
 
 
@@ -83,18 +86,21 @@ def tabulate_verdicts(findings: Sequence[Finding]) -> Table | None:
     ]  # fmt: skip
     if not cells:
         return None
-    frame = pd.DataFrame(cells, columns=["comparison", "score", "cell"]).drop_duplicates()
-    wide = frame.groupby(["comparison", "score"], sort=False)["cell"].agg("; ".join).unstack()
-    order = list(dict.fromkeys(frame["comparison"])), list(dict.fromkeys(frame["score"]))
-    wide = wide.reindex(index=order[0], columns=order[1]).fillna("").reset_index()
+    names = ["comparison", "score", "cell"]
+    frame = pd.DataFrame(dict(zip(names, zip(*cells, strict=True), strict=True)))
+    frame = frame.drop_duplicates(names[:2]).pivot(
+        index=names[0], columns=names[1], values=names[2]
+    )
+    order = [list(dict.fromkeys(own)) for own in list(zip(*cells, strict=True))[:2]]
+    wide = frame.reindex(index=order[0], columns=order[1]).fillna("").reset_index()
     columns = tuple(Column(str(name), str(name)) for name in wide.columns)
     return Table("verdicts", "Verdicts", columns, tuple(map(tuple, wide.to_numpy().tolist())))
 
 
 def _cell(claim: Claim) -> str:
     """Returns a verdict with the difference that was found: "refuted, -6.02 [-8.32, -3.72]"."""
-    effect = describe_effect(claim)
-    return f"{claim.verdict}{', ' * bool(effect)}{effect}"
+    verdict = "not testable" if claim.verdict == NOT_TESTABLE else claim.verdict
+    return ", ".join(filter(None, (verdict, describe_effect(claim))))
 
 
 def describe_effect(claim: Claim) -> str:
@@ -130,11 +136,14 @@ def answer(findings: Sequence[Finding], score: str | None, why_none: str = "") -
 
 
 def checks(findings: Sequence[Finding]) -> list[str]:
-    """Returns the checks that failed or lacked a number; one sentence if all passed."""
+    """Returns for each comparison the checks that failed or lacked a number; or that all passed."""
+    found: dict[str, dict[str, None]] = {}
     claims = [claim for finding in findings for claim in finding.claims]
-    failed = [part for claim in claims for part in claim.untestable.split("; ") if part]
-    open_ones = [f"Not checked: {claim.unchecked}" for claim in claims if claim.unchecked]
-    lines = [f"{part[:1].upper()}{part[1:]}." for part in dict.fromkeys([*failed, *open_ones])]
+    for claim in claims:
+        own = found.setdefault(claim.compared or claim.what, {})
+        own.update(dict.fromkeys(filter(None, claim.untestable.split("; "))))
+        own.update({f"not checked: {claim.unchecked}": None} if claim.unchecked else {})
+    lines = [f"{compared}: {'; '.join(own)}." for compared, own in found.items() if own]
     passed = "Every objective and score that the statements compare exceeds its trivial baseline."
     return lines or [passed] * bool(claims)
 
@@ -158,10 +167,10 @@ def for_terminal(
     """Returns the answer, the primary table, the verdicts and why some are open, as text."""
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
     parts += ["\n" + show(table) for table in (primary, verdicts) if table is not None]
-    untestable = [f for f in findings if f.verdict == NOT_TESTABLE]
-    for why in dict.fromkeys(f.why for f in untestable):
-        num = sum(f.why == why for f in untestable)
-        parts.append(textwrap.fill(f"{NOT_TESTABLE} ({num}): {why}", 100))
+    failed = checks(findings)
+    parts += [textwrap.shorten(line, 200, placeholder=" ...") for line in failed[:MOST_CHECKS]]
+    if len(failed) > MOST_CHECKS:
+        parts.append(f"{len(failed) - MOST_CHECKS} more comparisons: see Checks in the report.")
     return "\n".join(parts) + "\n"
 
 

@@ -184,6 +184,7 @@ def describe_design(study: Study) -> dict[str, str]:
         "Shape": shape if len({point.shape for point in study.points}) == 1 else "",
         "Seeds": ", ".join(f"{n} ({rows} arms)" for n, rows in seeds.items()),
         "Data": "; ".join(dict.fromkeys(map(_describe_data, runs))),
+        "Passes over the corpus": _range([r.result.passes for r in runs if r.result]),
         "Budget": f"scale {facts.scale}{section}. {comparability.describe_clock(study)}",
         "Optimizer": "; ".join(dict.fromkeys(map(_describe_optimizer, runs))),
         "Fine-tuned on": tuned,
@@ -195,18 +196,23 @@ def describe_design(study: Study) -> dict[str, str]:
 
 
 def _describe_data(run: PretrainRun) -> str:
-    """Returns corpus, digest, size, passes, vocabulary and validation of a finished run."""
+    """Returns corpus, digest, size, vocabulary and validation of a finished run."""
     assert run.result
     flat, corpus = flatten(run.config), run.result.corpus
     size = f", {corpus.documents:,} documents, {corpus.tokens:,} tokens" if corpus else ""
-    passes = f", {run.result.passes:.2g} passes" if run.result.passes else ""
     digest = f" (sha256 {run.result.data_hash[:DIGEST]})" if run.result.data_hash else ""
     vocabulary = f", {flat.get('tokenizer.kind')} of {flat.get('tokenizer.vocab_size'):,} pieces"
     share, num = flat.get("data.valid_rate"), flat.get("eval.num_examples")
     valid = f", validation: {share:.1%} of the documents" if share else ""
-    return f"{flat.get('data.corpus')}{digest}{size}{passes}{vocabulary}{valid}" + (
+    return f"{flat.get('data.corpus')}{digest}{size}{vocabulary}{valid}" + (
         f", {num:,} examples" if num else ""
     )
+
+
+def _range(numbers: Sequence[float | None]) -> str:
+    """Returns "0.2 to 0.51", or one number; "" if none is known."""
+    known = [f"{x:.2g}" for x in sorted(filter(None, numbers))]
+    return " to ".join(dict.fromkeys(known[:1] + known[-1:]))
 
 
 def _describe_optimizer(run: PretrainRun) -> str:

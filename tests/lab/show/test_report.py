@@ -233,12 +233,10 @@ def test_seeds_are_dots_beside_their_mean_and_the_constant_answer(tmp_path) -> N
         assert scores.floor(score) == pytest.approx(constant)
     assert scores.floor("cola") is None
     (axis,) = figures.draw_cost(study, scores, "qnli").axes
-    dots = [line.get_ydata()[0] for line in axis.get_lines() if line.get_marker() == "."]
-    assert len(dots) == 2 * len(study.points)
-    for k, point in enumerate(study.points):
-        assert np.mean(dots[2 * k : 2 * k + 2]) == pytest.approx(
-            100 * scores.value(point, "qnli").value
-        )
+    dots = [line.get_ydata() for line in axis.get_lines() if line.get_marker() == "."]
+    for seeds, point in zip(dots, study.points, strict=True):
+        assert len(seeds) == 2
+        assert np.mean(seeds) == pytest.approx(100 * scores.value(point, "qnli").value)
     assert any(list(line.get_ydata()) == [50, 50] for line in axis.get_lines())
 
 
