@@ -30,8 +30,6 @@ def thesis_rows() -> list[Row]:
 class Invented:
     """Scores over rows, each score with a truth and normal noise over seeds."""
 
-    counts_only = False
-
     def __init__(self, truth, sd: float, num_seeds: int = 3, seed: int = 0, rows=None) -> None:
         """`truth(row, score)` is a number, or None; sd is of a score, and relative for the rest."""
         self.rows = thesis_rows() if rows is None else rows

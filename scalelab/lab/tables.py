@@ -85,7 +85,6 @@ class Table:
     """A table.
 
     Attributes:
-      footer: the smallest detectable difference of every column; None where nothing is compared.
       notes: what its columns mean, where titles do not say it.
       footnotes: notes on fields that were allowed to differ; the CSV repeats them in a column.
     """
@@ -94,7 +93,6 @@ class Table:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    footer: tuple[Cell, ...] | None = None
     notes: tuple[str, ...] = ()
     footnotes: tuple[str, ...] = ()
 
@@ -105,11 +103,8 @@ class Table:
         return next(i for i, kind in enumerate(column_kinds) if kind != "text")
 
     def texts(self) -> pd.DataFrame:
-        """Returns the cells as text, the footer as the last row."""
+        """Returns the cells as text."""
         rows = [[c.text(cell) for c, cell in zip(self.columns, r, strict=True)] for r in self.rows]
-        if self.footer:
-            cells = zip(self.columns, self.footer, strict=True)
-            rows.append(["" if cell is None else c.text(cell) for c, cell in cells])
         return pd.DataFrame(rows, columns=[c.title for c in self.columns], dtype=object)
 
 
@@ -173,18 +168,18 @@ def escape_markdown(text: str) -> str:
 
 
 def latex(table: Table, label: str) -> str:
-    """Returns the table in LaTeX; it needs booktabs."""
+    """Returns the table in LaTeX, with its footnotes in the caption; it needs booktabs."""
     escape = lambda text: text.translate(LATEX)  # noqa: E731
     texts = table.texts().map(escape).rename(columns=escape)
     sides = "l" * table.num_names + "r" * (len(texts.columns) - table.num_names)
     return texts.to_latex(
         index=False, escape=False, column_format=sides, position="tb",
-        caption=escape(table.title), label=f"tab:{label}",
+        caption=escape(". ".join([table.title, *table.footnotes])), label=f"tab:{label}",
     )  # fmt: skip
 
 
 def csv(table: Table) -> str:
-    """Returns the table for programs: all digits, scores as fractions, without the footer.
+    """Returns the table for programs: all digits, scores as fractions.
 
     Scores have columns *_low, *_high and *_published beside them. A last column has the footnotes.
     """

@@ -3,15 +3,18 @@
 A study of configs/studies names this module: config.comparison = "scalelab.thesis.comparison".
 """
 
+import sys
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
-from scalelab.thesis import hypotheses, loss_hypotheses, variant_hypotheses
+from scalelab.thesis import counts, hypotheses, loss_hypotheses, variant_hypotheses
 from scalelab.thesis.protocol import departures
 from scalelab.thesis.published import read_scores as published
 from scalelab.thesis.size_figure import draw
 from scalelab.thesis.tables import TABLES
 
-__all__ = ["CAPTIONS", "FIGURES", "HYPOTHESES", "TABLES", "departures", "published"]
+__all__ = ["CAPTIONS", "FIGURES", "HYPOTHESES", "TABLES", "departures", "published", "remarks"]
 
 HYPOTHESES = {
     "1a": partial(hypotheses.objectives, name="1a"),
@@ -31,3 +34,10 @@ FIGURES = {"score_by_size": draw}
 CAPTIONS = {
     "score_by_size": "Scores against N with 95% intervals; rows of equal N stand slightly apart.",
 }
+
+
+def remarks(ids: Sequence[str]) -> dict[str, str]:
+    """Returns for each hypothesis its verdict on the published tables."""
+    this: Any = sys.modules[__name__]
+    found = counts.evaluate(this, published(), ids) if ids else []
+    return {f.id: f"On the published tables: {f.verdict}, {f.why}." for f in found}

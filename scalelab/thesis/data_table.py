@@ -59,7 +59,7 @@ def build(request: TableRequest) -> Table:
     if any(isinstance(x, Value) and x.published is not None for row in rows for x in row):
         notes.append(SOURCE)
     return Table(
-        "data", "Data of an epoch and of the training", COLUMNS, tuple(rows), None,
+        "data", "Data of an epoch and of the training", COLUMNS, tuple(rows),
         tuple(notes), tuple(request.footnotes),
     )  # fmt: skip
 

@@ -12,17 +12,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from scalelab.lab.compare.claims import ABOVE, ALL, ANY, BELOW, MOST, Case, Finding, Region
+from scalelab.lab.compare.claims import ABOVE, ALL, ANY, BELOW, Finding, Region
 from scalelab.lab.compare.hypotheses import (
     Block,
-    block_cases,
     build_claim,
-    make_finding,
     value,
     weighted,
 )
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.thesis import select
+from scalelab.thesis.counts import MOST, Case, block_cases, make_finding
 
 # The systems of the thesis by training objective.
 MLM_NSP, MLM, CLM = "bert", "roberta", "gpt2"

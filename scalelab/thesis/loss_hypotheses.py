@@ -14,12 +14,13 @@ import scipy.optimize
 import scipy.stats
 
 from scalelab.lab.compare import estimates
-from scalelab.lab.compare.claims import BELOW, Case, Claim, Finding, Region, claim
+from scalelab.lab.compare.claims import BELOW, Claim, Finding, Region, claim
 from scalelab.lab.compare.comparability import TOLERANCE
 from scalelab.lab.compare.estimates import LEVEL, Estimate
-from scalelab.lab.compare.hypotheses import make_finding, value, weighted
+from scalelab.lab.compare.hypotheses import value, weighted
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.thesis import select
+from scalelab.thesis.counts import Case, make_finding
 
 RELIABLE = 0.9  # a rank correlation above it makes the loss a reliable indicator
 LEAST_SHAPES = 4  # for a rank correlation

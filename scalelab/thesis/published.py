@@ -75,8 +75,6 @@ def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
 class Published(Scores):
     """All tables as Scores; if two print the same number, the first counts."""
 
-    counts_only = True
-
     def __init__(self) -> None:
         self.cells: dict[Row, dict[str, Cell]] = {}
         for row, cells in (item for name in TABLES for item in read_table(name).items()):

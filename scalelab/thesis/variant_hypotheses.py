@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from scalelab.lab.compare import claims
 from scalelab.lab.compare.claims import ABOVE, BELOW, Finding, Region
 from scalelab.lab.compare.comparability import TOLERANCE, are_equal
-from scalelab.lab.compare.hypotheses import block_cases, build_claim, make_finding
+from scalelab.lab.compare.hypotheses import build_claim
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import select
+from scalelab.thesis.counts import block_cases, make_finding
 from scalelab.thesis.hypotheses import MARGIN, SIMILAR
 
 PAIRS, SENTENCES, LEFT_TO_RIGHT = "mlm_on_pairs", "mlm_on_sentences", "left_to_right"

@@ -8,7 +8,7 @@ import pytest
 import tiny
 from planted import PLANTED, Invented
 
-from scalelab.lab.compare import hypotheses
+from scalelab.lab.compare import claims, hypotheses
 from scalelab.lab.compare.scores import LARGE, TASK_SCORES
 from scalelab.studies import expand, spec
 from scalelab.thesis import comparison
@@ -48,8 +48,9 @@ def invent(made: spec.StudySpec, truth, path, without=()) -> Invented:
 
 def verdicts(made: spec.StudySpec, name: str, path, without=()) -> tuple[str, str]:
     """Verdicts on scores where the hypothesis holds, and where it does not."""
-    found = [hypotheses.evaluate(comparison, invent(made, truth, path, without), [name])[0]
-             for truth in PLANTED[name]]  # fmt: skip
+    stated = [hypotheses.state(comparison, invent(made, truth, path, without), [name])
+              for truth in PLANTED[name]]  # fmt: skip
+    found = [claims.decide(own)[0] for own in stated]
     return found[0].verdict, found[1].verdict
 
 

@@ -5,14 +5,17 @@ import pytest
 from planted import PLANTED, Invented, by_system, only, ranked
 
 from scalelab.config.pretraining import Shape
-from scalelab.lab.compare import estimates, hypotheses
+from scalelab.lab.compare import claims, estimates, hypotheses
 from scalelab.lab.load.study_runs import BASELINE
-from scalelab.thesis import comparison, published
+from scalelab.thesis import comparison, counts, published
 from scalelab.thesis.published import Row
 
 
 def evaluate(scores, ids=None):
-    return hypotheses.evaluate(comparison, scores, ids)
+    """Tested, or counted where no value has an interval."""
+    if isinstance(scores, published.Published):
+        return counts.evaluate(comparison, scores, ids)
+    return claims.decide(hypotheses.state(comparison, scores, ids))
 
 
 # Counted by hand in the tables.

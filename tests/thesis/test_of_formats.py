@@ -7,7 +7,7 @@ import reported_study
 import study_folders
 from planted import PLANTED, Invented
 
-from scalelab.lab.compare import hypotheses
+from scalelab.lab.compare import claims, hypotheses
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.thesis import comparison
@@ -38,7 +38,7 @@ class Reading(Invented):
 def test_unequal_text_decides_nothing(name, variant, passes, verdict) -> None:
     scores = Reading(PLANTED[name][0], 0.001)
     scores.read = {variant: passes}
-    (found,) = hypotheses.evaluate(comparison, scores, [name])
+    (found,) = claims.decide(hypotheses.state(comparison, scores, [name]))
     assert found.verdict == verdict
     if passes == [None]:
         assert f"bert 2x128x2 {variant} do not" in found.why
@@ -51,7 +51,7 @@ def test_below_one_pass_a_finding_says_what_that_means() -> None:
     for read, num in ((0.01, 1), (0.99, 0), (3.0, 0)):
         scores = Reading(PLANTED["f3"][0], 0.001)
         scores.read = {x: [read] for x in VARIANTS}
-        (found,) = hypotheses.evaluate(comparison, scores, ["f3"])
+        (found,) = claims.decide(hypotheses.state(comparison, scores, ["f3"]))
         assert found.verdict == "confirmed"
         assert sum("below one pass" in remark for remark in found.remarks) == num
 
@@ -74,7 +74,8 @@ def study(tmp_path, pass_tokens: dict[str, int | None], epochs: float | None = N
         path.write_text(json.dumps(json.loads(path.read_text()) | {"phases": phases}))
 
     reported_study.edit_runs(tmp_path, edit)
-    (found,) = hypotheses.evaluate(comparison, StudyScores(study_runs.read(tmp_path)), ["f3"])
+    scores = StudyScores(study_runs.read(tmp_path))
+    (found,) = claims.decide(hypotheses.state(comparison, scores, ["f3"]))
     return found
 
 

@@ -31,8 +31,7 @@ from scalelab.lab.compare.estimates import (
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 NOT_TESTABLE = "not testable at this scale"
-LEAST_CASES = 2  # for a verdict from counts
-ALL, MOST, ANY = "all", "most", "any"  # of a hypothesis's claims or cases must hold
+ALL, ANY = "all", "any"  # of a hypothesis's claims must hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,14 +114,6 @@ class Claim:
         return None if self.estimate is None else self.estimate.detectable
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One of the comparisons that are counted."""
-
-    label: str  # what is compared
-    holds: bool  # whether the hypothesis holds there, as the numbers stand
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Finding:
     """A hypothesis, and the verdict of a study on it."""
@@ -131,16 +122,10 @@ class Finding:
     text: str  # the hypothesis in words
     rule: str  # what makes it confirmed and what refuted, in words
     claims: tuple[Claim, ...]  # they decide the verdict
-    cases: tuple[Case, ...]  # they are counted
-    needs: str = ALL  # of claims, and of cases where there are counts alone: ALL, MOST or ANY
+    needs: str = ALL  # of claims: ALL or ANY
     verdict: str = UNDECIDED  # CONFIRMED, REFUTED, UNDECIDED or NOT_TESTABLE
     why: str = ""  # the claims that it rests on, or why it is open
     remarks: tuple[str, ...] = ()  # further sentences
-
-    @property
-    def counted(self) -> str:
-        """Such as "holds in 8 of 12"."""
-        return f"holds in {sum(case.holds for case in self.cases)} of {len(self.cases)}"
 
 
 def claim(
@@ -156,15 +141,12 @@ def claim(
     return Claim(what, region, found.value, found, "", *p, *checks)
 
 
-def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Finding]:
+def decide(findings: Sequence[Finding]) -> list[Finding]:
     """Corrects all claims together and gives the verdicts.
 
     Args:
       findings: of one report; a claim that two of them share (the same words and region) counts
         once.
-      counts_only: True if no value has an interval. Verdicts then count cases, two at least. ALL:
-        confirmed if the hypothesis holds in all, refuted if in none. MOST: confirmed if it holds in
-        more than half, refuted if it fails in more than half. ANY: in two at least, or in none.
 
     Returns:
       The findings, in the same order, with verdicts and reasons.
@@ -179,22 +161,9 @@ def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Fi
         unchecked = (f"Not checked: {c.unchecked}." for c in claims if c.unchecked)
         remarks = tuple(dict.fromkeys((*finding.remarks, *unchecked)))
         finding = dataclasses.replace(finding, claims=claims, remarks=remarks)
-        verdict, why = _by_counts(finding) if counts_only else _by_claims(finding, len(p_values))
+        verdict, why = _by_claims(finding, len(p_values))
         decided.append(dataclasses.replace(finding, verdict=verdict, why=why))
     return decided
-
-
-def _by_counts(finding: Finding) -> tuple[str, str]:
-    """Returns the verdict of a finding without intervals, and why."""
-    cases, holds = len(finding.cases), sum(case.holds for case in finding.cases)
-    if cases < LEAST_CASES:
-        missing = next((c.why for c in finding.claims if c.effect is None), "too few to count")
-        return UNDECIDED, f"{finding.counted}: {missing}"
-    enough = {ALL: cases, MOST: cases // 2 + 1, ANY: LEAST_CASES}[finding.needs]
-    fails = {ALL: cases, MOST: cases // 2 + 1, ANY: cases}[finding.needs]
-    refuted = REFUTED if cases - holds >= fails else UNDECIDED
-    verdict = CONFIRMED if holds >= enough else refuted
-    return verdict, f"{finding.counted}; by counts alone, no value has an interval"
 
 
 def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:

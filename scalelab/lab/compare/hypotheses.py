@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from scalelab.eval.names import BIAS
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import claim_lines, claims, comparability
-from scalelab.lab.compare.claims import ABOVE, ALL, BELOW, Case, Claim, Finding, Region
+from scalelab.lab.compare.claims import ABOVE, BELOW, Claim, Finding, Region
 from scalelab.lab.compare.scores import (
     LARGE_TASKS,
     PRETRAINING_SCORES,
@@ -82,44 +82,14 @@ def build_claim(
     return dataclasses.replace(made, scale=scale, compared=what, score=title)
 
 
-def block_cases(
-    scores: Scores, blocks: Iterable[Block], region: Region, score: str, name: str = ""
-) -> list[Case]:
-    """Checks for each block with scores whether its value lies in the region."""
-    cases = []
-    for block in blocks:
-        found = weighted(scores, block, score)
-        rows = list(block)
-        label = f"{rows[0].system} {name}" if name else " against ".join(r.label for r in rows)
-        if found is not None:
-            cases.append(Case(label, region.holds(found)))
-    return cases
-
-
-def make_finding(
-    scores: Scores,
-    name: str,
-    text: str,
-    rule: str,
-    made: Sequence[Claim],
-    cases: Sequence[Case],
-    score: str,
-    *,
-    needs: str = ALL,
-) -> Finding:
-    """Makes a finding without verdict, with the remarks on its score."""
-    remarks = tuple(scores.remarks([score]))
-    return Finding(name, text, rule, tuple(made), tuple(cases), needs=needs, remarks=remarks)
-
-
-def evaluate(
+def state(
     comparison: Comparison,
     scores: Scores,
     ids: Iterable[str] | None = None,
     *,
     score: str = "large",
 ) -> list[Finding]:
-    """Evaluates hypotheses of a comparison on the scores of a study, or on printed ones.
+    """States hypotheses of a comparison on the scores of a study; without verdicts.
 
     Args:
       comparison: brings the hypotheses.
@@ -135,22 +105,20 @@ def evaluate(
     for name in ids:
         if name not in known:
             raise ValueError(f"no hypothesis {name!r}: {nearest(name, known)}")
-    findings = [known[name](scores, score) for name in known if name in ids]
-    return claims.decide(findings, counts_only=scores.counts_only)
+    return [known[name](scores, score) for name in known if name in ids]
 
 
 def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Finding]:
     """Returns findings with verdicts: hypotheses, claims, or every two systems and every variant.
 
-    The remarks of a finding give the verdict on the comparison's published numbers.
+    A remark of a finding may be the comparison's own, such as the verdict on published numbers.
 
     Raises:
       ValueError: the study asks for an unknown hypothesis.
     """
     ids = study.facts.hypotheses
-    asked = evaluate(comparison, scores, ids) if ids else []
-    published = comparison.published() if ids else None
-    before = {f.id: f for f in evaluate(comparison, published, ids)} if published else {}
+    asked = state(comparison, scores, ids) if ids else []
+    remarks = getattr(comparison, "remarks", Comparison().remarks)(ids)
     stated = {c.what.partition(",")[0] for finding in asked for c in finding.claims}
     if study.facts.claims:
         asked += _stated(study, scores)
@@ -161,13 +129,10 @@ def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fin
         variants = dict.fromkeys(point.variant for point in scores.rows) if not ids else ()
         pairs += [(name, BASELINE) for name in variants if name != BASELINE]
         asked += _between(study, scores, pairs)
-    found = []
-    for finding in claims.decide(asked):
-        if printed := before.get(finding.id):
-            remark = f"On the published tables: {printed.verdict}, {printed.why}."
-            finding = dataclasses.replace(finding, remarks=(*finding.remarks, remark))
-        found.append(finding)
-    return found
+    return [
+        dataclasses.replace(f, remarks=(*f.remarks, *filter(None, [remarks.get(f.id)])))
+        for f in claims.decide(asked)
+    ]
 
 
 def _between(study: Study, scores: StudyScores, asked: Iterable[tuple[str, str]]) -> list[Finding]:
@@ -194,7 +159,7 @@ def _between(study: Study, scores: StudyScores, asked: Iterable[tuple[str, str]]
             for score, region in regions.items()
         )
         if blocks and made:
-            found.append(Finding(f"{first}/{second}", text, rule, made, ()))
+            found.append(Finding(f"{first}/{second}", text, rule, made))
     return found
 
 
@@ -209,9 +174,8 @@ def _stated(study: Study, scores: StudyScores) -> list[Finding]:
         region = line.region.describe(made.scale)
         text = f"{line.text} on {title_of(line.score)}"
         rule = f"the mean difference, left minus right, lies {region}"
-        cases = block_cases(scores, blocks, line.region, line.score)
-        name = f"claim {place}"
-        found.append(make_finding(scores, name, text, rule, [made], cases, line.score))
+        remarks = tuple(scores.remarks([line.score]))
+        found.append(Finding(f"claim {place}", text, rule, (made,), remarks=remarks))
     return found
 
 

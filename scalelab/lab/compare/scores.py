@@ -35,13 +35,7 @@ REQUIRED = ("HYPOTHESES", "TABLES", "FIGURES", "CAPTIONS", "published", "departu
 
 
 class Scores(Protocol):
-    """The scores of a study, or printed ones.
-
-    Attributes:
-      counts_only: True if no value has an interval, so that cases can only be counted.
-    """
-
-    counts_only: bool
+    """The scores of a study, or printed ones."""
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -98,6 +92,10 @@ class Comparison:
 
     def published(self) -> Scores | None:
         """Returns published numbers to show beside the study's; None if there are none."""
+
+    def remarks(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """Returns a remark for some hypotheses, such as their verdict on published numbers."""
+        return {}
 
     def departures(self, study: Study, footnotes: Sequence[str]) -> list[str]:
         """Returns why published numbers may not stand beside the study's; []: they may."""

@@ -66,8 +66,6 @@ class StudyScores(Scores):
       notes: what could not be used, and why; grows as scores are asked for.
     """
 
-    counts_only = False
-
     def __init__(
         self, study: Study, part: str = "tasks", baselines: Mapping[str, Baseline] | None = None
     ) -> None:
@@ -143,13 +141,13 @@ class StudyScores(Scores):
             best, floor = max(values.values()), self.floor(score)
             if floor is not None and best - floor < FLOOR_MARGIN:
                 reasons.append(
-                    f"{title} is at most {best:.3f}, but must exceed the trivial score {floor:.3f}"
-                    f" by {FLOOR_MARGIN:g}"
+                    f"{title} is at most {100 * best:.1f}, but must exceed the trivial score"
+                    f" {100 * floor:.1f} by {100 * FLOOR_MARGIN:g}"
                 )
             untrained_scores = {row: self.scratch.value(row, score) for row in values}
             gains = [values[row] - x.value for row, x in untrained_scores.items() if x is not None]
             if gains and np.mean(gains) <= 0:
-                gain = f"{np.mean(gains):+.3f}"
+                gain = f"{100 * np.mean(gains):+.1f}"
                 reasons.append(f"{title} is not ahead of the same nets from scratch ({gain})")
             untrained = [row.label for row, x in untrained_scores.items() if x is None]
             if untrained and score not in YARDSTICKS:  # chance says what random weights score

@@ -153,8 +153,7 @@ def tabulate_findings(findings: Sequence[Finding]) -> Table:
     columns = [Column(name, name) for name in ("id", "hypothesis", "verdict", "why", "remarks")]
     rows = [
         (f.id, f.text.rstrip("."), f.verdict, f.why,
-         " ".join([f"Confirmed if {f.rule}.", *[f"{f.counted.capitalize()}."] * bool(f.cases),
-                   *f.remarks]))
+         " ".join([f"Confirmed if {f.rule}.", *f.remarks]))
         for f in findings if len(f.claims) != 1
     ]  # fmt: skip
     return Table("findings", "Hypotheses", tuple(columns), tuple(rows))

@@ -46,7 +46,6 @@ def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
         most=max(len(p.finished) for p in study.points),
         other=[f"{OTHER_METRICS[m]} ({title})" for m, title in metrics if m in OTHER_METRICS],
         seeds=facts.finetune_seeds, about_means=ABOUT_MEANS,
-        detectable=any(table.footer for table in made),
     )  # fmt: skip
     found = text.splitlines() + (_describe_losses(study.points) if "loss" in columns else [])
     rows = [row for table in made for row in table.rows]

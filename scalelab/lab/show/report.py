@@ -271,7 +271,7 @@ def tabulate_claims(findings: Sequence[Finding], scores: Scores, footnotes: Sequ
     asked = [score for score in SCORES if score != "seconds" or score in named]
     remarks = (*CLAIM_NOTES, *scores.remarks(asked))
     title = "Claims of the hypotheses"
-    return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))
+    return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), remarks, tuple(footnotes))
 
 
 def _tabulate_departures(study: Study) -> Table:

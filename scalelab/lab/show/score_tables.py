@@ -1,12 +1,11 @@
 """Tables of a study's scores: layouts, and one builder for all of them.
 
 A row is a point of the study: one system, shape and variant. A score is a mean over its seeds with
-its 95% interval. The footer is the smallest difference that each column could have shown.
+its 95% interval.
 """
 
 import dataclasses
 import fnmatch
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -20,8 +19,6 @@ from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
 from scalelab.tasks.facts import Task
 from scalelab.tasks.glue import FIVE_LARGEST, LARGE_FIRST, SELF_SUPERVISED
-
-DETECTABLE = "smallest detectable difference"
 
 
 def _task(key: str, title: str, *tasks: str) -> Column:
@@ -143,10 +140,7 @@ def build_scores(
     part = scores.part if isinstance(scores, StudyScores) else "tasks"
     shown = (*names, *((SEEDS,) if part != "scratch" else ()), *scored)
     rows = tuple(tuple(_make_cell(c, p, request) for c in shown) for p in points)
-    detectable = [_detectable(c, points, scores) for c in shown]
-    footer = (DETECTABLE, *detectable[1:]) if any(x is not None for x in detectable) else None
-
-    return Table("", title, shown, rows, footer, (), tuple(request.footnotes))
+    return Table("", title, shown, rows, (), tuple(request.footnotes))
 
 
 def build_scratch(request: TableRequest) -> Table | None:
@@ -226,13 +220,3 @@ def field_value(point: Point, name: str) -> Cell:
     """Returns the value of a config field of a row."""
     value = flatten(point.runs[0].config).get(name)
     return value if isinstance(value, int | float) and type(value) is not bool else str(value)
-
-
-def _detectable(column: Column, points: Sequence[Point], scores: Scores) -> float | None:
-    """Returns the largest detectable difference to the first row, over comparable rows."""
-    known = [p for p in points if column.scored and scores.value(p, column.key)]
-    if column is LOSS:
-        known = [p for p in known if not comparability.differing_losses((known[0], p))]
-    differences = [scores.difference(known[0], p, column.key) for p in known[1:]]
-    sizes = [d.detectable for d in differences if d is not None and d.detectable is not None]
-    return max(filter(math.isfinite, sizes), default=None)

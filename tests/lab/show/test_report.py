@@ -125,7 +125,7 @@ def test_verdicts_are_a_matrix_of_comparisons_and_scores() -> None:
                             compared=compared, score=score)  # fmt: skip
 
     made = [claim("a > b", "QNLI", 0.1), claim("a > c", "QNLI", 0.2), claim("a > c", "SST-2", 0.3)]
-    findings = [claims.Finding(str(k), "", "", (x,), ()) for k, x in enumerate(made)]
+    findings = [claims.Finding(str(k), "", "", (x,)) for k, x in enumerate(made)]
     table = answer.tabulate_verdicts(findings)
     assert [c.title for c in table.columns] == ["comparison", "QNLI", "SST-2"]
     assert table.rows == (
@@ -168,7 +168,7 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
     assert find(tmp_path / "none", claims=[]) == ("qnli", "")
     monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.9)
     headline, reason = find(tmp_path / "all", claims=lines)
-    assert headline is None and reason.count("must exceed the trivial score 0.900") == 2
+    assert headline is None and reason.count("must exceed the trivial score 90.0") == 2
     text = report.make(tmp_path / "all", None, tmp_path / "out").with_name("report.md").read_text()
     assert "No score ranks the rows: MNLI-m is at most" in text and "Primary score" not in text
     monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.1)
@@ -181,7 +181,7 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
 def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
     part = claims.Claim("bert minus gpt2, QNLI", claims.ABOVE, 0.1, None, "", 0.01, 0.99, 0.01)
     other = claims.Claim("bert minus gpt2, SST-2", claims.ABOVE, None, None, "", untestable="floor")
-    finding = claims.Finding("1", "bert > gpt2", "", (part, other), (), claims.ALL,
+    finding = claims.Finding("1", "bert > gpt2", "", (part, other), claims.ALL,
                              claims.NOT_TESTABLE)  # fmt: skip
     counts, parts = answer.answer([finding], "qnli")
     assert counts == "Verdicts on 1 statement: 1 not testable at this scale."

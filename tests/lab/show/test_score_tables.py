@@ -12,12 +12,10 @@ import reported_study
 import study_folders
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.pretraining import Shape
 from scalelab.lab import tables
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import Point
 from scalelab.lab.show import figures, notes, report
 from scalelab.lab.tables import Column, Table, Value
 
@@ -115,17 +113,6 @@ def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
     left_out = study_runs.read(tmp_path)
     (table,) = reported_study.build_tables(left_out, Fixed(left_out.points))
     assert column(table, "text_read")[-1] is None
-
-
-def test_the_footer_is_the_smallest_detectable_difference(study) -> None:
-    shapes = [Shape(2, 16, 1), Shape(2, 32, 2), Shape(2, 64, 5)]
-    points = tuple(Point("bert", shape, "baseline", study.points[0].runs) for shape in shapes)
-    folder_study = dataclasses.replace(with_facts(study, tables=("large",)), points=points)
-    (table,) = reported_study.build_tables(folder_study, Fixed(points))
-    # (1.960 + 0.842) standard errors of 0.05, that of the deepest row.
-    assert column(table, "large")[0] == Value(0.16, pytest.approx(0.14), pytest.approx(0.19), None)
-    assert table.footer[-1] == pytest.approx(0.05 * (1.959964 + 0.841621), rel=1e-5)
-    assert "14.0" in shown(table).splitlines()[5]  # the row below three
 
 
 def test_the_report_says_what_is_missing_and_what_departs(study, built) -> None:
@@ -287,9 +274,6 @@ def test_losses_of_other_lengths_are_of_another_kind(tmp_path) -> None:
     (table,) = reported_study.build_tables(study, scores)
     assert column(table, "loss_kind") == ["a", "b", "a", "b"]
     assert "a: length 64; b: length 32" in "".join(reported_study.build_notes(study, scores))
-    # The first row's length alone: 2x32x2 against 2x16x2, both without short_only.
-    difference = scores.difference(study.points[0], study.points[2], "loss")
-    assert table.footer[-2] == pytest.approx(difference.detectable)
 
 
 def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None:
@@ -316,7 +300,7 @@ def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None
 def test_text_of_users_is_escaped() -> None:
     columns = (Column("a", "a_b"), Column("b", "50%", "count"))
     rows = (("x & y<b>|", 1), ("[#1 {z}](u)", "\\cmd"))
-    table = Table("t", "A $ ~ ^", columns, rows, None, ("<i>",))
+    table = Table("t", "A $ ~ ^", columns, rows, ("<i>",))
     text = tables.latex(table, "t")
     for expected in (r"a\_b & 50\% \\", r"x \& y\textless{}b", r"\#1 \{z\}", r"\textbackslash{}cmd",
                      r"\caption{A \$ \textasciitilde{} \textasciicircum{}}"):  # fmt: skip

@@ -1,0 +1,106 @@
+"""Hypotheses counted case by case, without a test, and verdicts from counts alone.
+
+The thesis prints numbers without intervals, so that on its tables only cases can be counted.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from scalelab.lab.compare import hypotheses
+from scalelab.lab.compare.claims import (
+    ALL,
+    ANY,
+    CONFIRMED,
+    REFUTED,
+    UNDECIDED,
+    Claim,
+    Finding,
+    Region,
+)
+from scalelab.lab.compare.hypotheses import weighted
+from scalelab.lab.compare.scores import Comparison, Row, Scores
+
+MOST = "most"  # of the cases must hold; of the claims all
+LEAST_CASES = 2  # for a verdict
+
+Block = Mapping[Row, float]  # weights of rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One of the comparisons that are counted."""
+
+    label: str  # what is compared
+    holds: bool  # whether the hypothesis holds there, as the numbers stand
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Counted(Finding):
+    """A finding with its cases."""
+
+    cases: tuple[Case, ...] = ()
+
+    @property
+    def counted(self) -> str:
+        """Such as "holds in 8 of 12"."""
+        return f"holds in {sum(case.holds for case in self.cases)} of {len(self.cases)}"
+
+
+def block_cases(
+    scores: Scores, blocks: Iterable[Block], region: Region, score: str, name: str = ""
+) -> list[Case]:
+    """Checks for each block with scores whether its value lies in the region."""
+    cases = []
+    for block in blocks:
+        found = weighted(scores, block, score)
+        rows = list(block)
+        label = f"{rows[0].system} {name}" if name else " against ".join(r.label for r in rows)
+        if found is not None:
+            cases.append(Case(label, region.holds(found)))
+    return cases
+
+
+def make_finding(
+    scores: Scores,
+    name: str,
+    text: str,
+    rule: str,
+    made: Sequence[Claim],
+    cases: Sequence[Case],
+    score: str,
+    *,
+    needs: str = ALL,
+) -> Counted:
+    """Makes a finding without verdict, with the remarks on its score and the number of cases."""
+    found = Counted(name, text, rule, tuple(made), needs, cases=tuple(cases))
+    counted = [f"Counted case by case, without a test: it {found.counted}."] if cases else []
+    return dataclasses.replace(found, remarks=(*scores.remarks([score]), *counted))
+
+
+def evaluate(
+    comparison: Comparison, scores: Scores, ids: Iterable[str] | None = None
+) -> list[Finding]:
+    """Returns findings with verdicts from counts alone, for scores without intervals."""
+    found = []
+    for finding in hypotheses.state(comparison, scores, ids):
+        assert isinstance(finding, Counted)
+        verdict, why = decide(finding)
+        found.append(dataclasses.replace(finding, verdict=verdict, why=why))
+    return found
+
+
+def decide(finding: Counted) -> tuple[str, str]:
+    """Returns the verdict from counts, of two cases at least, and why.
+
+    ALL: confirmed if the hypothesis holds in all, refuted if in none. MOST: confirmed if it holds
+    in more than half, refuted if it fails in more than half. ANY: in two at least, or in none.
+    """
+    cases, holds = len(finding.cases), sum(case.holds for case in finding.cases)
+    if cases < LEAST_CASES:
+        missing = next((c.why for c in finding.claims if c.effect is None), "too few to count")
+        return UNDECIDED, f"{finding.counted}: {missing}"
+    enough = {ALL: cases, MOST: cases // 2 + 1, ANY: LEAST_CASES}[finding.needs]
+    fails = {ALL: cases, MOST: cases // 2 + 1, ANY: cases}[finding.needs]
+    refuted = REFUTED if cases - holds >= fails else UNDECIDED
+    verdict = CONFIRMED if holds >= enough else refuted
+    return verdict, f"{finding.counted}; by counts alone, no value has an interval"
