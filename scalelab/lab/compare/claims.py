@@ -10,6 +10,9 @@ A verdict first asks whether the treatment took (study_scores.py). A claim on ro
 is not tested and not counted in the correction. A finding that such claims leave open is
 NOT_TESTABLE, whatever the numbers are.
 
+The interval of a decided claim (`Claim.ends`) has the level of its corrected test, so that it
+agrees with the verdict.
+
 R resamples give no p below 2 / (R + 1): with the lab's 2,000 that is 0.001, which Holm's correction
 for more than 50 claims takes above 5%. Where that leaves a claim undecided, the finding says so.
 """
@@ -109,6 +112,22 @@ class Claim:
         return CONFIRMED if self.p_for == self.p_value else REFUTED
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """The interval at the level of the corrected test; NaN without one.
+
+        It holds the border of the region where the claim is undecided, and only there, as both come
+        from the same resamples.
+        """
+        found = self.estimate
+        if found is None or math.isnan(found.low):
+            return math.nan, math.nan
+        if self.p_value is None or self.corrected is None:
+            return found.low, found.high
+        tail = (1 - LEVEL) / 2 * self.p_value / self.corrected
+        low, high = np.quantile(found.resamples, [tail, 1 - tail]).clip(*found.bounds)
+        return float(low), float(high)
+
+    @property
     def detectable(self) -> float | None:
         """The smallest detectable difference before correction; see Estimate."""
         return None if self.estimate is None else self.estimate.detectable
@@ -189,7 +208,7 @@ def _open(claim: Claim, num_claims: int) -> str:
     if claim.effect is None or claim.estimate is None or claim.p_value is None:
         return f"{claim.what}: {claim.why}"
     found, scale = claim.estimate, claim.scale
-    ends = show_interval(scale * found.low, scale * found.high, ".3g")
+    ends = show_interval(scale * claim.ends[0], scale * claim.ends[1], ".3g")
     text = (
         f"{claim.what}: {scale * claim.effect:.3g} {ends} is compatible with the border of"
         f" '{claim.region.describe(scale)}' (corrected p {claim.corrected:.2g})"

@@ -107,11 +107,9 @@ def describe_effect(claim: Claim) -> str:
     """Returns what a claim found in the unit of tables: "-6.02 [-8.32, -3.72]"."""
     if claim.effect is None:
         return ""
-    found, scale = claim.estimate, claim.scale
-    ends = () if found is None else (scale * found.low, scale * found.high)
-    return Column("", "", "short", (), INTERVAL[:2] if found else ()).text(
-        Value(scale * claim.effect, *ends)
-    )
+    low, high = (claim.scale * end for end in claim.ends)
+    column = Column("", "", "short", (), INTERVAL[:2] if claim.estimate else ())
+    return column.text(Value(claim.scale * claim.effect, low, high))
 
 
 def answer(findings: Sequence[Finding], score: str | None, why_none: str = "") -> list[str]:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 CAPTIONS = {
-    "differences": "Every claim of the report: difference with its 95% interval before correction."
-    " Green: confirmed; orange: refuted; gray: undecided or not testable.",
+    "differences": "Every claim of the report: difference with its interval, at the level of the"
+    " corrected test. Green: confirmed; orange: refuted; gray: undecided or not testable.",
     "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
     " Small dots: seeds. Colour: system; shade: size or variant. Neighbours stand 6% apart.",
 } | {
@@ -120,8 +120,7 @@ def draw_differences(findings: Sequence[Finding]) -> "Figure | None":
         own = [claim for claim in claims if claim.scale == unit]
         for place, claim in enumerate(own):
             assert claim.estimate is not None
-            value, low, high = (unit * x for x in (claim.estimate.value, claim.estimate.low,
-                                                   claim.estimate.high))  # fmt: skip
+            value, low, high = (unit * x for x in (claim.estimate.value, *claim.ends))
             color = COLORS.get(claim.verdict, "#767676")
             axis.plot([low, high], [place, place], color=color, lw=2, solid_capstyle="butt")
             axis.plot([value], [place], color=color, marker="o", ms=6)

@@ -45,7 +45,7 @@ CLAIM_COLUMNS = (
     Column("verdict", "verdict"),
 )
 CLAIM_NOTES = (
-    "Scores x 100, losses in nats; 95% intervals in square brackets.",
+    "Scores x 100, losses in nats; 95% intervals in square brackets, before correction.",
     "p is corrected for all claims of the report (Holm 1979). Smallest detectable: the true"
     " difference that a two-sided test at 5% finds with power 80%, before this correction.",
 )

@@ -97,6 +97,16 @@ def test_what_cannot_be_compared_says_so() -> None:
     assert found.claims[0].corrected is None
 
 
+def test_an_interval_holds_the_border_if_its_claim_is_undecided() -> None:
+    """Of twelve claims with effects from 0 to 5 errors: of some, the 95% interval would not."""
+    made = [make(np.array([-0.5, 0.1, 0.4, 0.0, 0.3]) + k / 4, what=f"x{k}") for k in range(12)]
+    found = claims.decide([finding(claim) for claim in made])
+    decided = [f.verdict != "undecided" for f in found]
+    assert [not c.ends[0] <= 0 <= c.ends[1] for f in found for c in f.claims] == decided
+    before = [not c.estimate.low <= 0 <= c.estimate.high for c in made]
+    assert 0 < sum(decided) < sum(before) < len(made)
+
+
 @pytest.mark.parametrize(("num", "many"), [(50, False), (51, True)])
 def test_of_many_claims_even_the_surest_is_undecided_and_says_why(num: int, many: bool) -> None:
     """The least p of 2,000 resamples is 2 / 2001; 51 times that is above 5%."""
