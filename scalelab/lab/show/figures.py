@@ -36,7 +36,7 @@ CAPTIONS = {
     "differences": "Every claim of the report: difference with its interval, at the level of the"
     " corrected test. Green: confirmed; orange: refuted; gray: undecided or not testable.",
     "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
-    " Small dots: seeds. Colour: system; shade: size or variant. Neighbours stand 6% apart.",
+    " Small dots: seeds. Colour: system; shade: size or variant. Rows stand slightly apart.",
 } | {
     f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
     for name in AXES
@@ -46,7 +46,7 @@ ALWAYS = ("loss_by_tokens",)  # drawn even if the study does not ask for it
 REMOVED = ("score_by_task", "score_by_value")  # asked for by older studies; tables have the numbers
 MOST_CLAIMS = 30  # drawn
 LONGEST = 70  # characters of a claim's label
-APART = 1.06  # factor of cost between neighbours, so that rows of equal cost stand side by side
+SPREAD = 1.5  # factor of cost at most over which rows of equal cost stand side by side
 COLORS = {CONFIRMED: "#009E73", REFUTED: "#D55E00"}
 
 
@@ -141,14 +141,15 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
     scale, looks = 1 if score in PRETRAINING_SCORES else 100, row_styles(study.points)
     figure = plots.canvas(7.5, 4.2)
     axis = figure.subplots()
+    apart = min(1.06, SPREAD ** (1 / len(known)))
     for k, (point, value) in enumerate(known.items()):
         look: dict[str, Any] = looks[point] | {"linestyle": "none", "capsize": 3, "ms": 7}
         means, bars = with_bars([value], scale)
-        x = cost(point, "flops") * APART ** (k - (len(known) - 1) / 2)
+        x = cost(point, "flops") * apart ** (k - (len(known) - 1) / 2)
         axis.errorbar([x], means, yerr=bars, label=point.label, **look)
         dot: dict[str, Any] = {"color": look["color"], "marker": ".", "ms": 5, "ls": "none"}
         seeds = scores.by_seed(point, score)
-        axis.plot([x * APART**0.4] * len(seeds), [scale * number for number in seeds], **dot)
+        axis.plot([x * apart**0.4] * len(seeds), [scale * number for number in seeds], **dot)
     floor = scores.floor(score) if scale == 100 else None
     if floor is not None:
         axis.axhline(scale * floor, color="black", lw=1, ls=(0, (4, 2)), label="trivial score")
