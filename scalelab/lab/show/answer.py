@@ -79,12 +79,12 @@ def cost(point: Point, name: str) -> float:
 
 
 def tabulate_verdicts(findings: Sequence[Finding]) -> Table | None:
-    """Returns the claims as a matrix: a row is a comparison, a column a score, a cell a verdict."""
+    """Returns several claims as a matrix: a row is a comparison, a column a score."""
     cells = [
         (claim.compared, claim.score, _cell(claim))
         for finding in findings for claim in finding.claims if claim.score
     ]  # fmt: skip
-    if not cells:
+    if len(cells) < 2:  # the answer says it
         return None
     names = ["comparison", "score", "cell"]
     frame = pd.DataFrame(dict(zip(names, zip(*cells, strict=True), strict=True)))
@@ -163,8 +163,9 @@ def for_terminal(
 ) -> str:  # fmt: skip
     """Returns the answer, the primary table, the verdicts and why some are open, as text."""
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
-    parts += ["\n" + show(table) for table in (primary, verdicts) if table is not None]
+    parts += ["\n" + show(table).rstrip() for table in (primary, verdicts) if table is not None]
     failed = checks(findings)
+    parts.append("")
     parts += [textwrap.shorten(line, 200, placeholder=" ...") for line in failed[:MOST_CHECKS]]
     if len(failed) > MOST_CHECKS:
         parts.append(f"{len(failed) - MOST_CHECKS} more comparisons: see Checks in the report.")
