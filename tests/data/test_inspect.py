@@ -31,7 +31,7 @@ def test_from_text_to_batches(system, wikitext, cache_dir):
     config = configured(system, wikitext, cache_dir)
     module = systems.load(system)
     data = load_data(config, module, progress=False)
-    declared_arrays = formats.load(config.data.format).ARRAYS
+    declared_arrays = formats.arrays_of(config.data.format, config.format_options, stored=True)
     arrays = {array.name for array in declared_arrays}
     arrays |= {formats.lengths_name(a.name) for a in declared_arrays if a.kind == "ragged"}
     assert [phase.max_len for phase in data.phases] == [32, 128]
