@@ -5,21 +5,25 @@ import dataclasses
 import itertools
 import json
 import math
+import random
 import re
 import typing
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
+import in_process
 import ml_collections
+import numpy as np
 import pytest
 import scratch
 import tiny
 
-from scalelab import state, systems
+from scalelab import state, systems, train
 from scalelab.config import durations, finetuning
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Probability, describe, field_names, flatten
+from scalelab.records import plots
 
 OPTIONS = {"system_options", "objective_options", "format_options"}  # empty without options
 
@@ -98,11 +102,13 @@ def test_whole_numbers_serve_as_floats_and_none_where_it_may() -> None:
     dict(mask_rate=0.0), dict(seed=2**63), dict(seed=2**32), dict(seed=-1),
     dict(optim__learning_rate=-1e-4),
     dict(optim__learning_rate=float("nan")), dict(optim__beta2=1.0), dict(optim__eps=0.0),
+    dict(optim__eps=1e-60), dict(optim__learning_rate=1e38), dict(optim__weight_decay=1e300),
     dict(optim__clip_norm=0.0),
 ])  # fmt: skip
 def test_impossible_values_are_refused_by_field_and_value(fields: dict[str, object]) -> None:
     field, value = next(iter(fields.items()))
-    with pytest.raises(ValueError, match=f"{field.replace('__', '.')} = .*{value}"):
+    place = field.replace("__", ".")
+    with pytest.raises(ValueError, match=f"{place} = .*{re.escape(str(value))}"):
         resolved(**fields)
 
 
@@ -349,7 +355,7 @@ def numeric_fields(cls: type, prefix: str = "") -> Iterator[str]:
     (config_lib.Config(), config_lib.resolve), (finetuning.FinetuneConfig(), finetuning.resolve),
 ])  # fmt: skip
 def test_no_number_of_a_config_can_be_one_that_a_run_cannot_take(config, resolve) -> None:
-    """What is accepted is finite, of 64 bits, and has a plan; what is refused names its field."""
+    """What is accepted fits float32 or 64 bits, and has a plan; what is refused names its field."""
     values, fields = dataclasses.asdict(config), list(numeric_fields(type(config)))
     assert len(fields) > 25
     for name, value in itertools.product(fields, EXTREMES):
@@ -368,8 +374,43 @@ def test_no_number_of_a_config_can_be_one_that_a_run_cannot_take(config, resolve
             assert name.rpartition(".")[2] in str(error), (name, value, error)
             continue
         found = flatten(dataclasses.asdict(made))[name]
-        assert math.isfinite(found) and abs(found) <= 1e300, (name, value)
+        assert type(found) is int or np.isfinite(np.float32(found)), (name, value)
         assert type(found) is float or -(2**63) <= found < 2**63
+
+
+def accepted(values: dict[str, Any]) -> list[tuple[str, float]]:
+    """Returns numbers, most of them extreme, with which a config is resolved and planned."""
+    found = []
+    numbers = (-1, 0, 1, 2, 0.5, 1e-30, 1e30, 2**31 - 1, 2**32 - 1, 2**63 - 1, 1e300)
+    fields = [f for f in numeric_fields(config_lib.Config) if not f.startswith("optim.total_")]
+    for name, value in itertools.product(fields, numbers):
+        with suppress(ValueError):
+            made = config_lib.resolve(finetuning.override(values, {name: value}))
+            durations.make_plan(made, [1e5, 1e4], {"tokens": [8192.0] * 2, "flops": [1e9] * 2})
+            found.append((name, value))
+    return found
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.slow)])
+def test_an_accepted_number_trains_two_steps_or_is_refused_by_one_message(
+    count: int, wikitext, cache_dir, tmp_path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(plots, "draw_curves", lambda *_: None)
+    fields = tiny.small(cache_dir) | {"long__example_rate": 0.0}
+    sample = accepted(tiny.values(f"system=bert,shape=2x8x1,steps=2,corpus={wikitext}", **fields))
+    assert len(sample) > 100
+    for name, value in random.Random(0).sample(sample, count):
+        workdir = tmp_path / f"{name}={value}"
+        flags = tiny.train_flags(workdir, wikitext, cache_dir, steps=2)
+        code = in_process.code(train, [*flags, f"--config.{name}={value}"])
+        errors = capsys.readouterr().err
+        assert code in (0, 2) and "Traceback" not in errors, (name, value, errors)
+        if code == 2:
+            assert len(re.findall("^error: ", errors, re.MULTILINE)) == 1, (name, value, errors)
+            continue
+        result = json.loads((workdir / "result.json").read_text())
+        losses = [own["loss"] for own in result["eval"].values()]
+        assert losses and np.isfinite(losses).all(), (name, value, losses)
 
 
 @pytest.mark.parametrize("clock", ["tokens", "flops", "secs"])

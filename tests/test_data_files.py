@@ -48,6 +48,12 @@ def test_line_ends_and_byte_order_marks_are_no_content(name: str, tmp_path: path
         reader.write(folder)
 
 
+def twice(content: str) -> tuple[str, str]:
+    """Returns a key of the innermost object of the first line, and an object that repeats it."""
+    key = content.partition("\n")[0].rpartition("{")[2].partition(":")[0]
+    return f"{{{key}:", f"{{{key}: 1, {key}:"
+
+
 DEEP, LONG = "[" * 5000, "7" * 5000
 FAULTS = [  # reader, file, what stands there, what replaces it, the place and the message
     ("winogender", "all_sentences.tsv", "female.txt", 'female.txt\t"', "line 3: expected 2 .*3"),
@@ -80,6 +86,8 @@ FAULTS = [  # reader, file, what stands there, what replaces it, the place and t
     ("treebank", "en-ud-dev.conllu", "\tdep", "", "line 2: .*10 fields"),
     *((name, path, None, DEEP, "levels") for name, reader in READERS.items()
       for path in reader.files if path.endswith((".json", ".jsonl"))),
+    *((name, path, *twice(content), "repeated") for name, reader in READERS.items()
+      for path, content in reader.files.items() if path.endswith((".json", ".jsonl"))),
 ]  # fmt: skip
 
 

@@ -153,7 +153,8 @@ def test_result_json(whole: Record, lab: Lab) -> None:
     assert result["steps"] == STEPS and result["seconds"] > 0
     final = whole.states[STEPS]
     assert result["params"] == sum(leaf.size for leaf in jax.tree.leaves(final.params))
-    assert result["tokenizer_digest"] == tokenizers.digest(whole.workdir / "tokenizer")
+    environment = json.loads((whole.workdir / "environment.json").read_text())
+    assert environment["tokenizer_digest"] == tokenizers.digest(whole.workdir / "tokenizer")
     assert result["eval"].keys() == {"32", "64"}
     for length, at in (("32", SHORT_STEPS), ("64", STEPS)):
         assert result["eval"][length]["step"] == at
@@ -525,6 +526,14 @@ def test_other_examples_than_the_run_was_begun_with_are_refused(lab, tmp_path) -
     tiny.write_wikitext(corpus, seed=1)
     with pytest.raises(ValueError, match=f"{tmp_path}/run .*--workdir"):
         lab.run(tmp_path / "run", config)
+
+
+def test_a_tokenizer_that_changed_since_the_run_began_is_refused(lab, tmp_path) -> None:
+    lab.run(tmp_path / "run", before=kill_at(7))
+    path = tmp_path / "run/tokenizer/tokenizer.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(ValueError, match=f"{tmp_path}/run/tokenizer has changed"):
+        lab.run(tmp_path / "run")
 
 
 # --- The real program -----------------------------------------------------------------------------

@@ -328,12 +328,11 @@ def write_run(
         saved = zeros.replace(step=np.int32(step), params=params)
         checkpoints.save(jax.tree.map(jax.numpy.asarray, saved), {})
     checkpoints.close()
-    run_folder.write_description(workdir, made)
+    run_folder.write_description(workdir, made, tokenizers.digest(data.tokenizer_dir))
     shutil.copytree(data.tokenizer_dir, workdir / "tokenizer")
     shape = {"A": 2, "H": 8, "L": 1}
     evals = {"32": {"loss": 5.0, "step": 3}}
     result = {"status": "completed", "task": None, "steps": 3, "seed": 0, "eval": evals}
-    result["tokenizer_digest"] = tokenizers.digest(workdir / "tokenizer")
     write_json(
         workdir / "result.json", result | {"system": system, "shape": shape, "n_model": 12 * 8**2}
     )

@@ -39,10 +39,11 @@ Seed = Annotated[int, between(0, 2**32 - 1)]  # JAX reads 32 bits: 2^32 would be
 Probability = Annotated[float, ("a number in [0, 1)", lambda value: 0 <= value < 1)]
 Part = Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)]
 Share = Annotated[float, ("a number in [0, 1]", lambda value: 0 <= value <= 1)]
-Positive = Annotated[float, ("a positive number", lambda value: value > 0)]
+# Both fit float32, in which training computes.
+Positive = Annotated[float, ("a number from 1e-37 to 1e37", lambda value: 1e-37 <= value <= 1e37)]
+NotNegative = Annotated[float, ("0 or more, up to 1e37", lambda value: 0 <= value <= 1e37)]
 Budget = Annotated[float, ("a positive number up to 1e30", lambda value: 0 < value <= 1e30)]
 Epochs = Annotated[float, ("a positive number up to 1e9", lambda value: 0 < value <= 1e9)]
-NotNegative = Annotated[float, ("0 or more", lambda value: value >= 0)]
 
 
 def choice(*choices: str | None) -> Rule:

@@ -222,7 +222,7 @@ def read_objects(
 
 
 def parse_json(text: str, *, any_text: bool = False) -> Any:
-    """Parses JSON strictly: no NaN, no number beyond float64, at most DEEPEST levels.
+    """Parses JSON strictly: no NaN, no number beyond float64, no key twice, at most DEEPEST levels.
 
     Args:
       text: one JSON value.
@@ -238,11 +238,11 @@ def parse_json(text: str, *, any_text: bool = False) -> Any:
         raise ValueError(f"not JSON: {error.msg} ({line}column {error.colno})") from None
     except RecursionError:
         raise ValueError("not JSON: too many levels") from None
-    except ValueError as error:  # too many digits, or as `_finite`
+    except ValueError as error:  # too many digits, or as `_finite` and `_unique`
         raise ValueError(f"not JSON: {str(error).partition(';')[0]}") from None
-    has_escape = not any_text and "\\u" in text and _ESCAPE.search(text)
+    has_escape = not any_text and "\\u" in text and bool(_ESCAPE.search(text))
     if has_escape or text.count("[") + text.count("{") > DEEPEST:
-        _check(value, any_text)
+        _check(value, any_text=not has_escape)
     return value
 
 
@@ -270,4 +270,13 @@ def _finite(number: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object; raises ValueError if it repeats a key."""
+    if len(found := dict(pairs)) == len(pairs):
+        return found
+    names = [name for name, _ in pairs]
+    name = next(name for name in names if names.count(name) > 1)
+    raise ValueError(f"the key {brief(name)} is repeated in one object")
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique)

@@ -151,7 +151,7 @@ def _write(
 ) -> None:
     """Writes the run folder, result.json last."""
     opened.tokenizer.save(workdir / "tokenizer")
-    run_folder.write_description(workdir, values)
+    run_folder.write_description(workdir, values, tokenizers.digest(workdir / "tokenizer"))
     params = opened.params
     for path, x in params.items():
         params[path] = jax.device_put(x)  # one by one, since orbax would copy all
@@ -174,9 +174,5 @@ def _write(
         "peak_memory_bytes": host.peak_memory_bytes(),
     }
     task = values.get("task")
-    digest = tokenizers.digest(workdir / "tokenizer")
-    if task is None:
-        result = RunResult(tokenizer_digest=digest, **common)
-    else:
-        result = TaskResult(task=task, **common)
+    result = RunResult(**common) if task is None else TaskResult(task=task, **common)
     run_files.write_result(workdir, result)

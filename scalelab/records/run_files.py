@@ -83,7 +83,6 @@ class RunResult(Result):
     # Maximum length -> the last validation at it: "loss", "step", "best_loss", ...
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
     data_hash: str | None = None  # digest of the corpus
-    tokenizer_digest: str | None = None  # digest of the files in tokenizer/; None: not recorded
     unigram_nats: float | None = None  # cross-entropy of the unigram model in nats a token
     # Unigram entropies of the arrays that are predicted in place of the text, by
     # `metrics.unigram_name`.
@@ -153,6 +152,8 @@ class Environment:
     git_commit: str | None = None
     git_dirty: bool | None = None
     numerics: int | None = None
+    # Digest of the files in tokenizer/; None: not recorded, or in result.json (fine-tunings).
+    tokenizer_digest: str | None = None
     packages: dict[str, str] = dataclasses.field(default_factory=dict)
     cpus: int | None = None
     devices: tuple[str, ...] = ()

@@ -155,7 +155,11 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
                 shutil.rmtree(workdir)
 
 
-def write_description(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]) -> None:
+def write_description(
+    workdir: pathlib.Path,
+    config: config_lib.Config | Mapping[str, Any],
+    tokenizer_digest: str | None = None,
+) -> None:
     """Writes config.json and environment.json; the environment of every start is kept.
 
     The result of a run that is extended is kept as result-step<N>.json.
@@ -167,7 +171,8 @@ def write_description(workdir: pathlib.Path, config: config_lib.Config | Mapping
     earlier = json_files.read_object(path) or {}
     json_files.fill(run_files.Environment, earlier, path)
     starts = [*earlier.pop("earlier_starts", []), earlier] if earlier else []
-    write_json(path, describe_environment() | {"earlier_starts": starts})
+    facts = describe_environment() | {"tokenizer_digest": tokenizer_digest}
+    write_json(path, facts | {"earlier_starts": starts})
 
 
 def name(config: config_lib.Config) -> str:

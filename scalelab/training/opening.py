@@ -15,14 +15,15 @@ from scalelab import data as data_lib
 from scalelab import sharding, state, systems
 from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config
+from scalelab.data import tokenizers
 from scalelab.optim import adamw
-from scalelab.records import run_folder
+from scalelab.records import run_files, run_folder
 from scalelab.records.metrics import Clocks, check_tracker
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.beginning import Start
-from scalelab.training.pretrained import Pretrained, check_tokenizers
+from scalelab.training.pretrained import Pretrained, check_tokenizer, check_tokenizers
 from scalelab.training.pretraining import BeforeStep, Pretraining
 
 
@@ -124,9 +125,11 @@ def open_run(
         workdir, config, data, model, nets, mesh, placed, costs, plan, run, checkpoints, before_step
     )
     if is_chief:
-        run_folder.write_description(workdir, config)
-        if data.tokenizer_dir.resolve() != (workdir / "tokenizer").resolve():
-            shutil.copytree(data.tokenizer_dir, workdir / "tokenizer", dirs_exist_ok=True)
+        ours = workdir / "tokenizer"
+        theirs = ours if checkpoints.steps() and ours.is_dir() else data.tokenizer_dir
+        run_folder.write_description(workdir, config, tokenizers.digest(theirs))
+        if theirs.resolve() != ours.resolve():
+            shutil.copytree(theirs, ours, dirs_exist_ok=True)
     facts = {
         "parameters": f"{flops.count_parameters(run.state.params):,}",
         "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
@@ -163,11 +166,14 @@ def _restore(
     """Returns the run of the newest checkpoint, or one that begins with the fresh state.
 
     Raises:
-      ValueError: no checkpoint is sound, or the run was trained on other examples.
+      ValueError: no checkpoint is sound, the run's tokenizer has changed, or it was trained on
+        other examples.
     """
     frozen = fresh.frozen  # checkpoints leave these out
     restored = checkpoints.restore(fresh.replace(frozen={}))
     if restored is not None:
+        if (workdir / "tokenizer").is_dir():
+            check_tokenizer(run_files.read_run(workdir, metrics=False))
         run = Run.from_meta(restored[0].replace(frozen=frozen), restored[1])
     elif start is not None and start.opened is None:
         raise ValueError(

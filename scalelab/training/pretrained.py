@@ -179,12 +179,16 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
 
 
 def check_tokenizer(run: RunRecord) -> None:
-    """Raises ValueError if the tokenizer of a finished run has changed since its end."""
-    recorded = getattr(run.result, "tokenizer_digest", None)
+    """Raises ValueError if a run's tokenizer has changed since the run began.
+
+    The tokenizer of a fine-tuning must be as at its end.
+    """
+    ended = getattr(run.result, "tokenizer_digest", None)
+    recorded = ended or run.environment.tokenizer_digest
     if recorded not in (None, tokenizers.digest(run.folder / "tokenizer")):
         raise ValueError(
             f"{run.folder}/tokenizer has changed since the run was trained: its digest is not the"
-            " one in result.json; restore its files"
+            " recorded one; restore its files"
         )
 
 

@@ -18,7 +18,7 @@ from scalelab import objectives, sharding, step, systems
 from scalelab.config import cli
 from scalelab.config.durations import Plan
 from scalelab.config.pretraining import Config, science
-from scalelab.data import Data, tokenizers
+from scalelab.data import Data
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.optim import adamw
@@ -413,7 +413,6 @@ class Pretraining:
     def finish(self) -> dict[str, Any]:
         """Writes result.json; returns its content."""
         config, run, clocks, data = self.config, self.run, self.run.clocks, self.data
-        digest = tokenizers.digest(self.workdir / "tokenizer") if self._writer else None
         system = systems.load(config.system)
         result = run_files.RunResult(
             system=config.system,
@@ -432,7 +431,6 @@ class Pretraining:
             remarks=tuple(self._unlearnt()),
             eval=run.evals,
             data_hash=data.corpus_hash,
-            tokenizer_digest=digest,
             unigram_nats=data.unigram_nats,
             unigrams=self._unigrams,
             corpus=run_files.Corpus(data.num_documents, data.num_tokens),

@@ -76,6 +76,7 @@ TOKENIZER, MAP = "tokenizer/tokenizer.json", "tokenizer/special_tokens_map.json"
     (lambda run: (run / MAP).write_text("{}"), "run/tokenizer .*mask"),
     (lambda run: edit(run / "config.json", tokenizer={"vocab_size": 290}), "300 pieces.* 290"),
     (lambda run: swap_pieces(run / TOKENIZER), "run/tokenizer has changed"),
+    (lambda run: [(run / "result.json").unlink(), swap_pieces(run / TOKENIZER)], "has changed"),
     (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoints"),
     (lambda run: edit(run / "config.json", task="rte"), "'rte'.*pre-training run"),
 ])  # fmt: skip

@@ -50,7 +50,8 @@ def mean_score(
     num_resamples: int = 1000,
     seed: int = 0,
     widen: bool = True,
-    table: Sequence[np.ndarray] = (),
+    table: Sequence[tuple[str, np.ndarray]] = (),
+    groups: Sequence[str] = (),
 ) -> Estimate:
     """Estimates the mean over dev sets of a weighted sum of scores.
 
@@ -64,8 +65,9 @@ def mean_score(
       seed: of the resampling. With the same seed, metrics of the same arrays share all draws, and
         dev sets of the same runs share the draws of seeds.
       widen: whether to correct for few seeds, see above.
-      table: [R, P] scores (`by_seed`) of all rows of a study that have these P pre-training seeds,
-        for `estimates.pooled_variances`; the error is at least that of the summed rows alone.
+      table: group and scores [P] (`by_seed`) of all rows of a study that have these P pre-training
+        seeds, for `estimates.pooled_variances`; the error is at least that of these rows alone.
+      groups: of the rows, as in `table`.
 
     Raises:
       ValueError: an unknown metric, or shapes that do not fit.
@@ -77,15 +79,15 @@ def mean_score(
         raise ValueError(f"shared seeds need as many runs in every row, found {found}")
     first = [x for _, x in sets[0][1]]
     # Rows whose seeds are drawn together.
-    groups = [slice(0, len(first))] if paired else [slice(k, k + 1) for k in range(len(first))]
+    sides = [slice(0, len(first))] if paired else [slice(k, k + 1) for k in range(len(first))]
     rng = np.random.default_rng(seed)
-    drawn = [_draw_seeds(rng, num_resamples, *first[rows.start].shape[:2]) for rows in groups]
-    at_hand, resampled = [np.zeros(())] * len(groups), [np.zeros(())] * len(groups)
+    drawn = [_draw_seeds(rng, num_resamples, *first[rows.start].shape[:2]) for rows in sides]
+    at_hand, resampled = [np.zeros(())] * len(sides), [np.zeros(())] * len(sides)
     low, high = 0.0, 0.0
     for gold, rows, metric in sets:
         scores = _score_all(seed, gold, [x for _, x in rows], metric, num_resamples)
         weights = [weight / len(sets) for weight, _ in rows]
-        for k, own in enumerate(groups):
+        for k, own in enumerate(sides):
             parts = list(zip(weights, scores, strict=True))[own]
             at_hand[k] = at_hand[k] + sum(w * x for w, (x, _) in parts)
             resampled[k] = resampled[k] + sum(w * y for w, (_, y) in parts)
@@ -105,7 +107,8 @@ def mean_score(
             variances.append((variance, len(numbers) - 1.0))
     error = float(np.std(resamples))
     unbiased, degrees = estimates.satterthwaite(variances)
-    pooled = estimates.pooled_variances(table, [weight for weight, _ in sets[0][1]])
+    weights = [weight for weight, _ in sets[0][1]]
+    pooled = estimates.pooled_variances(table, list(zip(groups, weights, strict=bool(table))))
     if pooled and len(variances) > 1:
         own, variances = unbiased, [variances[0], *pooled]
         unbiased, degrees = estimates.satterthwaite(variances)

@@ -167,46 +167,68 @@ def student_resamples(
 
 
 def pooled_variances(
-    rows: Iterable[npt.ArrayLike], weights: Sequence[float]
+    table: Iterable[tuple[str, npt.ArrayLike]], parts: Sequence[tuple[str, float]]
 ) -> list[tuple[float, float]]:
     """Returns the variance from seeds of a row or a difference, estimated on all rows of a study.
 
-    Analysis of variance of rows x seeds without interaction (Fisher 1935, "The Design of
-    Experiments", randomized blocks): number = row + seed + rest, where the rest has one variance
-    for all rows. The effect of a seed cancels in a difference. Rows with equal numbers for all
-    seeds, such as constant answers, are left out.
+    Analysis of variance (Fisher 1935, "The Design of Experiments", randomized blocks; Yates 1934,
+    JASA 29, unweighted means of groups): number = row + seed + seed in the row's group + rest. The
+    rest has one variance for all rows. A group is a system in all its shapes. The effect of a seed
+    on all rows cancels in a difference; its effect on a group cancels within the group. Rows with
+    equal numbers for all seeds, such as constant answers, are left out. Each row is a group if the
+    rest would have fewer degrees than the groups, as where most systems have one shape.
 
-    Sums of more than two rows, such as a mean over the shapes of one system, are not pooled: the
-    effect of a seed on all shapes of a system would count as rest, and average out.
+    Sums of more than two rows, such as a mean over the shapes of one system, are not pooled.
 
     Args:
-      rows: [R, S] numbers of R rows and S pre-training seeds.
-      weights: weights of the one or two rows in the sum.
+      table: group and numbers [S] of each row of a study, of S pre-training seeds.
+      parts: group and weight of the one or two rows in the sum.
 
     Returns:
-      Independent terms (variance, degrees of freedom), of the effects of seeds and of the rest; []
-      if there are no more rows than weights, or more than two weights.
+      Independent terms (variance, degrees of freedom) for the three effects of seeds; [] if there
+      are no more rows than parts, or more than two parts.
     """
-    table = np.array([row for row in rows if np.ptp(row) > ROUNDING], np.float64)
-    if len(weights) > 2 or len(table) <= len(weights):
+    varying = [(group, row) for group, row in table if np.ptp(row) > ROUNDING]
+    if len(parts) > 2 or len(varying) <= len(parts):
         return []
-    num_rows, num_seeds = table.shape
-    total, squares = sum(weights), sum(w * w for w in weights)
-    by_seed = num_rows * table.mean(axis=0).var(ddof=1)  # mean squares
-    rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
-    degrees = (num_rows - 1) * (num_seeds - 1)
-    by_chance = float((rest**2).sum()) / degrees
-    terms = [
-        (total**2 / num_rows * by_seed / num_seeds, num_seeds - 1.0),
-        ((squares - total**2 / num_rows) * by_chance / num_seeds, float(degrees)),
-    ]
-    return [(float(variance), freedom) for variance, freedom in terms]
+    rows = np.array([row for _, row in varying], np.float64)
+    names = [group for group, _ in varying]
+    if len(rows) < 2 * len(set(names)) - 1:
+        names = [str(place) for place in range(len(rows))]
+        parts = [(str(place), weight) for place, (_, weight) in enumerate(parts)]
+    groups = [[own == name for own in names] for name in dict.fromkeys(names)]
+    means = np.array([rows[own].mean(axis=0) for own in groups])  # [groups, S]
+    num_groups, num_seeds = means.shape
+    size = num_groups / sum(1 / sum(own) for own in groups)  # harmonic mean
+    weights = {group: sum(w for own, w in parts if own == group) for group, _ in parts}
+    # Factors of the variance of one row, summed down to each effect.
+    of_all = sum(weights.values()) ** 2 / (size * num_groups)
+    of_groups = sum(w * w for w in weights.values()) / size if num_groups > 1 else of_all
+    of_rows = sum(w * w for _, w in parts)
+    by_group = size * (_interaction(means) ** 2).sum()
+    rest = sum((_interaction(rows[own]) ** 2).sum() for own in groups)
+    terms = [(of_all, size * num_groups * means.mean(axis=0).var(ddof=1), num_seeds - 1)]
+    for factor, squares, spare in (
+        (of_groups - of_all, by_group, num_groups - 1),
+        (max(0.0, of_rows - of_groups), rest, len(rows) - num_groups),
+    ):
+        if spare:
+            degrees = spare * (num_seeds - 1)
+            terms.append((factor, squares / degrees, degrees))
+    return [(float(factor * square / num_seeds), float(n)) for factor, square, n in terms]
+
+
+def _interaction(table: np.ndarray) -> np.ndarray:
+    """Returns a table [R, S] without the effects of its rows and its columns."""
+    by_row, by_column = table.mean(axis=1, keepdims=True), table.mean(axis=0)
+    return table - by_row - by_column + table.mean()
 
 
 def contrast_numbers(
     parts: Sequence[tuple[float, Mapping[int, float]]],
     *,
     others: Sequence[Mapping[int, float]] = (),
+    groups: Sequence[str] = (),
     seed: int = 0,
 ) -> Estimate | None:
     """Estimates a weighted sum of rows, each with one number a pre-training seed, such as a loss.
@@ -214,6 +236,7 @@ def contrast_numbers(
     Args:
       parts: for each row its weight, and seed -> number. Seeds that some rows lack are left out.
       others: seed -> number, for each further row of the study; read by `pooled_variances`.
+      groups: of `parts` and `others`, for `pooled_variances`; (): each row is a group.
       seed: of the order of the resamples.
 
     Returns:
@@ -225,9 +248,14 @@ def contrast_numbers(
     if not sums:
         return None
     own = student(sums, seed=seed)
-    rows = [[numbers[s] for s in common] for numbers in others if set(common) <= set(numbers)]
-    rows += [[numbers[s] for s in common] for _, numbers in parts]
-    variances = pooled_variances(rows, [weight for weight, _ in parts])
+    every = [numbers for _, numbers in parts] + list(others)
+    groups = groups or [str(place) for place in range(len(every))]
+    table = [
+        (group, [numbers[s] for s in common])
+        for group, numbers in zip(groups, every, strict=True) if set(common) <= set(numbers)
+    ]  # fmt: skip
+    weights = [weight for weight, _ in parts]
+    variances = pooled_variances(table, list(zip(groups, weights, strict=False)))
     if len(common) < 2 or not variances:
         return own
     error, _ = satterthwaite(variances)

@@ -200,7 +200,10 @@ class StudyScores(Scores):
                 return None
             numbers = [(weight, _numbers(_point(row), score)) for row, weight in parts]
             others = self._others(parts, score)
-            found = estimates.contrast_numbers(numbers, others=others, seed=seed)
+            groups = [_group(row) for row in (*(row for row, _ in parts), *others)]
+            found = estimates.contrast_numbers(
+                numbers, others=[_numbers(row, score) for row in others], groups=groups, seed=seed
+            )
             if found is None or len(parts) > 1:
                 return found
             return dataclasses.replace(found, low=max(found.low, 0.0))  # no loss is below 0
@@ -210,27 +213,29 @@ class StudyScores(Scores):
         sets = self._dev_sets(parts, score, seeds)
         if not sets:
             return None
-        table = self._table(score, seeds)
-        return bootstrap.mean_score(sets, num_resamples=NUM_RESAMPLES, seed=seed, table=table)
+        table, groups = self._table(score, seeds), [_group(row) for row, _ in parts]
+        return bootstrap.mean_score(
+            sets, num_resamples=NUM_RESAMPLES, seed=seed, table=table, groups=groups
+        )
 
-    def _make_table(self, score: str, seeds: Seeds) -> list[np.ndarray]:
-        """Returns the scores [P] of each row that has finished these seeds."""
-        found = list[np.ndarray]()
+    def _make_table(self, score: str, seeds: Seeds) -> list[tuple[str, np.ndarray]]:
+        """Returns group and scores [P] of each row that has finished these seeds."""
+        found = list[tuple[str, np.ndarray]]()
         for row in self.rows:
             there = self._seeds([row], score)
             if all(set(own) <= set(all_own) for own, all_own in zip(seeds, there, strict=True)):
                 sets = self._dev_sets(((row, 1.0),), score, seeds)
-                found += [bootstrap.by_seed(sets)] if sets else []
+                found += [(_group(row), bootstrap.by_seed(sets))] if sets else []
         return found
 
-    def _others(self, parts: Parts, score: str) -> list[dict[int, float]]:
-        """Returns seed -> loss of each row not in `parts` whose losses compare with theirs."""
+    def _others(self, parts: Parts, score: str) -> list[Point]:
+        """Returns each row not in `parts` whose losses compare with theirs."""
         if score == "seconds":
             return []
         given = [_point(row) for row, _ in parts]
         apart = comparability.differing_losses
         return [
-            _numbers(row, score) for row in self.rows
+            row for row in self.rows
             if row.finished and row not in given
             and not all(apart((row, own), score) for own in given)
         ]  # fmt: skip
@@ -336,6 +341,11 @@ def _constant(metric: str, gold: np.ndarray) -> float:
 def _shorten(labels: Sequence[str]) -> str:
     more = len(labels) - 1
     return labels[0] + (f" and {more} more row{'s' * (more > 1)}" if more else "")
+
+
+def _group(row: Row) -> str:
+    """Returns the name of the rows that differ from this one in their shapes only."""
+    return f"{row.system} {row.variant}"
 
 
 def _numbers(row: Point, score: str) -> dict[int, float]:

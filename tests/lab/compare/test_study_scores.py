@@ -54,7 +54,8 @@ def test_a_value_is_the_bootstraps_with_the_seeds_of_all_rows(tmp_path) -> None:
         [(gold, [(1.0, predicted)], "accuracy")],
         num_resamples=2000,
         seed=zlib.crc32(b"bert 2x32x2"),
-        table=1 - np.mean([BERT, GPT2], axis=-1) / 60,
+        table=list(zip(["bert", "gpt2"], 1 - np.mean([BERT, GPT2], axis=-1) / 60, strict=True)),
+        groups=["bert"],
     )
     ours = scores.value(row, "qqp")
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high))
@@ -125,6 +126,26 @@ def test_loss_and_seconds_have_students_interval(tmp_path, monkeypatch) -> None:
     assert apart.degrees == paired.df
     assert (apart.low, apart.high) == pytest.approx((interval.low, interval.high))
     assert scores.value(bert, "seconds").value == 10
+
+
+@pytest.mark.parametrize("score", ["loss", "qqp"])
+def test_the_shapes_of_a_system_may_share_what_a_seed_does(score, tmp_path, monkeypatch) -> None:
+    """Over two seeds, six rows of two systems give differences of shapes 6 - 2 degrees, those of
+    systems only the 1 degree of the systems' own seeds."""
+    monkeypatch.setitem(study_folders.OBJECTIVES, "roberta", "mlm+nsp")  # losses compare
+    wrong = {"bert": (20, 30), "roberta": (24, 18)}
+    runs = [
+        {"system": system, "shape": f"2x32x{layers}", "seed": seed, "loss": 3 + (own + i) / 60,
+         "tasks": {"qqp": {0: own + i}}}
+        for system, moved in wrong.items() for layers in (1, 2, 3)
+        for seed, own in enumerate(moved) for i in [(layers * (2 * seed - 1)) % 3]
+    ]  # fmt: skip
+    scores = read(tmp_path, runs)
+    a, b, _, other, *_ = scores.rows
+    shapes, systems = scores.difference(a, b, score), scores.difference(a, other, score)
+    assert shapes.high - shapes.low < 0.1 and systems.high - systems.low > 1
+    if score == "loss":
+        assert shapes.degrees == 4 and systems.degrees == pytest.approx(1, abs=0.05)
 
 
 def test_what_is_missing_is_none(tmp_path) -> None:
