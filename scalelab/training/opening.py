@@ -1,10 +1,14 @@
-"""Opens a run for training: its devices, its data, and its state, restored or made."""
+"""Opens a run for training: its devices, its data, and its state, restored or made; and ends it."""
 
+import contextlib
 import dataclasses
+import functools
+import importlib
 import math
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -13,14 +17,15 @@ from jax.sharding import Mesh
 
 from scalelab import data as data_lib
 from scalelab import sharding, state, systems
+from scalelab.config import cli
 from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config
 from scalelab.optim import adamw
-from scalelab.records import run_folder
+from scalelab.records import plots, run_folder
 from scalelab.records.metrics import Clocks, check_tracker
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
-from scalelab.training import checkpoint
+from scalelab.training import beginning, checkpoint
 from scalelab.training.beginning import Start
 from scalelab.training.pretrained import Pretrained, check_tokenizers
 from scalelab.training.pretraining import BeforeStep, Pretraining
@@ -59,6 +64,79 @@ class Run:
         )
 
 
+class Finished:
+    """A run that has its result already: no step is left."""
+
+    over, blocks_ahead, steps_per_sec, settle = True, 0, 0.0, None
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self.result = result
+
+
+@contextlib.contextmanager
+def pretraining(
+    config: Config, workdir: pathlib.Path, before_step: BeforeStep | None = None
+) -> Iterator[Any]:
+    """Opens a pre-training, new or stopped, for the loop; saves and ends it after the loop.
+
+    Args:
+      config: the resolved config.
+      workdir: the run folder.
+      before_step: called on the host with (step, batch) before each step, which then goes alone.
+
+    Yields:
+      The `Pretraining`; if the run is finished, `Finished`.
+
+    Raises:
+      ValueError: config, data or folder do not allow it.
+      OSError: the disk is full or a folder cannot be written.
+      cli.Stopped: interrupted, or loss or gradient were not finite.
+    """
+    # --- Setup: folder, devices ----------------
+    started, machine = time.perf_counter(), config.machine
+    config, start, nets = beginning.begin(config, workdir)
+    if (result := run_folder.claim(workdir, config)) is not None:
+        print(run_folder.describe_finished(workdir, result))
+        yield Finished(result)
+        return
+    if machine.distributed:
+        sharding.join_processes()
+    if config.optim.total_secs is not None and jax.process_count() > 1:
+        raise ValueError("a budget in seconds needs one process: clocks of several differ")
+    mesh, chief = set_up(config, nets), jax.process_index() == 0
+    say = functools.partial(print, flush=True) if chief else (lambda _: None)
+
+    with contextlib.ExitStack() as stack:
+        if chief:
+            stack.enter_context(run_folder.locked(workdir))
+
+        # --- Data, net, state. Parameters are looked for in this order:
+        #   1. the newest sound checkpoint of the folder,
+        #   2. the run that --init names,
+        #   3. a fresh initialisation from the seed. ----------------
+        training = open_run(config, start, nets, workdir, mesh, say, before_step)
+        del start  # frees the parameters of the run that --init names
+        if config.eval.pairs is not None:
+            # By name: no other training needs an evaluation.
+            importlib.import_module("scalelab.eval.pairs").watch(training)
+        training.timers["setup_secs"] = time.perf_counter() - started
+        stack.enter_context(training.interrupt)
+
+        yield training
+
+        # --- The end ----------------
+        training.save()
+        training.close()
+        if chief:
+            plots.draw_curves(workdir, training.name)
+        if not training.over:
+            saved = f"step {training.run.clocks.steps} is saved in {workdir}"
+            raise cli.Interrupted(training.interrupt.received, saved)
+        for remark in training.finish().get("remarks", ()):
+            say(f"warning: {remark}")
+        say(f"finished {training.name}. Results: {workdir}/result.json, curves.png, metrics.jsonl")
+
+
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
 
@@ -86,7 +164,7 @@ def open_run(
     nets: Mapping[str, Pretrained],
     workdir: pathlib.Path,
     mesh: Mesh,
-    say: Callable[[str], object] = print,
+    say: Callable[[str], object],
     before_step: BeforeStep | None = None,
 ) -> Pretraining:
     """Loads a run's data, and restores or makes its state.
@@ -121,8 +199,9 @@ def open_run(
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
     run = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
     training = Pretraining(
-        workdir, config, data, model, nets, mesh, placed, costs, plan, run, checkpoints, before_step
-    )
+        workdir, config, data, model, nets, mesh, placed, costs, plan, run, checkpoints, say,
+        before_step,
+    )  # fmt: skip
     if is_chief:
         run_folder.write_description(workdir, config)
         if data.tokenizer_dir.resolve() != (workdir / "tokenizer").resolve():
