@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from scalelab.finetuning.run import TaskRun
     from scalelab.finetuning.warm_start import WarmStart
 
-NUM_PIECES = 8_000  # of the tokenizer
+NUM_PIECES = 8_000  # pieces of the tokenizer
 
 
 def prepare(given: argparse.Namespace, folder: Path) -> "TaskRun":

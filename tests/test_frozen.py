@@ -117,7 +117,7 @@ def refused(capsys: pytest.CaptureFixture) -> Refused:
 
 def test_a_stopped_run_continues_with_its_teacher(lab, whole, student, original, tmp_path) -> None:
     _, resumed = lab.killed(tmp_path, student(original), at=3)
-    assert list(resumed.states) == [3, 4]  # that of step 2 was saved
+    assert list(resumed.states) == [3, 4]  # step 2 was saved
     resumed.assert_equal(whole)
 
 
@@ -184,7 +184,7 @@ def test_a_run_needs_the_teacher_that_it_began_with(
     assert re.search(f"needs the nets that it learnt from: .*frozen, teacher: {teacher}", message)
     assert f"frozen, teacher: {teacher}" in refused(lambda: lab.run(folder, config))
     shutil.copytree(tmp_path / "moved", teacher)
-    shutil.rmtree(teacher / "checkpoints" / "3")  # which leaves that of step 0
+    shutil.rmtree(teacher / "checkpoints" / "3")  # step 0 is left
     message = refused(lambda: lab.run(folder, config))
     assert re.search("another config.*frozen", message, re.DOTALL)
 

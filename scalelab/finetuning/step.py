@@ -96,13 +96,13 @@ class FinetuneStep:
 
     net: Any  # a Classifier, or what a kind of head makes in its place; unbound
     tx: optax.GradientTransformation  # at learning rate 1
-    loss: Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]  # of a kind of head
-    terms: tuple[Term, ...] = ()  # of pre-training, trained beside the task
+    loss: Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]  # the loss of a kind of head
+    terms: tuple[Term, ...] = ()  # objectives of pre-training beside the task
     lm_weight: float = 0.0  # their weight, lambda in Radford et al. 2018, equation 5
     # Top layers that the head reads side by side while the net is frozen; None: off.
     feature_layers: int | None = None
     layer_decay: float | None = None  # see optim.adamw.layerwise_factors; None: off
-    num_layers: int = 0  # of the net, for layer_decay
+    num_layers: int = 0  # layers of the net, for layer_decay
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
