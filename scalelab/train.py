@@ -6,16 +6,19 @@ The run folder holds everything the run leaves. Start the same command again to 
 run; a finished one says so and does nothing.
 
 `train` is the loop: it compiles blocks of steps, sends them to the device until the budget is used,
-and does what is due between them. `training/opening.py` is what stands around it in a pre-training:
-setup, restore and end. A fine-tuning (`finetune.py`) is another run of the same loop. The step is
-in `step.py`.
+and does what is due between them. `pretraining` is what stands around it in a pre-training: setup,
+restore and end. A fine-tuning (`finetune.py`) is another run of the same loop. The step is in
+`step.py`.
 """
 
 import argparse
 import collections
 import contextlib
+import functools
+import importlib
+import pathlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scalelab.config import cli
@@ -26,6 +29,7 @@ from scalelab.resources import host
 if TYPE_CHECKING:
     from scalelab.step import BlockParts, Blocks
     from scalelab.training.opening import Run
+    from scalelab.training.pretraining import BeforeStep
 
 BLOCK_SECS = 1.0  # a block takes about so long at most: an interrupt waits for its end
 Say = Callable[[str], object]
@@ -147,7 +151,7 @@ def train(
     before. The clock of training stands still while programs compile and in whatever is due.
 
     Args:
-      opened: opens what is trained, and ends it: `opening.pretraining`, `finetune.finetuning`.
+      opened: opens what is trained, and ends it: `pretraining`, `finetune.finetuning`.
       every: (n, fn) pairs: fn(run) is called after every n-th step and when a phase ends.
 
     Returns:
@@ -158,7 +162,6 @@ def train(
       OSError: the disk is full or a folder cannot be written.
       cli.Stopped: interrupted, or loss or gradient were not finite.
     """
-    # Imported here, once the flags are known to be right, so that --help and typos answer at once.
     import jax
     import numpy as np
 
@@ -209,6 +212,75 @@ def train(
     return training.result
 
 
+@contextlib.contextmanager
+def pretraining(
+    config: Config, workdir: pathlib.Path, before_step: "BeforeStep | None" = None
+) -> Iterator[Any]:
+    """Opens a pre-training, new or stopped, for the loop; saves and ends it after the loop.
+
+    Args:
+      config: the resolved config.
+      workdir: the run folder.
+      before_step: called on the host with (step, batch) before each step, which then goes alone.
+
+    Yields:
+      The `Pretraining`; if the run is finished, `opening.Finished`.
+
+    Raises:
+      ValueError: config, data or folder do not allow it.
+      OSError: the disk is full or a folder cannot be written.
+      cli.Stopped: interrupted, or loss or gradient were not finite.
+    """
+    # Imported here, once the flags are known to be right, so that --help and typos answer at once.
+    import jax
+
+    from scalelab import sharding
+    from scalelab.records import plots, run_folder
+    from scalelab.training import beginning, opening
+
+    # --- Setup: folder, devices ----------------
+    started, machine = time.perf_counter(), config.machine
+    config, start, nets = beginning.begin(config, workdir)
+    if (result := run_folder.claim(workdir, config)) is not None:
+        print(run_folder.describe_finished(workdir, result))
+        yield opening.Finished(result)
+        return
+    if machine.distributed:
+        sharding.join_processes()
+    if config.optim.total_secs is not None and jax.process_count() > 1:
+        raise ValueError("a budget in seconds needs one process: clocks of several differ")
+    mesh, chief = opening.set_up(config, nets), jax.process_index() == 0
+    say = functools.partial(print, flush=True) if chief else (lambda _: None)
+
+    with contextlib.ExitStack() as stack:
+        if chief:
+            stack.enter_context(run_folder.locked(workdir))
+
+        # --- Data, net, state: from the newest sound checkpoint of the folder, else from the run
+        #     that --init names, else from the seed. ----------------
+        training = opening.open_run(config, start, nets, workdir, mesh, say, before_step)
+        del start  # frees the parameters of the run that --init names
+        if config.eval.pairs is not None:
+            # By name: no other training needs an evaluation.
+            importlib.import_module("scalelab.eval.pairs").watch(training)
+        training.timers["setup_secs"] = time.perf_counter() - started
+        stack.enter_context(training.interrupt)
+
+        yield training
+
+        # --- The end ----------------
+        training.save()
+        training.close()
+        if chief:
+            plots.draw_curves(workdir, training.name)
+        if not training.over:
+            saved = f"step {training.run.clocks.steps} is saved in {workdir}"
+            raise cli.Interrupted(training.interrupt.received, saved)
+        for remark in training.finish().get("remarks", ()):
+            say(f"warning: {remark}")
+        say(f"finished {training.name}. Results: {workdir}/result.json, curves.png, metrics.jsonl")
+
+
 def parser() -> cli.Parser:
     """Returns the command line."""
     made = cli.Parser("python -m scalelab.train", __doc__, config=Config, setup=host.keep_freed)
@@ -221,9 +293,7 @@ def main(given: argparse.Namespace) -> None:
     """Trains."""
     config = cli.read_config(given)
     with cli.one_of_several() if config.machine.distributed else contextlib.nullcontext():
-        from scalelab.training import opening
-
-        train(opening.pretraining(config, cli.workdir(given)))
+        train(pretraining(config, cli.workdir(given)))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import tiny
 from scalelab import state, step, train
 from scalelab.config import pretraining as config_lib
 from scalelab.records import metrics, plots
-from scalelab.training import checkpoint, opening
+from scalelab.training import checkpoint
 from scalelab.training.opening import Run
 
 # 0.9 / 8 to 0.1 / 4 of 24 steps: 20 of batch 8 at length 32, then 4 of batch 4 at length 64.
@@ -142,7 +142,7 @@ class Lab:
         record = Record(workdir)
         if blocks:
             with self._trained(config):
-                record.result = train.train(opening.pretraining(config, workdir))
+                record.result = train.train(train.pretraining(config, workdir))
             return record
 
         def before_step(step: int, batch: dict[str, np.ndarray]) -> None:
@@ -155,7 +155,7 @@ class Lab:
 
         with self._trained(config):
             record.result = train.train(
-                opening.pretraining(config, workdir, before_step), every=[(1, after_step)]
+                train.pretraining(config, workdir, before_step), every=[(1, after_step)]
             )
         return record
 

@@ -1,14 +1,10 @@
-"""Opens a run for training: its devices, its data, and its state, restored or made; and ends it."""
+"""Opens a run for training: its devices, its data, and its state, restored or made."""
 
-import contextlib
 import dataclasses
-import functools
-import importlib
 import math
 import pathlib
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -17,15 +13,14 @@ from jax.sharding import Mesh
 
 from scalelab import data as data_lib
 from scalelab import sharding, state, systems
-from scalelab.config import cli
 from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config
 from scalelab.optim import adamw
-from scalelab.records import plots, run_folder
+from scalelab.records import run_folder
 from scalelab.records.metrics import Clocks, check_tracker
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
-from scalelab.training import beginning, checkpoint
+from scalelab.training import checkpoint
 from scalelab.training.beginning import Start
 from scalelab.training.pretrained import Pretrained, check_tokenizers
 from scalelab.training.pretraining import BeforeStep, Pretraining
@@ -71,70 +66,6 @@ class Finished:
 
     def __init__(self, result: dict[str, Any]) -> None:
         self.result = result
-
-
-@contextlib.contextmanager
-def pretraining(
-    config: Config, workdir: pathlib.Path, before_step: BeforeStep | None = None
-) -> Iterator[Any]:
-    """Opens a pre-training, new or stopped, for the loop; saves and ends it after the loop.
-
-    Args:
-      config: the resolved config.
-      workdir: the run folder.
-      before_step: called on the host with (step, batch) before each step, which then goes alone.
-
-    Yields:
-      The `Pretraining`; if the run is finished, `Finished`.
-
-    Raises:
-      ValueError: config, data or folder do not allow it.
-      OSError: the disk is full or a folder cannot be written.
-      cli.Stopped: interrupted, or loss or gradient were not finite.
-    """
-    # --- Setup: folder, devices ----------------
-    started, machine = time.perf_counter(), config.machine
-    config, start, nets = beginning.begin(config, workdir)
-    if (result := run_folder.claim(workdir, config)) is not None:
-        print(run_folder.describe_finished(workdir, result))
-        yield Finished(result)
-        return
-    if machine.distributed:
-        sharding.join_processes()
-    if config.optim.total_secs is not None and jax.process_count() > 1:
-        raise ValueError("a budget in seconds needs one process: clocks of several differ")
-    mesh, chief = set_up(config, nets), jax.process_index() == 0
-    say = functools.partial(print, flush=True) if chief else (lambda _: None)
-
-    with contextlib.ExitStack() as stack:
-        if chief:
-            stack.enter_context(run_folder.locked(workdir))
-
-        # --- Data, net, state. Parameters are looked for in this order:
-        #   1. the newest sound checkpoint of the folder,
-        #   2. the run that --init names,
-        #   3. a fresh initialisation from the seed. ----------------
-        training = open_run(config, start, nets, workdir, mesh, say, before_step)
-        del start  # frees the parameters of the run that --init names
-        if config.eval.pairs is not None:
-            # By name: no other training needs an evaluation.
-            importlib.import_module("scalelab.eval.pairs").watch(training)
-        training.timers["setup_secs"] = time.perf_counter() - started
-        stack.enter_context(training.interrupt)
-
-        yield training
-
-        # --- The end ----------------
-        training.save()
-        training.close()
-        if chief:
-            plots.draw_curves(workdir, training.name)
-        if not training.over:
-            saved = f"step {training.run.clocks.steps} is saved in {workdir}"
-            raise cli.Interrupted(training.interrupt.received, saved)
-        for remark in training.finish().get("remarks", ()):
-            say(f"warning: {remark}")
-        say(f"finished {training.name}. Results: {workdir}/result.json, curves.png, metrics.jsonl")
 
 
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
