@@ -146,6 +146,18 @@ def test_scores_of_inputs_that_training_had_not_are_marked(
     assert (marked in shown) == any(marked in x for x in result["remarks"]) == (not trained)
 
 
+def test_pairs_logged_in_training_are_marked(lab: Lab, tmp_path, caplog, capsys) -> None:
+    (tmp_path / "own.jsonl").write_text(json.dumps({"good": SOURCES[0], "bad": SOURCES[1]}))
+    pairs = {"eval__pairs": str(tmp_path / "own.jsonl"), "eval__pairs_every_words": 100}
+    for system, marked in (("translator", True), ("gpt2", False)):
+        config = lab.config(f"system={system},steps=4", long__example_rate=0.0, **pairs)
+        lines = lab.run(tmp_path / system, config).lines()
+        found = [line for line in lines if "eval/pairs_accuracy" in line]
+        assert found and all(("eval/pairs_untrained" in line) == marked for line in found)
+        shown = "".join(capsys.readouterr())
+        assert "of the pairs" in shown and ("had no such inputs" in shown) == marked
+
+
 def test_sample_refuses_what_does_not_fit(
     run: pathlib.Path, start: Start, pretrained_runs: Callable[[str], pathlib.Path]
 ) -> None:

@@ -8,7 +8,7 @@ It prepares the data as training would (and training then finds it prepared), an
   tokens that the model reads (special ones included), the mean length, the share of the text that
   was cut off, the share of padding in the arrays that the token clock counts, a summary of each
   array that only some formats have, and the steps of an epoch;
-- the distribution of lengths;
+- the distribution of lengths of each array that the token clock counts;
 - some examples of each phase, `--examples=N`, with special tokens spelt out; of a format that
   changes rows at random, one draw.
 
@@ -29,13 +29,14 @@ from scalelab.config.pretraining import Config
 from scalelab.data import Data, cache, load_data
 from scalelab.data.batches import evaluation_batches
 from scalelab.data.phases import PhaseData
-from scalelab.data.store import BIN_WIDTH, ExampleStore
+from scalelab.data.store import ExampleStore
 from scalelab.formats import COMMON, Array, lengths_name
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
 
 BAR_WIDTH = 50
+BIN_WIDTH = 16  # tokens
 MAX_BARS = 16
 ALWAYS = {array.name for array in COMMON}
 
@@ -81,11 +82,12 @@ def summarize_arrays(store: ExampleStore) -> dict[str, str]:
     return found
 
 
-def histogram(counts: list[int], bin_width: int) -> str:
-    """Draws counts of examples in bins of `bin_width` tokens, from 1, in at most MAX_BARS bars."""
+def histogram(lengths: np.ndarray) -> str:
+    """Draws how many of the lengths [n] lie in bins of BIN_WIDTH, or more, in MAX_BARS bars."""
+    counts = np.bincount(np.maximum(lengths - 1, 0) // BIN_WIDTH, minlength=1)
     merge = -(-len(counts) // MAX_BARS)
-    merged = np.pad(np.asarray(counts), (0, -len(counts) % merge)).reshape(-1, merge).sum(1)
-    step = merge * bin_width
+    merged = np.pad(counts, (0, -len(counts) % merge)).reshape(-1, merge).sum(1)
+    step = merge * BIN_WIDTH
     return "\n".join(
         f"{place * step + 1:4d} to {(place + 1) * step:4d}  {count / max(merged.sum(), 1):6.1%}  "
         + "#" * round(BAR_WIDTH * count / max(merged.max(), 1))
@@ -133,9 +135,11 @@ def report(config: Config, data: Data, num_examples: int) -> str:
     parts = [f"{config.system}: {config.data.format}, {pieces}\n{facts}", table(data.phases), steps]
     arrays = formats.arrays_of(config.data.format, config.format_options)
     for phase in data.phases:
-        drawn = histogram(phase.train.meta["length_histogram"], BIN_WIDTH)
-        before = ", before the format changes it" * (phase.corrupt is not None)
-        parts.append(f"Tokens in a training example of at most {phase.max_len}{before}:\n{drawn}")
+        for name, lengths in (found := phase.lengths(phase.train)).items():
+            array = f"{name}: tokens" if len(found) > 1 else "Tokens"
+            sample = f", {len(lengths):,} examples" * (phase.corrupt is not None)
+            title = f"{array} in a training example of at most {phase.max_len}{sample}:"
+            parts.append(f"{title}\n{histogram(lengths)}")
         count = min(num_examples, len(phase.train))
         batches = evaluation_batches(phase.train, max(count, 1), 1, phase.corrupt)
         shown = [example(b, row, data.tokenizer, arrays) for b in batches for row in range(count)]

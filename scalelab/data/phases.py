@@ -20,9 +20,9 @@ from scalelab import formats
 from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config
 from scalelab.data import cache, store
-from scalelab.data.batches import Batch, Corrupt, count_tokens, evaluation_batches
+from scalelab.data.batches import Batch, Corrupt, evaluation_batches
 from scalelab.data.store import ExampleStore
-from scalelab.formats import COMMON, Array, Documents, Examples, Specials, draws
+from scalelab.formats import COMMON, Array, Documents, Examples, Specials, draws, lengths_name
 from scalelab.helpers.progress import show_bar
 
 if TYPE_CHECKING:
@@ -70,11 +70,21 @@ class PhaseData:
         """Returns `epoch_tokens` for the examples of a store, `train` or `valid`."""
         if self.corrupt is None:
             return sum(int(store.array(f"{name}_starts")[-1]) for name in self.counted_arrays)
+        found = self.lengths(store).values()
+        return round(sum(int(x.sum()) for x in found) / max(map(len, found)) * len(store))
+
+    def lengths(self, store: ExampleStore) -> dict[str, np.ndarray]:
+        """Returns the lengths of the rows of each of `counted_arrays` in the n examples of a store.
+
+        If the format corrupts its rows, n is a sample.
+        """
+        if self.corrupt is None:
+            return {x: np.diff(store.array(f"{x}_starts")) for x in self.counted_arrays}
         most = self.batch_size, NUM_SAMPLED_BATCHES
         batches = list(evaluation_batches(store, *most, self.corrupt))
-        rows = sum(int((batch["lengths"] > 0).sum()) for batch in batches)
-        found = sum(count_tokens(batch, self.counted_arrays) for batch in batches)
-        return round(found / max(rows, 1) * len(store))
+        there = np.concatenate([batch["lengths"] > 0 for batch in batches])
+        rows = {x: [batch[lengths_name(x)] for batch in batches] for x in self.counted_arrays}
+        return {name: np.concatenate(own)[there] for name, own in rows.items()}
 
     @property
     def padding_share(self) -> float:

@@ -16,7 +16,6 @@ from scalelab.formats import Array, Examples, batch_type, lengths_name
 
 VERSION = 3  # version of the files
 META = "meta.json"
-BIN_WIDTH = 16  # tokens, of the length histogram
 
 
 class ArrayWriter:
@@ -102,7 +101,6 @@ def write(
         "num_text_tokens": int(np.sum(made.get("num_text_tokens", 0), dtype=np.int64)),
         "num_examples": len(lengths),
         "num_tokens": int(lengths.sum()),
-        "length_histogram": np.bincount((lengths - 1) // BIN_WIDTH, minlength=1).tolist(),
         "files": list(made),
         "flat": [array.name for array in declared if array.kind == "flat"],
         "ragged": ragged,
@@ -127,8 +125,7 @@ class ExampleStore:
     """The examples of one split and phase, opened for reading.
 
     `meta` has num_examples, flat (names), ragged (name -> longest row of a batch), and from `write`
-    num_tokens (special ones included), num_text_tokens, num_bytes, dropped_tokens and
-    length_histogram (examples in bins of BIN_WIDTH tokens, the first from 1).
+    num_tokens (special ones included), num_text_tokens, num_bytes and dropped_tokens.
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], meta: dict) -> None:

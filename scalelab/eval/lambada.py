@@ -112,8 +112,8 @@ def tabulate(made: Guesses, source: str) -> pd.DataFrame:
         if not nats.size:
             continue
         share, num = made.right[own].mean(), int(own.sum())
-        means = np.array([nats.mean(), *bootstrap_mean(nats)])
-        perplexities = np.exp(means.clip(max=700.0))
+        with np.errstate(over="ignore"):  # infinite above 1.8e308
+            perplexities = np.exp([nats.mean(), *bootstrap_mean(nats)])
         rows.append([name, num, share, *estimates.wilson([(share, num)]), *perplexities])
     columns = ["group", "passages", "accuracy", "low", "high"]
     columns += ["perplexity", "perplexity_low", "perplexity_high"]

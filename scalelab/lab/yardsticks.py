@@ -17,9 +17,8 @@ Runs that differ only in their seed are one system, so variants count as systems
 two seeds, the columns from `between seeds` to `seeds agree` are empty.
 
 A second table compares rankings of at least three systems during training and at the end. Its
-scores are bits per byte (of masked nets at their mask rate; of ELECTRA the generator's), minimal
-pairs (`eval.pairs`), and the yardsticks that a study measures at shares of the budget
-(`config.yardstick_shares`):
+scores are bits per byte (of masked nets at their mask rate), minimal pairs (`eval.pairs`), and the
+yardsticks that a study measures at shares of the budget (`config.yardstick_shares`):
 
   evaluations      number of evaluations that all runs have at one share (to 1%) and one length; a
                    share is of the tokens for scores of training, of the budget for yardsticks
@@ -27,14 +26,17 @@ pairs (`eval.pairs`), and the yardsticks that a study measures at shares of the 
                    ranking at the end; systems are ranked by means over seeds
   final from       smallest share from which on the ranking is the final one
 
-Systems are ranked in one line by bits per byte if loss of tokens, mask rate, texts and final length
-are equal; by minimal pairs if texts and pairs are equal; by a yardstick if its items are equal.
+Systems are ranked in one line by bits per byte if loss of tokens, mask rate, texts, final length
+and options of objective and format are equal, as in reports; another objective beside the loss of
+tokens, such as NSP, may differ. They are ranked by minimal pairs if texts and pairs are equal, by a
+yardstick if its items are equal.
 """
 
 import argparse
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,7 +46,7 @@ from scalelab.config import cli
 from scalelab.eval.names import YARDSTICKS
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
-from scalelab.lab.compare.comparability import PREFIX
+from scalelab.lab.compare.comparability import PREFIX, loss_apart
 from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
@@ -59,7 +61,7 @@ COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 
 SHARES = ("accuracy", "hits")  # metrics that are means over items
 BITS = "eval/bits_per_byte"
 RANKED = {  # score of metrics.jsonl -> its name, and the fields that systems of a line share
-    BITS: ("bits per byte", ("data", "data.valid_rate", "eval.num_examples", "mask_rate")),
+    BITS: ("bits per byte", ("eval.num_examples",)),  # and those of `loss_apart`
     "eval/pairs_accuracy": ("pairs", ("data", "eval.pairs", "eval.pairs_per_group")),
 }
 PARTS = (0.25, 0.5, 0.75)  # columns: shares of the training
@@ -148,6 +150,7 @@ def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 
 def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
     """Yields (title, kind, run, curve) of scores in metrics.jsonl; scores of one kind compare."""
+    alike: list[list[dict[str, Any]]] = []  # fields of runs whose bits per byte compare
     for run in runs:
         lines = run.record.lines if run.record else ()
         lines = [line for line in lines if any(name in line for name in RANKED)]
@@ -158,7 +161,9 @@ def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Cur
             if found := [line for line in lines if name in line]:
                 total = lines[-1]["tokens"]  # length 0: evaluations of pairs have none
                 curve = [(x["tokens"] / total, x.get("eval/max_len", 0), x[name]) for x in found]
-                yield title, _kind(point, name, found[-1]), point, curve
+                same = [point.fields.get(field) for field in RANKED[name][1]]
+                same += [_place(_loss_fields(point, found[-1]), alike)] if name == BITS else []
+                yield title, repr(same), point, curve
 
 
 def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
@@ -184,14 +189,22 @@ def _early(run: LoadedRun | None) -> list[tuple[float, dict[str, TaskRuns]]]:
     return [(share, found[share]) for share in sorted(found)]
 
 
-def _kind(point: RunPoint, name: str, last: Line) -> str:
-    """Returns a key that is equal for scores of the same thing; `last` is the last evaluation."""
-    same: list[object] = [point.fields.get(field) for field in RANKED[name][1]]
-    if name == BITS:
-        nats = math.log(last.get("eval/perplexity", math.nan))  # of the loss of tokens
-        tokens = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
-        same += [tokens or point.system, last.get("eval/max_len")]
-    return repr(same)
+def _loss_fields(point: RunPoint, last: Line) -> dict[str, Any]:
+    """Returns the fields of a run, with the loss of tokens of its last evaluation as objective."""
+    nats = math.log(last.get("eval/perplexity", math.nan))
+    tokens = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
+    own = {"objective": str(tokens or point.system), "length": last.get("eval/max_len")}
+    return {**point.fields, **own}
+
+
+def _place(fields: dict[str, Any], alike: list[list[dict[str, Any]]]) -> int:
+    """Adds a run to the first group whose bits per byte compare with its own; returns its index."""
+    for place, own in enumerate(alike):
+        if not any(loss_apart(fields, other, "bits_per_byte") for other in own):
+            own.append(fields)
+            return place
+    alike.append([fields])
+    return len(alike) - 1
 
 
 def _compare_ranks(points: Sequence[RunPoint], curves: Sequence[Curve]) -> dict[str, float]:

@@ -209,7 +209,8 @@ def summarise_eval(
 ) -> dict[str, float]:
     """Returns the means of an evaluation, with perplexity and bits per byte of the token losses.
 
-    Bits per byte exist only for a loss that covers the text.
+    Bits per byte exist only for a loss that covers the text. The perplexity of another token loss
+    is named "target_perplexity".
 
     Args:
       total: sums over the evaluation, from step.make_eval_step.
@@ -229,7 +230,8 @@ def summarise_eval(
     means["loss"] = sum(weight * means[name] for name, weight in loss_weights.items())
     for name, covers_text in token_losses.items():
         if name in means:
-            means["perplexity"] = math.exp(min(means[name], 700.0))
+            perplexity = "perplexity" if covers_text else "target_perplexity"
+            means[perplexity] = math.exp(min(means[name], 700.0))
             if covers_text:
                 means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
     return means

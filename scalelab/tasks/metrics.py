@@ -6,8 +6,9 @@ weight of 2 counts an example as if it stood there twice. Scores are fractions, 
 
 Answers that are texts, such as the tags of a sentence, are scored by ratios of sums of counts.
 
-If all gold labels are equal, correlations are undefined, and `undefined` returns the reason. If a
-prediction is constant, they are 0, as in scikit-learn.
+If all gold labels are equal, correlations are undefined; if no gold label is positive, so is F1,
+whose recall would be 0 / 0. `undefined` returns the reason. If predictions alone are constant, or
+have no positive, the score is 0, as in scikit-learn.
 """
 
 import functools
@@ -217,15 +218,20 @@ METRICS: dict[str, Metric] = {
 }
 PROPORTIONS = ("accuracy", "hits", "exact_match", "question_match")  # shares of examples
 CORRELATIONS = ("matthews", "pearson", "spearman")
+OF_POSITIVES = ("f1", "entity_f1", "f1a")  # F1 of what gold marks
 # Least and greatest value.
 RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(CORRELATIONS, (-1.0, 1.0))
 
 
 def undefined(metric: str, gold: np.ndarray | None) -> str | None:
     """Returns the reason why a metric is undefined for gold [n]; None if it is defined."""
-    if gold is None or metric not in CORRELATIONS or np.unique(gold).size > 1:
+    if gold is None:
         return None
-    return "all gold labels are equal"
+    if metric in CORRELATIONS and np.unique(gold).size < 2:
+        return "all gold labels are equal"
+    if metric in OF_POSITIVES and METRICS[metric](gold, gold) == 0:  # gold itself finds nothing
+        return "no gold label is positive"
+    return None
 
 
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:

@@ -393,9 +393,11 @@ class Pretraining:
         with metrics.timed(self.timers, "eval_secs"):
             accuracy = judge(self.run.state.params)
         words = self._words_reached[-1] * (self.config.eval.pairs_every_words or 0)
-        self._write({"eval/pairs_accuracy": accuracy, "eval/words": words})
+        notes = self.open_net().reading_notes
+        marks = {"eval/pairs_untrained": 1.0} if notes else {}
+        self._write({"eval/pairs_accuracy": accuracy, "eval/words": words} | marks)
         text = f"step {self.run.clocks.steps}, {words:,} words: {100 * accuracy:.1f}% of the pairs"
-        return text + ", kept for `hf export --step`" * self._is_kept
+        return "; ".join([text + ", kept for `hf export --step`" * self._is_kept, *notes])
 
     def _write(self, values: dict[str, float], clocks: metrics.Clocks | None = None) -> None:
         if self._writer is not None:

@@ -13,7 +13,7 @@ import tiny
 from scalelab import formats, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.data import inspect, load_data, unigram_entropy
-from scalelab.data.batches import Batches
+from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
 
@@ -76,6 +76,32 @@ def test_table_by_hand():
     more = ["50.20%", "2.50", "2.00", "64", "15"]
     assert lines[1] == ["128, train", "1,000", "110,250", "110.25", "10.0%", "13.9%", *more]
     assert lines[2] == ["128, valid", "3", "12", "4.00", "0.0%", "25.00%", "2.50", "1.00", "64"]
+
+
+def test_histogram_by_hand() -> None:
+    lines = inspect.histogram(np.array([0, 1, 16, 17, 32, 33, 80])).split("\n")
+    assert [line.split()[:4] for line in lines] == [
+        ["1", "to", "16", "42.9%"], ["17", "to", "32", "28.6%"], ["33", "to", "48", "14.3%"],
+        ["49", "to", "64", "0.0%"], ["65", "to", "80", "14.3%"],
+    ]  # fmt: skip
+
+
+def test_lengths_are_those_that_the_net_reads(wikitext, cache_dir) -> None:
+    """Span corruption: sources end below the stored text, targets are much shorter."""
+    config = configured("t5", wikitext, cache_dir, long__example_rate=0.0)
+    data = load_data(config, systems.load("t5"), progress=False)
+    out = inspect.report(config, data, 0)
+    phase, titles = (
+        data.phases[0],
+        re.findall(r"(\w+): tokens in a training .* 32, [\d,]+ examp", out),
+    )
+    assert sorted(titles) == ["source", "tokens"]
+    batch = next(evaluation_batches(phase.train, 8, 16, phase.corrupt))
+    found = phase.lengths(phase.train)
+    assert found["tokens"][:8].tolist() == batch["lengths"].tolist()
+    assert found["source"][:8].tolist() == batch["source_lengths"].tolist()
+    bars = out[out.index("tokens: tokens in") :].split("\n\n")[0]
+    assert inspect.histogram(found["tokens"]) in bars
 
 
 def test_program(wikitext, cache_dir, monkeypatch, capsys):

@@ -100,11 +100,6 @@ def test_meta_counts(tmp_path):
     assert meta["dropped_tokens"] == sum(chunk.dropped_tokens for chunk in chunks)
     for name in COUNTS:
         assert meta[name] == sum(chunk.flat[name].sum() for chunk in chunks)
-    assert meta["length_histogram"] == [100]  # all are shorter than a bin
-    lengths = np.array([1, 16, 17, 32, 33, 80])
-    examples = plain(lengths, np.ones(lengths.sum()))
-    meta = opened(tmp_path / "b", examples, arrays=COMMON, max_len=80).meta
-    assert meta["length_histogram"] == [2, 2, 1, 0, 1]
 
 
 @pytest.mark.parametrize("chunks", [(), (make_examples(0),)])

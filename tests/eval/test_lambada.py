@@ -1,6 +1,7 @@
 """LAMBADA: against greedy guesses a row at a time, transformers, and planted guesses."""
 
 import functools
+import itertools
 import json
 import math
 import pathlib
@@ -93,6 +94,16 @@ def test_perplexity_and_accuracy_by_hand() -> None:
     low, high = ends[0]  # no resample of three words leaves the range of the words
     assert math.exp(1.0) <= low < math.exp(2.0) < high <= math.exp(3.0)
     assert np.isnan(ends[2]).all()  # one word
+
+
+def test_the_interval_holds_the_perplexity() -> None:
+    """Also beyond the largest float, where it is infinite."""
+    for seed, scale in itertools.product(range(5), (1.0, 300.0)):
+        nats = scale * np.random.default_rng(seed).lognormal(0.5, 1.5, 20)
+        made = lambada.Guesses(nats < 1, nats, np.ones(20, int), nats < 0)
+        row = lambada.tabulate(made, "test").iloc[0]
+        assert row["perplexity_low"] <= row["perplexity"] <= row["perplexity_high"]
+        assert math.isinf(row["perplexity"]) == (nats.mean() > 710)
 
 
 def test_a_net_that_answers_nothing_is_on_the_floor() -> None:

@@ -151,3 +151,29 @@ def test_ranks_of_the_same_thing_alone(tmp_path) -> None:
     assert (row["systems"], row["evaluations"]) == (3, 3)
     assert math.isnan(row["25%"]) and row["50%"] == pytest.approx(1 / 3)
     assert row["final from"] == 0.75
+
+
+OPTIONS = {"system": "roberta", "objective": "span_mlm", "data__format": "segment_pair"}
+OPTIONS["token_loss"] = "span_mlm_loss"
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_ranked"),
+    [
+        ({}, True),
+        ({"tokenizer__vocab_size": 90}, True),
+        ({"data__format": "doc_sentences"}, True),  # without the other format's options
+        ({"format_options__short_rate": 0.5}, False),
+        ({"objective_options__span_p": 0.5}, False),
+        ({"objective": "span_mlm+sbo"}, True),  # the loss of tokens is that of span_mlm
+        ({"objective": "span_mlm+sbo", "objective_options__span_p": 0.5}, False),
+        ({"token_loss": "mlm_loss"}, False),
+        ({"mask_rate": 0.3}, False),
+    ],
+)
+def test_bits_per_byte_rank_runs_of_one_loss(fields, is_ranked, tmp_path) -> None:
+    for k, (name, losses) in enumerate(CURVES.items()):
+        own = OPTIONS | (fields if name == "c" else {}) | {"optim__learning_rate": 0.1 + k}
+        write_curve(tmp_path / name, losses, **own)
+    found = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    assert [row["score"] for row in found] == ["bits per byte"] * is_ranked + ["pairs"]

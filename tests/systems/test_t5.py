@@ -195,5 +195,6 @@ def test_an_untied_net_is_not_exported(wikitext: pathlib.Path, tmp_path: pathlib
     """The class scores with the input's table, whatever its config says."""
     untied: dict[str, Any] = {"net__output_embedding": "untied"}
     tiny.write_run(tmp_path / "run", "t5", wikitext, tmp_path / "cache", **untied)
-    with pytest.raises(ValueError, match="no class for a t5"):
+    message = "T5ForConditionalGeneration cannot .* by a table of its own"
+    with pytest.raises(ValueError, match=message):
         exporting.run(tmp_path / "run", tmp_path / "out")

@@ -150,3 +150,21 @@ def test_a_regression_is_flat_or_at_chance() -> None:
 def test_one_word_in_all_answers_is_degenerate() -> None:
     assert "constant prediction: O" in judge(["O B"], ["O O"], 0.1, [0, 1])
     assert judge(["O B"], ["O B"], 0.1, [0, 1]) is None
+
+
+@pytest.mark.parametrize(("metric", "gold", "reason"), [
+    ("f1", [0, 0], "no gold label is positive"),
+    ("f1", [0, 1], None),  # 0 if none is predicted
+    ("f1a", ["0 0", "0"], "no gold label is positive"),
+    ("f1a", ["0 0", "1"], None),
+    ("entity_f1", ["O O"], "no gold label is positive"),
+    ("entity_f1", ["O B-PER"], None),
+    ("matthews", [1, 1], "all gold labels are equal"),
+    ("pearson", [0.1, 0.1], "all gold labels are equal"),
+    ("spearman", [0.1, 0.2], None),
+    *((name, [0, 0], None) for name in ("accuracy", "hits", "macro_f1")),
+    ("word_accuracy", ["O O"], None),
+])  # fmt: skip
+def test_what_gold_leaves_undefined(metric: str, gold: list, reason: str | None) -> None:
+    assert metrics.undefined(metric, np.array(gold)) == reason
+    assert metrics.undefined(metric, None) is None

@@ -15,8 +15,9 @@ but take Student's distribution over seeds plus the distribution over examples, 
 paper's method. In a study all rows estimate the variance of seeds together
 (estimates.pooled_variances), because two seeds of one row give only one degree of freedom.
 
-If every resample equals the value, such as for 60 right answers of 60, an accuracy has Wilson's
-interval over the examples. Other scores and all differences then have no interval.
+A proportion of a single run has Wilson's interval over the examples, which are independent. So has
+one of several runs if every resample equals the value, such as for 60 right answers of 60. Other
+scores and all differences then have no interval.
 
 If seeds disagree on examples by chance alone, joint resampling counts that noise more than once
 (Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests conservative.
@@ -109,20 +110,20 @@ def mean_score(
         own, variances = unbiased, [variances[0], *pooled]
         unbiased, degrees = estimates.satterthwaite(variances)
         error = max(error, own)
-    if np.ptp(resamples) < ROUNDING:
-        found = estimates.student_resamples(resamples, value, [], (low, high))
-        gold, rows, metric = sets[0]
-        if metric not in metrics.PROPORTIONS or len(sets) > 1 or [w for w, _ in rows] != [1.0]:
-            return found
-        ends = estimates.wilson([(value, len(gold))])
-        return dataclasses.replace(found, low=ends[0], high=ends[1])
-    if not widen:
+    is_flat = np.ptp(resamples) < ROUNDING
+    if not widen and not is_flat:
         ends = np.clip(np.quantile(resamples, [1 - UPPER, UPPER]), low, high)
         return Estimate(value, float(ends[0]), float(ends[1]), error, degrees, resamples,
                         (low, high))  # fmt: skip
     scale = max(1.0, error / unbiased) if unbiased > 0 else 1.0
-    terms = [(scale * math.sqrt(v), d) for v, d in variances]
-    return estimates.student_resamples(resamples, value, terms, (low, high))
+    terms = [] if is_flat else [(scale * math.sqrt(v), d) for v, d in variances]
+    found = estimates.student_resamples(resamples, value, terms, (low, high))
+    gold, rows, metric = sets[0]
+    is_proportion = metric in metrics.PROPORTIONS and len(sets) == 1 and rows[0][0] == 1.0
+    if is_proportion and len(rows) == 1 and (is_flat or len(variances) == 1):
+        ends = estimates.wilson([(value, len(gold))])
+        return dataclasses.replace(found, low=ends[0], high=ends[1])
+    return found
 
 
 def by_seed(sets: Sequence[DevSet]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The Multi-Bootstrap against closed forms, scipy, a plain loop, and planted truths."""
 
+import itertools
 import math
 
 import numpy as np
@@ -54,6 +55,19 @@ def test_nested_seeds_alone() -> None:
     found = plain(RIGHT, all_or_nothing(right), num_resamples=6000)
     assert found.value == pytest.approx(0.5)
     assert found.standard_error == pytest.approx(math.sqrt(variance), rel=0.04)
+
+
+def test_a_proportion_of_one_run_has_wilsons_interval() -> None:
+    """At every score, so that more right answers move both ends up; several runs bootstrap."""
+    gold = np.ones(60, int)
+    right = [np.arange(60) < k for k in range(61)]
+    found = [score(gold, x[None, None].astype(int)) for x in right]
+    for k, own in enumerate(found):
+        theirs = scipy.stats.binomtest(k, 60).proportion_ci(method="wilson")
+        assert (own.low, own.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+    assert all(a.low < b.low and a.high < b.high for a, b in itertools.pairwise(found[1:60]))
+    twice = score(gold, np.stack([right[50], right[52]])[None].astype(int))
+    assert twice.high - twice.low > found[51].high - found[51].low
 
 
 @pytest.mark.parametrize("axis", ["pretrain", "finetune"])
