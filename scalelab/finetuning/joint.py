@@ -47,7 +47,10 @@ class Joint:
 
     Attributes:
       step: steps of all tasks that were started.
+      blocks: the program that was compiled last.
     """
+
+    blocks: Blocks
 
     def __init__(self, runs: Sequence[TaskRun], seed: int, checkpoints: Checkpoints) -> None:
         self.members = [Finetuning(run, seed) for run in runs]

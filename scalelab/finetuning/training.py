@@ -57,7 +57,10 @@ class Finetuning:
       step: steps that were started.
       progress: how far the seed has come.
       steps_per_sec: of the last block.
+      blocks: the program that was compiled last.
     """
+
+    blocks: Blocks
 
     def __init__(self, run: TaskRun, seed: int, checkpoints: Checkpoints | None = None) -> None:
         self.run, self.seed, self.config, self.checkpoints = run, seed, run.config, checkpoints
