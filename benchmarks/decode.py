@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import common
 from scalelab.config import cli
 
-STDDEV = 0.05  # of the weights: larger than usual, so that the best token leads
+STDDEV = 0.05  # weights are larger than usual, so that the best token leads
 
 
 def generate(stepper: Any, prompts: np.ndarray, new_tokens: int, max_len: int) -> np.ndarray:

@@ -20,7 +20,6 @@ Target: SST-2 at 2x128x2, at least 3x the peer.
 """
 
 import argparse
-import collections
 import functools
 import tempfile
 import time
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from scalelab.finetuning.run import TaskRun
     from scalelab.finetuning.warm_start import WarmStart
 
-NUM_PIECES = 8_000  # of the tokenizer
+NUM_PIECES = 8_000  # pieces of the tokenizer
 
 
 def prepare(given: argparse.Namespace, folder: Path) -> "TaskRun":
@@ -98,20 +97,27 @@ class Ours:
         """Takes steps, in blocks as the loop does, and reads their metrics one block later."""
         import jax
 
+        from scalelab import step as step_lib
         from scalelab.train import InFlight
 
-        training, in_flight, alive, left = self.training, InFlight(), np.True_, list(steps)
+        training, in_flight, alive, left = (
+            self.training,
+            InFlight(lambda *_: None, 1),
+            np.True_,
+            list(steps),
+        )
         while left:
             training.step = left[0]
             if training.next_program() is None:
-                training.compile_next(lambda text: None)
+                with training.compiling() as parts:
+                    training.blocks = step_lib.compile_blocks(parts)
             blocks, arrays = training.next_program()
             follows = next((k for k, s in enumerate(left) if s != left[0] + k), len(left))
             rows, rates = training.plan_block(min(blocks.size, follows))
             training.state, found, alive = blocks(training.state, arrays, rows, rates, alive)
-            collections.deque(in_flight.add(found, len(rows)), maxlen=0)
+            in_flight.add(found, len(rows))
             left = left[len(rows) :]
-        collections.deque(in_flight.wait(), maxlen=0)
+        in_flight.wait()
         jax.block_until_ready(training.state)
 
     def evaluate(self) -> int:

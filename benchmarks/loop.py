@@ -79,7 +79,7 @@ def time_loop(case: Case, given: argparse.Namespace, folder: pathlib.Path) -> di
     config = pretrain.get_config(case.arguments(given, given.steps))
     own = {"eval.every_steps": 10**6, "eval.num_examples": case.batch_size}
     config.update_from_flattened_dict(case.fields(given) | own | {"machine.log_every_steps": EVERY})
-    result = train.train(pretraining.resolve(config.to_dict()), folder)
+    result = train.train(train.pretraining(pretraining.resolve(config.to_dict()), folder))
     lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
     first, *_, last = (line for line in lines if "train/loss" in line)
     steps, tokens, secs = (last[key] - first[key] for key in ("step", "tokens", "seconds"))

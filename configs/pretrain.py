@@ -29,7 +29,7 @@ from scalelab.config import files, pretraining
 
 BUILTIN_VOCAB = 20_000  # the several MB of the built-in corpus support some 22,000 pieces
 BUDGETS = {"steps": int, "epochs": float, "tokens": float, "flops": float, "secs": float}
-PROTOCOL_STEPS, STEP_TOKENS = 100_000, 64 * 128  # of the control
+PROTOCOL_STEPS, STEP_TOKENS = 100_000, 64 * 128  # the base config
 RATES = {0.5e6: 4e-3, 400e6: 1e-3}  # tokens of the budget below which a learning rate holds
 ARGUMENTS = ("system", "shape", "corpus", "seed", *BUDGETS)
 

@@ -11,13 +11,13 @@ again; a stopped one continues from its checkpoint.
 
 import contextlib
 import dataclasses
-import functools
 import json
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from scalelab import train as loop
 from scalelab.config import exits
 from scalelab.config.fields import science
 from scalelab.config.finetuning import override, resolve
@@ -33,7 +33,6 @@ from scalelab.records import metrics, run_folder
 from scalelab.resources import host
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
-from scalelab.train import run_blocks
 from scalelab.training.checkpoint import Checkpoints
 
 
@@ -145,6 +144,17 @@ def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:
       ValueError: a folder holds another run.
       exits.Stopped: interrupted; the steps taken are saved.
     """
+    loop.train(finetuning(runs, seed, workdir))
+
+
+@contextlib.contextmanager
+def finetuning(
+    runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path
+) -> Iterator[Finetuning | Joint]:
+    """Opens a fine-tuning, new or stopped, for the loop; saves and ends it after the loop.
+
+    The arguments and errors are those of `train`.
+    """
     started, run = time.perf_counter(), runs[0]
     metrics.check_tracker(run.config.machine.tracker)
     dtype, cache = run.start.opened.config.net.dtype, run.config.machine.compile_cache_dir
@@ -172,8 +182,8 @@ def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:
         stack.callback(training.close)
 
         # --- The loop, and the end ----------------
-        with exits.Interrupt() as interrupt:
-            run_blocks(training, interrupt, functools.partial(print, flush=True))
+        with training.interrupt as interrupt:
+            yield training
             if training.over:
                 training.finish()
             else:

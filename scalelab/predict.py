@@ -26,7 +26,7 @@ from scalelab.resources import host
 from scalelab.tasks.task import Task
 
 ROWS = 4096  # read, tokenized and predicted at a time
-Names = tuple[str | int, ...]  # of text columns, or their positions in a file without a header
+Names = tuple[str | int, ...]  # text columns, or their positions in a file without a header
 
 
 def text_columns(task: Task) -> list[Names]:

@@ -177,7 +177,7 @@ def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> No
       ValueError: it cannot fit; the message has the sum.
     """
     try:
-        with warnings.catch_warnings(action="ignore"):  # of JAX, about sizes beyond 32 bits
+        with warnings.catch_warnings(action="ignore"):  # JAX warns of sizes beyond 32 bits
             variables = objectives.abstract_variables(
                 model.net, model.terms, max_len=max_len, frozen=model.frozen
             )

@@ -8,6 +8,7 @@ not need.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -293,24 +294,10 @@ class Blocks:
         return state, found, alive
 
 
-def compile_blocks(
-    step: Callable[..., tuple[TrainState, Metrics]],
-    read: Callable[..., Batch],
-    mesh: Mesh,
-    placed: TrainState,
-    state: TrainState,
-    arrays: ArrayPytree,
-    row: Mapping[str, np.ndarray],
-    size: int,
-    batch_size: int | None = None,
-    has_loop: bool | None = None,
-) -> Blocks:
-    """Compiles a program of up to `size` training steps.
+class BlockParts(NamedTuple):
+    """What `compile_blocks` compiles up to K training steps from.
 
-    Another program reads the batches of a block, so that the way in which they are stored cannot
-    change how the steps are compiled, and their rounding.
-
-    Args:
+    Attributes:
       step: from make_train_step.
       read: (arrays, row) -> batch; device code.
       mesh: the devices.
@@ -322,6 +309,26 @@ def compile_blocks(
       batch_size: see `sharding.put_rows`.
       has_loop: see `Blocks`; None: by the kind of device.
     """
+
+    step: Callable[..., tuple[TrainState, Metrics]]
+    read: Callable[..., Batch]
+    mesh: Mesh
+    placed: TrainState
+    state: TrainState
+    arrays: ArrayPytree
+    row: Mapping[str, np.ndarray]
+    size: int
+    batch_size: int | None = None
+    has_loop: bool | None = None
+
+
+def compile_blocks(parts: BlockParts) -> Blocks:
+    """Compiles a program of up to K training steps.
+
+    Another program reads the batches of a block, so that the way in which they are stored cannot
+    change how the steps are compiled, and their rounding.
+    """
+    step, read, mesh, placed, state, arrays, row, size, batch_size, has_loop = parts
     size = max(size, 2)
     if has_loop is None:
         has_loop = mesh.devices.flat[0].platform != "gpu"

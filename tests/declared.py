@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-VOCAB = 97  # of the tiny shape
+VOCAB = 97  # the tiny shape's
 GUESS, COIN = math.log(VOCAB), math.log(2)  # losses of guesses: of a token, of two classes
 CUT = 0.02 * 0.87962566  # standard deviation of a normal of 0.02 cut at two of them
 Shape = tuple[int, int, int]  # A, H, L
 # Shapes and lengths: heads 1, 3 and 7, one to five layers, the shortest text and a long one.
 SHAPES = (((7, 84, 5), 128), ((3, 84, 1), 1), ((1, 208, 2), 7))
-Mutation = Callable[[pytest.MonkeyPatch, Any], None]  # of a system's module
+Mutation = Callable[[pytest.MonkeyPatch, Any], None]  # changes a system's module
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Peer:
     settings: Callable[[Shape, int], dict[str, Any]]  # shape, positions -> fields of its config
     lowercase: bool = False  # its published tokenizer drops case
     needs_pad: bool = False  # its classifier looks for the last token before padding
-    objectives: tuple[str, ...] = ()  # that are compared; (): all of `first_losses`
+    objectives: tuple[str, ...] = ()  # compared ones; (): all of `first_losses`
     # Number of layers -> fields of config.json that only this family has.
     options: Callable[[int], dict[str, Any]] = lambda num_layers: {}
     pair: tuple[str, str] = ("", "")  # input and output of its head for pairs: labels, scores
@@ -52,7 +52,7 @@ class Expected:
     decayed: frozenset[str]  # parameters at the tiny shape
     body: str = "stack/"  # path of the layers whose kernels are n_model
     more_parts: bool = False  # matrices beside layers and heads: a projection, a second net
-    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the tiny config
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of the tiny config
     mixed_masks: bool = False  # it sees left, but training has other masks: attention counts whole
     overfit_steps: int = 200  # at a rate of 0.01, to learn a tiny batch by heart
     whole: bool = False  # `make test` runs the whole contract on it: one system of each topology

@@ -53,7 +53,7 @@ def test_a_memory_of_each_row_is_trained_and_continued(lab, config, whole, tmp_p
     assert memories[0].shape == (L, B, M, D) and all(np.ptp(m, axis=1).all() for m in memories)
     assert not any((a == b).all() for a, b in zip(memories, memories[1:], strict=False))
     _, resumed = lab.killed(tmp_path, config(), at=3)
-    assert list(resumed.states) == [3, 4]  # that of step 2 was saved
+    assert list(resumed.states) == [3, 4]  # step 2 was saved
     resumed.assert_equal(whole)
 
 

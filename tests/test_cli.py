@@ -134,7 +134,7 @@ def test_how_errors_end(
 ) -> None:
     ended, _ = run(FILE, main=ends(error))
     assert ended == code and capsys.readouterr().err.startswith(message)
-    if not isinstance(error, KeyboardInterrupt):  # which ends the process at once
+    if not isinstance(error, KeyboardInterrupt):  # Ctrl-C ends the process at once
         signal.raise_signal(signal.SIGINT)  # ignored, as libraries clean up at the exit
 
 

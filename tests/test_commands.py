@@ -101,7 +101,7 @@ def prepare(page: str, folder: pathlib.Path, wikitext: pathlib.Path) -> None:
     for name in ("zoo", "docs", "launch"):
         (folder / name).symlink_to(tiny.ROOT / name)
     (folder / "FOLDER_OR_HUB_NAME").symlink_to("zoo/bert-2x128x2")
-    if page != "checkpoints":  # which writes it
+    if page != "checkpoints":  # this page writes it
         shutil.copytree(wikitext, folder / "DIR")
         for name in ("train.tsv", "dev.tsv"):
             (folder / f"DIR/{name}").write_text("text\tlabel\ngood film\t1\nbad film\t0\n")

@@ -94,7 +94,7 @@ def test_words_that_complete(capsys) -> None:
 
 @pytest.mark.parametrize(("typed", "completed"), [
     (["--config", "=", "pre"], {"pretrain"}),  # the words of bash
-    (["--config=pre"], {"--config=pretrain"}),  # of zsh
+    (["--config=pre"], {"--config=pretrain"}),  # as zsh asks
     (["--config", "=", "pretrain", ":", "system", "=", "bert,se"], {"bert,seed="}),
     (["--config", "=", "pretrain", ":", "system", "=", "alb"], {"albert"}),
     (["--config", "=", "pretrain", "--in"], {"--init"}),

@@ -55,7 +55,7 @@ def module(words: list[str]) -> list[str] | None:
     if words[0] == "sbatch" or words[0].startswith("launch/"):
         script = next(i for i, word in enumerate(words) if word.startswith("launch/"))
         assert (tiny.ROOT / words[script]).is_file(), words
-        dry = words[script + 1 :][:1] == ["--dry_run"]  # of the script, which takes it alone
+        dry = words[script + 1 :][:1] == ["--dry_run"]  # an option of the script
         flags = [word for word in words[script + 1 + dry :] if word.startswith("--")]
         asked = [*flags, "--config.machine.distributed=True"]  # as the scripts do
         return ["scalelab.train", *(asked if flags else ["--help"])]

@@ -117,7 +117,7 @@ def refused(capsys: pytest.CaptureFixture) -> Refused:
 
 def test_a_stopped_run_continues_with_its_teacher(lab, whole, student, original, tmp_path) -> None:
     _, resumed = lab.killed(tmp_path, student(original), at=3)
-    assert list(resumed.states) == [3, 4]  # that of step 2 was saved
+    assert list(resumed.states) == [3, 4]  # step 2 was saved
     resumed.assert_equal(whole)
 
 
@@ -184,13 +184,15 @@ def test_a_run_needs_the_teacher_that_it_began_with(
     assert re.search(f"needs the nets that it learnt from: .*frozen, teacher: {teacher}", message)
     assert f"frozen, teacher: {teacher}" in refused(lambda: lab.run(folder, config))
     shutil.copytree(tmp_path / "moved", teacher)
-    shutil.rmtree(teacher / "checkpoints" / "3")  # which leaves that of step 0
+    shutil.rmtree(teacher / "checkpoints" / "3")  # step 0 is left
     message = refused(lambda: lab.run(folder, config))
     assert re.search("another config.*frozen", message, re.DOTALL)
 
 
 def test_a_teacher_that_is_missing_is_named(student, teacher, tmp_path, refused) -> None:
-    call = lambda config: refused(lambda: train.train(config, tmp_path / "run"))  # noqa: E731
+    def call(config: Any) -> str:
+        return refused(lambda: train.train(train.pretraining(config, tmp_path / "run")))
+
     assert "set --config.machine.frozen=teacher=RUN" in call(student(None))
     other = student(None, machine__frozen=f"techer={teacher}")
     assert re.search("named 'teacher'.*names techer", call(other))
@@ -212,9 +214,9 @@ def test_a_teacher_with_another_tokenizer_is_refused(student, teacher, tmp_path,
     vocab[first], vocab[second] = vocab[second], vocab[first]
     path.write_text(json.dumps(content))
     (teacher / "environment.json").unlink()  # as if it had this tokenizer from its start
-    message = refused(lambda: train.train(student(teacher), tmp_path / "run"))
+    message = refused(lambda: train.train(train.pretraining(student(teacher), tmp_path / "run")))
     assert "has another tokenizer (300 pieces there, 300 here, id 50 is" in message
     assert not (tmp_path / "run" / "config.json").exists()
     smaller = student(teacher, tokenizer__vocab_size=290)
-    message = refused(lambda: train.train(smaller, tmp_path / "run"))
+    message = refused(lambda: train.train(train.pretraining(smaller, tmp_path / "run")))
     assert "300 pieces there, 290 here" in message

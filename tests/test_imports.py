@@ -15,7 +15,7 @@ from scalelab.helpers.names import module_names
 PACKAGE = tiny.ROOT / "scalelab"
 
 # What a room (a folder or a file of scalelab/) may import of the others, or one module of a room
-# that imports nothing; itself always.
+# it imports nothing; itself always.
 TABLE = """
 helpers:
 population: config

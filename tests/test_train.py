@@ -92,7 +92,7 @@ def test_checkpoints_at_shares_of_the_budget(lab: Lab, whole: Record, tmp_path) 
     """They stay, each has a line with its step, and the run is bit for bit the one without them."""
     shares = (0.2, 0.5, 0.51)
     config = lab.config(machine__kept_shares=shares, machine__num_checkpoints=1)
-    kept = [5, 12, 13]  # of 24 steps
+    kept = [5, 12, 13]  # 24 steps in all
     stopped, resumed = lab.killed(tmp_path / "cut", config, at=13)
     lines = [(x["step"], x["eval/share"]) for x in resumed.lines() if "eval/share" in x]
     assert lines == [*zip(kept, shares, strict=True)]
@@ -550,7 +550,7 @@ def final_state(workdir: pathlib.Path) -> dict[str, Any]:
 
 @pytest.mark.ci
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of orbax: restored as it lies, on one device
+@pytest.mark.filterwarnings("ignore::UserWarning")  # orbax: restored as it lies, on one device
 def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
     wikitext, cache_dir, tmp_path
 ) -> None:

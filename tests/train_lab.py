@@ -91,8 +91,11 @@ class Lab:
 
     def _remembering(self, compile_step: Callable[..., Any], name: str) -> Callable[..., Any]:
         def compile_once(*args: Any) -> Any:
-            args = (*args[:-1], list(args[-1])) if name == "compile_evaluation" else args
-            state, *given = args[4 if name == "compile_blocks" else 3 :]
+            if name == "compile_blocks":
+                state, *given = args[0][4:]
+            else:
+                args = (*args[:-1], list(args[-1]))
+                state, *given = args[3:]
             num_params = sum(leaf.size for leaf in jax.tree.leaves(state))
             key = name, self._key, num_params, self._digest(name, given)
             if key not in self._compiled:
@@ -139,7 +142,7 @@ class Lab:
         record = Record(workdir)
         if blocks:
             with self._trained(config):
-                record.result = train.train(config, workdir)
+                record.result = train.train(train.pretraining(config, workdir))
             return record
 
         def before_step(step: int, batch: dict[str, np.ndarray]) -> None:
@@ -152,7 +155,7 @@ class Lab:
 
         with self._trained(config):
             record.result = train.train(
-                config, workdir, before_step=before_step, every=[(1, after_step)]
+                train.pretraining(config, workdir, before_step), every=[(1, after_step)]
             )
         return record
 

@@ -28,7 +28,7 @@ from ml_collections import config_dict
 
 from scalelab.config import files
 
-FLOPS = 7.44e13  # of BERT 2x128x2 with 20 M tokens, V = 8,192
+FLOPS = 7.44e13  # BERT 2x128x2 with 20 M tokens, V = 8,192
 SHAPES = ("2x128x2",)
 TOKENS = "objective=mlm+rtd"  # a loss over tokens needs no weight of 50
 

@@ -45,7 +45,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     left += ("tokenizer.lowercase=False",)
     if config.scale == "full":
         unique = ("optim.total_epochs=10.0",)
-        share = "long.example_rate=0.08713"  # of examples of sentences (Table 7.1)
+        share = "long.example_rate=0.08713"  # examples of sentences (Table 7.1)
         sentences = (*sentences, *unique, share)
         left = (*left, "optim.learning_rate=1e-4")
     else:

@@ -32,7 +32,7 @@ class Plan:
     total: float
     warmup: float
     ends: tuple[float, ...]  # where each phase ends
-    costs: tuple[float, ...]  # of one step of each phase; 1 on the clocks of steps and seconds
+    costs: tuple[float, ...]  # cost of a step of each phase; 1 on the clocks of steps and seconds
 
 
 def durations(optim: "Optim") -> tuple[str, float, float]:

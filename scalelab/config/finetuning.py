@@ -79,7 +79,7 @@ class FinetuneConfig:
     max_train_examples: Count | None = None  # the first so many; None: all
     # So many batches are drawn, sorted by length, and shuffled; 0: unsorted.
     group_batches: Annotated[int, between(0, 65_536)] = 50
-    dropout_rate: Probability = 0.1  # of the net, as in pre-training
+    dropout_rate: Probability = 0.1  # dropout of the net, as in pre-training
     lm_weight: NotNegative = 0.0  # lambda of the auxiliary language-model loss; causal systems only
     feature_layers: Count | None = None  # features of so many layers, net frozen; None: off
     # "weighted": these layers' sum with learned weights (Peters et al. 2018); None: side by side.

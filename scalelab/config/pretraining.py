@@ -79,7 +79,7 @@ class Net:
     """Shape and regularisation of the net."""
 
     num_heads: Count = 2  # attention heads; must divide width
-    width: Count = 128  # of the residual stream
+    width: Count = 128  # width of the residual stream
     num_layers: Count = 2  # transformer layers
     ffn_width: Count | None = None  # None: 4 * width
     max_len: Count = 512  # positions of the net
@@ -113,9 +113,9 @@ class Data:
     format: str = "doc_sentences"  # how documents become examples; listed by `scalelab systems`
     # Invalid UTF-8: strict stops, replace goes on.
     errors: Annotated[str, choice("strict", "replace")] = "strict"
-    keep_headings: bool = False  # of WikiText sections
+    keep_headings: bool = False  # keeps the headings of WikiText sections
     valid_rate: Probability = 0.005  # share of documents, where the source has no validation split
-    order_seed: int | None = None  # of the examples' order; None: the run's seed
+    order_seed: int | None = None  # seed of the examples' order; None: the run's seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Machine:
     compile_cache_dir: str | None = "~/.cache/scalelab/xla"  # compiled programs; None: not kept
     checkpoint_every_steps: Count = 500  # training steps between two checkpoints
     num_checkpoints: Count = 2  # the last so many are kept, and the best
-    kept_shares: tuple[Part, ...] | None = None  # of the budget, to keep checkpoints: (0.25, 0.5)
+    kept_shares: tuple[Part, ...] | None = None  # keep a checkpoint at these shares: (0.25, 0.5)
     log_every_steps: Count = 50  # training steps between two lines of metrics
     # None: metrics.jsonl alone. Install wandb or trackio yourself; WANDB_MODE=offline works.
     tracker: Annotated[str, choice("tensorboard", "wandb", "trackio")] | None = "tensorboard"

@@ -31,8 +31,8 @@ class Data:
     tokenizer_dir: Path  # its files, in Hugging Face layout
     corpus_hash: str  # SHA-256 of the corpus as it was read
     unigram_nats: float  # entropy of the token frequencies; a net that has learnt is below it
-    num_documents: int  # of the training split
-    num_tokens: int  # of their text, each once, without special tokens
+    num_documents: int  # documents of the training split
+    num_tokens: int  # tokens of their text, each once, without special ones
     phases: tuple[PhaseData, ...]  # the short phase, and the long one where there is one
     facts: dict[str, str]  # lines for the start of a run, by name
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Number of characters that are pieces; rarer ones become unknown, as in BERT's vocabularies.
 MIN_ALPHABET, MAX_ALPHABET = 100, 1000
-ALPHABET_SHARE = 0.1  # of the vocabulary, between these bounds
+ALPHABET_SHARE = 0.1  # share of the vocabulary, between these bounds
 WORD_END = "</w>"
 CONTINUATION = "##"  # begins a piece that goes on with a word
 MIN_FREQUENCY = 2  # a pair seen once makes no piece

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 TF_THREADS = 2
 NUM_ROUNDS = 3  # each shifts both halves
 ROUND_CONSTANT = np.uint64(0xD1342543DE82EF95)
-EVAL_SEED = 0  # of corruption: all runs are evaluated on the same draws
+EVAL_SEED = 0  # seeds corruption: all runs are evaluated on the same draws
 Corrupt = Callable[..., Batch]  # (batch, *, seed, epochs, examples) -> batch; see `formats.Format`
 
 
@@ -72,7 +72,7 @@ class Batches:
     store: ExampleStore
     batch_size: int  # B of the global batch
     max_len: int  # T; each length has an order of its own
-    seed: int  # of the order and of corruption
+    seed: int  # seed of the order and of corruption
     rows: slice = dataclasses.field(default_factory=lambda: slice(None))  # this host's
     first_step: int = 0  # the step of the run that gets the first batch
     order: Literal["shuffled", "contiguous"] = "shuffled"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
-HEAD_BYTES = 1 << 12  # of each file, which every opening compares
+HEAD_BYTES = 1 << 12  # the head of a file, which every opening compares
 _BLOCK = 1 << 20
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from scalelab.data import sentences
 
-CHUNK_CHARS = 1 << 20  # of documents that a worker cuts at a time
+CHUNK_CHARS = 1 << 20  # documents that a worker cuts at a time
 MAX_WORDS = 1 << 20  # remembered before the memory is cleared
 _NO_SPACE = "\n"  # marks a document's first word; no word has a line break
 
@@ -177,7 +177,7 @@ def work(
         pool.shutdown(cancel_futures=True)
 
 
-_answer_request: Callable  # of a worker process
+_answer_request: Callable  # what a worker process calls
 
 
 def _begin(make: Callable[[], Callable]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
-VERSION = 1  # of the split between the phases
+VERSION = 1  # version of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
 NUM_SAMPLED_BATCHES = 16  # batches from which the tokens of an epoch are estimated
 VALID_SEED = 0  # all seeds share the validation examples, so that their losses compare
@@ -41,8 +41,8 @@ class PhaseData:
 
     max_len: int  # tokens of the longest example, T
     batch_size: int  # B
-    train: ExampleStore  # of the phase's share of the training documents
-    valid: ExampleStore  # of all validation documents, at the phase's length
+    train: ExampleStore  # the phase's share of the training documents
+    valid: ExampleStore  # all validation documents, at the phase's length
     corrupt: Corrupt | None = None  # the format's, applied to every batch
     arrays: tuple[Array, ...] = COMMON  # declarations of the arrays of a batch
 

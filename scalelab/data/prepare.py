@@ -22,10 +22,10 @@ from scalelab.data.store import ArrayWriter, load_array
 from scalelab.formats import SPEAKER, Documents
 from scalelab.helpers.progress import show_bar
 
-VERSION = "2"  # of what the stages write
+VERSION = "2"  # version of what the stages write
 UNITS_VERSION = 1
 UNITS_BATCH = 64  # documents encoded together to mark their units
-TRAINING_CHARS = 1 << 16  # of a text for the tokenizer's training, which takes many times that
+TRAINING_CHARS = 1 << 16  # a text of the tokenizer's training, which takes many times that
 _BLOCK_BYTES = 1 << 22
 _ARRAYS = {
     "tokens": np.uint16, "sentence_starts": np.int64, "sentence_bytes": np.int32,

@@ -9,7 +9,7 @@ import functools
 import importlib.metadata
 import re
 
-VERSION = "1"  # of the rules below; part of the cache's key
+VERSION = "1"  # version of the rules below; part of the cache's key
 
 _STOPS = (".", "?", "!")
 _CLOSERS = (")", "]", "}", "”", "’", "»", "''")

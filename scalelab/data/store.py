@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 
 from scalelab.formats import Array, Examples, batch_type, lengths_name
 
-VERSION = 3  # of the files
+VERSION = 3  # version of the files
 META = "meta.json"
 
 

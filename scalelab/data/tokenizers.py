@@ -22,7 +22,7 @@ import scalelab.data._vocabulary as _vocabulary
 from scalelab.formats import Frame, Specials
 from scalelab.helpers.names import SpecialIds, nearest
 
-VERSION = "1"  # of the training; part of the cache's key
+VERSION = "1"  # version of the training; part of the cache's key
 KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe")
 SPACES = ("Ġ", "▁")  # begin the first piece of a word: of bytebpe, of unigram
 IN_TEXT = {"lstrip": True}  # options of a special token that text may contain

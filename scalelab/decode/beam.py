@@ -16,7 +16,7 @@ import numpy as np
 from scalelab.decode.loop import Continuation, State, fill, pad
 from scalelab.decode.stepper import Source, Stepper
 
-NEVER = -1e9  # of scores: worse than any text, and finite
+NEVER = -1e9  # a score worse than any text's, and finite
 
 
 def search(

@@ -19,8 +19,8 @@ from flax.typing import ArrayPytree
 
 from scalelab.nn import axes
 
-COLUMNS = 64  # of a block
-Cache = ArrayPytree  # of a net, see nets/decoder.py; arrays in `layers` are Unstacked here
+COLUMNS = 64  # columns of a block
+Cache = ArrayPytree  # a net's, see nets/decoder.py; arrays in `layers` are Unstacked here
 Source = tuple[jax.Array, jax.Array]  # tokens [B, S] int32, lengths [B] int32
 
 

@@ -42,7 +42,7 @@ class ImportedClassifier:
     path: pathlib.Path  # its run folder
     labels: tuple[str, ...]  # names of its classes, in the order of its outputs
     regression: bool  # whether its one output is a score
-    kind: str  # of its head, as in config.head.kind
+    kind: str  # kind of its head, as in config.head.kind
     head: ArrayPytree  # its parameters
     task_kind: str = Task.kind
 
@@ -107,8 +107,8 @@ class ClassifierConfig:
     head: HeadKind
     labels: tuple[str, ...] | None  # None: a regression, or a kind of head without classes
     regression: bool
-    kind: str = Task.kind  # of its head, as in Task.kind
-    relation: str | None = None  # of a task's two texts
+    kind: str = Task.kind  # kind of its head, as in Task.kind
+    relation: str | None = None  # relation of a task's two texts
     frame: str | None = None  # "imported": that of an imported classifier's tokenizer
     feature_layers: int | None = None
     system_options: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Several tasks on one body: multi-task fine-tuning as `scalelab.train.run_blocks` drives it.
+"""Several tasks on one body: multi-task fine-tuning as `scalelab.train.train` drives it.
 
 A block has batches of one task. An epoch has the batches of all tasks in random order (Liu et al.
 2019, MT-DNN, algorithm 1). The body and its moments pass from the task that was trained to all
@@ -7,8 +7,10 @@ it leaves alone. One task alone gives the result of its own fine-tuning.
 """
 
 import collections
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import flax
@@ -17,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import ArrayPytree
 
+from scalelab.config import exits
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
 from scalelab.records import metrics
 from scalelab.state import TrainState
-from scalelab.step import Blocks
+from scalelab.step import BlockParts, Blocks
 from scalelab.training.checkpoint import Checkpoints
 from scalelab.training.feeding import Row
 
@@ -44,13 +47,18 @@ class Joint:
 
     Attributes:
       step: steps of all tasks that were started.
+      blocks: the program that was compiled last.
     """
+
+    blocks: Blocks
 
     def __init__(self, runs: Sequence[TaskRun], seed: int, checkpoints: Checkpoints) -> None:
         self.members = [Finetuning(run, seed) for run in runs]
         self._order, self.step = draw_order(runs, seed), 0
         self.config, self.checkpoints = runs[0].config, checkpoints
         self.name = f"{'+'.join(run.task.name for run in runs)} seed {seed}"
+        self.interrupt, self.say = exits.Interrupt(), functools.partial(print, flush=True)
+        self.result = None  # each task writes its own
         self.most_steps, self.blocks_ahead = self.config.machine.steps_per_dispatch, 1
         self._now = self.members[self._order[0]]  # the task that takes the next steps
         self._in_flight: collections.deque[Finetuning] = collections.deque()
@@ -104,13 +112,16 @@ class Joint:
         return int(others[0]) if len(others) else len(self._order) - self.step
 
     def next_program(self) -> tuple[Blocks, ArrayPytree] | None:
-        """Returns the program of the next step; None: `compile_next` first."""
+        """Returns the program of the next step; None: it is not compiled."""
         self._take_turn()
         return self._now.next_program()
 
-    def compile_next(self, say: Callable[[str], object]) -> None:
-        """Compiles the program of the next step."""
-        self._now.compile_next(say)
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[BlockParts]:
+        """Yields what the program of the next step is compiled from."""
+        with self._now.compiling() as parts:
+            yield parts
+            self._now.blocks = self.blocks
 
     def plan_block(self, most: int) -> tuple[list[Row], list[np.float32]]:
         """Starts the next steps of one task."""

@@ -27,7 +27,7 @@ class Progress:
     stopped: int | None = None  # step at which early stopping ended it; None: it did not
     failed: str | None = None  # the reason of a failure
     over: bool = False  # an evaluation found it stopped or failed: it takes no more steps
-    num_lines: int = 0  # of metrics.jsonl
+    num_lines: int = 0  # lines of metrics.jsonl
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Progress":

@@ -12,12 +12,11 @@ from typing import Any, ClassVar, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from scalelab import sharding, step
+from scalelab import sharding
 from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
@@ -28,11 +27,9 @@ from scalelab.objectives import (
     Term,
     apply_objectives,
     example_batch,
-    forward,
     named_key,
 )
 from scalelab.optim import adamw
-from scalelab.resources import flops
 from scalelab.state import TrainState
 from scalelab.step import Blocks
 from scalelab.training.feeding import Layout
@@ -99,13 +96,13 @@ class FinetuneStep:
 
     net: Any  # a Classifier, or what a kind of head makes in its place; unbound
     tx: optax.GradientTransformation  # at learning rate 1
-    loss: Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]  # of a kind of head
-    terms: tuple[Term, ...] = ()  # of pre-training, trained beside the task
+    loss: Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]  # the loss of a kind of head
+    terms: tuple[Term, ...] = ()  # objectives of pre-training beside the task
     lm_weight: float = 0.0  # their weight, lambda in Radford et al. 2018, equation 5
     # Top layers that the head reads side by side while the net is frozen; None: off.
     feature_layers: int | None = None
     layer_decay: float | None = None  # see optim.adamw.layerwise_factors; None: off
-    num_layers: int = 0  # of the net, for layer_decay
+    num_layers: int = 0  # layers of the net, for layer_decay
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
@@ -244,26 +241,6 @@ class Program:
         trained = {name: params[name] for name in self.shardings.params}
         fixed = {name: params[name] for name in self.shardings.frozen}
         return jax.device_put((trained, fixed), (self.shardings.params, self.shardings.frozen))
-
-    def compile(
-        self, state: TrainState, batch: dict[str, np.ndarray], key: tuple[int, int, int]
-    ) -> None:
-        """Compiles blocks of steps on batches like this one; `key` is that in `compiled`."""
-        size, _, most = key
-        learner, layout = self.learner, Layout(batch, size)
-        made = step.make_train_step(learner.net, learner.all_terms, learner.optimizer)
-        row = {"packed": layout.pack(batch)}
-        given = self.mesh, self.shardings, state, {}, row, most, size
-        # The host starts each step: a block has few, because the lengths of batches change.
-        blocks = step.compile_blocks(made, layout.batch, *given, has_loop=False)
-        cost = flops.of_program(
-            lambda params, frozen, row, key: forward(
-                learner.net, params, layout.batch({}, row), learner.all_terms,
-                Pass(key, train=True, frozen=frozen),
-            ),
-            state.params, state.frozen, row, jax.random.key(0),
-        )  # fmt: skip
-        self.compiled[key] = Compiled(blocks, layout, cost.train)
 
 
 @functools.lru_cache(maxsize=8)  # the tasks of a benchmark need few different ones

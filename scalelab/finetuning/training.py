@@ -1,7 +1,9 @@
-"""The fine-tuning of one seed, as `scalelab.train.run_blocks` drives it."""
+"""The fine-tuning of one seed, as `scalelab.train.train` drives it."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import flax
@@ -10,17 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import ArrayPytree
 
+from scalelab import objectives
+from scalelab.config import exits
 from scalelab.finetuning import results
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
-from scalelab.finetuning.step import TASK, compiled
+from scalelab.finetuning.step import TASK, Compiled, compiled
+from scalelab.objectives import Pass
 from scalelab.optim import adamw
 from scalelab.records import metrics, run_folder
-from scalelab.resources import host
+from scalelab.resources import flops, host
 from scalelab.state import TrainState
-from scalelab.step import Blocks
+from scalelab.step import BlockParts, Blocks, make_train_step
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.feeding import Row
+from scalelab.training.feeding import Layout, Row
 
 MOST_STEPS = 8  # most steps of a block, whose batches have one length
 
@@ -52,12 +57,17 @@ class Finetuning:
       step: steps that were started.
       progress: how far the seed has come.
       steps_per_sec: of the last block.
+      blocks: the program that was compiled last.
     """
+
+    blocks: Blocks
 
     def __init__(self, run: TaskRun, seed: int, checkpoints: Checkpoints | None = None) -> None:
         self.run, self.seed, self.config, self.checkpoints = run, seed, run.config, checkpoints
         self.name = f"{run.task.name} seed {seed}"
         self.progress, self.steps_per_sec = Progress(), 0.0
+        self.interrupt, self.say = exits.Interrupt(), functools.partial(print, flush=True)
+        self.result = None  # each seed writes its own
         self.most_steps, self.blocks_ahead = self.config.machine.steps_per_dispatch, 1
         self.step, self._rate = 0, np.float32(0)  # steps that were started; rate of the last
         self._batches = run.batches(seed)
@@ -135,18 +145,34 @@ class Finetuning:
         return size, length, self.most_steps or MOST_STEPS
 
     def next_program(self) -> tuple[Blocks, ArrayPytree] | None:
-        """Returns the program for the length of the next batch; None: `compile_next` first."""
+        """Returns the program for the length of the next batch; None: it is not compiled."""
         found = self._program.compiled.get(self._key(self._length))
         return found and (found.blocks, {})
 
-    def compile_next(self, say: Callable[[str], object]) -> None:
-        """Compiles the program for the length of the next batch."""
-        cache = self.config.machine.compile_cache_dir
-        net, length = self.run.start.opened.config.net, self._length
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[BlockParts]:
+        """Yields what the program for the length of the next batch is compiled from."""
+        cache, program = self.config.machine.compile_cache_dir, self._program
+        learner, net, length = program.learner, self.run.start.opened.config.net, self._length
         what = f"{self.run.task.name}, {net.shape}, length {length}"
         with host.compiling(cache, what) as note:
-            say(f"{self.name}: compiling for length {length}{note}")
-            self._program.compile(self.state, self._batch(), self._key(length))
+            self.say(f"{self.name}: compiling for length {length}{note}")
+            batch, key = self._batch(), self._key(length)
+            size, _, most = key
+            layout = Layout(batch, size)
+            row = {"packed": layout.pack(batch)}
+            made = make_train_step(learner.net, learner.all_terms, learner.optimizer)
+            given = program.mesh, program.shardings, self.state, {}, row, most, size
+            # The host starts each step: a block has few, because the lengths of batches change.
+            yield BlockParts(made, layout.batch, *given, has_loop=False)
+            cost = flops.of_program(
+                lambda params, frozen, row, key: objectives.forward(
+                    learner.net, params, layout.batch({}, row), learner.all_terms,
+                    Pass(key, train=True, frozen=frozen),
+                ),
+                self.state.params, self.state.frozen, row, jax.random.key(0),
+            )  # fmt: skip
+            program.compiled[key] = Compiled(self.blocks, layout, cost.train)
 
     def plan_block(self, most: int) -> tuple[list[Row], list[np.float32]]:
         """Starts the next steps: those of one length, up to the first after which something is due.

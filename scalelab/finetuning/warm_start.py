@@ -25,7 +25,7 @@ class WarmStart:
     bodies: Callable[[int], ArrayPytree] | None  # seed -> parameters of the net; None: from scratch
     digest: Callable[[int], str]  # seed -> hash of these parameters; "none" from scratch
     mnli_first: bool = False  # whether the weights were fine-tuned on MNLI before
-    classifier: ImportedClassifier | None = None  # that gives net and tokenizer, if it is one
+    classifier: ImportedClassifier | None = None  # gives net and tokenizer, if it is one
     remarks: tuple[str, ...] = ()  # on the data of an earlier fine-tuning, for tables
 
 

@@ -219,7 +219,7 @@ class Format(Protocol):
     """
 
     VERSION: int  # part of the cache's key; to be raised when the output changes
-    ARRAYS: tuple[Array, ...]  # of a batch; COMMON among them
+    ARRAYS: tuple[Array, ...]  # arrays of a batch; COMMON among them
 
     def build(
         self,

@@ -51,14 +51,14 @@ class Options:
     min_count: Count = 10  # times that a collocation occurs in the training text
     # In nats.
     min_pmi: Annotated[float, ("a number", lambda value: value == value)] = 3.0
-    max_words: Count = 5  # of a phrase or an entity
+    max_words: Count = 5  # words of a phrase or an entity
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
     """The words of some sentences."""
 
-    tokens: slice  # of the split
+    tokens: slice  # its tokens among those of the split
     joined: np.ndarray  # bool [num_tokens], pieces that continue a word
     first: np.ndarray  # int64 [n], place of each word's first piece among the tokens
     pieces: np.ndarray  # [n], ids of the first pieces

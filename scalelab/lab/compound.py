@@ -37,7 +37,7 @@ from scalelab.lab import tables
 
 HEAD_SIZE = 64
 MIN_HEADS = 2
-DEPTHS = (2, 3, 4, 6, 8, 10, 12, 14, 16)  # of the protocol's grid
+DEPTHS = (2, 3, 4, 6, 8, 10, 12, 14, 16)  # depths of the protocol's grid
 NEAR = math.sqrt(1.1)  # sizes N within this ratio are near
 PER_SQUARE = Shape(1, 1, 1).n_model  # N of one layer of width 1
 

@@ -30,7 +30,7 @@ from scalelab.records import archive, run_files
 COMMANDS = ("list", "compare", "card", "pack")
 SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",
          "loss", "scores", "note")  # fmt: skip
-NUM_TEXTS = 5  # of these, which come first
+NUM_TEXTS = 5  # texts to show; the first ones
 NUM_SCORES = 3  # shown of a run; --csv has all
 SEEDS = ("seed", "data.order_seed")  # fields in which runs of a variant may differ
 FORMATS = {"flops": ".3g", "seconds": ",.0f", "loss": ".4f", "score": ".4f"}

@@ -118,7 +118,7 @@ class LabelHeads(nn.Module):
         return Linear((axes.WIDTH,), *classes, self.kernel_init, jnp.float32, name=task)(hidden)
 
 
-ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)}  # of TwoLayerHead
+ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)}  # TwoLayerHead's
 
 
 class TwoLayerHead(nn.Module):

@@ -73,7 +73,7 @@ class Pass:
 class Baseline(NamedTuple):
     """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
 
-    metric: str  # of `Objective.losses`: "loss" or "accuracy"
+    metric: str  # a key of `Objective.losses`: "loss" or "accuracy"
     # None means the unigram entropy of `array` in the training examples. A function gets the
     # metrics of a validation ("batch_size", "unigram_nats", and those of all objectives, such as
     # "mlm_loss"), and returns None if it needs a missing one.
@@ -178,7 +178,7 @@ class Term:
 
     objective: Objective
     weight: float = 1.0
-    arrays: tuple[Array, ...] = ()  # that it needs of a batch, beside `formats.COMMON`
+    arrays: tuple[Array, ...] = ()  # what it reads of a batch, beside `formats.COMMON`
 
     @property
     def name(self) -> str:

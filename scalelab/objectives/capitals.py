@@ -46,7 +46,7 @@ class Capitals:
 
     mask_id: int | None
     name: ClassVar[str] = "capitals"
-    bit: ClassVar[int] = CAPITAL  # of `word_labels`
+    bit: ClassVar[int] = CAPITAL  # a bit of `word_labels`
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = None
 

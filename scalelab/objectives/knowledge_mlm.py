@@ -87,7 +87,7 @@ class KnowledgeMLM:
         taken = jnp.zeros(max_len, bool).at[order].set(taken)[first]
 
         found, positions = jax.lax.top_k(jnp.where(taken & eligible, lottery, -1.0), size)
-        units = first[positions]  # those of a unit are neighbours
+        units = first[positions]  # the positions of a unit are neighbours
         begins = jax.lax.cummax(jnp.where(units == positions, jnp.arange(size), 0))
         actions = jax.random.uniform(action_key, (size,))[begins]
         return self.masks.hide(tokens, positions, found >= 0, actions, word_key)

@@ -42,7 +42,7 @@ class Options:
 
     positions: Annotated[str, choice("all", "masked")] = "all"  # with a loss
     target: Annotated[str, choice("replaced", "token")] = "replaced"  # what is predicted
-    proposal: Annotated[str, choice("generator", "uniform")] = "generator"  # of replacements
+    proposal: Annotated[str, choice("generator", "uniform")] = "generator"  # makes replacements
 
 
 def _baseline(options: Options) -> Baseline:

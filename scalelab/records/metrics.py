@@ -32,8 +32,8 @@ class Clocks:
 
     steps: int = 0  # optimizer steps
     tokens: int = 0  # real (non-padding) input tokens
-    flops: float = 0.0  # of training, analytic (flops.py)
-    secs: float = 0.0  # of training alone, without compilation, evaluation and checkpoints
+    flops: float = 0.0  # FLOPs of training, counted by flops.py
+    secs: float = 0.0  # training alone, without compilation, evaluation and checkpoints
 
     def at(self, clock: str) -> float:
         """Returns the reading of a clock, by its name in config.durations.CLOCKS."""

@@ -26,7 +26,7 @@ RESOLUTION = 150  # dots an inch in PNG
 TRAINING = "training"
 
 
-Labels = Sequence[str] | None  # of the C classes
+Labels = Sequence[str] | None  # names of the C classes
 
 
 def style(index: int, **more: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Predictions:
     predicted: np.ndarray  # likewise
     labels: tuple[str, ...] | None = None  # names of the classes; None for scores and texts
     probabilities: np.ndarray | None = None  # [n, C] float32; None without classes or if packed
-    packed_digest: str | None = None  # of the texts, where these are absent
+    packed_digest: str | None = None  # digest of the texts, where these are absent
 
     @property
     def texts_digest(self) -> str:

@@ -18,12 +18,12 @@ from scalelab.records.json_files import Unreadable
 
 __all__ = ["Environment", "RunRecord", "RunResult", "Shape", "TaskResult", "Unreadable", "read_run"]
 
-FORMAT = 1  # of result.json; files from before it was written have none
+FORMAT = 1  # version of result.json; the oldest files have none
 COMPLETED, FAILED = "completed", "failed"
 VALIDATION = ("eval/loss", "eval/max_len", "tokens", "flops", "seconds")
 UNKNOWN = "not recorded"
 
-Line = Mapping[str, float]  # of metrics.jsonl
+Line = Mapping[str, float]  # a line of metrics.jsonl
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Result:
     seed: int
     steps: int = 0  # optimizer steps
     tokens: int = 0  # real (non-padding) input tokens
-    flops: float = 0.0  # of training
-    seconds: float = 0.0  # of training alone
+    flops: float = 0.0  # FLOPs of training
+    seconds: float = 0.0  # training alone
     status: str = COMPLETED  # or FAILED
     params: int | None = None  # number of parameters
     init: str | None = None  # the first weights: a folder, a name, or "none"; None if random
     init_digest: str | None = None
-    peak_memory_bytes: int | None = None  # of the process
+    peak_memory_bytes: int | None = None  # the largest memory of the process
     imported: dict[str, Any] | None = None  # where it was imported from; None: trained here
     remarks: tuple[str, ...] = ()  # in words: on its data, or what it has not learnt
     format: int = FORMAT
@@ -180,7 +180,7 @@ class RunRecord:
     config: dict[str, Any]  # the content of config.json, fields in their places of today
     environment: Environment
     result: RunResult | TaskResult | None  # None until the run has ended
-    lines: tuple[Line, ...] = ()  # of metrics.jsonl; empty if they were not asked for
+    lines: tuple[Line, ...] = ()  # lines of metrics.jsonl; () if they were not asked for
     manifest_hash: str | None = None  # digest of the corpus in the tokenizer's manifest
 
     @property

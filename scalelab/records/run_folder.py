@@ -21,8 +21,8 @@ from scalelab.helpers.files import write_json, write_text
 from scalelab.records import json_files, run_files
 
 # The version of the numbers: two runs compare where config, data and this agree. Raise it when the
-# same config gives another result than before beyond rounding, and say in CHANGELOG, "Numerics",
-# which systems moved, by how much and why; tests/records/test_environment.py asks for it.
+# same config gives another result than before beyond rounding. CHANGELOG, "Numerics", says then
+# what moved, by how much and why; tests/records/test_environment.py asks for it.
 NUMERICS_VERSION = 2
 
 PACKAGES = (

@@ -21,7 +21,7 @@ class Device:
 
     name: str
     kind: str  # what `jax.Device.device_kind` begins with, without "NVIDIA " or "Tesla "
-    gibibytes: float  # of memory
+    gibibytes: float  # memory
 
     @property
     def platform(self) -> str:

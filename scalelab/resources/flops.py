@@ -38,7 +38,7 @@ class Flops:
     attention: float  # scores and weighted sums, 4 L n H per position without a causal mask
     head: float  # all products outside the other parts: transforms and vocabulary logits
     embedding: float = 0.0  # look-ups are copies, not products
-    forward_only: float = 0.0  # of all these, what gets no gradient (`nn.axes.forward_only`)
+    forward_only: float = 0.0  # the part without a gradient (`nn.axes.forward_only`)
 
     @property
     def forward(self) -> float:

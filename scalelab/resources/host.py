@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from scalelab.helpers.files import write_json
 
-GPU_SHARE = 0.9  # of a GPU's memory, for all processes of a pool
+GPU_SHARE = 0.9  # share of a GPU's memory for all processes of a pool
 GAPS = 2  # times a step's scratch that a training kept at most (LOG.md, 2026-11-23)
 
 _kept = {"still": False, "looked": 0.0}  # whether freed memory is kept; when that was looked at

@@ -200,7 +200,7 @@ def main(given: argparse.Namespace) -> None:
     if given.kind == PRETRAIN:
         from scalelab import train
 
-        train.train(config_lib.resolve(run.config), run.folder)
+        train.train(train.pretraining(config_lib.resolve(run.config), run.folder))
     elif run.finished:
         finetune(study, run, job.tasks)
     else:

@@ -41,7 +41,7 @@ class Pool:
     """Runs jobs until no runnable job is left."""
 
     workdir: pathlib.Path  # holds studies/, runs/, locks/, logs/
-    name: str  # of the study
+    name: str  # name of the study
     num_workers: int  # processes at a time
     show: Show  # called with (study, jobs, names of working jobs, failed)
     failed: dict[str, str] = dataclasses.field(default_factory=dict)  # jobs -> the reason

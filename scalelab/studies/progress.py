@@ -31,7 +31,7 @@ class PlanEntry:
     """The expected cost of a run."""
 
     name: str
-    secs: Positive  # of pre-training
+    secs: Positive  # pre-training alone
     start_secs: NotNegative  # start of the process, and compiling
     finetune_secs: NotNegative  # fine-tunings and evaluations
     peak_bytes: float

@@ -54,7 +54,7 @@ RECIPE = {"dropout_rate": 0.0}  # Lan et al. 2020, table 14, most tasks
 NUM_SEGMENTS = 2
 INIT = nn.initializers.truncated_normal(stddev=0.02)
 LAYER_NORM_EPSILON = 1e-12
-PARTS = {  # of a layer, that layers share
+PARTS = {  # parts of a layer that layers may share
     "all": None,
     "attention": ("attention", "attention_norm"),
     "ffn": ("ffn", "ffn_norm"),

@@ -59,7 +59,7 @@ Features = tuple[jax.Array, jax.Array, jax.Array | None]  # features, table and 
 class Options:
     """Options of the system."""
 
-    position_width: Count = 200  # of the vectors of positions in a span
+    position_width: Count = 200  # width of the vectors of positions in a span
     num_positions: Count = 20  # in a span; the last stands for all behind it
 
 

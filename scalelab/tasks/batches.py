@@ -29,7 +29,7 @@ class _Epoch(NamedTuple):
 
     ids: np.ndarray  # [S, B] int64, the examples of each; -1 behind the last
     longest: list[int]  # tokens of the longest row of each
-    tokens: list[int]  # of all rows of each
+    tokens: list[int]  # tokens of each, all rows together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +41,10 @@ class TaskBatches:
     long, and the stretch's batches are shuffled. The epoch's last batch may hold fewer examples.
     """
 
-    examples: TaskExamples  # of the training split
+    examples: TaskExamples  # the training split
     batch_size: int  # B
     max_len: int  # the longest bucket
-    seed: int  # of the order
+    seed: int  # seed of the order
     group_batches: int  # batches in a stretch; 0: nothing is sorted
     ways: int = 1  # devices that share a batch; B is padded to a multiple with empty rows
 

@@ -15,7 +15,7 @@ from scalelab.data.store import ExampleStore
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats import Frame
 
-VERSION = [2, 1]  # of the files in the cache, and of the rows that `assemble` makes
+VERSION = [2, 1]  # version of the files in the cache, and of `assemble`'s rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records
 
-EVERY = 5  # of so many articles one goes to a dev set that is carved
+EVERY = 5  # one article in EVERY goes to a dev set that is carved
 SQUAD_TRAIN = ("train-v1.1.json", "train-v1.1.json.xz")
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 NUM_QUESTIONS, MCTEST_SETS = 4, ("mc160", "mc500")

@@ -44,9 +44,9 @@ from scalelab.config import cli
 from scalelab.records import json_files
 from scalelab.tasks.task import load_task
 
-VERSION = "1"  # of the rules above
+VERSION = "1"  # version of the rules above
 ABOUT = "probes.json"
-MOST_BYTES = 1 << 26  # of text that is kept in memory
+MOST_BYTES = 1 << 26  # text that is kept in memory
 PASSAGE_WORDS = (16, 48)  # least and most words of a passage, in whole sentences
 SENTENCE_WORDS = (8, 40)  # least and most words of a sentence that may be swapped
 ROWS_MULTIPLE = 4  # the largest group of rows that belong together

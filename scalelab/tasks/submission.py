@@ -96,4 +96,4 @@ def _spell(task: Task, where: str, predicted: np.ndarray) -> list[str]:
         raise ValueError(f"{where}: a prediction is not finite")
     least, most = task.score_range or (-np.inf, np.inf)
     rounded = np.round(np.clip(predicted.astype(np.float64), least, most), 3)
-    return [f"{score:.3f}" for score in rounded + 0.0]  # which turns -0.0 into 0.0
+    return [f"{score:.3f}" for score in rounded + 0.0]  # + 0.0 turns -0.0 into 0.0

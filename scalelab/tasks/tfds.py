@@ -5,7 +5,7 @@ import urllib.request
 
 from scalelab.tasks.records import Labels, Records
 
-HOST = "https://dl.fbaipublicfiles.com"  # of most of the files that `glue` downloads
+HOST = "https://dl.fbaipublicfiles.com"  # has most of the files that `glue` downloads
 WAIT_SECS = 10
 
 

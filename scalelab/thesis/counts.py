@@ -20,7 +20,7 @@ from scalelab.lab.compare.claims import (
 from scalelab.lab.compare.hypotheses import weighted
 from scalelab.lab.compare.scores import Comparison, Row, Scores
 
-MOST = "most"  # of the cases must hold; of the claims all
+MOST = "most"  # most of the cases must hold; all of the claims
 LEAST_CASES = 2  # for a verdict
 
 Block = Mapping[Row, float]  # weights of rows

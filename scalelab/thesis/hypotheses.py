@@ -25,10 +25,10 @@ from scalelab.thesis.counts import MOST, Case, block_cases, make_finding
 
 # The systems of the thesis by training objective.
 MLM_NSP, MLM, CLM = "bert", "roberta", "gpt2"
-MARGIN = 0.02  # of a score: about what a doubling of N brings at the upper end of Table 7.3
+MARGIN = 0.02  # a doubling of N raises a score by about this at the upper end of Table 7.3
 SIMILAR = Region(-MARGIN, MARGIN)
 COLA_MARGIN = Region(-0.05, 0.05)  # Matthews' correlation on 1,043 sentences has an error of 0.03
-DIMENSIONS = {"width": "width", "depth": "num_layers"}  # of a shape, in words and as fields
+DIMENSIONS = {"width": "width", "depth": "num_layers"}  # word -> field of a shape
 # Hypothesis -> its text, and the rule that confirms it.
 TEXTS = {
     "1a": ("Pre-training on MLM with NSP does best on sentence-pair tasks.",

@@ -15,9 +15,9 @@ class Phase(NamedTuple):
     max_len: int  # tokens of its longest sequence
     steps: int
     sequences: int  # read in all epochs together
-    tokens: int  # of all sequences read
-    epoch_sequences: int | None = None  # of one epoch; None: not known
-    epoch_tokens: int | None = None  # of one epoch
+    tokens: int  # tokens of all sequences read
+    epoch_sequences: int | None = None  # sequences of one epoch; None: not known
+    epoch_tokens: int | None = None  # tokens of one epoch
 
     @property
     def epochs(self) -> float | None:

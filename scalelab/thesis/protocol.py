@@ -47,7 +47,7 @@ PRETRAINING = {
 }  # fmt: skip
 _FIELDS = (
     "objective", "tokenizer.kind", "data.format", "optim.learning_rate", "optim.total_epochs",
-    "long.example_rate",  # of Table 7.1's examples
+    "long.example_rate",  # from the examples of Table 7.1
 )  # fmt: skip
 _SYSTEM_VALUES = {  # 5, 6.2.1, 7.2, 7.3
     "bert": ("mlm+nsp", "wordpiece", "segment_pair", 1e-4, 6.0, 0.10262),

@@ -60,6 +60,15 @@ class Run:
         )
 
 
+class Finished:
+    """A run that has its result already: no step is left."""
+
+    over, blocks_ahead, steps_per_sec, settle = True, 0, 0.0, None
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self.result = result
+
+
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
 
@@ -87,7 +96,7 @@ def open_run(
     nets: Mapping[str, Pretrained],
     workdir: pathlib.Path,
     mesh: Mesh,
-    say: Callable[[str], object] = print,
+    say: Callable[[str], object],
     before_step: BeforeStep | None = None,
 ) -> Pretraining:
     """Loads a run's data, and restores or makes its state.
@@ -122,8 +131,9 @@ def open_run(
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
     run = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
     training = Pretraining(
-        workdir, config, data, model, nets, mesh, placed, costs, plan, run, checkpoints, before_step
-    )
+        workdir, config, data, model, nets, mesh, placed, costs, plan, run, checkpoints, say,
+        before_step,
+    )  # fmt: skip
     if is_chief:
         ours = workdir / "tokenizer"
         theirs = ours if checkpoints.steps() and ours.is_dir() else data.tokenizer_dir

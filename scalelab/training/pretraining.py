@@ -1,6 +1,7 @@
 """A pre-training in progress: its steps, clocks, metrics, checkpoints and result."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import math
@@ -25,7 +26,7 @@ from scalelab.optim import adamw
 from scalelab.records import json_files, metrics, run_files, run_folder
 from scalelab.resources import flops, host
 from scalelab.state import Model, TrainState
-from scalelab.step import Blocks, Evaluate
+from scalelab.step import BlockParts, Blocks, Evaluate
 from scalelab.training import feeding
 from scalelab.training.checkpoint import Checkpoints
 from scalelab.training.feeding import Row
@@ -64,7 +65,7 @@ class _Planned:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Pretraining:
-    """A pre-training, as `scalelab.train.run_blocks` drives it.
+    """A pre-training, as `scalelab.train.train` drives it.
 
     Attributes:
       judge: parameters -> share of right minimal pairs, for config.eval.pairs.
@@ -74,6 +75,9 @@ class Pretraining:
       loss: mean loss of the last block that was waited for.
       tokens_per_sec: of the last blocks that were waited for.
       steps_per_sec: likewise.
+      blocks: the compiled steps of a phase.
+      interrupt: whether the user has stopped the run.
+      result: the content of result.json, once the run is finished.
     """
 
     workdir: pathlib.Path  # the run folder
@@ -87,6 +91,7 @@ class Pretraining:
     plan: Plan  # the budget, and where its phases end
     run: "Run"  # the part that changes in training
     checkpoints: Checkpoints  # checkpoints of the folder
+    say: Callable[[str], object]  # prints a line
     before_step: BeforeStep | None = None  # called with (step, batch) before each step
 
     def __post_init__(self) -> None:
@@ -106,6 +111,8 @@ class Pretraining:
         self._num_settled = run.clocks.steps
         self._before = run.clocks.tokens, self.now  # clocks before the last step
         self._compiled: _Phase | None = None
+        self.blocks: Blocks | None = None
+        self.interrupt, self.result = cli.Interrupt(), {}
         self._peak = flops.device_peak(jax.devices()[0].device_kind)
         self._validation_secs = 0.0  # what the last validation took
         self.judge: Callable[[ArrayPytree], float] | None = None
@@ -168,7 +175,7 @@ class Pretraining:
     # --- The program of a phase ----------------
 
     def next_program(self) -> tuple[Blocks, ArrayPytree] | None:
-        """Returns the program of the next steps and its examples; None: `compile_next` first."""
+        """Returns the program of the next steps and its examples; None: it is not compiled."""
         while self.phase_over and not self.over:
             self.run.phase += 1
             self.run.phase_start, self.run.best = self.run.clocks.steps, math.inf
@@ -176,24 +183,28 @@ class Pretraining:
             return None
         return self._compiled.blocks, self._compiled.arrays
 
-    def compile_next(self, say: Callable[[str], object]) -> None:
-        """Places the examples of the phase in progress, and compiles its programs."""
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[BlockParts]:
+        """Places the examples of the phase in progress; yields what its steps are compiled from.
+
+        Then compiles the validation, and validates the untrained net.
+        """
         phase, machine, run = self.phase, self.config.machine, self.run
         what, cache = f"length {phase.max_len}, batch {phase.batch_size}", machine.compile_cache_dir
         program = f"{self.name}, {what}"
         alone = "; one step at a time, because a hook sees each" * (self.before_step is not None)
-        self._compiled = None  # frees the examples of the phase before
+        self._compiled = self.blocks = None  # frees the examples of the phase before
         begun, model = time.perf_counter(), self.model
         with host.compiling(cache, program) as note, metrics.timed(self.timers, "compile_secs"):
-            say(f"phase {run.phase + 1}: {what}{alone}; compiling{note}")
+            self.say(f"phase {run.phase + 1}: {what}{alone}; compiling{note}")
             batches = self.batches(sharding.host_rows(self.mesh, phase.batch_size))
-            source = feeding.place(phase, batches, machine, self.mesh, say, self.before_step)
+            source = feeding.place(phase, batches, machine, self.mesh, self.say, self.before_step)
             size = self.most_steps or source.most_steps
             train_step = step.make_train_step(
                 model.net, model.terms, model.tx, machine.num_microbatches
             )
             given = self.mesh, self.placed, run.state
-            blocks = step.compile_blocks(
+            yield BlockParts(
                 train_step, source.batch, *given, source.arrays, source.row, size,
                 source.batch_size,
             )  # fmt: skip
@@ -202,16 +213,17 @@ class Pretraining:
             crosses = any(term.crosses_examples for term in model.terms)
             valid = evaluation_batches(*given_valid, model.system.ORDER, crosses)
             evaluate = step.compile_evaluation(model, *given, valid)
+        assert self.blocks is not None
         stream = source.stream(run.clocks.steps, self.last_step)
-        self._compiled = _Phase(run.phase, blocks, source.arrays, stream, evaluate)
+        self._compiled = _Phase(run.phase, self.blocks, source.arrays, stream, evaluate)
         if self.mesh.devices.flat[0].platform == "cpu":
-            scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
+            scratch = self.blocks.compiled.memory_analysis().temp_size_in_bytes
             host.release_if_low(soon=host.GAPS * scratch)
         begins = not run.clocks.steps  # the untrained net is where curves begin
         validates = "; validating the untrained net" * begins
-        say(f"compiled in {time.perf_counter() - begun:.1f} s{validates}")
+        self.say(f"compiled in {time.perf_counter() - begun:.1f} s{validates}")
         if begins:
-            self.validate_and_save(say)
+            self.validate_and_save(self.say)
 
     # --- Steps, and what may follow them ----------------
 
@@ -446,7 +458,8 @@ class Pretraining:
         )
         if self._writer is not None:
             run_files.write_result(self.workdir, result)
-        return json_files.dump(result)
+        self.result = json_files.dump(result)
+        return self.result
 
     @functools.cached_property
     def _unigrams(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ from scalelab.worlds.discourse import World
 from scalelab.worlds.markov import Source
 from scalelab.worlds.neighbours import Neighbours
 
-NUM_PAIRS = 400  # of each group
+NUM_PAIRS = 400  # pairs of each group
 
 
 def counts(num_documents: int) -> dict[str, int]:

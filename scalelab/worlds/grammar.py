@@ -28,7 +28,7 @@ STAGES = {
     "event": {"then": 0.6, "later": 0.4},
     "close": {"finally": 1.0},
 }
-KINDS = ("deed", *QUALITIES)  # of the predicate
+KINDS = ("deed", *QUALITIES)  # kinds of predicates
 ADJECTIVE_RATE = 0.3
 MODIFIER_RATES = {"PP": 0.25, "SBAR": 0.2}  # behind a subject
 NESTING_RATE = 0.15  # PP behind any other noun

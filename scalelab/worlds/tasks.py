@@ -215,7 +215,7 @@ def _mnli(draws: Draws, label: str) -> tuple[str, ...]:
 
 def _qnli(draws: Draws, label: str) -> tuple[str, ...]:
     deed = draws.deed()
-    role = draws.choose(ROLES)  # that is asked for
+    role = draws.choose(ROLES)  # the role that is asked for
     named = deed.object if role == "subject" else deed.subject
     question = draws.choose(_questions(role, named, deed.verb))
     return question, draws.say(deed if label == NLI[0] else deed.swapped)

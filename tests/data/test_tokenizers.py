@@ -143,7 +143,7 @@ def test_joins_mark_the_pieces_inside_words(trained, name):
         words = np.array([len(f"{texts[i][:e]}x".split()) for i, e in zip(row, ends, strict=True)])
     marks = np.frombuffer(ours.joins, np.uint8)[ids]
     joined = (marks[1:] & 1 | marks[:-1] & 2) > 0
-    inside = ~np.isin(np.arange(1, len(ids)), starts)  # of a text
+    inside = ~np.isin(np.arange(1, len(ids)), starts)  # inside a text
     assert len(ours.joins) == ours.vocab_size and 0 < joined[inside].mean() < 1
     np.testing.assert_array_equal(joined[inside], (words[1:] == words[:-1])[inside])
 
@@ -250,7 +250,7 @@ def test_a_vocabulary_that_the_corpus_does_not_support(tmp_path, kind):
         tokenizers.train(spec, TEXTS, tmp_path)
     assert list(tmp_path.iterdir()) == []
     size = int(str(caught.value).split("vocab_size=")[1].split()[0])
-    if kind != "unigram":  # whose pieces depend on the size asked for
+    if kind != "unigram":  # its pieces depend on the size asked for
         tokenizers.train(tokenizers.TokenizerSpec(kind, size, False, ROBERTA), TEXTS, tmp_path)
         assert tokenizers.Tokenizer.load(tmp_path).vocab_size == size
 

@@ -170,7 +170,7 @@ def test_the_loop_stops_when_all_have_ended() -> None:
 def test_few_shapes_are_compiled(monkeypatch) -> None:
     made, traces, call = stepper.prepare(*small.net("gpt")), [], stepper.Stepper.__call__
     monkeypatch.setattr(stepper.Stepper, "__call__", lambda *a: traces.append(1) or call(*a))
-    sizes = SIZES | {"max_new_tokens": NEW - 1}  # which no other test compiles
+    sizes = SIZES | {"max_new_tokens": NEW - 1}  # no other test compiles it
     counts = set()
     for length in (1, 5, 16):
         loop.generate(made, [np.ones(length, np.int32)], Rules(), **sizes)

@@ -120,7 +120,7 @@ def test_the_caches_of_beams_go_with_them() -> None:
     assert all(is_unstacked(part) and len(part.parts) == small.DECODER_LAYERS for part in parts)
     assert len(leaves) == 4 * small.DECODER_LAYERS and {len(leaf) for leaf in leaves} == {2}
     params = filter(is_unstacked, jax.tree.leaves(made.params, is_leaf=is_unstacked))
-    layers = {small.ENCODER_LAYERS, small.DECODER_LAYERS}  # of both stacks, wherever they lie
+    layers = {small.ENCODER_LAYERS, small.DECODER_LAYERS}  # both stacks, wherever they lie
     assert {len(part.parts) for part in params} == layers
     found, *others = beams(SOURCES, PROMPTS, Fixed(made.params, made.blocks, NET), None)
     expected, *same = beams(SOURCES, PROMPTS, None, None)

@@ -86,7 +86,7 @@ def test_both_layouts_hold_the_same_questions(data, tmp_path) -> None:
         ("two", True), ("one", False), ("one", False)
     ]  # fmt: skip
     entities = [q for q in found if isinstance(q, babylm.Question) and q.task == "entity_tracking"]
-    assert len(entities) == 20  # of 24, 4 have an option "nothing"
+    assert len(entities) == 20  # 4 of the 24 have an option "nothing"
     first = entities[-1]
     assert first.item.groups == ("regular_1_ops", "entity tracking") and first.fast
     assert first.item.spans is not None and first.item.spans[1] is not None

@@ -68,7 +68,7 @@ def test_fields_for_a_users_task_alone():
 
 def test_a_dev_label_that_training_does_not_have(folder):
     (folder / "dev.tsv").write_text("text\tstars\nnew\t3\n")
-    (folder / "test.tsv").unlink()  # which is not needed
+    (folder / "test.tsv").unlink()  # it is not needed
     task = make_task(folder, "classification", ["text", "stars"])
     with pytest.raises(ValueError, match="dev.tsv, line 2: .*'3' .*'1', '2'"):
         load(task, folder)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_finetune import config, one_bucket, records  # noqa: F401
 
-from scalelab import finetune
+from scalelab import finetune, step
 from scalelab.finetuning import warm_start
 from scalelab.finetuning.joint import Joint, draw_order
 from scalelab.finetuning.run import TaskRun
@@ -70,7 +70,8 @@ def test_one_task_is_single_task_fine_tuning(prepare) -> None:
 def take_step(joint: Joint) -> dict[str, float]:
     """Takes the next step; returns its metrics."""
     if joint.next_program() is None:
-        joint.compile_next(print)
+        with joint.compiling() as parts:
+            joint.blocks = step.compile_blocks(parts)
     blocks, arrays = joint.next_program() or pytest.fail()
     rows, rates = joint.plan_block(1)
     assert rates[0] > 0

@@ -18,7 +18,7 @@ from scalelab.interop.mapping import OUTPUT, Architecture, Map
 
 VOCAB = 61
 STDDEV = 0.5  # at the usual 0.02 a wrong net would pass
-PAD = VOCAB - 1  # of classifiers that look for the last token before padding
+PAD = VOCAB - 1  # for classifiers that look for the last token before padding
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()

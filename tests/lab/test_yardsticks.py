@@ -48,7 +48,7 @@ def test_noise_alone() -> None:
     values = np.random.default_rng(1).standard_normal((100, 2))
     made = yardsticks.measure(points(values))
     assert made["p"] > 0.05 and abs(made["agreement"]) < 0.2
-    assert made["ratio"] == pytest.approx(1 / math.sqrt(2), rel=0.2)  # of means over two seeds
+    assert made["ratio"] == pytest.approx(1 / math.sqrt(2), rel=0.2)  # means over two seeds
 
 
 def test_what_one_seed_cannot_tell() -> None:

@@ -56,7 +56,7 @@ def test_random_words_are_fair_bits() -> None:
 def test_random_words_differ_between_keys_of_neighbours() -> None:
     draws = [random_words(jax.random.key(k), np.arange(4), (4, 2000)) for k in range(2)]
     words = np.stack(draws).reshape(8, 2000)
-    assert len(np.unique(words)) > words.size - 10  # of 2^32: about 0.03 repeats to be expected
+    assert len(np.unique(words)) > words.size - 10  # 2^32 values: about 0.03 repeats to be expected
 
 
 @pytest.mark.parametrize("rows", [slice(0, 3), slice(3, 8), [6, 1, 4]], ids=str)

@@ -64,7 +64,7 @@ def test_sharing_is_copies_whose_gradients_are_summed(sharing, num_layers, remat
     def by_copies(group_of: np.ndarray) -> Any:
         whole, back = jax.vjp(lambda p: copies(p, sharing, group_of), params)
         out, copied = run(make(num_layers), whole)
-        return out, back(copied)[0]  # which sums the copies' gradients
+        return out, back(copied)[0]  # sums the copies' gradients
 
     group_of = groups(sharing, num_layers)
     expected, summed = by_copies(group_of)

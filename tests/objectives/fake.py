@@ -15,7 +15,7 @@ class FakeNet:
     table: Any
     bias: Any = None
 
-    hidden: Any = None  # of every batch
+    hidden: Any = None  # the states of every batch
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, Any, Any]:
         return hidden, self.table, self.bias

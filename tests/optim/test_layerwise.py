@@ -40,7 +40,7 @@ def test_factors_by_hand() -> None:
 
 @pytest.mark.parametrize(("num_groups", "expected"), [
     (1, [(0.125 + 0.25 + 0.5) / 3]),
-    (2, [(0.125 + 0.25) / 2, 0.5]),  # of three layers the first two are a group
+    (2, [(0.125 + 0.25) / 2, 0.5]),  # the first two layers of three are a group
     (3, [0.125, 0.25, 0.5]),
 ])  # fmt: skip
 def test_a_shared_parameter_has_the_mean_of_its_layers(num_groups: int, expected: list) -> None:

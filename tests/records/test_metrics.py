@@ -87,21 +87,24 @@ def pairs(*losses: float) -> dict:
 def test_a_block_is_waited_for_when_the_next_was_started(monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(train, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
-    in_flight = train.InFlight()
-    assert list(in_flight.wait()) == []
+    settled = []
+    in_flight = train.InFlight(lambda steps, secs: settled.append((steps, secs)), ahead=1)
+    in_flight.wait()
     now[0] += 10
-    assert list(in_flight.add(pairs(1.0, 2.0, 0.0), 2)) == []  # the third has no step
+    in_flight.add(pairs(1.0, 2.0, 0.0), 2)  # the third has no step
+    assert settled == []
     now[0] += 10
-    ((steps, secs),) = in_flight.add(pairs(6.0), 1)
-    assert [step["loss"] for step in steps] == [(1.0, 1.0), (2.0, 1.0)] and secs == 20.0
+    in_flight.add(pairs(6.0), 1)
+    assert settled == [([{"loss": (1.0, 1.0)}, {"loss": (2.0, 1.0)}], 20.0)]
     now[0] += 3
-    ((steps, secs),) = in_flight.wait()
-    assert steps == [{"loss": (6.0, 1.0)}] and secs == 3.0
+    in_flight.wait()
+    assert settled[1:] == [([{"loss": (6.0, 1.0)}], 3.0)]
     now[0] += 100  # an evaluation, say
     in_flight.restart()
     now[0] += 5
-    ((_, secs),) = [*in_flight.add(pairs(7.0), 1), *in_flight.wait()]
-    assert secs == 5.0
+    in_flight.add(pairs(7.0), 1)
+    in_flight.wait()
+    assert settled[2][1] == 5.0
 
 
 # --- metrics.jsonl --------------------------------------------------------------------------------

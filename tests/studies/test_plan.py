@@ -74,7 +74,7 @@ def test_the_planned_flops_are_those_of_the_run(wikitext, cache_dir, tmp_path) -
     known, planned = {}, []
     for run in expand.expand_runs(made):
         found = plan.expect(made, run, plan.measure(run, known), 0.0)
-        done = train.train(run.config, tmp_path / run.name)
+        done = train.train(train.pretraining(run.config, tmp_path / run.name))
         assert (found["steps"], found["flops"]) == (done["steps"], pytest.approx(done["flops"]))
         planned.append(found["flops"] / found["steps"])
     assert planned[1] > 1.1 * planned[0]

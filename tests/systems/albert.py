@@ -7,7 +7,7 @@ from declared import COIN, CUT, GUESS, Expected, Peer, berts_kernels, encoder_se
 
 from scalelab.nn import axes
 
-BASE = 11_683_584  # of transformers' AlbertModel with its pooler; 12M in the paper
+BASE = 11_683_584  # transformers' AlbertModel with its pooler; 12M in the paper
 TOKEN_HEAD = 768 * 128 + 128 + 2 * 128 + 30000
 
 

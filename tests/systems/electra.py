@@ -2,7 +2,7 @@
 
 from declared import COIN, CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
 
-BASE = 108_891_648  # of transformers' ElectraModel: the discriminator without a head
+BASE = 108_891_648  # transformers' ElectraModel: the discriminator without a head
 REPLACED_HEAD = 768 * 768 + 768 + 768 + 1
 # Width 192: projection, twelve layers, head.
 GENERATOR = (768 * 192 + 192) + 12 * 444_864 + (192 * 768 + 768 + 2 * 768 + 30522)

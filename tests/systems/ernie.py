@@ -7,7 +7,7 @@ EXPECTED = Expected(
     stddevs={"": CUT},
     largest=0.04,
     first_losses={"knowledge_mlm": GUESS},
-    num_parameters={("knowledge_mlm", 30522, 512): 109_514_298},  # of ErnieForMaskedLM
+    num_parameters={("knowledge_mlm", 30522, 512): 109_514_298},  # ErnieForMaskedLM
     decayed=berts_kernels(),
     peer=Peer(
         "ErnieForMaskedLM",

@@ -2,7 +2,7 @@
 
 from declared import GUESS, Expected, Peer, decoder_settings, kernels_of_layers
 
-RESIDUAL = 0.02 / (2 * 3) ** 0.5  # of the three layers of the test
+RESIDUAL = 0.02 / (2 * 3) ** 0.5  # the test has three layers
 
 EXPECTED = Expected(
     tokenizer="bytebpe",

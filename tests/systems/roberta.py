@@ -24,7 +24,7 @@ EXPECTED = Expected(
         "RobertaForMaskedLM",
         "RobertaForSequenceClassification",
         settings,
-        constant="roberta.embeddings.token_type_embeddings.weight",  # of its one segment
+        constant="roberta.embeddings.token_type_embeddings.weight",  # its one segment
         shapes=(((3, 84, 5), 7), ((7, 84, 2), 512)),
     ),
 )

@@ -2,7 +2,7 @@
 
 from declared import CUT, GUESS, Expected, Peer, berts_kernels, encoder_settings
 
-ENCODER = 109_514_298  # of transformers' BertForMaskedLM
+ENCODER = 109_514_298  # transformers' BertForMaskedLM
 BOUNDARY = 20 * 200 + (2 * 768 + 200) * 768 + 768**2 + 6 * 768 + 30522
 
 EXPECTED = Expected(

@@ -34,7 +34,7 @@ def make_terms(vocab_size: int = peers.VOCAB, mask_rate: float = 0.3) -> Any:
 def inputs(batch: Any, rng: jax.Array) -> dict[str, torch.Tensor]:
     """A prepared batch with its replacements; label 1 means replaced."""
     fill = make_terms(mask_rate=0.3)[0].objective.fill
-    if batch["tokens"].shape[0] == 4:  # of real text
+    if batch["tokens"].shape[0] == 4:  # real text
         fill = make_terms(steps.real_text.VOCAB, 0.15)[0].objective.fill
     batch = {name: jnp.asarray(x) for name, x in batch.items()}
     original, filled = fill(None, batch, objectives.Pass(rng))

@@ -21,8 +21,8 @@ from scalelab.tasks.task import load, load_task, remarks, task_names
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 NAMES = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 PAIRS = [*zip(glue_folder.ONE, glue_folder.TWO, strict=True)]
-PROBES = ["same_document", "swapped_words"]  # of our own making
-OTHERS = ["mctest", "ner", "pos", "squad", "swag", "tydiqa"]  # of other kinds of head
+PROBES = ["same_document", "swapped_words"]  # made by scalelab
+OTHERS = ["mctest", "ner", "pos", "squad", "swag", "tydiqa"]  # other kinds of head
 SUPERGLUE = [f"superglue_{name}" for name in "boolq cb copa multirc rte wic wsc".split()]
 
 # GLUE's table 1 (Wang et al. 2019) and its leaderboard: metrics, order of a pair, outputs.

@@ -52,7 +52,12 @@ TABLES = {
                      "small:up": "B.5"},
 }  # fmt: skip
 BESIDE = {  # runs that are in none of the study's tables, and why
-    "thesis_7_5_2": ("2x384x2", "2x128x18", "2x544x2", "2x128x36"),  # of 7.2, 7.3, for Figure 7.2
+    "thesis_7_5_2": (
+        "2x384x2",
+        "2x128x18",
+        "2x544x2",
+        "2x128x36",
+    ),  # Tables 7.2, 7.3, for Figure 7.2
     "thesis_7_5_3": RUNS["thesis_7_5_3"][0][1],  # figures alone
 }
 TASKS = {"mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "wnli"}

@@ -150,7 +150,7 @@ def solve_rte(world: World, text: str, hypothesis: str) -> str:
     words = text.removesuffix(" .").split()
     nouns = [i for i, w in enumerate(words) if w in world.noun_places]
     head, inner, last = (words[i] for i in nouns)
-    if words[words.index("that") + 1] == "the":  # that the x sees
+    if words[words.index("that") + 1] == "the":  # "that the x sees"
         first, main = words[nouns[1] + 1], words[nouns[1] + 2]
         clause = inner, first.removesuffix("s"), head
     else:

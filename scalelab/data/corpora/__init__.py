@@ -21,7 +21,7 @@ from scalelab.formats import ENTITY, PHRASE, SPEAKER, TURN
 from scalelab.helpers.data_files import readable
 from scalelab.helpers.names import load_module, module_names, nearest
 
-MAX_CHARS = 1 << 22  # of a document; a longer one becomes several
+MAX_CHARS = 1 << 22  # a longer document becomes several
 SPLIT_SEED = 0
 
 UNITS = {"phrase": PHRASE, "entity": ENTITY}  # kind of a span -> its bit

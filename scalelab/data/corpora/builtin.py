@@ -23,7 +23,7 @@ PACKAGES = (
     "numpy", "scipy", "jax", "flax", "optax", "orbax", "matplotlib", "absl", "ml_collections",
     "etils",
 )  # fmt: skip
-TOPICS = "pydoc_data/topics.py"  # of the standard library: a dictionary of help texts
+TOPICS = "pydoc_data/topics.py"  # in the standard library: a dictionary of help texts
 # Tests and bundled code have little to read; site-packages lies inside the library's folder.
 SKIPPED = {
     "test", "tests", "testing", "examples", "_vendor", "distutils", "encodings", "idlelib",
@@ -41,7 +41,7 @@ _WORD = re.compile(r"[A-Za-z][a-z]*(?:['’-][a-z]+)*[,;:.?!)\"]*")
 _ENDS = re.compile(r"[.?!][)\"'”]*$")
 _UNDERLINE = re.compile(r"[-=~^#*+]{3,}")
 MIN_WORDS = 6
-MIN_SHARE = 0.75  # of a paragraph's words that must look like words of English
+MIN_SHARE = 0.75  # this share of a paragraph's words must look English
 
 
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
-MAX_STEPS = 200  # of L-BFGS
+MAX_STEPS = 200  # steps of L-BFGS
 
 
 class Classifier(NamedTuple):

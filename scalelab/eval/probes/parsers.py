@@ -21,7 +21,7 @@ from scalelab.training.pretrained import Pretrained
 
 OFFSETS = [k for k in range(-10, 11) if k]  # in words, of the baselines
 WAYS = ("word to head", "head to word")
-STEPS = 200  # of L-BFGS
+STEPS = 200  # steps of L-BFGS
 Parse = Callable[[np.ndarray], np.ndarray]  # attention [K, n, n] -> scores of F parsers [F, n, n]
 
 

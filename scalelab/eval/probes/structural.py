@@ -33,7 +33,7 @@ from scalelab.lab import tables
 from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained
 
-LEARNING_RATE = 1e-3  # of Adam, as in the reference code
+LEARNING_RATE = 1e-3  # Adam's, as in the reference code
 BATCH = 20  # sentences in a step
 BASELINE = "chain"  # each word is the head of the next one
 
@@ -167,7 +167,7 @@ def measure(
     items = [items[0][: max(1, int((num_words <= most).sum()))], *items[1:]]
     (train, *tests), notes = states.read_splits(opened, items, asked)
     maps = fit(probe, train, asked.options["rank"], asked.options["epochs"], partial=asked.partial)
-    scores = []  # of dev and test, for each layer and the baseline
+    scores = []  # dev and test, for each layer and the baseline
     for split in tests:
         chain = [probe.chain(len(sentence.words)) for sentence in split.sentences]
         found = [*predict(probe, split, maps), chain]

@@ -27,7 +27,7 @@ from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained
 
 LEARNING_RATE = 1e-2
-SCALE = 0.03  # of the first fillers: a rare word, which stays near them, adds no noise
+SCALE = 0.03  # scale of the first fillers: a rare word stays near them and adds no noise
 BATCH = 64  # sentences in a step
 LEAST = 2  # occurrences in train of a word or role with a vector of its own
 

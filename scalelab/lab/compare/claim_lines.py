@@ -60,7 +60,7 @@ class ClaimLine:
     right: Side
     matched: tuple[str, ...]  # factors in which the rows of a pair agree
     score: str  # a name in scores.SCORES
-    region: Region  # of left minus right, scores as fractions
+    region: Region  # left minus right, scores as fractions
 
     def pair(self, rows: Iterable[AnyRow]) -> list[tuple[AnyRow, AnyRow]]:
         """Returns the pairs of rows that the claim compares."""

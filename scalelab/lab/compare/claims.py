@@ -34,7 +34,7 @@ from scalelab.lab.compare.estimates import (
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 NOT_TESTABLE = "not testable at this scale"
-ALL, ANY = "all", "any"  # of a hypothesis's claims must hold
+ALL, ANY = "all", "any"  # how many claims of a hypothesis must hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Finding:
     text: str  # the hypothesis in words
     rule: str  # what makes it confirmed and what refuted, in words
     claims: tuple[Claim, ...]  # they decide the verdict
-    needs: str = ALL  # of claims: ALL or ANY
+    needs: str = ALL  # ALL or ANY of its claims
     verdict: str = UNDECIDED  # CONFIRMED, REFUTED, UNDECIDED or NOT_TESTABLE
     why: str = ""  # the claims that it rests on, or why it is open
     remarks: tuple[str, ...] = ()  # further sentences

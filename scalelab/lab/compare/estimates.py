@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.special
 import scipy.stats
 
-LEVEL = 0.95  # of intervals; a test's is 1 - LEVEL
+LEVEL = 0.95  # level of intervals; a test's is 1 - LEVEL
 UPPER = 1 - (1 - LEVEL) / 2
 POWER = 0.8  # with which the smallest detectable difference is found
 ROUNDING = 1e-12  # equal resamples may differ by this much
@@ -32,10 +32,10 @@ SINGLE_SEED = "a single pre-training seed: how much another would differ is unkn
 class Estimate:
     """A score, or a weighted sum of scores, with its uncertainty."""
 
-    value: float  # of the runs and examples at hand
+    value: float  # estimate from the runs and examples at hand
     low: float  # lower end of the 95% interval; NaN if there is none, such as if nothing varies
     high: float  # its upper end
-    standard_error: float  # of `value`
+    standard_error: float  # standard error of `value`
     # Satterthwaite's degrees of freedom of the standard error; infinite if that is 0.
     degrees: float
     # [R] resampled values, which widening may move out of the metric's range.

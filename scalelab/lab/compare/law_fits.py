@@ -142,7 +142,7 @@ class Law:
     points: Points  # the points that it was fitted to
     theta: np.ndarray  # parameters inside the fit, [3]
     samples: np.ndarray  # theta of each resample, [resamples, 3]
-    noise: Noise  # of the points
+    noise: Noise  # noise of the points
 
     @property
     def parameters(self) -> dict[str, Interval]:

@@ -48,7 +48,7 @@ BUDGET = frozenset(TOTALS + WARMUPS)
 class RunPoint:
     """The result of one run and its cost."""
 
-    system: str  # of the run
+    system: str  # system of the run
     shape: str  # AxHxL
     clocks: dict[str, float]  # each of AXES that is known
     value: float  # the loss, or the score as a fraction

@@ -48,10 +48,10 @@ from scalelab.records import archive
 from scalelab.records.metrics import UNIGRAM, Baseline, check_baselines
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
-FLOOR_MARGIN = 0.05  # of a score: nets that have learnt nothing differ by less
+FLOOR_MARGIN = 0.05  # scores of nets that have learnt nothing differ by less
 
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
-Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # of pre-training, of fine-tuning
+Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # seeds of pre-training, seeds of fine-tuning
 
 
 class StudyScores(Scores):
@@ -334,7 +334,7 @@ def _constant(metric: str, gold: np.ndarray) -> float:
     """Returns the score of the best constant answer."""
     if metric == "accuracy":
         return float(np.unique(gold, return_counts=True)[1].max() / len(gold))
-    share = float(np.mean(gold == 1)) if metric == "f1" else 0.0  # of correlations and hits
+    share = float(np.mean(gold == 1)) if metric == "f1" else 0.0  # 0 for correlations and hits
     return 2 * share / (1 + share)
 
 

@@ -46,7 +46,7 @@ INSIDE = {
     "wandb",
     "tokenizer",
     "imported",
-}  # of a run: no runs in them
+}  # parts of a run: no runs in them
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -62,10 +62,10 @@ class Finetune:
 
     tasks: tuple[str, ...] = FIVE_LARGEST
     recipe: str = "thesis"
-    seeds: Count = 1  # of each pre-training
+    seeds: Count = 1  # fine-tuning seeds of each pre-training
     data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"
     scratch: bool = False  # also fine-tune the first seed's net from random weights
-    fields: tuple[str, ...] = ()  # of configs/finetune.py: "epochs=2"; of one task: "sst2.epochs=1"
+    fields: tuple[str, ...] = ()  # as in configs/finetune.py: "epochs=2", "sst2.epochs=1"
     keep: bool = False  # keep the parameters of fine-tuned nets on disk
 
 
@@ -73,7 +73,7 @@ class Finetune:
 class StudyFields:
     """The fields that a study's config and its file share."""
 
-    name: str = "study"  # of its file and its report
+    name: str = "study"  # names its file and its report
     title: str = ""
     question: str = ""  # to be answered, one sentence
     protocol: str | None = None  # section of the protocol, if it has one
@@ -144,7 +144,7 @@ class PretrainRun(StudyRun):
     tasks: Mapping[str, TaskRuns]  # its fine-tunings by task
     scratch: Mapping[str, TaskRuns]  # fine-tunings of the same net from random weights
     environment: Environment = Environment()
-    lines: tuple[Line, ...] = ()  # of metrics.jsonl
+    lines: tuple[Line, ...] = ()  # lines of metrics.jsonl
     # Share of the budget -> name -> scores of a yardstick.
     early: Mapping[float, Mapping[str, TaskRuns]] = dataclasses.field(default_factory=dict)
     __eq__, __hash__ = object.__eq__, object.__hash__  # pyright: ignore[reportAssignmentType]

@@ -52,7 +52,7 @@ SCALED = [(10.6e6, "7x469x4"), (20.5e6, "9x585x5"), (41.5e6, "13x832x5")]
 @pytest.mark.parametrize(("n_model", "shape"), SCALED)
 def test_the_protocols_scaled_shapes_come_out_exactly(n_model: float, shape: str) -> None:
     assert str(BASE.at(compound.size_to_phi(n_model))) == shape
-    exact = Shape.parse(shape).n_model  # of Tables 7.7 and 7.8, as corrected
+    exact = Shape.parse(shape).n_model  # Tables 7.7 and 7.8, as corrected
     assert str(BASE.at(compound.size_to_phi(exact))) == shape
     step = [shape for _, shape in SCALED].index(shape)
     assert str(BASE.at(19.727 + step)) == shape  # whole steps of phi apart

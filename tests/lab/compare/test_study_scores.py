@@ -120,7 +120,7 @@ def test_loss_and_seconds_have_students_interval(tmp_path, monkeypatch) -> None:
     low, high = scipy.stats.t.interval(0.95, 2, 3.3, error)
     assert (found.value, found.low, found.high) == pytest.approx((3.3, low, high))
     assert np.quantile(found.resamples, 0.975) == pytest.approx(high, rel=0.01)
-    apart = scores.difference(bert, gpt2, "loss")  # of the seeds that both have
+    apart = scores.difference(bert, gpt2, "loss")  # over the seeds that both have
     paired = scipy.stats.ttest_rel([5.0, 5.3], [3.0, 3.2])
     interval = paired.confidence_interval()
     assert apart.degrees == paired.df

@@ -213,7 +213,7 @@ def test_losses_are_drawn_for_every_run(made) -> None:
     thin, bold = ([x for x in lines if x.get_linewidth() == width] for width in (0.7, 1.8))
     assert sorted(len(line.get_xdata()) for line in thin) == [5] + 7 * [9]
     assert thin[0].get_xdata()[0] == 28 * 64 * 100
-    for k, mean in enumerate(bold):  # of two seeds, to where the first of them ends
+    for k, mean in enumerate(bold):  # mean over two seeds, to where the first of them ends
         both = [line.get_ydata()[: len(mean.get_xdata())] for line in thin[2 * k : 2 * k + 2]]
         np.testing.assert_allclose(mean.get_ydata(), np.mean(both, axis=0))
     for path in made[1].parent.glob("figures/*.svg"):

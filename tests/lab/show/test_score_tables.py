@@ -80,7 +80,7 @@ def test_every_cell_is_the_estimate_of_its_row(study, built) -> None:
     for point, cell in zip(study.points, column(built["grid"], "loss"), strict=True):
         expected = scores.value(point, "loss")
         np.testing.assert_equal(cell[:3], (expected.value, expected.low, expected.high))
-    assert "[-]" in shown(built["cost"])  # of one of two runs that is finished
+    assert "[-]" in shown(built["cost"])  # one of two runs is finished
 
 
 def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
