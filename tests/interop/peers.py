@@ -53,7 +53,7 @@ def make(
     given |= peer.settings(shape, max_len) | options(system, shape[2])
     if head == "classify" and peer.needs_pad:
         given["pad_token_id"] = PAD
-    made = getattr(transformers, name or CLASSES[system][head == "classify"] or head)
+    made = getattr(transformers, name or CLASSES[system][head == "classify"])
     return randomise(made(made.config_class(**given | more)).double().eval(), seed)
 
 
