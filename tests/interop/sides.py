@@ -226,6 +226,8 @@ def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> d
         valid = exact["valid"]["tokens"]
         apart[name] = relative(found[name][valid], exact[name][valid])
     for output, (_, array) in peers.PEERS[system].outputs.items():
+        if output not in exact:
+            continue
         for i, both in enumerate(zip(found[output], exact[output], strict=False)):
             if both[1].ndim == 4:  # weights [B, N, T, S] -> [B, T, N, S]
                 both = [np.swapaxes(x, 1, 2) for x in both]
