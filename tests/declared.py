@@ -1,5 +1,6 @@
 """What is expected of each system, as tests/systems/<name>.py declares it in EXPECTED."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -8,7 +9,10 @@ import runpy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
+
+from scalelab import formats
 
 VOCAB = 97  # the tiny shape's
 GUESS, COIN = math.log(VOCAB), math.log(2)  # losses of guesses: of a token, of two classes
@@ -17,6 +21,7 @@ Shape = tuple[int, int, int]  # A, H, L
 # Shapes and lengths: heads 1, 3 and 7, one to five layers, the shortest text and a long one.
 SHAPES = (((7, 84, 5), 128), ((3, 84, 1), 1), ((1, 208, 2), 7))
 Mutation = Callable[[pytest.MonkeyPatch, Any], None]  # changes a system's module
+Batch = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +29,9 @@ class Peer:
     """The classes of `transformers` that a system is compared with."""
 
     pretraining: str
-    classifier: str
+    classifier: str | None
     settings: Callable[[Shape, int], dict[str, Any]]  # shape, positions -> fields of its config
+    vocab_size: int = 61
     lowercase: bool = False  # its published tokenizer drops case
     needs_pad: bool = False  # its classifier looks for the last token before padding
     objectives: tuple[str, ...] = ()  # compared ones; (): all of `first_losses`
@@ -33,9 +39,25 @@ class Peer:
     options: Callable[[int], dict[str, Any]] = lambda num_layers: {}
     pair: tuple[str, str] = ("", "")  # input and output of its head for pairs: labels, scores
     constant: str | None = None  # parameter that our net has not; 0 where gradients are compared
+    # Prepared batch -> inputs of the class, with the label of each place that has scores, or -100.
+    # None: a text alone, whose labels are masked tokens, or next ones that the class finds itself.
+    inputs: Callable[[Batch], Batch] | None = None
+    # Output of the class -> beginning of the path of the same numbers in our net, and the array of
+    # the batch whose places they have. The last hidden states are those that the head scores.
+    outputs: Mapping[str, tuple[str, str]] = dataclasses.field(
+        default_factory=lambda: dict.fromkeys(("hidden_states", "attentions"), ("", "tokens"))
+    )
+    # Makes the context in which the class computes in the precision of its parameters.
+    exact: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    small: tuple[Shape, int] = ((3, 24, 3), 13)  # shape of the wrong nets in test_parity.py
     shapes: tuple[tuple[Shape, int], ...] = SHAPES  # shapes and lengths of test_parity.py
     # Wrong nets of its own, beside those that test_parity.py makes of every system.
     mutations: Mapping[str, Mutation] = dataclasses.field(default_factory=dict)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The outputs that are hidden states."""
+        return tuple(name for name in self.outputs if name.endswith("hidden_states"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +79,11 @@ class Expected:
     overfit_steps: int = 200  # at a rate of 0.01, to learn a tiny batch by heart
     whole: bool = False  # `make test` runs the whole contract on it: one system of each topology
     peer: Peer | str  # or the reason why there is none
+
+
+def valid_places(batch: Batch, name: str = "tokens") -> np.ndarray:
+    """Which places [B, T] of a ragged array are no padding."""
+    return np.arange(batch[name].shape[1]) < batch[formats.lengths_name(name)][:, None]
 
 
 @functools.cache

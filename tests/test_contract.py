@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_short = getattr(metafunc.function, "is_short", False)
     names = tiny.SYSTEMS if is_short else declared.marked(tiny.SYSTEMS)
     if "golden" not in metafunc.function.__name__:
-        names = [*names, *guests.NAMES]
+        names = [*names, *(guests.NAMES if is_short else declared.marked(guests.NAMES))]
     metafunc.parametrize("subject", names, indirect=True, scope="module")
 
 
@@ -65,6 +65,11 @@ def without_rows(batch: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndar
     for name in batch.keys() - {"examples"}:
         batch[name][rows] = 0
     return batch
+
+
+def crosses_examples(subject: subjects.Subject) -> bool:
+    """Whether its loss compares the examples of a batch."""
+    return any(term.crosses_examples for term in subject.parts.terms)
 
 
 def assert_trees_close(ours: Any, theirs: Any, *, rtol: float = 1e-5, atol: float = 1e-7) -> None:
@@ -156,20 +161,25 @@ def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
     assert_trees_close(*(jax.device_get(metrics) for metrics, _ in evaluate))
 
 
+@short
 def test_splitting_a_batch_moves_neither_losses_nor_gradients(subject: subjects.Subject) -> None:
-    """Dropout and masks go with the example: two halves, filled up with padding, make it whole."""
-    if any(term.crosses_examples for term in subject.parts.terms):
-        pytest.skip("its loss compares the examples of a batch")
+    """Dropout and masks go with the example: two halves, filled up with padding, make it whole.
+
+    But for a loss that compares the examples of a batch, which has to say so.
+    """
     batch, half = tiny.batch(subject.module, 1), tiny.BATCH // 2
     whole, gradients = subject.first_step(subject.batch(1))
     halves = slice(0, half), slice(half, None)
     parts = [subject.first_step(subject.put(without_rows(batch, rows))) for rows in halves]
-    for objective in subject.parts.terms:
-        name = f"{objective.name}_loss"
+    for term in subject.parts.terms:
+        name = f"{term.name}_loss"
         (first, a), (second, b) = parts[0][0][name], parts[1][0][name]
         assert a == b == whole[name][1] / 2
-        assert first + second == pytest.approx(whole[name][0], rel=1e-5)
-    assert_trees_close(jax.tree.map(lambda a, b: (a + b) / 2, parts[0][1], parts[1][1]), gradients)
+        is_sum = first + second == pytest.approx(whole[name][0], rel=1e-5)
+        assert is_sum == (not term.crosses_examples)
+    if not crosses_examples(subject):
+        means = jax.tree.map(lambda a, b: (a + b) / 2, parts[0][1], parts[1][1])
+        assert_trees_close(means, gradients)
 
 
 def test_the_order_of_the_examples_moves_nothing(subject: subjects.Subject) -> None:
@@ -187,8 +197,12 @@ def test_the_order_of_the_examples_moves_nothing(subject: subjects.Subject) -> N
 )
 def test_machine_fields_move_neither_loss_nor_gradients(subject, fields: dict[str, Any]) -> None:
     """test_sharding.py takes them all at once, with a mesh; the loader is in tests/data."""
-    given = {f"machine__{k}": v for k, v in fields.items()}
-    run, batch = subject.compile(tiny.parts(subject.name, **given)), subject.batch(1)
+    parts = tiny.parts(subject.name, **{f"machine__{k}": v for k, v in fields.items()})
+    if "num_microbatches" in fields and (crosses_examples(subject) or subject.fresh.carried):
+        with pytest.raises(ValueError, match="config.machine.num_microbatches = 4"):
+            subject.compile(parts)
+        return
+    run, batch = subject.compile(parts), subject.batch(1)
     assert_trees_close(subject.first_step(batch, run), subject.first_step(batch))
 
 

@@ -106,6 +106,12 @@ def draw(net: Any, terms: tuple[Any, ...], length: int = LENGTH) -> Any:
     return jax.tree.map(lambda x: (0.5 * rng.normal(size=x.shape)).astype(x.dtype), shapes)
 
 
+def arrays_of(module: types.ModuleType) -> tuple[formats.Array, ...]:
+    """The arrays of a system's batches, in the format that it declares."""
+    changed = {departure.field: departure.value for departure in module.DEPARTURES}
+    return formats.arrays_of(changed.get("data.format", "doc_sentences"), {})
+
+
 def batch(
     module: types.ModuleType, seed: int, *, size: int = BATCH, length: int = LENGTH
 ) -> dict[str, np.ndarray]:
@@ -117,8 +123,7 @@ def batch(
     num_special = len(module.SPECIAL_TOKENS)
     ids = {text: i for i, (_, text) in enumerate(module.SPECIAL_TOKENS)}
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
-    changed = {departure.field: departure.value for departure in module.DEPARTURES}
-    arrays = formats.arrays_of(changed.get("data.format", "doc_sentences"), {})
+    arrays = arrays_of(module)
     rest = [array for array in arrays if array.name not in ALWAYS]
     (own,) = (array for array in arrays if array.name == "tokens")
     length, longest = own.shape(length, size)[1], length

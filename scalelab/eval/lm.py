@@ -16,7 +16,8 @@ unknown text predicts less than the bytes hold; a note below the table says so.
 A document longer than the context is read in windows that move on by the stride; each token is
 scored once. It has at least context - stride tokens before it in a causal net, and half as many on
 either side in a masked net (except at the document's ends). For a net with a memory, windows do not
-overlap: each window sees the memory of the windows before it, as in training.
+overlap: each window sees the memory of the windows before it, as in training; the memory of a
+masked net is that of the text without masks.
 
 The calibration error asks whether the probability of a net's best guess is the share of its right
 guesses; scalelab/eval/calibration.py defines it.
@@ -77,7 +78,7 @@ def parser() -> cli.Parser:
 
 def has_memory(opened: "Pretrained") -> bool:
     """Returns True if a window's predictions depend on the windows before it."""
-    return opened.system.ORDER == "contiguous" and opened.predicts == "next"
+    return opened.system.ORDER == "contiguous"
 
 
 def make_reading(opened: "Pretrained", context: int | None, stride: int | None) -> "Reading":

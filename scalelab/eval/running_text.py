@@ -2,10 +2,12 @@
 
 A document is read in windows that do not overlap. Each window sees the memory that the windows
 before it left, as in training; the first sees an empty memory (Dai et al. 2019, "Transformer-XL",
-3.2).
+3.2). A masked net reads a window once for each token, with this token masked, and once without
+masks, for the memory.
 """
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,8 +20,8 @@ from scalelab.helpers.progress import show_bar
 def lay_windows(starts: np.ndarray, reading: Reading) -> tuple[Windows, np.ndarray]:
     """Cuts documents into windows of `reading.context` tokens.
 
-    If no special token stands before the text, the last state of a window predicts the first token
-    of the next one.
+    If a causal net has no special token before the text, the last state of a window predicts the
+    first token of the next one.
 
     Args:
       starts: [num_documents + 1] int64, where each document begins in the flat tokens.
@@ -33,10 +35,20 @@ def lay_windows(starts: np.ndarray, reading: Reading) -> tuple[Windows, np.ndarr
     places = np.cumsum([0, *map(len, parts)])
     firsts = np.concatenate([np.zeros(0, np.int64), *parts])
     ends = np.repeat(starts[1:], np.diff(places))
-    shift = int(not reading.begin)
+    shift = int(reading.looks_back and not reading.begin)
     stops = np.minimum(firsts + reading.context, ends)
     lasts = np.minimum(stops + shift, ends)
     return Windows(firsts, stops, firsts + shift, np.maximum(lasts, firsts + shift), stops), places
+
+
+def passes(windows: Windows, reading: Reading) -> Iterator[Windows]:
+    """Yields the passes over windows; the memory after the last one is that of the text."""
+    if reading.mask_id is None:
+        yield windows
+        return
+    for place in range((windows.stops - windows.starts).max() + 1):
+        first, last = (np.minimum(windows.starts + k, windows.stops) for k in (place, place + 1))
+        yield Windows(windows.starts, windows.stops, first, last, last)
 
 
 def score(
@@ -60,18 +72,21 @@ def score(
     run, found = likelihood.compile_judge(placed.net, judge), None
     with show_bar("windows", len(rows.starts), show=True) as tick:
         for group in np.split(order, range(size, len(order), size)):
-            carried = None
+            carried = after = None
             for place in range(counts[group[0]]):
-                batch = Batch(places[group[counts[group] > place]] + place, size, length)
-                given, at, scored = likelihood.fill(batch, rows, tokens, reading)
-                shared = at._replace(at=placed.put(at.at), targets=placed.put(at.targets))
-                values, carried = run(placed.params, placed.put(given), shared, carried)
-                values = np.asarray(values)[: len(scored)]
-                if not np.isfinite(values).all():
-                    raise ValueError("the net's scores are not finite: its training had diverged")
-                if found is None:
-                    found = np.full((len(tokens), *values.shape[1:]), np.nan, np.float32)
-                found[scored] = values
-                tick(len(batch.rows))
+                numbers = places[group[counts[group] > place]] + place
+                batch = Batch(np.arange(len(numbers)), size, length)
+                for windows in passes(Windows(*(x[numbers] for x in rows)), reading):
+                    given, at, scored = likelihood.fill(batch, windows, tokens, reading)
+                    shared = at._replace(at=placed.put(at.at), targets=placed.put(at.targets))
+                    values, after = run(placed.params, placed.put(given), shared, carried)
+                    values = np.asarray(values)[: len(scored)]
+                    if not np.isfinite(values).all():
+                        raise ValueError("the net's scores are not finite: its training diverged")
+                    if found is None:
+                        found = np.full((len(tokens), *values.shape[1:]), np.nan, np.float32)
+                    found[scored] = values
+                carried = after
+                tick(len(numbers))
     assert found is not None, "no document has a token"
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
+from scalelab import systems
 from scalelab.helpers.names import brief
 from scalelab.interop import config_json, convert, tokenizer
 from scalelab.interop.mapping import Architecture, Map
@@ -165,7 +166,7 @@ def open_folder(path: pathlib.Path) -> Folder:
             f"config.json contradicts the tensors: {num_groups or num_layers:,} layers with"
             f" parameters, but only {len(tensors.dtypes)} tensors"
         )
-    texts = tokenizer.read(path)
+    texts = tokenizer.read(path, systems.load(family.system).SPECIAL_TOKENS)
     used, rows = texts.vocab_size, fields["vocab_size"]
     if used > rows:
         raise ValueError(

@@ -43,8 +43,11 @@ class ImportedTokenizer:
         write(self.backend, self.roles, directory)
 
 
-def read(folder: pathlib.Path) -> ImportedTokenizer:
+def read(folder: pathlib.Path, special_tokens: Sequence[tuple[str, str]] = ()) -> ImportedTokenizer:
     """Opens the tokenizer of a folder in Hugging Face layout.
+
+    `special_tokens` are the system's (role, text); files name the roles of ROLES alone, so others,
+    such as sentinels, are found by their text.
 
     Raises:
       ValueError: there is none, or it cannot be read.
@@ -61,13 +64,14 @@ def read(folder: pathlib.Path) -> ImportedTokenizer:
     try:
         found = transformers.AutoTokenizer.from_pretrained(str(folder))
         backend = tokenizers.Tokenizer.from_str(found.backend_tokenizer.to_str())
-        roles = {role: getattr(found, f"{role}_token") for role in ROLES}
+        named = {role: getattr(found, f"{role}_token") for role in ROLES}
     except Exception as error:  # the library raises many types, and reads config.json too
         raise ValueError(
             f"the tokenizer in {folder}, or its config.json, cannot be read: {str(error)[:500]}"
         ) from None
     backend.no_truncation()
     backend.no_padding()
+    roles = dict(special for special in special_tokens if special[0] not in ROLES) | named
     roles = {r: t for r, t in roles.items() if t and backend.token_to_id(t) is not None}
     for role, same in (("cls", "bos"), ("sep", "eos")):
         if roles.get(role) == roles.get(same):

@@ -5,7 +5,7 @@ import importlib
 import pytest
 import scratch
 
-NAMES = ("translator", "two_streams")
+NAMES = ("translator", "two_streams", "halves")
 
 
 def add(patch: pytest.MonkeyPatch, *names: str) -> None:

@@ -48,9 +48,12 @@ class Halves:
         places = jnp.arange(hidden.shape[1])
         first, second = places < middles, places >= middles
         second &= places < batch["lengths"][:, None]
-        a, b = (jnp.einsum("btd,bt->bd", hidden, x.astype(jnp.float32)) for x in (first, second))
+        a, b = (
+            jnp.einsum("btd,bt->bd", hidden, x / jnp.maximum(x.sum(1, keepdims=True), 1))
+            for x in (first, second)
+        )
         real = (batch["lengths"] > 0).astype(jnp.float32)
-        scores = jnp.where(real > 0, a @ b.T / hidden.shape[1], -1e30)
+        scores = jnp.where(real > 0, a @ b.T / hidden.shape[2] ** 0.5, -1e30)
         return {"loss": (-jnp.sum(real * jnp.diag(jax.nn.log_softmax(scores))), jnp.sum(real))}
 
 
@@ -61,6 +64,10 @@ OBJECTIVES = {
     )
 }  # fmt: skip
 EXPECTED = declared.Expected(
-    tokenizer="bytebpe", stddevs={"": 0.02}, first_losses={}, num_parameters={},
-    decayed=frozenset(), peer="a test's own",
-)  # fmt: skip
+    tokenizer="bytebpe",
+    stddevs={"": 0.02},
+    first_losses={"halves": math.log(8)},
+    num_parameters={},
+    decayed=declared.kernels_of_layers() | {"embed/tokens/table", "embed/positions/table"},
+    peer="no class has its objective",
+)

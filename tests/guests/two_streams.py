@@ -17,14 +17,9 @@ from flax import linen as nn
 from scalelab import systems
 from scalelab.nn import axes
 from scalelab.nn.attention import CrossAttention, head_size
-from scalelab.nn.embed import Embed, InputEmbed
-from scalelab.nn.ffn import FeedForward, gelu_exact
-from scalelab.nn.layer import PostNorm
 from scalelab.nn.masks import Context, Mask
-from scalelab.nn.norm import LayerNorm
-from scalelab.nn.positions import LearnedPositions
-from scalelab.nn.stack import Stack
 from scalelab.objectives import Batch, clm, example_keys
+from scalelab.systems import roberta
 from scalelab.systems.gpt2 import ADAPTATION, SPECIAL_TOKENS  # noqa: F401
 
 DEPARTURES = (systems.Departure("objective", "permuted", "a test"),)
@@ -69,8 +64,8 @@ class Net(nn.Module):
     EMBEDDING = ("embed",)
     TOKEN_TABLE = "embed/tokens/table"
 
-    embed: InputEmbed
-    stack: Stack
+    embed: nn.Module
+    stack: nn.Module
     memory_len: int
 
     @nn.compact
@@ -79,21 +74,19 @@ class Net(nn.Module):
         order = batch.get("order", jnp.broadcast_to(jnp.arange(T), (B, T)))
         more = jnp.concatenate([order, jnp.full((B, 1), T)], axis=1)  # query positions
         ctx = Context(Mask(batch["lengths"]), order, batch["examples"], step=step, train=train)
-        ordered = {"tokens": jnp.take_along_axis(batch["tokens"], order, axis=1)}
-        width = self.embed.tokens.width
-        start = axes.parameter(self, "start", NORMAL, (axes.WIDTH,), (width,))
-        carry = self.embed(ordered, ctx), start + self.embed.positions(more)
-        shape = self.stack.num_layers, B, self.memory_len, width
+        content = self.embed({"tokens": jnp.take_along_axis(batch["tokens"], order, 1)}, ctx)
+        start = axes.parameter(self, "start", NORMAL, (axes.WIDTH,), content.shape[2:])
+        shape = self.stack.num_layers, B, self.memory_len, content.shape[2]
         names = axes.LAYERS, axes.BATCH, axes.LENGTH, axes.WIDTH
         empty = nn.with_logical_partitioning(partial(jnp.zeros, shape), names)
         memory = self.variable("carried", "memory", empty)
+        carry = content, start + self.embed.positions(more)
         carry, new = self.stack(carry, ctx, memory.value)
         if self.is_mutable_collection("carried") and not self.is_initializing():
             memory.value = new
         places = jnp.argsort(more)[..., None]
-        return jnp.take_along_axis(carry[0], places[:, :T], 1), jnp.take_along_axis(
-            carry[1], places, 1
-        )
+        found = zip(carry, (places[:, :T], places), strict=True)
+        return tuple(jnp.take_along_axis(x, where, axis=1) for x, where in found)
 
     def __call__(
         self, batch: Batch, *, train: bool, cache: None = None, step: Any = None
@@ -107,18 +100,13 @@ class Net(nn.Module):
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, None]:
         return hidden, self.embed.tokens.table, None
 
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        return hidden @ self.embed.tokens.table.T
-
 
 def build(sizes: systems.Sizes, options: Options, vocab_size: int) -> Net:
-    given = sizes.num_heads, head_size(sizes.width, sizes.num_heads), sizes.dropout_rate
-    ffn, norm = FeedForward(sizes.ffn_width, gelu_exact, NORMAL, NORMAL), partial(LayerNorm, 1e-5)
-    attention = CrossAttention(*given, NORMAL, NORMAL)
-    layer = TwoStreams(PostNorm(attention, ffn, norm(), norm(), sizes.dropout_rate))
-    places = LearnedPositions(sizes.max_len + 1, sizes.width, NORMAL)
-    embed = InputEmbed(Embed(vocab_size, sizes.width, NORMAL), places, sizes.dropout_rate)
-    return Net(embed, Stack(layer, sizes.num_layers, sizes.remat), options.memory_len)
+    """RoBERTa's net with other attention and one more position."""
+    made = roberta.build(dataclasses.replace(sizes, max_len=sizes.max_len + 1), None, vocab_size)
+    heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads), sizes.dropout_rate
+    layer = TwoStreams(made.stack.layer.clone(attention=CrossAttention(*heads, NORMAL, NORMAL)))
+    return Net(made.embed, made.stack.clone(layer=layer), options.memory_len)
 
 
 @dataclasses.dataclass(frozen=True)

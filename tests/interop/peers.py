@@ -16,8 +16,8 @@ from scalelab.interop import convert, maps
 from scalelab.interop.convert import Sizes
 from scalelab.interop.mapping import OUTPUT, Architecture, Map
 
-VOCAB = 61
 STDDEV = 0.5  # at the usual 0.02 a wrong net would pass
+VOCAB = declared.Peer.vocab_size
 PAD = VOCAB - 1  # for classifiers that look for the last token before padding
 
 transformers.logging.set_verbosity_error()
@@ -31,7 +31,7 @@ def make(
     max_len: int,
     head: str = "pretraining",
     *,
-    vocab_size: int = VOCAB,
+    vocab_size: int | None = None,
     seed: int = 0,
     name: str | None = None,
     **more: Any,
@@ -43,13 +43,13 @@ def make(
       shape: (A, H, L).
       max_len: positions that a text may use.
       head: "pretraining", or "classify".
-      vocab_size: rows of the embedding.
+      vocab_size: rows of the embedding; None: as declared.
       seed: of the weights.
       name: another class than that of `head`.
       more: fields of its config.
     """
     peer = PEERS[system]
-    given = {"vocab_size": vocab_size, "attn_implementation": "eager"}
+    given = {"vocab_size": vocab_size or peer.vocab_size, "attn_implementation": "eager"}
     given |= peer.settings(shape, max_len) | options(system, shape[2])
     if head == "classify" and peer.needs_pad:
         given["pad_token_id"] = PAD
@@ -60,7 +60,7 @@ def make(
 EXPECTED = {name: declared.get(name).peer for name in tiny.SYSTEMS}
 PEERS = {name: peer for name, peer in EXPECTED.items() if isinstance(peer, declared.Peer)}
 CLASSES = {name: (peer.pretraining, peer.classifier) for name, peer in PEERS.items()}
-DECODERS = [name for name in CLASSES if systems.load(name).PREDICTS == "next"]
+DECODERS = [name for name in CLASSES if systems.load(name).SEES == "left"]
 ENCODERS = [name for name in CLASSES if systems.load(name).PREDICTS == "masked"]
 CONSTANTS = {peer.constant for peer in PEERS.values()}
 OBJECTIVES = {

@@ -8,7 +8,7 @@ import declared
 import numpy as np
 import tiny
 
-from scalelab import systems
+from scalelab import formats, systems
 from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer, TokenizerSpec
 
@@ -51,20 +51,21 @@ def batch(system: str, seed: int, *, size: int = 4, length: int = 16) -> dict[st
     module, tokenizer = systems.load(system), Tokenizer.load(tokenizer_dir(system))
     frame = tokenizer.frame()
     ids = np.concatenate(tokenizer.encode_batch(lines()))
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(length // 2, length + 1, size).astype(np.int32)
-    tokens = np.full((size, length), tokenizer.special_ids.get("pad", 0), np.int32)
-    second_starts = lengths.copy()
-    for row, n, i in zip(tokens, lengths, range(size), strict=True):
-        room = n - len(frame.begin) - len(frame.end)
-        at = rng.integers(0, len(ids) - room)
-        row[:n] = [*frame.begin, *ids[at : at + room], *frame.end]
-        if "pair" in module.HEADS:
-            second_starts[i] = n // 2
-            row[n // 2 - 1] = frame.between[0]
-    return {
-        "tokens": tokens,
-        "lengths": lengths,
-        "second_starts": second_starts.astype(np.int32),
-        "examples": np.arange(size, dtype=np.int32) + seed * size,
-    } | {name: rng.integers(0, 2, size).astype(np.int32) for name in sorted(tiny.label_names())}
+    rng, made = np.random.default_rng(seed), {}
+    for array in (array for array in tiny.arrays_of(module) if array.is_counted):
+        rows = _, most = array.shape(length, size)
+        lengths = rng.integers(most // 2, most + 1, size).astype(np.int32)
+        made[formats.lengths_name(array.name)] = lengths
+        made[array.name] = np.full(rows, tokenizer.special_ids.get("pad", 0), np.int32)
+        for row, n in zip(made[array.name], lengths, strict=True):
+            room = n - len(frame.begin) - len(frame.end)
+            at = rng.integers(0, len(ids) - room)
+            row[:n] = [*frame.begin, *ids[at : at + room], *frame.end]
+    made["second_starts"] = made["lengths"].copy()
+    if "pair" in module.HEADS:
+        made["second_starts"] //= 2
+        made["tokens"][np.arange(size), made["second_starts"] - 1] = frame.between[0]
+    made["examples"] = np.arange(size, dtype=np.int32) + seed * size
+    return made | {
+        name: rng.integers(0, 2, size).astype(np.int32) for name in sorted(tiny.label_names())
+    }

@@ -15,9 +15,11 @@ import numpy as np
 import peers
 import tiny
 import torch
+from declared import valid_places
 from flax import linen as nn
+from flax import traverse_util
 
-from scalelab import objectives, systems
+from scalelab import formats, objectives, systems
 from scalelab.config.fields import make_options
 from scalelab.interop import maps
 from scalelab.nn.stack import STATES
@@ -30,7 +32,7 @@ FLOAT32 = jnp.float32
 
 def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
     """Our net of a shape (A, H, L)."""
-    vocab_size = more.pop("vocab_size", peers.VOCAB)
+    vocab_size = more.pop("vocab_size", peers.PEERS[system].vocab_size)
     others = {"ffn_width": 4 * shape[1], "max_len": max_len, "dropout_rate": 0.1}
     module = systems.load(system)
     family, fields = maps.load(system), peers.options(system, shape[2])
@@ -41,37 +43,33 @@ def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
 
 
 def make_terms(system: str, vocab_size: int, mask_rate: float) -> tuple[Any, ...]:
-    module = systems.load(system)
-    ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-    names = peers.OBJECTIVES[system]
-    setting = objectives.Setting(vocab_size, ids, mask_rate)
-    return objectives.make(dict.fromkeys(names, 1.0), setting)
+    names = "+".join(peers.OBJECTIVES[system])
+    return tiny.terms(systems.load(system), names, rate=mask_rate, size=vocab_size)
 
 
 def make_batch(system: str, length: int) -> Batch:
-    """Random tokens without special ones, ragged; padding as the family pads."""
-    module = systems.load(system)
+    """Random tokens without special ones in all arrays of tokens, padded as the family pads.
+
+    A text has so many tokens; the format says how many an array has of it.
+    """
+    module, rng = systems.load(system), np.random.default_rng(1)
     roles = [role for role, _ in module.SPECIAL_TOKENS]
-    lengths = np.maximum(1, np.array([length, 2 * length // 3, length // 3]))
-    tokens = np.random.default_rng(1).integers(len(roles), peers.VOCAB, (3, length))
+    vocab_size, batch = peers.PEERS[system].vocab_size, {}
     pad = roles.index("pad") if "pad" in roles else 0
-    return {
-        "tokens": np.where(np.arange(length) < lengths[:, None], tokens, pad).astype(np.int32),
-        "lengths": lengths.astype(np.int32),
-        "second_starts": (lengths // 2).astype(np.int32),
-        "examples": np.arange(3, dtype=np.int32),
-    } | {name: np.array([0, 1, 1], np.int32) for name in tiny.label_names()}
-
-
-def valid_places(batch: Batch) -> np.ndarray:
-    """Which places [B, T] are no padding."""
-    return np.arange(batch["tokens"].shape[1]) < batch["lengths"][:, None]
+    for array in (array for array in tiny.arrays_of(module) if array.is_counted):
+        size = _, most = array.shape(length, 3)
+        lengths = np.maximum(1, np.array([most, 2 * most // 3, most // 3], np.int32))
+        batch[formats.lengths_name(array.name)] = lengths
+        batch[array.name] = rng.integers(len(roles), vocab_size, size).astype(np.int32)
+        batch[array.name][~valid_places(batch, array.name)] = pad
+    batch |= {"second_starts": batch["lengths"] // 2, "examples": np.arange(3, dtype=np.int32)}
+    return batch | {name: np.array([0, 1, 1], np.int32) for name in tiny.label_names()}
 
 
 @functools.cache
 def prepare(system: str, length: int) -> tuple[tuple[Any, ...], Batch]:
     """The family's objectives and a batch that they have prepared."""
-    made = make_terms(system, peers.VOCAB, mask_rate=0.3)
+    made = make_terms(system, peers.PEERS[system].vocab_size, mask_rate=0.3)
     # The same draws for both precisions.
     with jax.enable_x64(False), mock.patch.object(jnp, "float32", FLOAT32):
         batch = make_batch(system, length)
@@ -115,9 +113,15 @@ def ours(
     def loss_fn(params: Any) -> tuple[jax.Array, Found]:
         apply = nn.apply(forward, net, mutable=[STATES, "intermediates"])
         (out, loss), found = apply({"params": params})
-        (layers,) = jax.tree.leaves(found[STATES])
-        weights, *_ = jax.tree.leaves(found["intermediates"])
-        return loss, out | {"layers": layers, "attention": weights, "loss": loss}
+        for output, (begin, _) in peers.PEERS[system].outputs.items():
+            if output not in peers.PEERS[system].states:
+                _, (out[output], *_) = below(found["intermediates"], begin)
+                continue
+            (*outside, _, _, _), layers = below(found[STATES], begin)
+            # Their last states are behind the norm that ends a stack of pre-norm layers.
+            has_norm = "norm" in functools.reduce(dict.__getitem__, outside, params)
+            out[output] = layers[:-1] if has_norm else layers
+        return loss, out | {"loss": loss}
 
     if not gradients:
         return jax.jit(lambda params: loss_fn(params)[1])
@@ -130,8 +134,21 @@ def ours(
     return run
 
 
+def below(collection: Any, begin: str) -> tuple[list[str], Any]:
+    """The path, and the value, of the one leaf of a collection whose path has this beginning."""
+    named = traverse_util.flatten_dict(collection, sep="/").items()
+    ((path, value),) = ((path, value) for path, value in named if path.startswith(begin))
+    return path.split("/"), value
+
+
 def inputs(system: str, batch: Batch) -> dict[str, torch.Tensor]:
     """A prepared batch as the class of transformers takes it."""
+    arrays = (peers.PEERS[system].inputs or functools.partial(inputs_of_text, system))(batch)
+    return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
+
+
+def inputs_of_text(system: str, batch: Batch) -> Batch:
+    """Inputs of a class that reads a text alone."""
     valid = valid_places(batch)
     labels = np.where(valid, batch["tokens"], -100)
     if "mlm_positions" in batch:
@@ -144,35 +161,35 @@ def inputs(system: str, batch: Batch) -> dict[str, torch.Tensor]:
     if system in peers.PAIRS:
         (label,) = objectives.load(peers.PAIRS[system]).NEEDS
         arrays |= {peers.PEERS[system].pair[0]: batch[label]} if label in batch else {}
-    return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
+    return arrays
 
 
 def theirs(system: str, model: Any, length: int) -> Found:
     """A class of transformers, in the precision of its parameters."""
-    given = inputs(system, prepare(system, length)[1])
+    peer, batch = peers.PEERS[system], prepare(system, length)[1]
+    given = inputs(system, batch)
     model.zero_grad()
-    out = model(**given, output_hidden_states=True, output_attentions=True)
+    with peer.exact():
+        out = model(**given, output_hidden_states=True, output_attentions=True)
     logits = out.prediction_logits if system in peers.PAIRS else out.logits
-    found = {
-        "layers": np.stack([h.detach().numpy() for h in out.hidden_states[1:]]),
-        "attention": np.stack([a.detach().numpy() for a in out.attentions]),
-        "hidden": out.hidden_states[-1].detach().numpy(),
-        "logits": logits.detach().numpy(),
-    }
-    causal = systems.load(system).PREDICTS == "next"
-    if causal and length == 1:
-        return found  # one token says nothing of a next one
+    found = {name: np.stack([x.detach().numpy() for x in out[name]]) for name in peer.outputs}
+    found["hidden"] = found[peer.states[-1]][-1]
+    found |= {name: found[name][1:] for name in peer.states}  # the first are embeddings
+    found["valid"] = {name: valid_places(batch, name) for _, name in peer.outputs.values()}
+    found["logits"] = logits.detach().numpy()
+    scores, labels = logits, given["labels"]
+    if peer.inputs is None and systems.load(system).PREDICTS == "next":
+        scores, labels = logits[:, :-1], labels[:, 1:]
+        if not labels.numel():
+            return found  # one token says nothing of a next one
     # Their losses of next tokens are of logits rounded to float32: here they are taken anew.
-    cross_entropy, labels = torch.nn.functional.cross_entropy, given["labels"]
-    if causal:
-        losses = {"clm loss": cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())}
-    else:
-        losses = {"mlm loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
-    if system in peers.PAIRS:
-        label, scores = peers.PEERS[system].pair
-        pairs = out[scores]
+    cross_entropy, pair = torch.nn.functional.cross_entropy, peers.PAIRS.get(system)
+    (of_tokens,) = {*peers.OBJECTIVES[system]} - {pair}
+    losses = {f"{of_tokens} loss": cross_entropy(scores.flatten(0, 1), labels.flatten())}
+    if pair:
+        label, pairs = peer.pair[0], out[peer.pair[1]]
         found["pair_logits"] = pairs.detach().numpy()
-        losses[f"{peers.PAIRS[system]} loss"] = cross_entropy(pairs, given[label])
+        losses[f"{pair} loss"] = cross_entropy(pairs, given[label])
     total = sum(losses.values())
     assert relative(out.loss.item(), total.item()) < 1e-5
     total.backward()
@@ -200,21 +217,21 @@ def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> d
       exact: of theirs, in float64.
       rounding: what may be left of a gradient that is 0, in units of the largest gradient.
     """
-    valid = valid_places(prepare(system, exact["hidden"].shape[1])[1])
     apart = {
         name: relative(found[name], exact[name])
         for name in exact
         if name == "pair_logits" or name.endswith("loss")
     }
     for name in ("hidden", "logits"):
+        valid = exact["valid"]["tokens"]
         apart[name] = relative(found[name][valid], exact[name][valid])
-    # Their last hidden states are behind the norm that ends a net of pre-norm layers.
-    ends_in_norm = any("norm/scale" in row.paths for row in maps.load(system).body)
-    for i in range(len(exact["layers"]) - ends_in_norm):
-        apart[f"layer {i}"] = relative(found["layers"][i][valid], exact["layers"][i][valid])
-    for i in range(len(exact.get("attention", ()))):
-        maps_of_layer = (x["attention"][i].swapaxes(1, 2)[valid] for x in (found, exact))
-        apart[f"attention {i}"] = relative(*maps_of_layer)
+    for output, (_, array) in peers.PEERS[system].outputs.items():
+        if output not in exact:
+            continue
+        for i, both in enumerate(zip(found[output], exact[output], strict=False)):
+            if both[1].ndim == 4:  # weights [B, N, T, S] -> [B, T, N, S]
+                both = [np.swapaxes(x, 1, 2) for x in both]
+            apart[f"{output} {i}"] = relative(*(x[exact["valid"][array]] for x in both))
     if "gradients" not in found or "gradients" not in exact:
         return apart
     a, b = (leaves(x["gradients"]) for x in (found, exact))
@@ -235,6 +252,6 @@ def leaves(tree: Any) -> dict[str, np.ndarray]:
     found = {}
     for path, x in jax.tree_util.tree_leaves_with_path(tree):
         name = jax.tree_util.keystr(path)
-        parts = enumerate(x) if "['stack']" in name else [(None, x)]
+        parts = enumerate(x) if "['layer']" in name else [(None, x)]
         found |= {name if i is None else f"{name} {i}": np.asarray(part) for i, part in parts}
     return found

@@ -87,7 +87,7 @@ DAMAGED_FOLDERS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "another activation": (config(hidden_act="gelu_new"), ("hidden_act", "'gelu_new'", "'gelu'")),
     "perhaps a decoder": (config(is_decoder=None), ("is_decoder",)),
     "untied without a table": (config(tie_word_embeddings=False), ("tie_word_embeddings",)),
-    "an unsupported family": (config(model_type="t5"), ("'t5'", "GPT2LMHeadModel")),
+    "an unsupported family": (config(model_type="bart"), ("'bart'", "GPT2LMHeadModel")),
     "a family that is no name": (config(model_type=["bert"]), ("['bert']",)),
 }  # fmt: skip
 
@@ -123,7 +123,7 @@ DAMAGED_RUNS: dict[str, tuple[Damage, tuple[str, ...]]] = {
         written("tokenizer/special_tokens_map.json", '{"pad_token": 5}'), ("special_tokens_map",)),
     "nothing but a task": (written("config.json", '{"task": "x"}'), ("system",)),
     "other labels": (config(labels=["a", "b"]), ("head/out/bias", "(2,)", "(3,)")),
-    "a family without a map": (config(system="t5"), ("'t5'",)),
+    "a family without a map": (config(system="unilm"), ("'unilm'",)),
     "no checkpoints": (lambda f: shutil.rmtree(f / "checkpoints"), ("fine-tuning",)),
 }  # fmt: skip
 

@@ -1,10 +1,54 @@
 """What is expected of T5."""
 
-from declared import Expected, kernels_of_layers
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from declared import VOCAB, Batch, Expected, Mutation, Peer, Shape, kernels_of_layers, valid_places
 
 WIDTH, K, FFN = 64, 32, 256  # sizes in the test of initialisation
 DECODER = "decoder/stack/stack"
 CROSS = {f"{DECODER}/layer/cross_attention/{n}/kernel" for n in ("query", "key", "value", "out")}
+
+
+def settings(shape: Shape, max_len: int) -> dict[str, Any]:
+    """Fields of its config.json."""
+    num_heads, width, num_layers = shape
+    given = {"d_model": width, "d_kv": width // num_heads, "d_ff": 4 * width}
+    given |= {"num_heads": num_heads, "num_layers": num_layers, "n_positions": max_len}
+    return given | {"decoder_start_token_id": 0}
+
+
+def inputs(batch: Batch) -> Batch:
+    """The decoder reads the target behind the start token."""
+    return {
+        "input_ids": batch["source"],
+        "attention_mask": valid_places(batch, "source"),
+        "decoder_input_ids": batch["tokens"],
+        "labels": np.where(valid_places(batch), batch["targets"], -100),
+    }
+
+
+def exact() -> Any:
+    """Their norm rounds to float32."""
+    from transformers.models.t5.modeling_t5 import T5LayerNorm
+
+    def forward(norm: Any, x: Any) -> Any:
+        return norm.weight * x * (x.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt()
+
+    return mock.patch.object(T5LayerNorm, "forward", forward)
+
+
+def one_way(causal: bool) -> Mutation:
+    """Both stacks have the buckets of one of them."""
+
+    def mutate(patch: pytest.MonkeyPatch, module: Any) -> None:
+        bucket = module.bucket
+        patch.setattr(module, "bucket", lambda distance, _: bucket(distance, causal))
+
+    return mutate
+
 
 EXPECTED = Expected(
     tokenizer="unigram",
@@ -24,5 +68,29 @@ EXPECTED = Expected(
     | {"decoder/embed/tokens/table", "encoder/buckets", "decoder/stack/buckets"},
     body="",
     more_parts=True,
-    peer="tests/systems/test_t5.py compares it with T5ForConditionalGeneration: it reads a source",
+    peer=Peer(
+        "T5ForConditionalGeneration",
+        None,
+        settings,
+        vocab_size=VOCAB,
+        inputs=inputs,
+        outputs={
+            "encoder_hidden_states": ("encoder", "source"),
+            "encoder_attentions": ("encoder", "source"),
+            "decoder_hidden_states": ("decoder", "tokens"),
+            "decoder_attentions": (f"{DECODER}/layer/attention", "tokens"),
+            "cross_attentions": (f"{DECODER}/layer/cross_attention", "tokens"),
+        },
+        exact=exact,
+        small=((3, 24, 2), 150),  # distances beyond the last bucket
+        shapes=(((7, 84, 1), 128), ((3, 21, 5), 128), ((1, 11, 2), 7)),
+        mutations={
+            "no factor before the table": lambda patch, to: patch.setattr(
+                to, "ScaledHead", to.PlainHead
+            ),
+            "one direction": one_way(True),
+            "both directions": one_way(False),
+            "nearer buckets": lambda patch, to: patch.setattr(to, "MAX_DISTANCE", 64),
+        },
+    ),
 )

@@ -65,7 +65,7 @@ def compare(shape: sides.Shape, length: int, *, sign: int = 1) -> dict[str, floa
             {"params": params}
         )
         layers = next(x for x in jax.tree.leaves(states))
-        return loss, out | {"layers": layers, "rtd loss": loss}
+        return loss, out | {"hidden_states": layers, "rtd loss": loss}
 
     params = peers.weights(model)
     (_, found), grads = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))(params)
@@ -79,7 +79,8 @@ def compare(shape: sides.Shape, length: int, *, sign: int = 1) -> dict[str, floa
     assert sides.relative(out.loss.item(), loss.item()) < 1e-5
     loss.backward()
     exact = {
-        "layers": np.stack([h.detach().numpy() for h in out.hidden_states[1:]]),
+        "valid": {"tokens": valid.numpy()},
+        "hidden_states": np.stack([h.detach().numpy() for h in out.hidden_states[1:]]),
         "hidden": out.hidden_states[-1].detach().numpy(),
         "logits": out.logits.detach().numpy(),
         "rtd loss": loss.item(),

@@ -1,7 +1,6 @@
-"""T5 against transformers, its buckets, its cache."""
+"""T5's buckets, cache and exports; tests/interop/test_parity.py compares it with its class."""
 
-import copy
-import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -11,10 +10,9 @@ import numpy as np
 import pytest
 import tiny
 from flax import linen as nn
-from flax import traverse_util
 
 from scalelab import systems
-from scalelab.interop import convert, exporting, importing, maps
+from scalelab.interop import exporting, importing
 from scalelab.systems import t5
 from scalelab.training import pretrained
 
@@ -30,104 +28,6 @@ def make_batch() -> dict[str, np.ndarray]:
     given = {"source": source, "source_lengths": [S, 9, 70], "tokens": tokens}
     given |= {"lengths": [T, T, 7], "examples": np.arange(3)}
     return {name: np.asarray(x, np.int32) for name, x in given.items()}
-
-
-def logits(params: Any, batch: dict[str, Any], net: Any = NET) -> np.ndarray:
-    def forward(model: Any) -> jax.Array:
-        return model.token_logits(model(batch, train=False)[0])
-
-    return np.asarray(jax.jit(lambda p: nn.apply(forward, net)({"params": p}))(params))
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    """A class of transformers with parameters of deviation 0.5, in float32."""
-    pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
-    import peers
-    import transformers
-
-    num_heads, width, num_layers = SHAPE
-    fields: dict[str, Any] = dict(
-        vocab_size=VOCAB, d_model=width, d_kv=width // num_heads, d_ff=40, num_heads=num_heads,
-        num_layers=num_layers, decoder_start_token_id=0, attn_implementation="eager",
-    )  # fmt: skip
-    config = transformers.T5Config(**fields)
-    made = transformers.T5ForConditionalGeneration(config).double().eval()
-    return peers.randomise(made, seed=0).float()
-
-
-@pytest.fixture(scope="module")
-def params(model: Any) -> Any:
-    """The same parameters, as ours."""
-    found = {name: p.detach().numpy() for name, p in model.named_parameters()}
-    family = maps.load("t5")
-    rows = family.rows(family.architectures[0])
-    sizes = convert.Sizes(SHAPE[0], SHAPE[2], VOCAB, VOCAB)
-    flat = convert.to_parameters(rows, found.__getitem__, sizes)
-    assert sum(x.size for x in flat.values()) == sum(p.numel() for p in model.parameters())
-    return traverse_util.unflatten_dict(flat, sep="/")
-
-
-def theirs(model: Any, batch: dict[str, np.ndarray]) -> Any:
-    """Their result for a batch."""
-    import torch
-
-    given = {k: torch.tensor(np.asarray(x, np.int64)) for k, x in batch.items()}
-    mask = torch.arange(batch["source"].shape[1]) < given["source_lengths"][:, None]
-    return model(given["source"], attention_mask=mask, decoder_input_ids=given["tokens"])
-
-
-def relative(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.abs(a - b).max() / np.abs(b).max())
-
-
-def is_token(batch: dict[str, np.ndarray]) -> np.ndarray:
-    return np.arange(batch["tokens"].shape[1]) < batch["lengths"][:, None]
-
-
-@pytest.mark.ci
-@pytest.mark.parity
-def test_agrees_with_hugging_face(model: Any, params: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores in both precisions: in float32, ours are about as near to float64 as theirs."""
-    from transformers.models.t5.modeling_t5 import T5LayerNorm
-
-    def in_double(norm: Any, x: Any) -> Any:  # theirs rounds to float32
-        return norm.weight * x * (x.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt()
-
-    batch = make_batch()
-    valid, single = is_token(batch), theirs(model, batch).logits.detach().numpy()
-    monkeypatch.setattr(T5LayerNorm, "forward", in_double)
-    exact = theirs(copy.deepcopy(model).double(), batch).logits.detach().numpy()
-    assert relative(single[valid], exact[valid]) < 1e-4
-    assert relative(logits(params, batch)[valid], exact[valid]) < 1e-4
-    with tiny.in_double():
-        wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), params)
-        net = t5.build(dataclasses.replace(SIZES, dtype=jnp.float64), None, VOCAB)
-        assert relative(logits(wide, batch, net)[valid], exact[valid]) < 1e-10
-
-
-WRONG = {
-    "scores are scaled": (
-        "unscaled",
-        lambda q, k, ctx: t5.product("btnk,bsnk->bnts", q, k) / 8**0.5,
-    ),
-    "no factor before the table": ("ScaledHead", t5.PlainHead),
-    "one direction": ("bucket", lambda distance, causal, of=t5.bucket: of(distance, True)),
-    "both directions": ("bucket", lambda distance, causal, of=t5.bucket: of(distance, False)),
-    "nearer buckets": ("MAX_DISTANCE", 64),
-}
-
-
-@pytest.mark.ci
-@pytest.mark.parity
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_net_does_not_agree(
-    name: str, model: Any, params: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch = make_batch()
-    valid, exact = is_token(batch), theirs(model, batch).logits.detach().numpy()
-    monkeypatch.setattr(t5, *WRONG[name])
-    assert relative(logits(params, batch, t5.build(SIZES, None, VOCAB))[valid], exact[valid]) > 0.01
 
 
 @pytest.mark.parity
@@ -176,19 +76,29 @@ def test_exports_and_imports_compute_the_same(
     wikitext: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    import sides
     import transformers
 
     run, out, again = (tmp_path / name for name in ("run", "out", "again"))
     tiny.write_run(run, "t5", wikitext, tmp_path / "cache", 0.5)
     exporting.run(run, out)
     importing.run(str(out), again)
-    batch = make_batch()
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(out).eval()
-    exact, valid = theirs(model, batch).logits.detach().numpy(), is_token(batch)
+    _, batch = sides.prepare("t5", 60)
+    valid = sides.valid_places(batch)
+    exact = model(**sides.inputs("t5", batch)).logits.detach().numpy()[valid]
     for folder in (run, again):
         opened = pretrained.load(folder)
-        found = logits(opened.params, batch, opened.net)
-        assert relative(found[valid], exact[valid]) < 1e-4, folder
+        found = logits(opened.net, opened.params, batch)[valid]
+        assert sides.relative(found, exact) < 1e-4, folder
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def logits(net: nn.Module, params: Any, batch: dict[str, Any]) -> jax.Array:
+    def forward(model: Any) -> jax.Array:
+        return model.token_logits(model(batch, train=False)[0])
+
+    return nn.apply(forward, net)({"params": params})
 
 
 def test_an_untied_net_is_not_exported(wikitext: pathlib.Path, tmp_path: pathlib.Path) -> None:
