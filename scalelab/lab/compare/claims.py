@@ -115,8 +115,8 @@ class Claim:
     def ends(self) -> tuple[float, float]:
         """The interval at the level of the corrected test; NaN without one.
 
-        It holds the border of the region where the claim is undecided, and only there, as both come
-        from the same resamples.
+        It holds the border of the region where the claim is undecided, and only there: its ends are
+        the resamples at which the corrected p-value passes 1 - LEVEL.
         """
         found = self.estimate
         if found is None or math.isnan(found.low):
@@ -124,7 +124,9 @@ class Claim:
         if self.p_value is None or self.corrected is None:
             return found.low, found.high
         tail = (1 - LEVEL) / 2 * self.p_value / self.corrected
-        low, high = np.quantile(found.resamples, [tail, 1 - tail]).clip(*found.bounds)
+        ordered = np.sort(found.resamples)
+        place = max(0, math.ceil(tail * (len(ordered) + 1) - ROUNDING) - 2)  # as in `p_value`
+        low, high = ordered[[place, -1 - place]].clip(*found.bounds)
         return float(low), float(high)
 
     @property

@@ -1,5 +1,7 @@
 """Claims: regions by hand and against t-tests; verdicts; Holm's correction over a report."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -105,6 +107,20 @@ def test_an_interval_holds_the_border_if_its_claim_is_undecided() -> None:
     assert [not c.ends[0] <= 0 <= c.ends[1] for f in found for c in f.claims] == decided
     before = [not c.estimate.low <= 0 <= c.estimate.high for c in made]
     assert 0 < sum(decided) < sum(before) < len(made)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("factor", [1, 3, 8, 10])
+def test_intervals_and_verdicts_agree_at_every_count(factor: int, sign: int) -> None:
+    """2,000 resamples, of which 0 to 60 lie beyond 0; `factor` is Holm's."""
+    made = make([1.0, 1.1, 0.9, 1.0])
+    for beyond in range(60):
+        resamples = sign * np.where(np.arange(2000) < beyond, -1.0, 1.0 + np.arange(2000))
+        found = dataclasses.replace(made.estimate, resamples=resamples)
+        one = claims.claim("x", ABOVE, found)
+        one = dataclasses.replace(one, corrected=min(1.0, factor * one.p_value))
+        low, high = one.ends
+        assert (low <= 0 <= high) == (one.verdict == "undecided"), (beyond, one.ends)
 
 
 @pytest.mark.parametrize(("num", "many"), [(50, False), (51, True)])
