@@ -286,7 +286,8 @@ class Finetuning:
         run, params = self.run, self._best if self.config.patience else self.state.params
         if self.config.patience or self._evaluated != self.step or self.progress.failed:
             self._outputs = self.predict(params)
-        if not all(np.isfinite(outputs).all() for outputs in self._outputs.values()):
+        broken = any(np.isnan(outputs).any() for outputs in self._outputs.values())
+        if broken and not self.progress.failed:
             self.progress.fail(f"outputs not finite after step {self.progress.clocks.steps}")
         whole = {**params, **self.state.frozen}
         if run.rows is not None:
