@@ -115,8 +115,8 @@ class Claim:
     def ends(self) -> tuple[float, float]:
         """The interval at the level of the corrected test; NaN without one.
 
-        It holds the border of the region where the claim is undecided, and only there: its ends are
-        the resamples at which the corrected p-value passes 1 - LEVEL.
+        It holds a border of the region where the claim is undecided, and only there. The p-value
+        counts one resample more than the quantiles do, so that they may end just short of it.
         """
         found = self.estimate
         if found is None or math.isnan(found.low):
@@ -124,9 +124,14 @@ class Claim:
         if self.p_value is None or self.corrected is None:
             return found.low, found.high
         tail = (1 - LEVEL) / 2 * self.p_value / self.corrected
-        ordered = np.sort(found.resamples)
-        place = max(0, math.ceil(tail * (len(ordered) + 1) - ROUNDING) - 2)  # as in `p_value`
-        low, high = ordered[[place, -1 - place]].clip(*found.bounds)
+        low, high = np.quantile(found.resamples, [tail, 1 - tail])
+        if self.verdict == UNDECIDED and not any(
+            low <= border <= high for border in (self.region.low, self.region.high)
+        ):
+            ordered = np.sort(found.resamples)
+            place = max(0, math.ceil(tail * (len(ordered) + 1) - ROUNDING) - 2)
+            low, high = ordered[place], ordered[-1 - place]
+        low, high = np.clip([low, high], *found.bounds)
         return float(low), float(high)
 
     @property
