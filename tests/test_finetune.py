@@ -531,6 +531,15 @@ def test_a_planted_rule_is_learnt(prepare, pretrained_runs: Runs) -> None:
     assert result(run)["init"] == "none" and result(run)["degenerate"] is None
 
 
+def test_a_seed_whose_last_step_broke_has_failed(prepare) -> None:
+    """Its loss and gradient were finite: only the parameters after it are not."""
+    fields = {"epochs": 1.0, "optim__warmup_rate": 0.0, "optim__learning_rate": 1e37}
+    run = prepare("roberta", "cola", num_rows=8, **fields)
+    train(run, 0)
+    made = result(run)
+    assert made["status"] == "failed" and "outputs not finite after step" in made["degenerate"]
+
+
 def test_runs_that_learn_nothing_or_diverge_are_flagged(prepare) -> None:
     """A rate of zero, and one that is far too high: the second step is not finite, and the last."""
     fields = {"epochs": 1.0, "machine__steps_per_dispatch": 1, "machine__log_every_steps": 100}

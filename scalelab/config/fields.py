@@ -114,7 +114,7 @@ def _convert(value: Any, hint: Any, name: str, strict: bool) -> Any:
         if parts[0] is not str or all(type(x) is str for x in value):
             items = enumerate(value)
             return tuple(_convert(x, parts[0], f"{name}[{i}]", strict) for i, x in items)
-    if type(value) is int and hint in (int, float) and not -LARGEST <= value < LARGEST:
+    if type(value) is int and hint in (int, float) and not -LARGEST < value < LARGEST:
         raise ValueError(f"{label} = {brief(value)}: expected a number of 64 bits{none}")
     if hint is float and type(value) is int:
         return float(value)

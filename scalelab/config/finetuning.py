@@ -35,7 +35,7 @@ class Head:
     dropout_rate: Probability = 0.1  # before each layer of the head
     pretrained: bool = True  # the first layer starts from the pooler that NSP has trained
     # Width of each direction of a new BiLSTM below the head (Devlin et al. 2019, 5.1); None: none.
-    lstm_width: Count | None = None
+    lstm_width: Annotated[int, between(1, 2**16)] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

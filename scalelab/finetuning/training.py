@@ -286,6 +286,9 @@ class Finetuning:
         run, params = self.run, self._best if self.config.patience else self.state.params
         if self.config.patience or self._evaluated != self.step or self.progress.failed:
             self._outputs = self.predict(params)
+        broken = any(np.isnan(outputs).any() for outputs in self._outputs.values())
+        if broken and not self.progress.failed:
+            self.progress.fail(f"outputs not finite after step {self.progress.clocks.steps}")
         whole = {**params, **self.state.frozen}
         if run.rows is not None:
             assert self._table is not None

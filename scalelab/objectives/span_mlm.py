@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab.config.fields import Count
+from scalelab.config.fields import between
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, example_keys, mlm
 
 NEEDS: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Options:
 
     # Chance that a span ends after each of its words.
     span_p: Annotated[float, ("a number in (0, 1]", lambda value: 0 < value <= 1)] = 0.2
-    max_span: Count = 10  # words of the longest span
+    max_span: Annotated[int, between(1, 1000)] = 10  # words of the longest span
     whole_words: bool = True  # False: a span is of tokens, and may begin inside a word
 
 

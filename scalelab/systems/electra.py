@@ -127,7 +127,8 @@ def narrow(sizes: Sizes, rate: float) -> dict[str, int]:
     """Returns the sizes in which the generator differs."""
     heads = max(1, round(sizes.num_heads * rate))
     width = max(1, round(sizes.width * rate / heads)) * heads
-    return {"num_heads": heads, "width": width, "ffn_width": round(sizes.ffn_width * rate)}
+    ffn_width = max(1, round(sizes.ffn_width * rate))
+    return {"num_heads": heads, "width": width, "ffn_width": ffn_width}
 
 
 def parts(sizes: Sizes, options: Options) -> dict[str, Part]:

@@ -59,6 +59,8 @@ def test_commonsense_tests_answer_by_means_and_others_by_sums(
     """By hand: sums -6 and -4 of three tokens and one, so means -2 and -4; then the other way."""
     asked = [Item(("g",), ("bada gedu dodo", "bada"), 0), Item(("g",), ("gedu bada", "gedu"), 0)]
     sums, counts = np.array([[-6.0, -4.0], [-5.0, -7.0]]), np.array([[3.0, 1.0], [1.0, 2.0]])
+    judged = items.judge(asked, sums, counts)
+    assert (judged.right.tolist(), judged.by_mean.tolist()) == ([False, True], [True, False])
     monkeypatch.setattr(pairs, "score", lambda *_, **__: (sums, counts))
     request = pairs.Asked(None, tmp_path, {"rule": None, "per_group": 0})
     opened = pretrained.load(pretrained_runs("gpt2"))

@@ -29,6 +29,7 @@ def differs(found: Any, expected: Any) -> bool:
     return float(np.abs(found - expected)[REAL].max()) > 0.05
 
 
+@pytest.mark.ci
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("layer", [PreNorm, PostNorm])

@@ -104,7 +104,7 @@ def test_a_loop_over_one_group_keeps_no_copy_for_its_backward_pass() -> None:
     assert kernel in kept(None) and kernel not in kept(Sharing())
 
 
-@pytest.mark.parametrize("num_groups", [0, 4])
+@pytest.mark.parametrize("num_groups", [0, 4, 2**31 - 1])
 def test_refused(num_groups: int) -> None:
     stack = make(3).clone(sharing=Sharing(num_groups))
     with pytest.raises(ValueError, match=f"num_groups={num_groups}: expected 1 to 3"):

@@ -12,7 +12,14 @@ from parts import NORMAL, context, init, normal
 from scalelab.nn import axes
 from scalelab.nn.embed import Embed, InputEmbed
 from scalelab.nn.ffn import FeedForward, gelu_exact, gelu_tanh
-from scalelab.nn.heads import FirstTokenHead, PlainHead, TransformHead, tied_logits
+from scalelab.nn.heads import (
+    FirstTokenHead,
+    OneLayerHead,
+    PlainHead,
+    TransformHead,
+    WeightedLayers,
+    tied_logits,
+)
 from scalelab.nn.linear import Linear
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
@@ -164,3 +171,14 @@ def test_first_token_head_reads_the_first_token() -> None:
     expected = pooled @ p["classifier"]["kernel"] + p["classifier"]["bias"]
     np.testing.assert_allclose(module.apply(variables, hidden), expected, rtol=1e-5)
     assert module.apply(variables, hidden.astype(jnp.bfloat16)).dtype == jnp.float32
+
+
+def test_layers_are_weighted_by_a_softmax_and_scaled() -> None:
+    vectors, module = normal(2, 12), WeightedLayers(3, OneLayerHead(5, 0.0, NORMAL))
+    ctx = context(2, 1)
+    p = init(module, vectors, ctx)["params"]
+    p |= {"layer_weights": np.log(np.float32([1, 3, 4])), "layer_scale": np.float32([2])}
+    layers = vectors.reshape(2, 3, 4)
+    mixed = 2 * (layers[:, 0] + 3 * layers[:, 1] + 4 * layers[:, 2]) / 8
+    expected = mixed @ p["out"]["kernel"] + p["out"]["bias"]
+    np.testing.assert_allclose(module.apply({"params": p}, vectors, ctx), expected, rtol=1e-5)

@@ -128,6 +128,7 @@ def by_loop(case: Case, *, first: int = 1, swapped: bool = False) -> float:
     return total
 
 
+@pytest.mark.ci
 @pytest.mark.parity
 def test_the_loss_is_that_of_a_loop_over_torch_modules(case: Case) -> None:
     pytest.importorskip("torch")

@@ -73,7 +73,7 @@ def flat(tree: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in ("bert", "gpt2") else pytest.param(n, marks=pytest.mark.slow) for n in SYSTEMS],
+    [n if n in ("bert", "gpt2") else pytest.param(n, marks=pytest.mark.ci) for n in SYSTEMS],
 )
 def test_initialisation(name: str) -> None:
     said = declared.get(name)

@@ -16,7 +16,7 @@ from scalelab.formats import ENTITY, PHRASE
 from scalelab.optim import adamw
 from scalelab.worlds import markov, neighbours
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 
 def batch(tokens: np.ndarray, units: Sequence[int] = ()) -> dict[str, np.ndarray]:
@@ -146,7 +146,7 @@ def test_mlm_knows_a_token_that_its_neighbours_decide(world: neighbours.Neighbou
 
 
 def test_clm_knows_of_it_what_the_left_neighbour_tells(world: neighbours.Neighbours) -> None:
-    learnt, texts, ids = learn_neighbours(world, "gpt2", num_steps=400)
+    learnt, texts, ids = learn_neighbours(world, "gpt2", num_steps=200)
     decided = np.arange(1, SPAN, 2)
     chances = learnt.log_chances(texts, np.broadcast_to(decided - 1, (len(texts), len(decided))))
     found = picked(chances, texts[:, decided])
@@ -175,7 +175,7 @@ def test_sbo_knows_an_entity_that_the_tokens_next_to_it_decide(world) -> None:
         "spanbert",
         ids + 2 * world.vocab_size,
         lambda k: with_entities(world, ids, 2, [0, k], 64),
-        num_steps=800,
+        num_steps=400,
         learning_rate=1e-2,
         objective_options={"max_span": 2},
         mask_rate=0.2,  # two tokens of ten

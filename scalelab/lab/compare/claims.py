@@ -91,6 +91,7 @@ class Claim:
     corrected: float | None = None
     untestable: str = ""  # why the treatment of its rows did not take; "": it took
     unchecked: str = ""  # the checks of the treatment that lacked a number; "": none
+    num_tested: int = 1  # claims that were corrected together
     scale: float = 1.0  # from its numbers to those of tables: 100 for scores
     compared: str = ""  # the comparison without its score: "bert minus gpt2"
     score: str = ""  # the title of its score
@@ -112,6 +113,20 @@ class Claim:
         return CONFIRMED if self.p_for == self.p_value else REFUTED
 
     @property
+    def open(self) -> str:
+        """Why no difference of this size could be decided; "" if one could."""
+        if self.p_value is None or self.estimate is None:
+            return "" if self.untestable else self.why
+        num = len(self.estimate.resamples)
+        if self.verdict != UNDECIDED or self.p_value > 2 / (num + 1):
+            return ""
+        return (
+            f"{num:,} resamples give no p below {2 / (num + 1):.2g}, too large where"
+            f" {self.num_tested} claims are corrected together: a study of fewer claims can decide"
+            " this"
+        )
+
+    @property
     def ends(self) -> tuple[float, float]:
         """The interval at the level of the corrected test; NaN without one.
 
@@ -123,16 +138,24 @@ class Claim:
             return math.nan, math.nan
         if self.p_value is None or self.corrected is None:
             return found.low, found.high
-        tail = (1 - LEVEL) / 2 * self.p_value / self.corrected
-        low, high = np.quantile(found.resamples, [tail, 1 - tail])
-        if self.verdict == UNDECIDED and not any(
-            low <= border <= high for border in (self.region.low, self.region.high)
+        if self.num_tested == 1 and (self.verdict == UNDECIDED) == self._borders(
+            found.low, found.high
         ):
+            return found.low, found.high
+        # Holm's factor; a p-value that it would take above 1 has lost it.
+        factor = self.corrected / self.p_value if self.corrected < 1 else self.num_tested
+        tail = (1 - LEVEL) / 2 / factor
+        low, high = np.quantile(found.resamples, [tail, 1 - tail])
+        if self.verdict == UNDECIDED and not self._borders(low, high):
             ordered = np.sort(found.resamples)
             place = max(0, math.ceil(tail * (len(ordered) + 1) - ROUNDING) - 2)
             low, high = ordered[place], ordered[-1 - place]
         low, high = np.clip([low, high], *found.bounds)
         return float(low), float(high)
+
+    def _borders(self, low: float, high: float) -> bool:
+        """Whether an interval holds a border of the region."""
+        return any(low <= border <= high for border in (self.region.low, self.region.high))
 
     @property
     def detectable(self) -> float | None:
@@ -183,17 +206,18 @@ def decide(findings: Sequence[Finding]) -> list[Finding]:
     decided = []
     for finding in findings:
         made = [(c, corrected.get((c.what, c.region))) for c in finding.claims]
-        claims = tuple(dataclasses.replace(c, corrected=p) for c, p in made)
+        num = len(p_values)
+        claims = tuple(dataclasses.replace(c, corrected=p, num_tested=num) for c, p in made)
         unchecked = (f"Not checked: {c.unchecked}." for c in claims if c.unchecked)
         remarks = tuple(dict.fromkeys((*finding.remarks, *unchecked)))
         finding = dataclasses.replace(finding, claims=claims, remarks=remarks)
-        verdict, why = _by_claims(finding, len(p_values))
+        verdict, why = _by_claims(finding)
         decided.append(dataclasses.replace(finding, verdict=verdict, why=why))
     return decided
 
 
-def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
-    """Returns the verdict that a finding's claims give, and why; `num_claims` were corrected."""
+def _by_claims(finding: Finding) -> tuple[str, str]:
+    """Returns the verdict that a finding's claims give, and why."""
     if_any, if_all = (CONFIRMED, REFUTED) if finding.needs == ANY else (REFUTED, CONFIRMED)
     by_any, by_all = ([c.what for c in finding.claims if c.verdict == v] for v in (if_any, if_all))
     if by_any:
@@ -205,12 +229,10 @@ def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
     reasons = (reason for c in finding.claims for reason in c.untestable.split("; "))
     if untestable := list(filter(None, dict.fromkeys(reasons))):
         return NOT_TESTABLE, "; ".join(untestable)
-    return UNDECIDED, "; ".join(
-        _open(c, num_claims) for c in finding.claims if c.verdict == UNDECIDED
-    )
+    return UNDECIDED, "; ".join(_open(c) for c in finding.claims if c.verdict == UNDECIDED)
 
 
-def _open(claim: Claim, num_claims: int) -> str:
+def _open(claim: Claim) -> str:
     """Returns why a claim is undecided."""
     if claim.effect is None or claim.estimate is None or claim.p_value is None:
         return f"{claim.what}: {claim.why}"
@@ -222,10 +244,4 @@ def _open(claim: Claim, num_claims: int) -> str:
     )
     if found.detectable is not None:
         text += f", smallest detectable {scale * found.detectable:.3g}"
-    num = len(claim.estimate.resamples)
-    if claim.p_value > 2 / (num + 1):
-        return text
-    return text + (
-        f"; {num:,} resamples give no p below {2 / (num + 1):.2g}, too large where {num_claims}"
-        " claims are corrected together: a study of fewer claims can decide this"
-    )
+    return text + f"; {claim.open}" * bool(claim.open)

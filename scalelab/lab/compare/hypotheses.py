@@ -172,7 +172,9 @@ def _stated(study: Study, scores: StudyScores) -> list[Finding]:
         blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in line.pair(scores.rows)]
         made = build_claim(scores, line.text, line.region, blocks, line.score, "no pair of rows")
         region = line.region.describe(made.scale)
-        text = f"{line.text} on {title_of(line.score)}"
+        margin = "" if line.region in (ABOVE, BELOW) else f", {region}"
+        made = dataclasses.replace(made, compared=made.compared and line.text + margin)
+        text = f"{line.text} on {title_of(line.score)}{margin}"
         rule = f"the mean difference, left minus right, lies {region}"
         remarks = tuple(scores.remarks([line.score]))
         found.append(Finding(f"claim {place}", text, rule, (made,), remarks=remarks))

@@ -134,13 +134,14 @@ def answer(findings: Sequence[Finding], score: str | None, why_none: str = "") -
 
 
 def checks(findings: Sequence[Finding]) -> list[str]:
-    """Returns for each comparison the checks that failed or lacked a number; or that all passed."""
+    """Returns for each comparison why it has no test, and failed checks; or that all passed."""
     found: dict[str, dict[str, None]] = {}
     claims = [claim for finding in findings for claim in finding.claims]
     for claim in claims:
         own = found.setdefault(claim.compared or claim.what, {})
         own.update(dict.fromkeys(filter(None, claim.untestable.split("; "))))
         own.update({f"not checked: {claim.unchecked}": None} if claim.unchecked else {})
+        own.update({claim.open: None} if claim.open else {})
     lines = [f"{compared}: {'; '.join(own)}." for compared, own in found.items() if own]
     passed = "Every objective and score that the statements compare exceeds its trivial baseline."
     return lines or [passed] * bool(claims)

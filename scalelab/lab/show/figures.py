@@ -19,7 +19,7 @@ import numpy as np
 from scalelab.config.durations import CLOCKS, Clock
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability
-from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding
+from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding, Region
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import PRETRAINING_SCORES, Scores, title_of
 from scalelab.lab.compare.study_scores import StudyScores
@@ -104,11 +104,11 @@ def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
 
 def draw_differences(findings: Sequence[Finding]) -> "Figure | None":
     """Draws the effect of every claim with its interval; None if no claim has one."""
-    found: dict[tuple[str, float], Claim] = {}  # a claim of two findings is drawn once
+    found: dict[tuple[str, Region], Claim] = {}  # a claim of two findings is drawn once
     for finding in findings:
         for claim in finding.claims:
             if claim.estimate is not None:
-                found.setdefault((claim.what, claim.scale), claim)
+                found.setdefault((claim.what, claim.region), claim)
     claims = list(found.values())[:MOST_CLAIMS]
     units = [unit for unit in (100.0, 1.0) if any(c.scale == unit for c in claims)]
     if not claims:

@@ -109,6 +109,21 @@ def test_an_interval_holds_the_border_if_its_claim_is_undecided() -> None:
     assert 0 < sum(decided) < sum(before) < len(made)
 
 
+def test_the_correction_widens_intervals() -> None:
+    """Also where it takes p to 1: four claims near 0, by Bonferroni; one claim keeps its own."""
+    numbers = np.array([-0.5, 0.1, 0.4, 0.0, 0.3])
+    made = [make(numbers + k / 100, what=f"x{k}") for k in range(4)]
+    (found,) = claims.decide([finding(*made)])
+    assert {claim.corrected for claim in found.claims} == {1.0}
+    four, one = scipy.stats.t.ppf([1 - 0.025 / 4, 1 - 0.025], 4)
+    for claim, plain in zip(found.claims, made, strict=True):
+        width = claim.ends[1] - claim.ends[0]
+        wider = width / (plain.estimate.high - plain.estimate.low)
+        assert wider == pytest.approx(four / one, rel=0.05)
+    (alone,) = claims.decide([finding(made[3])])
+    assert alone.claims[0].ends == (made[3].estimate.low, made[3].estimate.high)
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("factor", [1, 3, 8, 10])
 def test_intervals_and_verdicts_agree_at_every_count(factor: int, sign: int) -> None:
@@ -118,7 +133,8 @@ def test_intervals_and_verdicts_agree_at_every_count(factor: int, sign: int) -> 
         resamples = sign * np.where(np.arange(2000) < beyond, -1.0, 1.0 + np.arange(2000))
         found = dataclasses.replace(made.estimate, resamples=resamples)
         one = claims.claim("x", ABOVE, found)
-        one = dataclasses.replace(one, corrected=min(1.0, factor * one.p_value))
+        corrected = min(1.0, factor * one.p_value)
+        one = dataclasses.replace(one, corrected=corrected, num_tested=factor)
         low, high = one.ends
         assert (low <= 0 <= high) == (one.verdict == "undecided"), (beyond, one.ends)
 

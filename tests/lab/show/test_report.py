@@ -134,6 +134,14 @@ def test_verdicts_are_a_matrix_of_comparisons_and_scores() -> None:
     )
 
 
+def test_claims_that_differ_in_their_margin_are_told_apart(tmp_path) -> None:
+    lines = [["bert > gpt2", "qnli"], ["bert > gpt2", "qnli", 20]]
+    reported_study.write(tmp_path, **TWO_TASKS, claims=lines)
+    page = report.make(tmp_path, None, tmp_path / "out").with_suffix(".md").read_text()
+    assert "| bert > gpt2, above 20 " in page and "bert > gpt2 on QNLI, above 20: refuted" in page
+    assert "| bert > gpt2  " in page and "bert > gpt2 on QNLI: confirmed" in page
+
+
 TWO_TASKS = {"shapes": ((2, 16, 2),), "tasks": ("mnli", "qnli"), "seeds": 3}
 
 
