@@ -2,9 +2,11 @@
 
 import ast
 import dataclasses
+import importlib
 import itertools
 import json
 import math
+import pkgutil
 import random
 import re
 import typing
@@ -19,7 +21,7 @@ import pytest
 import scratch
 import tiny
 
-from scalelab import state, systems, train
+from scalelab import objectives, state, systems, train
 from scalelab.config import durations, finetuning
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Probability, describe, field_names, flatten
@@ -376,6 +378,26 @@ def test_no_number_of_a_config_can_be_one_that_a_run_cannot_take(config, resolve
         found = flatten(dataclasses.asdict(made))[name]
         assert type(found) is int or np.isfinite(np.float32(found)), (name, value)
         assert type(found) is float or -(2**63) < found < 2**63
+
+
+@pytest.mark.parametrize("package", [systems, objectives])
+def test_no_number_of_an_option_ends_in_a_traceback(package) -> None:
+    """What is accepted makes a model; what is refused names the option."""
+    field = {systems: "system_options", objectives: "objective_options"}[package]
+    tried = 0
+    for name in sorted(module.name for module in pkgutil.iter_modules(package.__path__)):
+        options = getattr(importlib.import_module(f"{package.__name__}.{name}"), "Options", None)
+        own = f"system={name}" if package is systems else "system=roberta"
+        values = {} if package is systems else {"objective": name}
+        for option in () if options is None else numeric_fields(options):
+            for value in (*EXTREMES, 1e-37, 2**31 - 1):
+                given, tried = values | {f"{field}__{option}": value}, tried + 1
+                try:
+                    state.make_model(resolved(f"{own},shape=2x16x2,steps=2", **given))
+                except ValueError as error:
+                    if package is systems or "needs" not in str(error):
+                        assert option in str(error), (name, option, value, error)
+    assert tried > 40
 
 
 def accepted(values: dict[str, Any]) -> list[tuple[str, float]]:
