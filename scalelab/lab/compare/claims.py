@@ -10,8 +10,9 @@ A verdict first asks whether the treatment took (study_scores.py). A claim on ro
 is not tested and not counted in the correction. A finding that such claims leave open is
 NOT_TESTABLE, whatever the numbers are.
 
-The interval of a decided claim (`Claim.ends`) has the level of its corrected test, so that it
-agrees with the verdict.
+The interval of a claim (`Claim.ends`) has the level of its corrected test, so that it agrees with
+the verdict. Where the corrected p is 1, the level is Bonferroni's. Claims that are not tested have
+the 95% interval.
 
 R resamples give no p below 2 / (R + 1): with the lab's 2,000 that is 0.001, which Holm's correction
 for more than 50 claims takes above 5%. Where that leaves a claim undecided, the finding says so.
@@ -114,7 +115,7 @@ class Claim:
 
     @property
     def open(self) -> str:
-        """Why no difference of this size could be decided; "" if one could."""
+        """The reason why no test could decide the claim; "" if one could, or if a check failed."""
         if self.p_value is None or self.estimate is None:
             return "" if self.untestable else self.why
         num = len(self.estimate.resamples)
@@ -128,7 +129,7 @@ class Claim:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The interval at the level of the corrected test; NaN without one.
+        """The interval at the level of the corrected test; NaN without one. See the module.
 
         It holds a border of the region where the claim is undecided, and only there. The p-value
         counts one resample more than the quantiles do, so that they may end just short of it.
@@ -142,7 +143,7 @@ class Claim:
             found.low, found.high
         ):
             return found.low, found.high
-        # Holm's factor; a p-value that it would take above 1 has lost it.
+        # Holm's factor. It cannot be read off a p-value that it took to 1: then Bonferroni's.
         factor = self.corrected / self.p_value if self.corrected < 1 else self.num_tested
         tail = (1 - LEVEL) / 2 / factor
         low, high = np.quantile(found.resamples, [tail, 1 - tail])
