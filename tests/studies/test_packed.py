@@ -1,6 +1,7 @@
 """What is packed in results/ goes on being used: skipped by `run`, and told by `report`."""
 
 import csv
+import re
 import shutil
 
 import pytest
@@ -80,6 +81,40 @@ def test_the_results_page_has_the_numbers_of_the_report() -> None:
             sst2 for _, sst2 in row
         ]
     assert verdicts("7_5_1") == verdicts("7_5_2") == {"not testable at this scale"}
+
+
+@pytest.mark.parametrize("page", ("README.md", "docs/results.md"))
+def test_every_interval_stands_in_a_report_that_its_row_names(page: str) -> None:
+    path = tiny.ROOT / page
+    found = 0
+    for line in path.read_text().splitlines():
+        links = re.findall(r"\]\(([^)#]+/report\.md)\)", line)
+        if not links or not line.startswith("|"):
+            continue
+        text = "\n".join((path.parent / link).read_text() for link in links)
+        for number in re.findall(r"-?[\d.]+ \[[^\]]+\]", line):
+            assert number in text, (line[:60], number)
+            found += 1
+    assert found > 2
+
+
+CITED = re.compile(r"([A-Z][A-Za-z-]+)(?: et al\.| and [A-Z][a-z]+),? \(?((?:19|20)\d\d)")
+
+
+def test_the_literature_page_has_the_papers_that_pages_and_systems_cite() -> None:
+    literature = (tiny.ROOT / "docs/literature.md").read_text().partition("## Bibliography")[2]
+    known = {
+        (name, year)
+        for line in literature.splitlines()
+        if line.startswith("|")
+        for name in re.findall(r"[A-Z][A-Za-z-]+", line.split("|")[1])
+        for year in re.findall(r"(?:19|20)\d\d", line.split("|")[1])
+    }
+    code = (tiny.ROOT / "scalelab" / name for name in ("systems", "objectives", "formats", "nn"))
+    paths = [tiny.ROOT / "README.md", *(tiny.ROOT / "docs").glob("*.md")]
+    paths += [path for folder in code for path in folder.glob("*.py")]
+    cited = {found for path in paths for found in CITED.findall(path.read_text())}
+    assert len(cited) > 30 and not cited - known
 
 
 def verdicts(study: str) -> set[str]:
