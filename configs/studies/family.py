@@ -25,7 +25,7 @@ text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pair
 tasks; the first start writes them to ~/.cache/scalelab/worlds. With `yardsticks=`, nano, micro
 and medium are scored by YARDSTICKS.
 Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why.
-docs/yardsticks.md says which yardsticks stay out, and why. To add a system, add its name to
+docs/evaluations.md says which yardsticks stay out, and why. To add a system, add its name to
 SYSTEMS, and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own
 claims, or config.claims = ().
 """

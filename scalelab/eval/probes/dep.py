@@ -4,7 +4,7 @@
 
 The features are the states of head and dependent side by side; the head is given. Labels are
 universal relations without subtypes (nmod for nmod:poss). Roots are left out. The control task and
-the baseline `by word` use the dependent. docs/yardsticks.md explains the table.
+the baseline `by word` use the dependent. docs/evaluations.md explains the table.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
   python -m scalelab.eval.probes.pos --run=RUN --data=UD_DIR --workdir=DIR
 
-Labels are the universal part-of-speech tags (UPOS). docs/yardsticks.md explains the table.
+Labels are the universal part-of-speech tags (UPOS). docs/evaluations.md explains the table.
 """
 
 from scalelab.config import cli

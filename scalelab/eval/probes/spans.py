@@ -10,7 +10,7 @@ that is one word longer and no chunk is labelled `none`.
 
 The features of a span from word i to word j are [h_i; h_j; h_i * h_j; h_i - h_j]. `nmi` is the
 normalised mutual information of labels and 10 k-means clusters of up to 3,500 test spans. The
-control task and the baseline `by word` use the last word. docs/yardsticks.md explains the table.
+control task and the baseline `by word` use the last word. docs/evaluations.md explains the table.
 """
 
 import zlib
