@@ -25,7 +25,7 @@ QUICK = (  # commands that are run as they stand, wherever they do
     "python -m scalelab.lab.compound --n=0.39M",
 )  # fmt: skip
 WITH_LESS = ("../README", "../zoo/README", "accelerators", "checkpoints", "compare", "finetune",
-             "train", "yardsticks", "tutorials/cluster", "tutorials/first_comparison",
+             "train", "evaluations", "tutorials/cluster", "tutorials/first_comparison",
              "tutorials/own_study", "tutorials/own_system")  # fmt: skip
 LEFT_OUT = {  # part of a command -> why it is only parsed
     "make ": "installs, or runs these tests",
@@ -140,7 +140,7 @@ def prepare_runs(page: str, folder: pathlib.Path, finished: Callable) -> None:
             for seed in (0, 1):
                 config = run_folders.config_of(seed=seed)
                 run_folders.write(runs / f"masks/runs/{name}-seed{seed}", config=config)
-    elif page in ("checkpoints", "finetune", "yardsticks"):
+    elif page in ("checkpoints", "finetune", "evaluations"):
         for system in ("bert", "gpt2")[: 1 + (page == "finetune")]:
             shutil.copytree(finished(system), runs / system)
         (runs / "roberta-glue").symlink_to("bert-glue")

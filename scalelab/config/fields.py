@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-from scalelab.helpers.names import brief, load_module, nearest
+from scalelab.helpers.names import brief, load_module, module_names, nearest
 
 T = typing.TypeVar("T")
 # Group of options -> the field whose value brings them.
@@ -157,6 +157,10 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+# Field -> the package whose modules are its values.
+CATALOG = {"system": "systems", "objective": "objectives", "data.format": "formats"}
+
+
 def describe(cls: type, prefix: str = "") -> str:
     """Returns one line for each config field: its name, its default and the comment beside it."""
     meanings, hints = comments(cls), typing.get_type_hints(cls)
@@ -169,6 +173,8 @@ def describe(cls: type, prefix: str = "") -> str:
             default = "..." if field.default is dataclasses.MISSING else field.default
             left = f"  --config.{name}={default}"
             comment = meanings.get(field.name, "")
+            if (prefix + field.name) in CATALOG:
+                comment += ". One of: " + ", ".join(module_names(CATALOG[prefix + field.name]))
             lines.append(f"{left:<42}  {comment}".rstrip())
     return "\n".join(lines)
 

@@ -110,7 +110,7 @@ class Data:
 
     # builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, hf:NAME or tfds:NAME
     corpus: str = "builtin"
-    format: str = "doc_sentences"  # how documents become examples; listed by `scalelab systems`
+    format: str = "doc_sentences"  # how documents become examples
     # Invalid UTF-8: strict stops, replace goes on.
     errors: Annotated[str, choice("strict", "replace")] = "strict"
     keep_headings: bool = False  # keeps the headings of WikiText sections
@@ -214,8 +214,8 @@ class Machine:
 class Config:
     """One run, every field decided."""
 
-    system: str = "roberta"  # a file of scalelab/systems/
-    # Losses to sum, with optional weights: mlm+50*rtd. `scalelab systems` lists the objectives.
+    system: str = "roberta"  # the model and its recipe
+    # Losses to sum, with optional weights: mlm+50*rtd
     objective: str = "mlm"
     # Share of tokens that masked objectives predict.
     mask_rate: Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)] = 0.15

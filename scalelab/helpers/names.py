@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import pathlib
 import pkgutil
+import sys
 import types
 from collections.abc import Iterable, Mapping
 
@@ -92,8 +93,10 @@ def find_config(name: str) -> pathlib.Path:
 
 def module_names(room: str) -> list[str]:
     """Lists the public modules of the package `scalelab.<room>`, without those that are SHARED."""
-    package = importlib.import_module(f"scalelab.{room}")
-    found = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_")
+    # The package is not imported for this: it may import JAX, which --help does without.
+    package = sys.modules.get(f"scalelab.{room}")
+    folders = package.__path__ if package else [str(PACKAGE.joinpath(*room.split(".")))]
+    found = sorted(m.name for m in pkgutil.iter_modules(folders) if m.name[0] != "_")
     return [name for name in found if name not in SHARED.get(room, ())]
 
 
