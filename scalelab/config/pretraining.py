@@ -57,7 +57,11 @@ class Shape(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
-        """Reads AxHxL; raises ValueError for another form, or if A does not divide H."""
+        """Reads AxHxL; raises ValueError for another form, or if A does not divide H.
+
+        >>> Shape.parse("2x128x2").n_model
+        393216
+        """
         shape = cls.read(text)
         if shape.width % shape.num_heads:
             raise ValueError(
@@ -255,6 +259,9 @@ def parse_objective(text: str) -> dict[str, float]:
 
     Raises:
       ValueError: a name twice or none, or a weight that is no positive number.
+
+    >>> parse_objective("mlm+50*rtd")
+    {'mlm': 1.0, 'rtd': 50.0}
     """
     found: dict[str, float] = {}
     for part in text.split("+"):

@@ -28,6 +28,9 @@ def split(document: str) -> list[str]:
 
     Every character is kept except white space between sentences; none is empty, has white space at
     its ends or a line break in it.
+
+    >>> split("It rained. Dr. Smith left.")
+    ['It rained.', 'Dr. Smith left.']
     """
     sentences = []
     for paragraph in filter(None, map(str.strip, document.split("\n"))):

@@ -22,6 +22,9 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     Returns:
       A phrase to end an error message with: up to three close names, then the other valid names,
       nearest first. Of more than FEW names, the others are left out.
+
+    >>> nearest("widht", ["width", "num_heads"])
+    "did you mean 'width'? valid names: num_heads"
     """
     names = sorted(valid)
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)

@@ -59,7 +59,11 @@ class _Lines:
 
 
 def format_secs(secs: float) -> str:
-    """Formats seconds for a person: 59s, 12m05s, 3h07m."""
+    """Formats seconds for a person: 59s, 12m05s, 3h07m.
+
+    >>> format_secs(725)
+    '12m05s'
+    """
     if not math.isfinite(secs):
         return "?"
     minutes, rest = divmod(int(secs), 60)

@@ -11,6 +11,9 @@ def parse(text: str) -> float:
 
     Raises:
       ValueError: it is not written so.
+
+    >>> parse("0.39M")
+    390000.0
     """
     found = re.fullmatch(r"\s*([\d_,]*\.?\d*(?:[eE][+-]?\d+)?)\s*([kMGBTPE]?)\s*", text)
     try:

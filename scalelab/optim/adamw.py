@@ -102,7 +102,11 @@ def _after_warmup(elapsed: float, warmup: float, total: float) -> float:
 
 
 def linear(elapsed: float, warmup: float, total: float) -> float:
-    """Linear warm-up, then linear decay to 0 (Devlin et al. 2019, A.2)."""
+    """Linear warm-up, then linear decay to 0 (Devlin et al. 2019, A.2).
+
+    >>> linear(550, 100, 1000)  # half of the way from the warm-up to the end
+    0.5
+    """
     if elapsed < warmup:
         return elapsed / warmup
     return 1.0 - _after_warmup(elapsed, warmup, total)

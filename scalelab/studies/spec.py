@@ -153,6 +153,9 @@ def parse_fields(lines: Sequence[str]) -> dict[str, Any]:
 
     Raises:
       ValueError: there is no "=".
+
+    >>> parse_fields(["optim.learning_rate=1e-3", "system=bert"])
+    {'optim.learning_rate': 0.001, 'system': 'bert'}
     """
     found = {}
     for line in lines:

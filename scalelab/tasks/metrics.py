@@ -54,6 +54,9 @@ def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = Non
     """F1 of class 1, 2 PR / (P + R); 0 if class 1 is neither there nor predicted.
 
     Arguments and errors as for `accuracy`.
+
+    >>> f1(np.array([1, 1, 0, 0]), np.array([1, 0, 1, 0]))
+    0.5
     """
     gold, many, w, shape = _prepare(gold, predicted, weights)
     hits = w @ ((many == 1) & (gold == 1)).T
@@ -78,6 +81,9 @@ def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 
     For more than two classes Gorodkin's R_K (2004, Comput. Biol. Chem. 28, equation 8). Of two
     classes its absolute value is sqrt(chi2 / n). Arguments and errors as for `accuracy`.
+
+    >>> matthews(np.array([1, 1, 0, 0]), np.array([1, 1, 0, 0]))
+    1.0
     """
     gold, many, w, shape = _prepare(gold, predicted, weights)
     classes = np.unique(np.concatenate([gold, many.ravel()]))
@@ -105,6 +111,9 @@ def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
     """Spearman's correlation: Pearson's of the ranks, equal values sharing their mean rank.
 
     0 if all gold, or all predicted, are equal. Arguments, of scores, and errors as for `accuracy`.
+
+    >>> round(spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.5, 9.0])), 6)
+    1.0
     """
     gold, many, w, shape = _prepare(gold, predicted, weights)
     varies = _varies(gold[None], w) & _varies(many, w)

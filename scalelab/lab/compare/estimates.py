@@ -278,6 +278,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     A claim whose corrected p is below 5% stands; the chance that any standing claim is wrong is
     then at most 5%.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
     """
     p = np.asarray(p_values, np.float64)
     order = np.argsort(p, kind="stable")
