@@ -43,7 +43,7 @@ def program(path: pathlib.Path, text: str) -> pathlib.Path:
     return path
 
 
-COMMANDS = ("local.sh 3", "slurm.sbatch", "tpu_pod.sh 'my pod' europe-west4-b")
+COMMANDS = ("local.sh 3", "one_gpu.sh 1", "slurm.sbatch", "tpu_pod.sh 'my pod' europe-west4-b")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -95,6 +95,18 @@ def test_how_local_sh_ends(stopped: int, failed: int, code: int, tmp_path: pathl
     for file in tmp_path.glob("pid*"):
         with pytest.raises(ProcessLookupError):
             os.kill(int(file.read_text()), 0)
+
+
+@pytest.mark.parametrize(("run", "code", "last"), [("sleep 60", 0, "pack"), ("exit 2", 2, "run")])
+def test_one_gpu_packs_what_is_finished_when_the_time_is_over(run, code, last, tmp_path) -> None:
+    text = f'#!/bin/bash\necho "$3" >> "$RECORDS"\n[[ $3 != run ]] || {run}\n'
+    env = os.environ | {"PYTHON": str(program(tmp_path / "stub", text))}
+    words = ["0.01", "--config=studies/family:scale=nano", f"--workdir={tmp_path}"]
+    done = subprocess.run(
+        ["bash", LAUNCH / "one_gpu.sh", *words], env=env | {"RECORDS": str(tmp_path / "record")}
+    )
+    assert done.returncode == code
+    assert (tmp_path / "record").read_text().split()[-1] == last
 
 
 def test_hadolint_has_nothing_to_say_and_the_image_has_what_a_wheel_is_built_from(tmp_path):
