@@ -63,7 +63,6 @@ dropout, are the protocol's.
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,7 +71,8 @@ from ml_collections import config_dict
 
 from scalelab.config import fields, files
 from scalelab.helpers import names as names_lib
-from scalelab.lab.load.study_runs import BASELINE, FIVE_LARGEST
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import FIVE_LARGEST
 from scalelab.studies import spec
 
 ARGUMENTS = ("scale", "corpus", "data", "yardsticks", "seeds")
@@ -141,8 +141,9 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
         option by its whole name, such as objective_options.span_p.
 
     Returns:
-      The names of the variants. A variant is named by what differs from the control, such as
-      "mask_rate_0p3"; the control's own values are the variant "baseline".
+      The keys of the variants, which name folders: by what differs from the base config, such as
+      "mask_rate_0p3"; the base config's own values are the variant "default". Reports and claims
+      name an arm by its values: "mask_rate=0.3".
 
     Raises:
       ValueError: no field, or several fields, of such a name; values that are no list; or two
@@ -156,11 +157,11 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
     names = []
     for combination in itertools.product(*values.values()):
         changed = {f: x for f, x in zip(found, combination, strict=True) if x != control.get(f)}
-        parts = [f"{field.rpartition('.')[2]}_{value}" for field, value in changed.items()]
-        name = re.sub(r"\W", "_", "_".join(parts).replace(".", "p").replace("-", "m")) or BASELINE
+        lines = tuple(f"{field}={value}" for field, value in changed.items())
+        name = study_runs.name_variant(lines)
         if name in names:
             raise ValueError(f"grid: two variants are named {name!r}; write them by hand")
-        config.variants[name] = tuple(f"{field}={value}" for field, value in changed.items())
+        config.variants[name] = lines
         names.append(name)
     return tuple(names)
 

@@ -40,7 +40,7 @@ def stage(**changes: Any) -> dict[str, Any]:
     return {
         "systems": ("bert", "gpt2"),
         "shapes": ("2x8x1",),
-        "variants": ("baseline",),
+        "variants": ("default",),
         "finetune": "all",
     } | changes
 

@@ -7,22 +7,22 @@ import numpy as np
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import estimates
-from scalelab.lab.load.study_runs import BASELINE
+from scalelab.lab.load.study_runs import DEFAULT
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
 
-KEPT = (BASELINE, "half_steps", "half_batch")
+KEPT = (DEFAULT, "half_steps", "half_batch")
 CORNER = Shape(2, 128, 2)
 # Shapes of the thesis and of its smaller studies that have grown in width and in depth.
 BALANCED = {Shape(2, 204, 7), Shape(2, 256, 9), Shape(2, 90, 4), Shape(2, 22, 4)}
-OF_FORMATS = (BASELINE, "mlm_on_pairs", "mlm_on_sentences", "pairs_unique", "mlm_on_pairs_unique")
+OF_FORMATS = (DEFAULT, "mlm_on_pairs", "mlm_on_sentences", "pairs_unique", "mlm_on_pairs_unique")
 SCORES = ("large", "cola", "loss", "seconds")
 
 
 def thesis_rows() -> list[Row]:
     """Rows of the published tables, with BERT's variants, and those of the study `formats`."""
     rows = [row for row in published.read_scores().rows if row.variant in KEPT]
-    rows = [row for row in rows if row.variant == BASELINE or row.system == "bert"]
+    rows = [row for row in rows if row.variant == DEFAULT or row.system == "bert"]
     rows += [Row("bert", CORNER, variant) for variant in OF_FORMATS[1:]]
     return [*rows, Row("gpt", CORNER, "left_to_right")]
 
@@ -142,7 +142,7 @@ def better(*variants: str):
 
 
 PLANTED |= {
-    "f1": better(BASELINE, "pairs_unique"), "f2": better("mlm_on_pairs"),
+    "f1": better(DEFAULT, "pairs_unique"), "f2": better("mlm_on_pairs"),
     "f3": better("mlm_on_pairs_unique"), "f4": better("pairs_unique"),
     "f5": better("mlm_on_sentences"),
 }  # fmt: skip

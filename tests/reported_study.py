@@ -61,7 +61,7 @@ def finetune_config(task: str, config: dict[str, Any], seed: int, weights: str) 
 
 
 def name_of(system: str, shape: tuple[int, int, int], variant: str, seed: int) -> str:
-    middle = "" if variant == "baseline" else f"-{variant}"
+    middle = "" if variant == "default" else f"-{variant}"
     return f"{system}-{'x'.join(map(str, shape))}{middle}-seed{seed}"
 
 
@@ -134,7 +134,7 @@ def write_finetunings(
 
 
 def write(
-    workdir: Path, *, systems=("bert", "gpt2"), shapes=SHAPES, variants=("baseline",),
+    workdir: Path, *, systems=("bert", "gpt2"), shapes=SHAPES, variants=("default",),
     seeds: int = 2, finetune_seeds: int = 2, tasks=TASKS, unfinished: tuple[str, ...] = (),
     **facts: Any,
 ) -> Path:  # fmt: skip
@@ -169,7 +169,7 @@ def write(
         "chosen": [],
         "seeds": seeds,
         "departures": {s: DEPARTURES.get(s, []) for s in systems},
-        "variants": {v: [] if v == "baseline" else ["optim.total_steps=x0.5"] for v in variants},
+        "variants": {v: [] if v == "default" else ["optim.total_steps=x0.5"] for v in variants},
         "command": COMMAND,
         "runs": runs,
     }

@@ -26,7 +26,7 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
     """
     planned = []
     for run in runs:
-        variant = run.get("variant", "baseline")
+        variant = run.get("variant", "default")
         name = f"{run['system']}-{run['shape']}-{variant}-seed{run['seed']}"
         shape = dict(zip("AHL", map(int, run["shape"].split("x")), strict=True))
         net = dict(zip(("num_heads", "width", "num_layers"), shape.values(), strict=True))

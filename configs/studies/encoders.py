@@ -57,10 +57,10 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.replace_mlm = (TOKENS, "objective_options.positions=masked", replace)
     config.variants.all_tokens = (TOKENS, replace)
     arms = {
-        "bert": (("bert",), SHAPES, ("baseline", "sop")),
-        "albert": (("albert",), (*SHAPES, "2x172x2"), ("baseline",)),
+        "bert": (("bert",), SHAPES, ("default", "sop")),
+        "albert": (("albert",), (*SHAPES, "2x172x2"), ("default",)),
         "electra": (
-            ("electra",), SHAPES, ("baseline", "masked_only", "replace_mlm", "all_tokens"),
+            ("electra",), SHAPES, ("default", "masked_only", "replace_mlm", "all_tokens"),
         ),
     }  # fmt: skip
     for name, (systems, shapes, variants) in arms.items():

@@ -162,7 +162,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.question = "Which system is best at what, at equal tokens and at equal FLOPs?"
     config.variants.equal_flops = equal_flops(config, flops)
     config.stages.tokens = dict(
-        systems=SYSTEMS, shapes=(shape,), variants=("baseline",), finetune="all"
+        systems=SYSTEMS, shapes=(shape,), variants=("default",), finetune="all"
     )
     # In larger nets the FLOPs a token of these are within 5% of BERT's.
     in_small_nets = {"nano": ("spanbert",), "world": ("spanbert", "albert")}
@@ -176,10 +176,10 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     # Claims that the papers of RoBERTa, BERT, ALBERT (at one shape) and ELECTRA make.
     config.claims = claims(
         config,
-        "roberta baseline > bert baseline",
-        "bert baseline > gpt baseline",
-        "bert baseline > gpt equal_flops",
-        "bert baseline > albert baseline",
-        "electra equal_flops > bert baseline",
+        "roberta default > bert default",
+        "bert default > gpt default",
+        "bert default > gpt equal_flops",
+        "bert default > albert default",
+        "electra equal_flops > bert default",
     )
     return config

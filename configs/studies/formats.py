@@ -2,7 +2,7 @@
 
 | variant | objective | format | budget |
 |---|---|---|---|
-| baseline | MLM + NSP | segment pairs | equal tokens |
+| default | MLM + NSP | segment pairs | equal tokens |
 | mlm_on_pairs | MLM | segment pairs | equal tokens |
 | mlm_on_sentences | MLM | sentences | equal tokens |
 | pairs_unique, mlm_on_pairs_unique | as above | segment pairs | equal passes over the corpus |
@@ -57,7 +57,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.left_to_right = left
     config.stages.main = dict(
         systems=("bert",), shapes=study.of_scale(SHAPES, config.scale),
-        variants=("baseline", "mlm_on_pairs", "mlm_on_sentences", "pairs_unique",
+        variants=("default", "mlm_on_pairs", "mlm_on_sentences", "pairs_unique",
                   "mlm_on_pairs_unique"),
         finetune="all",
     )  # fmt: skip

@@ -39,7 +39,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.wider = family.equal_flops(config, flops)
     wide = f"{heads}x{round(width * layers**0.5 / heads) * heads}x{layers}"  # N grows as L H^2
     family.add_stages(
-        config, shape, {"bert": ("baseline", "sop"), "albert": ("factorized", "baseline")}
+        config, shape, {"bert": ("default", "sop"), "albert": ("factorized", "default")}
     )
     config.stages.wider = dict(
         systems=("albert",), shapes=(wide,), variants=("wider",), finetune="all"
@@ -49,9 +49,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.figures = ("loss_by_tokens",)
     config.claims = family.claims(
         config,
-        "bert sop > bert baseline",
+        "bert sop > bert default",
         "albert factorized > bert sop",
-        f"albert {shape} baseline > albert {shape} factorized",
+        f"albert {shape} default > albert {shape} factorized",
         f"albert {wide} wider > bert {shape} sop",
     )
     return config

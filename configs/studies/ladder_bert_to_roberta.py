@@ -32,14 +32,14 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.static = ("mask_copies=10",)
     config.variants.no_nsp = ("objective=mlm",)
     config.variants.sentences = ("objective=mlm", "data.format=doc_sentences")
-    arms = {"bert": ("static", "baseline", "no_nsp", "sentences"), "roberta": ("baseline",)}
+    arms = {"bert": ("static", "default", "no_nsp", "sentences"), "roberta": ("default",)}
     family.add_stages(config, shape, arms)
     config.figures = ("loss_by_tokens",)
     config.claims = family.claims(
         config,
-        "bert baseline > bert static",
-        "bert no_nsp > bert baseline",
+        "bert default > bert static",
+        "bert no_nsp > bert default",
         "bert sentences > bert no_nsp",
-        "roberta baseline > bert sentences",
+        "roberta default > bert sentences",
     )
     return config

@@ -38,7 +38,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.all_tokens = tokens
     config.variants.masked_only = (masked,)
     arms = {
-        "bert": ("mlm",), "electra": ("replace_mlm", "all_tokens", "masked_only", "baseline"),
+        "bert": ("mlm",), "electra": ("replace_mlm", "all_tokens", "masked_only", "default"),
     }  # fmt: skip
     family.add_stages(config, shape, arms)
     config.figures = ("loss_by_tokens",)
@@ -46,9 +46,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config,
         "electra replace_mlm > bert mlm",
         "electra all_tokens > electra replace_mlm",
-        "electra baseline > electra all_tokens",
-        "electra baseline > electra masked_only",
-        "electra baseline > bert mlm",
+        "electra default > electra all_tokens",
+        "electra default > electra masked_only",
+        "electra default > bert mlm",
     )
     of_sentences = ("pairs", "blimp")
     config.claims = tuple(

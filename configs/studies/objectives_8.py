@@ -38,8 +38,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.equal_flops = family.equal_flops(config, flops)
     others = "electra", "bert_ltr", *(("spanbert",) if config.scale in ("nano", "world") else ())
     arms = {
-        "bert": (("bert",), ("baseline", "sop", "mlm", "span")),
-        "others": (("spanbert", "electra", "unilm", "bert_ltr"), ("baseline",)),
+        "bert": (("bert",), ("default", "sop", "mlm", "span")),
+        "others": (("spanbert", "electra", "unilm", "bert_ltr"), ("default",)),
         "flops": (others, ("equal_flops",)),
     }
     for name, (systems, variants) in arms.items():
@@ -49,8 +49,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = tuple(arms)
     config.allow = ("matched",)
     config.figures = ("loss_by_tokens", "loss_by_flops")
-    lines = [f"bert {variant} > bert mlm" for variant in ("baseline", "sop", "span")]
-    lines += [f"{other} baseline > bert mlm" for other in arms["others"][0]]
+    lines = [f"bert {variant} > bert mlm" for variant in ("default", "sop", "span")]
+    lines += [f"{other} default > bert mlm" for other in arms["others"][0]]
     lines += [f"{other} equal_flops > bert mlm" for other in others]
-    config.claims = family.claims(config, *lines, "spanbert baseline > bert span")
+    config.claims = family.claims(config, *lines, "spanbert default > bert span")
     return config

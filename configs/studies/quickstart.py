@@ -42,7 +42,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.scale = "quickstart"
     use_world(config, TOKENS)
     config.stages.main = dict(
-        systems=("bert", "gpt2"), shapes=("2x64x2",), variants=("baseline",), finetune="all"
+        systems=("bert", "gpt2"), shapes=("2x64x2",), variants=("default",), finetune="all"
     )
     config.finetune.tasks = ()
     config.yardsticks = ("pairs",)

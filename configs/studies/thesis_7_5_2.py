@@ -33,7 +33,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.comparison = "scalelab.thesis.comparison"
     config.stages.main = dict(
         systems=("bert", "gpt2", "roberta"), shapes=study.of_scale(SHAPES, config.scale),
-        variants=("baseline",), finetune="all",
+        variants=("default",), finetune="all",
     )  # fmt: skip
     if config.scale == "full":
         config.finetune.tasks = study.GLUE

@@ -27,7 +27,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.half_batch = (*half, "short.batch_size=x0.5", "long.batch_size=x0.5")
     config.stages.main = dict(
         systems=("bert", "roberta"), shapes=study.of_scale(SHAPES, config.scale),
-        variants=("baseline", "half_steps", "half_batch"), finetune="all",
+        variants=("default", "half_steps", "half_batch"), finetune="all",
     )  # fmt: skip
     if config.scale == "full":
         config.finetune.tasks = study.GLUE

@@ -39,13 +39,13 @@ UNTUNED = {"full": GRID[3:], "small": ("2x64x8",)}
 # The stages after the grid: shapes and training fields (protocol, Tables 7.7, 7.8, B.5).
 THEN = {
     "full": {
-        "before": (("2x256x9",), "baseline"),
+        "before": (("2x256x9",), "default"),
         "scaled": (("7x469x4",), "fewer_epochs"),
         "larger": (("9x585x5", "13x832x5"), "fewer_long_epochs"),
     },
-    "medium": {"scaled": (("2x128x4",), "baseline")},
-    "small": {"scaled": (("2x128x4",), "baseline")},
-    "tiny": {"scaled": (("2x28x5",), "baseline")},
+    "medium": {"scaled": (("2x128x4",), "default")},
+    "small": {"scaled": (("2x128x4",), "default")},
+    "tiny": {"scaled": (("2x28x5",), "default")},
 }
 # The tables and the stages that stand in them; at scale full those of the protocol.
 GRID_ROWS = ("Shapes of one size, short sequences alone", ("grid", "untuned"))

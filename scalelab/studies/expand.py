@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalelab import systems
@@ -22,7 +22,7 @@ from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.comparability import PREFIX
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import BASELINE, StudyFile, StudyRun
+from scalelab.lab.load.study_runs import DEFAULT, Row, StudyFile, StudyRun
 from scalelab.records import archive, json_files, run_files
 from scalelab.studies import finetunings
 from scalelab.studies.spec import StudySpec, parse_fields
@@ -56,14 +56,15 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
     """Expands a study into its runs; a run that two stages name belongs to the first of them.
 
     Raises:
-      ValueError: a config cannot be resolved; the message names the run.
+      ValueError: a config cannot be resolved, and the message names the run; or no row of the study
+        can decide one of its claims.
     """
     found: dict[str, PlannedRun] = {}
     for stage_name, stage in spec.stages.items():
         shapes = map(Shape.parse, stage.shapes)
         factors = itertools.product(range(spec.seeds), stage.variants, stage.systems, shapes)
         for seed, variant, system, shape in factors:
-            middle = [] if variant == BASELINE else [variant]
+            middle = [] if variant == DEFAULT else [variant]
             name = "-".join([system, str(shape), *middle, f"seed{seed}"])
             try:
                 config = _config(spec, system, shape, variant, seed)
@@ -71,7 +72,29 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
                 raise ValueError(f"run {name}: {error}") from None
             run = PlannedRun(name, stage_name, system, shape, variant, seed, config)
             found.setdefault(name, run)
+    _check_claims(spec, list(found.values()))
     return list(found.values())
+
+
+def _check_claims(spec: StudySpec, runs: list[PlannedRun]) -> None:
+    """Raises ValueError for a claim that no row of the study can decide."""
+    from scalelab.lab.compare import claim_lines
+
+    rows = make_rows(spec, runs) if spec.claims else []
+    for place, line in enumerate(spec.claims):
+        try:
+            claim = claim_lines.parse(line, rows, (*spec.finetune.tasks, *spec.yardsticks))
+            if not claim.pairs:
+                held = ", ".join(claim.matched)
+                same = f" of the same {held}" if held else ""
+                raise ValueError(f"the study has no two rows to compare{same}; see config.stages")
+        except ValueError as error:
+            raise ValueError(f"config.claims[{place}] {line!r}: {error}") from None
+
+
+def make_rows(spec: StudySpec, runs: Iterable[PlannedRun]) -> list[Row]:
+    """Returns the rows of a report of some runs."""
+    return study_runs.make_rows((run.describe() for run in runs if not run.seed), spec.variants)
 
 
 def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int) -> Config:
@@ -152,6 +175,13 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
                 f"{path} is at scale {before.scale!r}, this study at {spec.scale!r}: choose"
                 " another --workdir"
             )
+        changed = before.earlier_primary
+        done = sum((archive.find_run(workdir, run.name) / "result.json").exists()
+                   for run in before.runs)  # fmt: skip
+        if before.primary != spec.primary and done:
+            changed += ((before.primary, done),)
+        facts["earlier_primary"] = changed
+        new = dataclasses.replace(new, earlier_primary=changed)
         if dataclasses.replace(before, command=command) == new:
             return
     check_shared(new, workdir)

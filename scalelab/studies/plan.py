@@ -68,14 +68,14 @@ def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]
     from scalelab.lab.compare import claim_lines, comparability
     from scalelab.lab.show.notes import LOSSES
 
-    rows = list({(run.system, run.shape, run.variant): run for run in planned}.values())
+    rows = expand.make_rows(spec, planned)
     measured = (*spec.finetune.tasks, *spec.yardsticks)
     found = []
     for stated in spec.claims:
-        claim = claim_lines.parse(stated, {row.system for row in rows}, spec.variants, measured)
-        pairs = claim.pair(rows) if claim.score in ("loss", "bits_per_byte") else ()
-        configs = [[comparability.science(run.config) for run in pair] for pair in pairs]
-        fields = {x for a, b in configs for x in comparability.loss_apart(a, b, claim.score)}
+        claim = claim_lines.parse(stated, rows, measured)
+        pairs = claim.pairs if claim.score in ("loss", "bits_per_byte") else ()
+        fields = {x for (a, *_), (b, *_) in pairs
+                  for x in comparability.loss_apart(a.fields, b.fields, claim.score)}  # fmt: skip
         if fields:
             what = LOSSES.format(", ".join(sorted(fields)))
             found.append(f"{claim.text} on {claim.score} will stay undecided. {what}")

@@ -5,7 +5,7 @@ A file of `configs/studies/` is one comparison and sets only the fields that it 
 """
 
 import dataclasses
-import itertools
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +15,14 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.eval import yardstick
 from scalelab.helpers.names import module_names, nearest
-from scalelab.lab.load.study_runs import BASELINE, FACTORS, Row, Stage, StudyFields
+from scalelab.lab.load.study_runs import (
+    DEFAULT,
+    FACTORS,
+    OLD_DEFAULT,
+    Stage,
+    StudyFields,
+    rename_default,
+)
 from scalelab.lab.tables import parse_name
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
@@ -38,7 +45,10 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
       ValueError: an unknown or missing field, a wrong type, an unknown system, task, recipe or
         shape, or a factor without any level.
     """
-    spec = fill(StudySpec, values)
+    given = fill(StudySpec, values)
+    spec = rename_default(given)
+    if spec != given:
+        print(f"warning: the variant {OLD_DEFAULT!r} is now {DEFAULT!r}", file=sys.stderr)
     config_lib.resolve(values["pretrain"])
     order = spec.stage_order or (tuple(spec.stages) if len(spec.stages) < 2 else ())
     if sorted(order) != sorted(spec.stages):  # a ConfigDict has sorted its own
@@ -53,8 +63,8 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
         raise ValueError(f"config: {wrong[0]!r}: expected a word, such as half_steps")
     if not spec.stages:
         raise ValueError("config.stages is empty: the study has no runs")
-    if spec.variants.get(BASELINE) != ():
-        raise ValueError(f"config.variants must have {BASELINE!r}, which changes nothing: ()")
+    if spec.variants.get(DEFAULT) != ():
+        raise ValueError(f"config.variants must have {DEFAULT!r}, which changes nothing: ()")
     for name, stage in spec.stages.items():
         _check_stage(spec, f"config.stages.{name}", stage)
     _check_names(spec.system_fields, module_names("systems"), "config.system_fields")
@@ -100,7 +110,7 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
 
 def _check_report(spec: StudySpec) -> None:
     """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
-    from scalelab.lab.compare import comparability
+    from scalelab.lab.compare import claim_lines, comparability
     from scalelab.lab.compare.scores import load_comparison
     from scalelab.lab.show.figures import FIGURES, REMOVED
     from scalelab.lab.show.score_tables import TABLES
@@ -115,31 +125,15 @@ def _check_report(spec: StudySpec) -> None:
         parse_name(table, kinds, spec.rows, "config.tables: unknown")
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES, *REMOVED], "config.figures")
     _check_names(spec.hypotheses, comparison.HYPOTHESES, "config.hypotheses")
-    for place, line in enumerate(spec.claims):
+    if spec.primary is not None:
         try:
-            _check_claim(spec, line)
+            claim_lines.find_score(spec.primary, (*spec.finetune.tasks, *spec.yardsticks))
         except ValueError as error:
-            raise ValueError(f"config.claims[{place}] {line!r}: {error}") from None
+            raise ValueError(f"config.primary: {error}") from None
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
     known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]
     _check_names(spec.allow, [*comparability.WORDS, *science], "config.allow")
-
-
-def _check_claim(spec: StudySpec, line: Sequence[Any]) -> None:
-    """Raises ValueError for a claim that no row of the study can decide."""
-    from scalelab.lab.compare import claim_lines
-
-    rows = [
-        Row(*row) for stage in spec.stages.values()
-        for row in itertools.product(stage.systems, map(Shape.parse, stage.shapes), stage.variants)
-    ]  # fmt: skip
-    systems, measured = {row.system for row in rows}, (*spec.finetune.tasks, *spec.yardsticks)
-    claim = claim_lines.parse(line, systems, spec.variants, measured)
-    if not claim.pair(rows):
-        held = ", ".join(claim.matched)
-        same = f" of the same {held}" if held else ""
-        raise ValueError(f"the study has no two rows to compare{same}; see config.stages")
 
 
 def _check_names(given: Iterable[str], known: Collection[str], where: str) -> None:

@@ -44,7 +44,7 @@ COLUMNS = (
 
 def build(request: TableRequest) -> Table:
     """Makes the table: rows of each system and data, from a finished run of each."""
-    known = {row.label for row in request.published.rows} if request.published else set()
+    known = {row.key for row in request.published.rows} if request.published else set()
     fields = ("short", "long", "optim", "tokenizer", "data")
     alike = select.group(  # shapes that read the same data make one row
         (p for p in request.points if p.finished),
@@ -54,7 +54,7 @@ def build(request: TableRequest) -> Table:
     for points in alike:
         runs = [run for point in points for run in point.finished]
         telling = [run for run in runs if run.result and run.result.phases]
-        rows += _phase_rows(points[0].system, (telling or runs)[0], points[0].label in known)
+        rows += _phase_rows(points[0].system, (telling or runs)[0], points[0].key in known)
     notes = [NOTE] + [TEXT] * any(row[-1] is not None for row in rows)
     if any(isinstance(x, Value) and x.published is not None for row in rows for x in row):
         notes.append(SOURCE)

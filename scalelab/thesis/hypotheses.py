@@ -2,7 +2,7 @@
 
 Each function states a hypothesis and what confirms it; its docstring names the rows. A hypothesis
 has few claims, which are means over shapes or systems; single cases are counted without a test.
-Unless a docstring says otherwise, rows are of the baseline variant, the score is GLUE-Large, a
+Unless a docstring says otherwise, rows are of the default variant, the score is GLUE-Large, a
 hypothesis is confirmed if all its claims are confirmed and refuted if one is refuted, and cases are
 the single comparisons of a claim's mean.
 """
@@ -109,7 +109,7 @@ def saturation(scores: Scores, score: str) -> Finding:
     """2b, from shape groups of three or more: the last step's gain minus that of the first."""
     parts = []
     for name, dimension in DIMENSIONS.items():
-        groups = (select.shape_group(own, dimension) for own in select.baselines(scores).values())
+        groups = (select.shape_group(own, dimension) for own in select.defaults(scores).values())
         blocks = []
         for steps in (steps for steps in groups if len(steps) > 2):
             weights = dict.fromkeys(steps[:2] + steps[-2:], 0.0)
@@ -126,7 +126,7 @@ def saturation(scores: Scores, score: str) -> Finding:
 def different_growth(scores: Scores, score: str) -> Finding:
     """2c, from shapes that the groups of two systems share; refuted if all claims are."""
     outside = Region(SIMILAR.low, SIMILAR.high, outside=True)
-    rows, parts = select.baselines(scores), []
+    rows, parts = select.defaults(scores), []
     for (name, dimension), (a, b) in itertools.product(
         DIMENSIONS.items(), itertools.combinations((MLM_NSP, MLM, CLM), 2)
     ):
@@ -158,7 +158,7 @@ def growth_of_cola(scores: Scores, score: str) -> Finding:
 
 def _growth(scores: Scores, name: str, region: Region) -> Part:
     """Returns, for each system, the largest row of its shape group minus the smallest."""
-    rows = select.baselines(scores).values()
+    rows = select.defaults(scores).values()
     groups = [select.shape_group(own, DIMENSIONS[name]) for own in rows]
     blocks = [{steps[-1]: 1.0, steps[0]: -1.0} for steps in groups if steps]
     return Part(f"largest minus smallest {name}", region, blocks, f"no shape group in {name}")
@@ -171,7 +171,7 @@ def several_dimensions(scores: Scores, score: str) -> Finding:
     """
     parts, gains = [], {}
     for name, dimension in DIMENSIONS.items():
-        pairs = [pair for rows in select.baselines(scores).values()
+        pairs = [pair for rows in select.defaults(scores).values()
                  for pair in select.balanced(rows, dimension)]  # fmt: skip
         blocks = [{both: 1.0, single: -1.0} for single, both in pairs]
         missing = f"no row of equal N that has grown in both, beside one grown in {name}"

@@ -57,7 +57,7 @@ _SYSTEM_VALUES = {  # 5, 6.2.1, 7.2, 7.3
 SYSTEMS = {name: dict(zip(_FIELDS, values, strict=True)) for name, values in _SYSTEM_VALUES.items()}
 SYSTEMS["bert"]["format_options.short_rate"] = 0.1
 VARIANTS = {  # 7.5.4, 7.5.5; "x0.5" multiplies
-    "baseline": {},
+    "default": {},
     "half_steps": {"optim.total_epochs": "x0.5"},
     "half_batch": {
         "optim.total_epochs": "x0.5", "short.batch_size": "x0.5", "long.batch_size": "x0.5",
@@ -90,8 +90,8 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
     facts = study.facts
     if facts.scale != "full":
         return [f"scale {facts.scale}"]
-    known = {row.label for row in published.read_scores().rows}
-    runs = [(p, run) for p in study.points if p.label in known for run in p.runs]
+    known = {row.key for row in published.read_scores().rows}
+    runs = [(p, run) for p in study.points if p.key in known for run in p.runs]
     found = []
     for point, run in runs:
         fields = science(run.config)

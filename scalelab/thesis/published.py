@@ -2,7 +2,7 @@
 
 Table 7.1, `epochs`, describes the corpus. Tables 7.2 to 7.8 and B.1 to B.5, one file each in
 published/, have one run a row: system, shape and variant, then scores as printed, in percent.
-Variants are "baseline", "half_steps", "half_batch", "short_only" (no long sequences),
+Variants are "default", "half_steps", "half_batch", "short_only" (no long sequences),
 "fewer_epochs" (5 instead of 6) and "fewer_long_epochs" (5, of long sequences 3). Each is of one
 pre-training and one fine-tuning, so none has an interval. published/doubts.csv names the cells that
 are wrong, or not exact: they are shown as doubtful and never used; a doubtful GLUE-Large is

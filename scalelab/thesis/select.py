@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from scalelab.lab.compare.scores import Row, Scores
-from scalelab.lab.load.study_runs import BASELINE
+from scalelab.lab.load.study_runs import DEFAULT
 
 EQUAL = 1.1  # sizes N whose ratio is at most this are equal: the thesis pairs 3.50 M and 3.54 M
 WIDEST_HEAD = 128  # where heads are wider than this, A has not followed H; the usual size is 64
@@ -21,9 +21,9 @@ def group(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return found
 
 
-def baselines(scores: Scores) -> dict[str, list[Row]]:
-    """Returns the rows of the baseline variant by system, small to large."""
-    rows = [row for row in scores.rows if row.variant == BASELINE]
+def defaults(scores: Scores) -> dict[str, list[Row]]:
+    """Returns the rows of the default variant by system, small to large."""
+    rows = [row for row in scores.rows if row.variant == DEFAULT]
     return group(sorted(rows, key=lambda row: row.shape.n_model), lambda row: row.system)
 
 
@@ -33,8 +33,8 @@ def by_variant(scores: Scores) -> dict[tuple[str, str], list[Row]]:
 
 
 def by_shape(scores: Scores, systems: Sequence[str]) -> list[dict[str, Row]]:
-    """Returns, for each shape that all the systems have, their baseline rows by system."""
-    rows = [row for row in scores.rows if row.variant == BASELINE and row.system in systems]
+    """Returns, for each shape that all the systems have, their default rows by system."""
+    rows = [row for row in scores.rows if row.variant == DEFAULT and row.system in systems]
     found = ({row.system: row for row in own} for own in group(rows, lambda r: r.shape).values())
     return [own for own in found if len(own) == len(systems)]
 

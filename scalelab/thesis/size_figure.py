@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import Scores
-from scalelab.lab.load.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.study_runs import DEFAULT, Point, Study
 from scalelab.lab.show import score_tables
 from scalelab.records import plots
 from scalelab.thesis import select
@@ -28,7 +28,7 @@ def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figu
     scored = [p for p in study.points if scores.value(p, SCORE)]
     by_variant = select.group(scored, lambda p: p.variant)
     several = {v for v, own in by_variant.items() if len({p.shape for p in own}) > 1}
-    panels = group_panels([p for p in scored if p.variant in several | {BASELINE}])
+    panels = group_panels([p for p in scored if p.variant in several | {DEFAULT}])
     if not panels:
         return None
     systems = list(dict.fromkeys(p.system for p in study.points))
@@ -72,12 +72,12 @@ def group_panels(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]
     """Sorts rows into lines: of one system, and of shapes that differ in width or depth alone.
 
     Returns:
-      ("width", lines), ("depth", lines) and, for the baseline's rows that are in neither, ("other
+      ("width", lines), ("depth", lines) and, for the default's rows that are in neither, ("other
       shapes", lines): of rows that grow in both, or of one row; and each other variant with its
       rows, one by one. Panels without lines are left out.
     """
     size = lambda p: p.shape.n_model  # noqa: E731
-    base = [p for p in points if p.variant == BASELINE]
+    base = [p for p in points if p.variant == DEFAULT]
     width, depth = (
         [sorted(own, key=size) for own in select.group(base, key).values() if len(own) > 1]
         for key in (
@@ -95,6 +95,6 @@ def group_panels(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]
     rest = "other shapes" if width or depth else "all shapes"
     found = {"width": width, "depth": depth, rest: both}
     for point in points:
-        if point.variant != BASELINE:
+        if point.variant != DEFAULT:
             found.setdefault(point.variant, []).append([point])
     return [(title, lines) for title, lines in found.items() if lines]

@@ -2,7 +2,7 @@
 
 Observation 7 of the thesis is about its variants of steps and batches. f1 to f5 are a question that
 it leaves open (8.2): how much of MLM + NSP's lead comes from the objective, and how much from the
-format. The study `formats` crosses the two. Its variants: "baseline" is MLM + NSP on segment pairs,
+format. The study `formats` crosses the two. Its variants: "default" is MLM + NSP on segment pairs,
 "mlm_on_pairs" MLM alone on the same pairs, "mlm_on_sentences" MLM on sentences of one document;
 "pairs_unique" and "mlm_on_pairs_unique" train on more pairs, so that they pass over the corpus as
 often as the sentences; "left_to_right" is a net that sees one side only, on the same sentences.
@@ -22,7 +22,7 @@ from scalelab.lab.compare.claims import ABOVE, BELOW, Finding, Region
 from scalelab.lab.compare.comparability import TOLERANCE, are_equal
 from scalelab.lab.compare.hypotheses import build_claim
 from scalelab.lab.compare.scores import Row, Scores
-from scalelab.lab.load.study_runs import BASELINE
+from scalelab.lab.load.study_runs import DEFAULT
 from scalelab.thesis import select
 from scalelab.thesis.counts import block_cases, make_finding
 from scalelab.thesis.hypotheses import MARGIN, SIMILAR
@@ -89,19 +89,19 @@ HYPOTHESES: dict[str, Callable[[Scores, str], Finding]] = {
     made.id: made
     for made in (
         VariantHypothesis(
-            "7a", "Twice the training steps gain little.", ((BASELINE, "half_steps"),),
-            f"they change the score by less than {MARGIN:g}", "baseline minus half the steps",
+            "7a", "Twice the training steps gain little.", ((DEFAULT, "half_steps"),),
+            f"they change the score by less than {MARGIN:g}", "default minus half the steps",
             SIMILAR,
         ),
         # Half the batch sees half as many examples in as many steps.
         VariantHypothesis(
-            "7b", "Twice the batch costs less time for each example.", ((BASELINE, "half_batch"),),
+            "7b", "Twice the batch costs less time for each example.", ((DEFAULT, "half_batch"),),
             "as many examples take fewer seconds in batches of twice the size",
-            "baseline minus twice half the batch", BELOW, weight=2.0, score="seconds",
+            "default minus twice half the batch", BELOW, weight=2.0, score="seconds",
         ),
         # Both budgets enter: equal tokens, and equal unique text.
         VariantHypothesis(
-            "f1", "On the same pairs, NSP adds to MLM.", ((BASELINE, PAIRS), (UNIQUE, PAIRS_UNIQUE))
+            "f1", "On the same pairs, NSP adds to MLM.", ((DEFAULT, PAIRS), (UNIQUE, PAIRS_UNIQUE))
         ),
         VariantHypothesis(
             "f2", "At equal tokens (at scale full: equal steps), MLM does better on segment pairs"

@@ -37,8 +37,8 @@ def test_layers(tmp_path) -> None:
     made = a_study.make(
         fields=("optim.learning_rate=1e-2", "mask_rate=0.2"),
         system_fields={"gpt2": ("optim.learning_rate=3e-2",)},
-        variants={"baseline": (), "half": ("optim.learning_rate=x0.5", "short.batch_size=x0.5")},
-        stages={"main": a_study.stage(variants=("baseline", "half"))},
+        variants={"default": (), "half": ("optim.learning_rate=x0.5", "short.batch_size=x0.5")},
+        stages={"main": a_study.stage(variants=("default", "half"))},
         seeds=2,
     )
     runs = by_name(made, tmp_path)

@@ -230,8 +230,8 @@ def test_a_net_for_each_way_to_read(tmp_path, monkeypatch) -> None:
     """Seeds, shapes and rates read alike; systems and tokenizers do not. No run exists yet."""
     planned(
         tmp_path, seeds=2, stages={"main": a_study.stage(
-            shapes=("2x8x1", "2x16x1"), variants=("baseline", "fast", "small"))},
-        variants={"baseline": (), "fast": ("optim.learning_rate=x2",),
+            shapes=("2x8x1", "2x16x1"), variants=("default", "fast", "small"))},
+        variants={"default": (), "fast": ("optim.learning_rate=x2",),
                   "small": ("tokenizer.vocab_size=290",)},
     )  # fmt: skip
     monkeypatch.setattr(jobs, "untrained", lambda folder, config: config)

@@ -64,7 +64,7 @@ def test_evaluations_are_planned(tmp_path) -> None:
 @pytest.mark.slow
 def test_the_planned_flops_are_those_of_the_run(wikitext, cache_dir, tmp_path) -> None:
     """Of two mask rates, whose heads run on different numbers of positions."""
-    variants = {"baseline": (), "rate_40": ("mask_rate=0.4",)}
+    variants = {"default": (), "rate_40": ("mask_rate=0.4",)}
     stage = a_study.stage(systems=("bert",), variants=tuple(variants))
     made = a_study.make(
         variants=variants, stages={"main": stage}, pretrain__optim__total_steps=2,

@@ -77,16 +77,16 @@ def test_a_grid_makes_variants_named_by_what_they_change() -> None:
     config = study.get_config("scale=tiny")  # learning rate 4e-3
     names = study.grid(config, mask_rate=(0.15, 0.4), learning_rate=(4e-3, 1e-3))
     assert names == (
-        "baseline", "learning_rate_0p001", "mask_rate_0p4", "mask_rate_0p4_learning_rate_0p001",
+        "default", "learning_rate_0p001", "mask_rate_0p4", "mask_rate_0p4_learning_rate_0p001",
     )  # fmt: skip
     config.stages.main = dict(
         systems=("bert",), shapes=("2x16x1",), variants=names, finetune="none"
     )
-    config.claims = (("mask_rate_0p4 > baseline", "bits_per_byte"),)
+    config.claims = (("mask_rate=0.4 > mask_rate=0.15", "bits_per_byte"),)
     config.claims = (*config.claims, ("learning_rate_0p001 < baseline", "loss"))
     runs = expand.expand_runs(made := spec.resolve(config.to_dict()))
     (line,) = plan.describe_claims(made, runs)
-    assert "mask_rate_0p4 > baseline" in line and "(mask_rate)" in line
+    assert "mask_rate=0.4 > mask_rate=0.15" in line and "(mask_rate)" in line
     found = {r.variant: (r.config.mask_rate, r.config.optim.learning_rate) for r in runs}
     assert found == dict(
         zip(names, [(0.15, 4e-3), (0.15, 1e-3), (0.4, 4e-3), (0.4, 1e-3)], strict=True)

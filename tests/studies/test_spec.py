@@ -119,7 +119,7 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.rul=pll",)}, "'rule'"),
         ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.per_group=-3",)}, "0 or more"),
         ({"free": ("sistem",)}, "unknown 'sistem': .*'system'"),
-        ({"variants": {"half": ()}}, "must have 'baseline'"),
+        ({"variants": {"half": ()}}, "must have 'default'"),
         ({"name": "a/b"}, "expected a word"),
         ({"seeds": 0}, "at least 1"),
         ({"pretrain__net__width": 7}, "does not divide"),
@@ -134,14 +134,16 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"claims": (("bert > gpt2", "sst2"),)}, "'sst2' is not measured"),
         ({"claims": (("2x8x1 > 2x16x1", "loss"),)}, "no two rows to compare of the same system"),
         ({"claims": ("bert > gpt2",)}, r"config.claims\[0\]"),
+        ({"primary": "sst"}, "config.primary: score 'sst' is not measured"),
+        ({"claims": (("mask_rate=0.4 > mask_rate=0.15", "loss"),)}, "study has mask_rate: 0.15"),
         ({"allow": ("optim.lerning_rate",)}, "config.allow: unknown .*'optim.learning_rate'"),
         ({"allow": ("machine.prefetch",)}, "config.allow: unknown 'machine.prefetch'"),
-        ({"variants": {"baseline": (), "half": "mask_rate=x0.5"}}, "variants.half: expected words"),
+        ({"variants": {"default": (), "half": "mask_rate=x0.5"}}, "variants.half: expected words"),
     ],
 )
 def test_bad_studies(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        a_study.make(**changes)
+        expand.expand_runs(a_study.make(**changes))
 
 
 @pytest.mark.parametrize(

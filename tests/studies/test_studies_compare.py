@@ -54,7 +54,7 @@ def formats(arguments: str) -> dict[str, config_lib.Config]:
 def test_formats_cross_objective_and_format(scale: str) -> None:
     resolved = formats(f"scale={scale}")
     assert {name: (c.objective, c.data.format) for name, c in resolved.items()} == {
-        "baseline": ("mlm+nsp", "segment_pair"),
+        "default": ("mlm+nsp", "segment_pair"),
         "mlm_on_pairs": ("mlm", "segment_pair"),
         "mlm_on_sentences": ("mlm", "doc_sentences"),
         "pairs_unique": ("mlm+nsp", "segment_pair"),
@@ -72,11 +72,11 @@ def test_unique_variants_have_more_tokens_and_warm_up_as_long(scale: str) -> Non
     """Pairs then pass over WikiText-103 as often as sentences; `repeats` sets the factor."""
     told = formats(f"scale={scale},repeats=2,corpus=text:/a,,b=1")["pairs_unique"]
     assert (told.optim.total_tokens, told.data.corpus) == (
-        2 * formats(f"scale={scale}")["baseline"].optim.total_tokens, "text:/a,b=1"
+        2 * formats(f"scale={scale}")["default"].optim.total_tokens, "text:/a,b=1"
     )  # fmt: skip
     resolved = formats(f"scale={scale}")
     tokens = {name: c.optim.total_tokens for name, c in resolved.items()}
-    base = tokens["baseline"]
+    base = tokens["default"]
     assert tokens["mlm_on_pairs"] == tokens["mlm_on_sentences"] == tokens["left_to_right"] == base
     assert tokens["pairs_unique"] == tokens["mlm_on_pairs_unique"]
     assert tokens["pairs_unique"] / base == pytest.approx(PAIRS / SENTENCES, rel=1e-4)

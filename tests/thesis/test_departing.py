@@ -188,7 +188,7 @@ def test_what_was_allowed_to_differ_departs(tmp_path) -> None:
 
 def test_a_row_that_the_protocol_has_not_is_no_departure(tmp_path) -> None:
     """Beside the protocol's rows, a study may have others: they have no published number."""
-    more = {"baseline": (), "mine": ("optim.learning_rate=1e-2",)}
+    more = {"default": (), "mine": ("optim.learning_rate=1e-2",)}
     study = write(tmp_path, variants=more)
     path = tmp_path / "studies/thesis_7_5_1.json"
     facts = json.loads(path.read_text())

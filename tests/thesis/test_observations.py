@@ -6,7 +6,7 @@ from planted import PLANTED, Invented, by_system, only, ranked
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import claims, estimates, hypotheses
-from scalelab.lab.load.study_runs import BASELINE
+from scalelab.lab.load.study_runs import DEFAULT
 from scalelab.thesis import comparison, counts, published
 from scalelab.thesis.published import Row
 
@@ -57,7 +57,7 @@ def test_effects_on_the_published_tables() -> None:
     assert found["more minus fewer heads, GLUE-Large, mean of 3"] == pytest.approx(
         (78.4 - 72.3 + 66.0 - 65.0 + 70.9 - 66.5) / 300
     )
-    assert found["baseline minus half the steps, GLUE-Large, mean of 2"] == pytest.approx(0.0125)
+    assert found["default minus half the steps, GLUE-Large, mean of 2"] == pytest.approx(0.0125)
     assert found["largest minus smallest width, CoLA, mean of 3"] == pytest.approx(0.298 / 3)
     wide = (77.1 - 72.3 + 78.6 - 72.3 + 63.6 - 64.9 + 63.8 - 65.0 + 72.9 - 64.3 + 75.0 - 66.5) / 600
     assert found["width and depth grown minus width alone, GLUE-Large, mean of 6"] == (
@@ -121,7 +121,7 @@ def test_a_reliable_loss_is_seldom_called_unreliable() -> None:
     """Scores follow the loss exactly, under noise as large as their steps: rank order is lost."""
 
     def truth(row, score):
-        return ranked(1)(row, score) if row.system == "bert" and row.variant == BASELINE else None
+        return ranked(1)(row, score) if row.system == "bert" and row.variant == DEFAULT else None
 
     found = [evaluate(Invented(truth, 0.05, seed=seed), ["5"])[0] for seed in range(40)]
     assert np.mean([f.claims[0].effect < 0.9 for f in found]) > 0.3
@@ -130,7 +130,7 @@ def test_a_reliable_loss_is_seldom_called_unreliable() -> None:
 
 def test_equal_seconds_are_read_where_both_end_at_one_length() -> None:
     """Ahead in the short phase, behind at the end of the budget; or ended before the other's."""
-    small, large = (Row("bert", shape, BASELINE) for shape in (Shape(2, 64, 2), Shape(2, 128, 2)))
+    small, large = (Row("bert", shape, DEFAULT) for shape in (Shape(2, 64, 2), Shape(2, 128, 2)))
     scores = Invented(lambda row, score: None, 0.0, rows=[small, large])
     short = np.array([(1.0, 9.0), (10.0, 8.0)])
 
@@ -153,7 +153,7 @@ def test_equal_seconds_are_read_where_both_end_at_one_length() -> None:
     scores.found_curves[small] = both({128: short, 512: np.array([(11.0, 9.0), (11.3, 8.5)])})
     effect, what = found()
     assert effect == pytest.approx(-1) and what.endswith("(10 s, length 128)")
-    slow = Row("bert", Shape(2, 256, 2), BASELINE)
+    slow = Row("bert", Shape(2, 256, 2), DEFAULT)
     scores.rows.append(slow)
     scores.found_curves[slow] = both({128: short * [0.8, 1]})
     assert found()[1].endswith("(8 to 10 s, length 128)")

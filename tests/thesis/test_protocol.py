@@ -23,20 +23,20 @@ GRID = ("2x128x2", "2x104x3", "2x90x4", "2x74x6", "2x64x8", "2x58x10", "2x52x12"
         "2x46x16")  # fmt: skip
 # Study -> its runs: systems, shapes, variants.
 RUNS = {
-    "thesis_7_5_1": [(STYLES, WIDE + DEEP, ("baseline",))],
+    "thesis_7_5_1": [(STYLES, WIDE + DEEP, ("default",))],
     "thesis_7_5_2": [
         (STYLES, ("2x204x7", "2x256x9", "8x544x2", "2x384x2", "2x128x18", "2x544x2", "2x128x36"),
-         ("baseline",)),
+         ("default",)),
     ],
     # Figure 7.3 left: one dimension; right and B.1: two of equal size, and the largest.
     "thesis_7_5_3": [
         (("bert",), ("2x128x2", "2x384x2", "2x544x2", "2x128x10", "2x128x18", "2x128x36",
-                     "2x204x7", "2x256x9"), ("baseline",)),
+                     "2x204x7", "2x256x9"), ("default",)),
     ],
-    "thesis_7_5_4": [(STYLES[:2], ("2x256x9",), ("baseline", "half_steps", "half_batch"))],
+    "thesis_7_5_4": [(STYLES[:2], ("2x256x9",), ("default", "half_steps", "half_batch"))],
     "thesis_7_5_5": [
         (("bert",), GRID, ("short_only",)),
-        (("bert",), ("2x256x9",), ("baseline",)),
+        (("bert",), ("2x256x9",), ("default",)),
         (("bert",), ("7x469x4",), ("fewer_epochs",)),
         (("bert",), ("9x585x5", "13x832x5"), ("fewer_long_epochs",)),
     ],
@@ -129,7 +129,7 @@ def test_tables_are_the_protocols_row_by_row(name: str, tmp_path) -> None:
 def test_fine_tuning_is_the_protocols(name: str) -> None:
     made = load(name)
     assert made.seeds == made.finetune.seeds == 1
-    assert made.variants["baseline"] == ()
+    assert made.variants["default"] == ()
     assert (made.finetune.recipe, made.finetune.fields) == ("thesis", ())
     assert set(made.finetune.tasks) == (set() if name == "thesis_7_5_3" else TASKS)
     rules = {name: stage.finetune for name, stage in made.stages.items()}

@@ -5,11 +5,11 @@ import pytest
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.scores import LARGE, SCORES
-from scalelab.lab.load.study_runs import BASELINE
+from scalelab.lab.load.study_runs import DEFAULT
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
 
-BERT_5 = Row("bert", Shape(2, 128, 5), BASELINE)
+BERT_5 = Row("bert", Shape(2, 128, 5), DEFAULT)
 
 
 def cells():
@@ -46,7 +46,7 @@ def test_what_an_epoch_has() -> None:
 
 def test_single_cells_as_printed() -> None:
     """Read off the thesis by eye, first and last rows."""
-    small = Row("bert", Shape(2, 128, 2), BASELINE)
+    small = Row("bert", Shape(2, 128, 2), DEFAULT)
     large = Row("bert", Shape(13, 832, 5), "fewer_long_epochs")
     half = Row("roberta", Shape(2, 256, 9), "half_batch")
     assert published.read_table("7.2")[small]["large"].value == pytest.approx(0.654)
@@ -89,7 +89,7 @@ def test_doubtful_cells_are_not_used() -> None:
     scores = published.read_scores()
     assert published.read_table("7.3")[BERT_5]["large"].doubt
     assert scores.value(BERT_5, "large").value == pytest.approx((0.621 + 0.750 + 0.686) / 3)
-    roberta = Row("roberta", Shape(2, 256, 9), BASELINE)
+    roberta = Row("roberta", Shape(2, 256, 9), DEFAULT)
     assert scores.value(roberta, "sst2") is None
     assert scores.value(roberta, "large").value == pytest.approx(0.750)
     assert scores.difference(roberta, BERT_5, "sst2") is None
@@ -101,7 +101,7 @@ def test_doubtful_cells_are_not_used() -> None:
 
 def test_evidence_has_values_without_intervals() -> None:
     scores = published.read_scores()
-    a, b = (Row(system, Shape(2, 256, 9), BASELINE) for system in ("roberta", "bert"))
+    a, b = (Row(system, Shape(2, 256, 9), DEFAULT) for system in ("roberta", "bert"))
     assert len(scores.rows) == 27 + 9 + 4 + 9 + 3  # 7.2 with 7.3, 7.4, 7.5, 7.6, 7.7 with 7.8
     assert scores.difference(a, b, "large").value == pytest.approx(0.036)
     found = scores.contrast({b: 0.5, a: -0.5, BERT_5: 0.5}, "qnli")

@@ -52,6 +52,7 @@ def mean_score(
     widen: bool = True,
     table: Sequence[tuple[str, np.ndarray]] = (),
     groups: Sequence[str] = (),
+    draws: np.ndarray | None = None,
 ) -> Estimate:
     """Estimates the mean over dev sets of a weighted sum of scores.
 
@@ -68,6 +69,7 @@ def mean_score(
       table: group and scores [P] (`by_seed`) of all rows of a study that have these P pre-training
         seeds, for `estimates.pooled_variances`; the error is at least that of these rows alone.
       groups: of the rows, as in `table`.
+      draws: weights [R, P, F] of paired runs from `draw_seeds`, to share; None: draws its own.
 
     Raises:
       ValueError: an unknown metric, or shapes that do not fit.
@@ -81,7 +83,10 @@ def mean_score(
     # Rows whose seeds are drawn together.
     sides = [slice(0, len(first))] if paired else [slice(k, k + 1) for k in range(len(first))]
     rng = np.random.default_rng(seed)
-    drawn = [_draw_seeds(rng, num_resamples, *first[rows.start].shape[:2]) for rows in sides]
+    drawn = [
+        draw_seeds(rng, num_resamples, *first[rows.start].shape[:2]) if draws is None else draws
+        for rows in sides
+    ]
     at_hand, resampled = [np.zeros(())] * len(sides), [np.zeros(())] * len(sides)
     low, high = 0.0, 0.0
     for gold, rows, metric in sets:
@@ -178,7 +183,7 @@ def _check(gold: np.ndarray, predicted: np.ndarray, metric: str) -> np.ndarray:
     return predicted
 
 
-def _draw_seeds(
+def draw_seeds(
     rng: np.random.Generator, num_resamples: int, num_pretrain: int, num_finetune: int
 ) -> np.ndarray:
     """Draws weights [R, P, F] of runs, summing to 1 in each resample."""

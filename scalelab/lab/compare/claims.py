@@ -96,6 +96,7 @@ class Claim:
     scale: float = 1.0  # from its numbers to those of tables: 100 for scores
     compared: str = ""  # the comparison without its score: "bert minus gpt2"
     score: str = ""  # the title of its score
+    chosen: str = ""  # the values that best() chose, in words
 
     @property
     def p_value(self) -> float | None:

@@ -246,11 +246,11 @@ def are_equal(values: Iterable[float]) -> bool:
 def describe_clock(study: Study) -> str:
     """Returns a sentence on how far the finished runs of a study agree on the matched clock."""
     clock, name = study.facts.matched, CLOCKS[study.facts.matched].label
-    runs = [run for run in study.runs if run.finished]
-    several = len({run.stage for run in runs}) > 1
+    runs = [(point.arm, run) for point in study.points for run in point.finished]
+    several = len({run.stage for _, run in runs}) > 1
     groups: dict[str, list[float]] = {}
-    for run in runs:
-        label = f"{run.variant} ({run.stage})" if several else run.variant
+    for arm, run in runs:
+        label = f"{arm} ({run.stage})" if several else arm
         groups.setdefault(label, []).append(reading(run, clock))
     if apart := {label: values for label, values in groups.items() if not are_equal(values)}:
         ranges = (f"{min(v):,.0f} to {max(v):,.0f} in {label}" for label, v in apart.items())

@@ -108,18 +108,37 @@ def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
-def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
-    """Estimates the mean of independent numbers with Student's interval.
+def student(
+    numbers: Sequence[float], *, seed: int = 0, draws: np.ndarray | None = None
+) -> Estimate:
+    """Estimates the mean of independent numbers [P] with Student's interval.
 
-    The resamples are quantiles of Student's distribution about the mean, in an order drawn by
-    `seed`; a single number has no interval.
+    The resamples are quantiles of Student's distribution about the mean, in the order of the means
+    that `draws` [R, P] weigh, or in an order drawn by `seed`; a single number has no interval.
     """
     value, num = float(np.mean(numbers)), len(numbers)
     if num < 2:
         return without_interval(value)
-    order = np.random.default_rng(seed).permutation(NUM_QUANTILES)
+    order = _order(numbers, seed, draws)
     error = float(np.std(numbers, ddof=1)) / math.sqrt(num)
     return student_resamples(order, value, [(error, num - 1.0)])
+
+
+def _order(numbers: Sequence[float], seed: int, draws: np.ndarray | None) -> np.ndarray:
+    if draws is None:
+        return np.random.default_rng(seed).permutation(NUM_QUANTILES)
+    return draws @ np.array(numbers)
+
+
+def from_resamples(plain: Estimate, resamples: np.ndarray) -> Estimate:
+    """Returns an estimate with other resamples [R]; its error grows as its interval does."""
+    low, high = np.clip(np.quantile(resamples, [1 - UPPER, UPPER]), *plain.bounds)
+    error = float(np.std(resamples))  # if the plain one has no interval
+    if plain.high > plain.low:
+        error = plain.standard_error * max(1.0, (high - low) / (plain.high - plain.low))
+    return dataclasses.replace(
+        plain, low=float(low), high=float(high), standard_error=error, resamples=resamples
+    )
 
 
 def student_resamples(
@@ -230,6 +249,7 @@ def contrast_numbers(
     others: Sequence[Mapping[int, float]] = (),
     groups: Sequence[str] = (),
     seed: int = 0,
+    draws: np.ndarray | None = None,
 ) -> Estimate | None:
     """Estimates a weighted sum of rows, each with one number a pre-training seed, such as a loss.
 
@@ -238,6 +258,7 @@ def contrast_numbers(
       others: seed -> number, for each further row of the study; read by `pooled_variances`.
       groups: of `parts` and `others`, for `pooled_variances`; (): each row is a group.
       seed: of the order of the resamples.
+      draws: weights [R, P] of the P shared seeds in each resample, which give the order instead.
 
     Returns:
       Student's interval, at least as wide as the interval of the parts alone; None if the rows
@@ -247,7 +268,7 @@ def contrast_numbers(
     sums = [sum(weight * numbers[s] for weight, numbers in parts) for s in common]
     if not sums:
         return None
-    own = student(sums, seed=seed)
+    own = student(sums, seed=seed, draws=draws)
     every = [numbers for _, numbers in parts] + list(others)
     groups = groups or [str(place) for place in range(len(every))]
     table = [
@@ -261,8 +282,7 @@ def contrast_numbers(
     error, _ = satterthwaite(variances)
     scale = max(1.0, own.standard_error / error) if error > 0 else 1.0
     terms = [(scale * math.sqrt(v), freedom) for v, freedom in variances]
-    order = np.random.default_rng(seed).permutation(NUM_QUANTILES)
-    return student_resamples(order, own.value, terms)
+    return student_resamples(_order(sums, seed, draws), own.value, terms)
 
 
 def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -4,17 +4,18 @@ A hypothesis is a function of scores that returns a finding. A study's compariso
 own hypotheses (scores.py), and its config may state claims (claim_lines.py). A study without claims
 gets a finding for every two systems: the first scores higher than the second in the mean over the
 shapes and variants that both have. Without hypotheses too, it gets one for every variant beside the
-baseline. All claims of a report are corrected together (Holm).
+default. All claims of a report are corrected together (Holm).
 """
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scalelab.eval.names import BIAS
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import claim_lines, claims, comparability
 from scalelab.lab.compare.claims import ABOVE, BELOW, Claim, Finding, Region
+from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import (
     LARGE_TASKS,
     PRETRAINING_SCORES,
@@ -25,10 +26,11 @@ from scalelab.lab.compare.scores import (
     title_of,
 )
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import BASELINE, Study
+from scalelab.lab.load.study_runs import DEFAULT, Study
 from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
 
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
+NO_PAIR = "no pair of rows"
 VARIANT_RULE = "every score named is higher and the loss is lower, refuted if one is reversed"
 
 Block = Mapping[Row, float]  # weights of rows
@@ -48,12 +50,18 @@ def weighted(scores: Scores, block: Block, score: str) -> float | None:
 
 
 def build_claim(
-    scores: Scores, what: str, region: Region, blocks: Sequence[Block], score: str, missing: str
+    scores: Scores,
+    what: str,
+    region: Region,
+    blocks: Sequence[Block],
+    score: str,
+    missing: str,
+    contrast: Callable[[Block, str], Estimate | None] | None = None,
 ) -> Claim:
     """Makes the claim that the mean over blocks of a weighted sum of scores lies in a region.
 
     Leaves out and counts blocks without a score. `what` is the comparison in words; `missing` is
-    the reason if there is no block.
+    the reason if there is no block; `contrast` replaces that of the scores.
     """
     title = title_of(score)
     usable = [b for b in blocks if weighted(scores, b, score) is not None]
@@ -74,7 +82,7 @@ def build_claim(
     for block in usable:
         for row, weight in block.items():
             weights[row] = weights.get(row, 0.0) + weight / len(usable)
-    found = scores.contrast(weights, score)
+    found = (contrast or scores.contrast)(weights, score)
     reason = f"{title} of these rows is not comparable, see the notes"
     checks = scores.check_treatment(weights, score)
     made = claims.claim(label, region, reason if found is None else found, *checks)
@@ -127,7 +135,7 @@ def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fin
         # A claim "a minus b" of a hypothesis keeps its direction, so that Holm counts it once.
         pairs = [(b, a) if f"{b} minus {a}" in stated else (a, b) for a, b in pairs]
         variants = dict.fromkeys(point.variant for point in scores.rows) if not ids else ()
-        pairs += [(name, BASELINE) for name in variants if name != BASELINE]
+        pairs += [(name, DEFAULT) for name in variants if name != DEFAULT]
         asked += _between(study, scores, pairs)
     return [
         dataclasses.replace(f, remarks=(*f.remarks, *filter(None, [remarks.get(f.id)])))
@@ -141,39 +149,47 @@ def _between(study: Study, scores: StudyScores, asked: Iterable[tuple[str, str]]
     They need two finished rows that differ in nothing else. Losses of a variant count where they
     are losses of the same thing.
     """
-    found, systems = [], {point.system for point in scores.rows}
-    variants = {point.variant for point in scores.rows}
+    found, rows = [], [row for row in scores.rows if row.finished]
     for first, second in asked:
-        names = ((), variants) if second == BASELINE else (systems, ())
-        line = claim_lines.parse((f"{first} > {second}", "loss"), *names, ())
-        pairs = [(a, b) for a, b in line.pair(scores.rows) if a.finished and b.finished]
+        factor, other = ("variant", "system") if second == DEFAULT else ("system", "variant")
+        pairs = [
+            (a, b) for a, b in itertools.product(rows, rows)
+            if (getattr(a, factor), getattr(b, factor)) == (first, second)
+            and (a.shape, getattr(a, other)) == (b.shape, getattr(b, other))
+        ]  # fmt: skip
         blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in pairs]
         regions = dict.fromkeys(compared_scores(study), ABOVE)
-        text, rule = f"{first} scores higher than {second}", RULE
-        if second == BASELINE:
-            text, rule = f"{first} does better than the {BASELINE}", VARIANT_RULE
+        names, text, rule = (first, second), "{} scores higher than {}", RULE
+        if second == DEFAULT:
+            names = (pairs[0][0].arm, pairs[0][1].arm) if pairs else names
+            text, rule = "{} does better than {}", VARIANT_RULE
             if all(not comparability.differing_losses(pair) for pair in pairs):
                 regions["loss"] = BELOW
         made = tuple(
-            build_claim(scores, f"{first} minus {second}", region, blocks, score, "no pair")
+            build_claim(scores, " minus ".join(names), region, blocks, score, "no pair")
             for score, region in regions.items()
         )
         if blocks and made:
-            found.append(Finding(f"{first}/{second}", text, rule, made))
+            found.append(Finding("/".join(names), text.format(*names), rule, made))
     return found
 
 
 def _stated(study: Study, scores: StudyScores) -> list[Finding]:
     """Makes a finding for every claim of the study's config; not decided yet."""
     facts, found = study.facts, []
-    systems = dict.fromkeys(point.system for point in study.points)
     for place, stated in enumerate(facts.claims, start=1):
-        line = claim_lines.parse(stated, systems, facts.variants, facts.measured)
-        blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in line.pair(scores.rows)]
-        made = build_claim(scores, line.text, line.region, blocks, line.score, "no pair of rows")
+        line = claim_lines.parse(stated, scores.rows, facts.measured)
+        best = scores.choose(line.pairs, line.score, line.best) if line.best else None
+        pairs = best.pairs if best else [(a[0], b[0]) for a, b in line.pairs]
+        blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in pairs]
+        made = build_claim(
+            scores, line.text, line.region, blocks, line.score, best.why if best else NO_PAIR,
+            (lambda *_, best=best: best.estimate) if best else None,
+        )  # fmt: skip
         region = line.region.describe(made.scale)
         margin = "" if line.region in (ABOVE, BELOW) else f", {region}"
-        made = dataclasses.replace(made, compared=made.compared and line.text + margin)
+        compared = made.compared and line.text + margin
+        made = dataclasses.replace(made, compared=compared, chosen=best.chosen if best else "")
         text = f"{line.text} on {title_of(line.score)}{margin}"
         rule = f"the mean difference, left minus right, lies {region}"
         remarks = tuple(scores.remarks([line.score]))

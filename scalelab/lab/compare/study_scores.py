@@ -51,7 +51,18 @@ NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 FLOOR_MARGIN = 0.05  # scores of nets that have learnt nothing differ by less
 
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
+Arm = tuple[Row, ...]  # rows that differ in the fields that validation chooses
 Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # seeds of pre-training, seeds of fine-tuning
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """Arms at the values of the lowest validation loss."""
+
+    pairs: Sequence[tuple[Row, Row]]  # the rows that were chosen
+    estimate: Estimate | None  # mean difference of these pairs; None: they do not compare
+    chosen: str = ""  # the choice in words
+    why: str = ""  # the reason if there is no pair
 
 
 class StudyScores(Scores):
@@ -72,7 +83,7 @@ class StudyScores(Scores):
         self.study, self.part, self.baselines = study, part, baselines or {}
         self.notes: list[str] = []
         lines = frame.make(
-            (point.label, run.name, run.seed, getattr(run, part))
+            (point.key, run.name, run.seed, getattr(run, part))
             for point in study.points
             for run in point.finished
         )
@@ -101,6 +112,67 @@ class StudyScores(Scores):
             return found
         several = len(self._seeds([*weights], score)[0]) > 1
         return found if several else estimates.without_interval(found.value)
+
+    def choose(self, pairs: Sequence[tuple[Arm, Arm]], score: str, fields: Sequence[str]) -> Best:
+        """Compares arms, each at the value of some fields that has the lowest validation loss.
+
+        The choice is made again in every resample, by the mean loss over its pre-training seeds, so
+        that the interval has the uncertainty of the choice. A row that lacks a seed, a loss or a
+        score which another row of its arm has is not chosen.
+
+        Args:
+          pairs: two arms each, with the rows among which validation chooses.
+          score: to compare.
+          fields: the fields in which the rows of an arm differ.
+        """
+        seeds = {row: self._chosen_by(row, score) for pair in pairs for arm in pair for row in arm}
+        most = {arm: max(len(seeds[row]) for row in arm) for pair in pairs for arm in pair}
+        kept = {arm: [row for row in arm if len(seeds[row]) == n] for arm, n in most.items() if n}
+        pairs = [pair for pair in pairs if all(arm in kept for arm in pair)]
+        arms = list(dict.fromkeys(arm for pair in pairs for arm in pair))
+        rows = [row for arm in arms for row in kept[arm]]
+        shared = sorted(set.intersection(*(seeds[row] for row in rows))) if rows else []
+        if not shared:
+            return Best([], None, why="no seed with validation loss and score of each arm")
+        tuned = (0,) if score in PRETRAINING_SCORES else self._seeds(rows, score)[1]
+        rng = np.random.default_rng(zlib.crc32(" ".join(row.key for row in rows).encode()))
+        draws = bootstrap.draw_seeds(rng, NUM_RESAMPLES, len(shared), len(tuned))
+        weights = draws.sum(axis=2)  # [R, P]
+        losses = [np.array([[_numbers(_point(row), "loss")[s] for row in kept[arm]]
+                            for s in shared]) for arm in arms]  # fmt: skip
+        here = [int(np.argmin(own.mean(axis=0))) for own in losses]
+        drawn = np.stack([np.argmin(weights @ own, axis=1) for own in losses], axis=1)  # [R, arms]
+
+        def select(places: Sequence[int]) -> list[tuple[Row, Row]]:
+            row = {arm: kept[arm][place] for arm, place in zip(arms, places, strict=True)}
+            return [(row[a], row[b]) for a, b in pairs]
+
+        chosen = [kept[arm][place] for arm, place in zip(arms, here, strict=True)]
+        shares = (drawn == here).mean(axis=0)
+        names = (f"{row.label} (in {x:.0%} of the resamples)"
+                 for row, x in zip(chosen, shares, strict=True))  # fmt: skip
+        words = ", ".join(field.rpartition(".")[2] for field in fields)
+        text = f"{words} chosen by validation loss: {', '.join(names)}"
+        left = [row.label for arm in arms for row in arm if row not in kept[arm]]
+        text += f"; left out, as runs are missing or diverged: {', '.join(left)}" * bool(left)
+        plain = self.contrast(_weigh(select(here)), score)
+        if plain is None or len(shared) < 2 or (drawn == here).all():
+            return Best(select(here), plain, text)
+        resamples = np.empty(NUM_RESAMPLES)
+        for places in np.unique(drawn, axis=0):
+            parts = tuple(_weigh(select(places.tolist())).items())
+            found = self._estimate_drawn(parts, score, (tuple(shared), tuned), draws)
+            now = (drawn == places).all(axis=1)
+            resamples[now] = found.resamples[now] if found else np.nan
+        return Best(select(here), estimates.from_resamples(plain, resamples), text)
+
+    def _chosen_by(self, row: Row, score: str) -> set[int]:
+        """Returns the seeds of a row with a finite validation loss and the score."""
+        losses = _numbers(_point(row), "loss")
+        seeds = {seed for seed, loss in losses.items() if np.isfinite(loss)}
+        if score in PRETRAINING_SCORES:
+            return seeds & _numbers(_point(row), score).keys()
+        return seeds & set(self._seeds([row], score)[0]) if seeds else seeds
 
     def by_seed(self, row: Row, score: str) -> list[float]:
         """Returns a score of a row for each of its pre-training seeds."""
@@ -194,28 +266,42 @@ class StudyScores(Scores):
 
     def _make_estimate(self, parts: Parts, score: str) -> Estimate | None:
         check(score)
-        seed = zlib.crc32(" ".join(row.label for row, _ in parts).encode())
+        seeds = ((), ())
+        if score not in PRETRAINING_SCORES:
+            seeds = self._seeds([row for row, _ in parts], score)
+            if not all(seeds):
+                return None
+        found = self._estimate_drawn(parts, score, seeds)
+        if found is None or score not in PRETRAINING_SCORES or len(parts) > 1:
+            return found
+        return dataclasses.replace(found, low=max(found.low, 0.0))  # no loss is below 0
+
+    def _estimate_drawn(
+        self, parts: Parts, score: str, seeds: Seeds, draws: np.ndarray | None = None
+    ) -> Estimate | None:
+        """Estimates a weighted sum over some seeds; numbers of pre-trainings take all if ().
+
+        With `draws` [R, P, F] of these seeds, estimates of several sums share them.
+        """
+        seed = zlib.crc32(" ".join(row.key for row, _ in parts).encode())
         if score in PRETRAINING_SCORES:
             if score != "seconds" and not self._losses_compare(parts, score):
                 return None
             numbers = [(weight, _numbers(_point(row), score)) for row, weight in parts]
+            if seeds[0]:
+                numbers = [(w, {s: own[s] for s in seeds[0]}) for w, own in numbers]
             others = self._others(parts, score)
             groups = [_group(row) for row in (*(row for row, _ in parts), *others)]
-            found = estimates.contrast_numbers(
-                numbers, others=[_numbers(row, score) for row in others], groups=groups, seed=seed
-            )
-            if found is None or len(parts) > 1:
-                return found
-            return dataclasses.replace(found, low=max(found.low, 0.0))  # no loss is below 0
-        seeds = self._seeds([row for row, _ in parts], score)
-        if not all(seeds):
-            return None
+            return estimates.contrast_numbers(
+                numbers, others=[_numbers(row, score) for row in others], groups=groups, seed=seed,
+                draws=None if draws is None else draws.sum(axis=2),
+            )  # fmt: skip
         sets = self._dev_sets(parts, score, seeds)
         if not sets:
             return None
         table, groups = self._table(score, seeds), [_group(row) for row, _ in parts]
         return bootstrap.mean_score(
-            sets, num_resamples=NUM_RESAMPLES, seed=seed, table=table, groups=groups
+            sets, num_resamples=NUM_RESAMPLES, seed=seed, table=table, groups=groups, draws=draws
         )
 
     def _make_table(self, score: str, seeds: Seeds) -> list[tuple[str, np.ndarray]]:
@@ -261,7 +347,7 @@ class StudyScores(Scores):
     def _make_stack(self, row: Point, name: str, seeds: Seeds) -> frame.Stack | None:
         """Stacks a row's predictions for a score; None if some are missing or unusable."""
         task, *key = TASK_SCORES[name]
-        lines = self._lines.get((row.label, task, *key))
+        lines = self._lines.get((row.key, task, *key))
         if lines is None:
             none = task_runs.TaskRuns(task, ())
             tasks = (getattr(run, self.part).get(task, none) for run in row.finished)
@@ -346,6 +432,15 @@ def _shorten(labels: Sequence[str]) -> str:
 def _group(row: Row) -> str:
     """Returns the name of the rows that differ from this one in their shapes only."""
     return f"{row.system} {row.variant}"
+
+
+def _weigh(pairs: Sequence[tuple[Row, Row]]) -> dict[Row, float]:
+    """Returns the weights of rows in the mean difference over pairs."""
+    found: dict[Row, float] = {}
+    for a, b in pairs:
+        for row, weight in ((a, 1.0), (b, -1.0)):
+            found[row] = found.get(row, 0.0) + weight / len(pairs)
+    return found
 
 
 def _numbers(row: Point, score: str) -> dict[int, float]:

@@ -10,10 +10,10 @@ the budget in early/<share>/<yardstick>/seed0. WORKDIR may be packed in one file
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from scalelab.config.fields import Count, Part, science_diff
+from scalelab.config.fields import Count, Part, flatten, science_diff
 from scalelab.config.pretraining import Shape, with_moved_fields
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import task_runs
@@ -23,7 +23,8 @@ from scalelab.records import archive, json_files, run_files
 from scalelab.records.run_files import Environment, Line, RunRecord, RunResult, Unreadable
 from scalelab.tasks import glue
 
-BASELINE = "baseline"  # the variant that changes nothing
+DEFAULT = "default"  # the variant that changes nothing
+OLD_DEFAULT = "baseline"  # its name in older studies
 SAFE = re.compile(r"[^./\\\s][^/\\\x00-\x1f]*")  # names that become paths inside a folder
 SHOWN = 8
 FACTORS = ("system", "shape", "variant", "seed")
@@ -85,7 +86,7 @@ class StudyFields:
     # "x0.5" multiplies the value before. A system's departures come before all of them.
     fields: tuple[str, ...] = ()
     system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {BASELINE: ()})
+    variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {DEFAULT: ()})
     stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
     finetune: Finetune = Finetune()
     # Evaluations of every pre-trained net without fine-tuning, such as "blimp". Their data are
@@ -105,8 +106,12 @@ class StudyFields:
     figures: tuple[str, ...] = ("loss_by_time",)
     hypotheses: tuple[str, ...] = ()
     # ("electra > bert", "blimp", 2): see scalelab/lab/compare/claim_lines.py. Without claims and
-    # hypotheses, a report tests every variant against the baseline, and every two systems.
+    # hypotheses, a report tests every variant against the default, and every two systems.
     claims: tuple[tuple[Any, ...], ...] = ()
+    primary: str | None = None  # the score that decides, fixed in advance; None: the claims' first
+
+
+AnyStudy = TypeVar("AnyStudy", bound=StudyFields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,6 +125,8 @@ class StudyFile(StudyFields):
     chosen: tuple[str, ...] = ()  # fields that every fine-tuning chooses on dev, from a grid
     departures: dict[str, tuple[run_files.Departure, ...]]  # by system
     command: str | None = None
+    # Primary scores before this one, and the number of runs that had finished with each.
+    earlier_primary: tuple[tuple[Any, ...], ...] = ()
     runs: tuple[StudyRun, ...]
 
     @property
@@ -170,17 +177,30 @@ class PretrainRun(StudyRun):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table."""
+    """A row of a table: an arm of a study. The last three fields are empty for printed rows."""
 
     system: str
     shape: Shape
-    variant: str  # its name in the study; BASELINE changes nothing
+    variant: str  # its key in the study; DEFAULT changes nothing
+    _: dataclasses.KW_ONLY
+    values: str = dataclasses.field(default="", compare=False)  # "mask_rate=0.4", in a grid
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    lines: tuple[str, ...] = dataclasses.field(default=(), compare=False)  # fields of the variant
+
+    @property
+    def key(self) -> str:
+        """The row's name in files, and the seed of its resamples: never changed by a label."""
+        return f"{self.system} {self.shape}" + f" {self.variant}" * (self.variant != DEFAULT)
+
+    @property
+    def arm(self) -> str:
+        """The variant in words: "mask_rate=0.4", "half_steps", "default"."""
+        return self.values or self.variant
 
     @property
     def label(self) -> str:
-        """The name in tables: "bert 2x128x2", "bert 2x128x2 half_steps"."""
-        variant = "" if self.variant == BASELINE else f" {self.variant}"
-        return f"{self.system} {self.shape}{variant}"
+        """The name in tables: "bert 2x128x2", "bert 2x128x2 mask_rate=0.4"."""
+        return f"{self.system} {self.shape}" + f" {self.arm}" * (self.arm != DEFAULT)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -235,12 +255,82 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     if name not in files:
         raise ValueError(f"{workdir} holds no study {name!r}: {nearest(name, files)}")
     facts = read_facts(files[name])
-    points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
+    runs: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
     for run in facts.runs:
         folder = archive.find_run(workdir, run.name)
         found = read_run(folder, run, facts.finetune_seeds)
-        points.setdefault((run.system, run.shape, run.variant), []).append(found)
-    return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
+        runs.setdefault((run.system, run.shape, run.variant), []).append(found)
+    rows = make_rows(facts.runs, facts.variants)
+    points = (Point(**vars(row), runs=tuple(runs[row.system, row.shape, row.variant]))
+              for row in rows)  # fmt: skip
+    return Study(workdir, facts, tuple(points))
+
+
+def make_rows(runs: Iterable[StudyRun], variants: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Returns the rows of planned runs, in their order.
+
+    Where a system has variants of a grid, these rows and the default are named by the values of all
+    fields that the grid varies. A grid's variant is one whose key follows from its fields.
+    """
+    first: dict[tuple[str, Shape, str], StudyRun] = {}
+    for run in runs:
+        first.setdefault((run.system, run.shape, run.variant), run)
+    varied: dict[str, dict[str, None]] = {}  # system -> fields; the longest variant has their order
+    for system, _, variant in sorted(first, key=lambda row: -len(variants.get(row[2], ()))):
+        lines = variants.get(variant, ())
+        if lines and variant == name_variant(lines):
+            fields = (line.partition("=")[0] for line in lines)
+            varied.setdefault(system, {}).update(dict.fromkeys(fields))
+    rows = []
+    for (system, shape, variant), run in first.items():
+        lines, values = tuple(variants.get(variant, ())), flatten(run.config)
+        names = varied.get(system, {}) if variant in (DEFAULT, name_variant(lines)) else {}
+        shorts = [name.rpartition(".")[2] for name in names]
+        shown = " ".join(
+            f"{short if shorts.count(short) == 1 else name}={show_value(values[name])}"
+            for name, short in zip(names, shorts, strict=True) if name in values
+        )  # fmt: skip
+        rows.append(Row(system, shape, variant, values=shown, fields=values, lines=lines))
+    return rows
+
+
+def name_variant(lines: Sequence[str]) -> str:
+    """Returns the key of a grid's variant: "mask_rate_0p4" for the field line "mask_rate=0.4"."""
+    named = "_".join(line.partition("=")[0].rpartition(".")[2] + "_" + line.partition("=")[2]
+                     for line in lines)  # fmt: skip
+    return re.sub(r"\W", "_", named.replace(".", "p").replace("-", "m")) or DEFAULT
+
+
+def show_value(value: object) -> str:
+    """Returns a field's value as short as it is exact: "0.003", "1e-5", "mlm"."""
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return re.sub(r"e([+-]?)0*", lambda found: "e" + found[1].strip("+"), text)
+
+
+def rename_default(study: AnyStudy) -> AnyStudy:
+    """Returns a study with the variant OLD_DEFAULT, if it has one, named DEFAULT."""
+
+    def rename(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(DEFAULT if name == OLD_DEFAULT else name for name in names)
+
+    def renamed(group: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: dataclasses.replace(own, variants=rename(own.variants))
+            for name, own in group.items()
+        }
+
+    claims = tuple(
+        (re.sub(rf"\b{OLD_DEFAULT}\b", DEFAULT, line[0]), *line[1:])
+        if line and isinstance(line[0], str) else line
+        for line in study.claims
+    )  # fmt: skip
+    variants = dict(zip(rename(study.variants), study.variants.values(), strict=True))
+    return dataclasses.replace(
+        study, variants=variants, stages=renamed(study.stages), rows=renamed(study.rows),
+        claims=claims,
+    )  # fmt: skip
 
 
 def read_run(
@@ -287,7 +377,7 @@ def read_facts(path: pathlib.Path) -> StudyFile:
         values = json_files.read_object(path) or {}
         if missing := [name for name in NEEDED if name not in values]:
             raise Unreadable(path, f"lacks {', '.join(missing)}")
-        facts = json_files.fill(StudyFile, values, path)
+        facts = rename_default(json_files.fill(StudyFile, values, path))
         for name in (facts.name, *facts.measured, *facts.rows, *(run.name for run in facts.runs)):
             if not SAFE.fullmatch(name):
                 raise Unreadable(path, f"has {name!r}, which cannot name a folder")
@@ -300,5 +390,10 @@ def read_facts(path: pathlib.Path) -> StudyFile:
             f"{path} is damaged ({error.reason}); move it away, and `study plan` or `study run`"
             " writes it again"
         ) from None
-    runs = [dataclasses.replace(run, config=with_moved_fields(run.config)) for run in facts.runs]
+    runs = [
+        dataclasses.replace(
+            run, config=with_moved_fields(run.config),
+            variant=DEFAULT if run.variant == OLD_DEFAULT else run.variant,
+        ) for run in facts.runs
+    ]  # fmt: skip
     return dataclasses.replace(facts, runs=tuple(runs))

@@ -16,6 +16,7 @@ from scalelab.lab.compare.hypotheses import compared_scores
 from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.task_runs import MAIN
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 DECIDED = (CONFIRMED, REFUTED)
@@ -26,15 +27,12 @@ COST = {"tokens": "count", "flops": "short", "seconds": "seconds"}
 def find_primary(study: Study, scores: StudyScores) -> tuple[str | None, str]:
     """Returns the score of the primary table, and why there is none ("" if there is one).
 
-    It is the first score that the study's claims name; without claims, the first that the report
-    compares, or the loss. Scores that tell nothing are left out.
+    It is the one that the study fixes; else the first score that its claims name; without claims,
+    the first that the report compares, or the loss. Scores that tell nothing are left out.
     """
-    facts = study.facts
-    systems = {point.system for point in study.points}
-    asked = [
-        claim_lines.parse(stated, systems, facts.variants, facts.measured).score
-        for stated in facts.claims
-    ] or compared_scores(study)
+    facts, named = study.facts, [line[1] for line in study.facts.claims]
+    named = [facts.primary] if facts.primary else named
+    asked = [claim_lines.find_score(x, facts.measured) for x in named] or compared_scores(study)
     measured = [s for s in dict.fromkeys(asked) if any(scores.value(p, s) for p in study.points)]
     reasons = {score: _why_not(study, scores, score) for score in measured or ["loss"]}
     telling = [score for score, reason in reasons.items() if not reason]
@@ -112,25 +110,38 @@ def describe_effect(claim: Claim) -> str:
     return column.text(Value(claim.scale * claim.effect, low, high))
 
 
-def answer(findings: Sequence[Finding], score: str | None, why_none: str = "") -> list[str]:
-    """Returns the answer of a study, one sentence each: verdicts in the order of its hypotheses."""
+def answer(
+    findings: Sequence[Finding], score: str | None, why_none: str = "", fixed: str | None = None
+) -> list[str]:
+    """Returns the answer of a study, one sentence each: verdicts in the order of its hypotheses.
+
+    Those on the `fixed` primary score, if the study has one, come first, also if they are open.
+    """
     found = [f"No score ranks the rows: {why_none}."] if score is None else []
+    title = title_of(MAIN.get(fixed, fixed)) if fixed else ""
+    first = [f for f in findings if title and any(c.score == title for c in f.claims)]
+    found += [_state(finding) for finding in first]
     if not findings:
         return [*found, "The study tests no statement."]
     num = len(findings)
     counts = _count(f.verdict for f in findings)
     found.append(f"Verdicts on {num} statement{'s' * (num > 1)}: {counts}.")
-    decided = [f for f in findings if f.verdict in DECIDED]
-    for finding in decided[:MOST_DECIDED]:
-        effects = [describe_effect(claim) for claim in finding.claims]
-        shown = f", {effects[0]}" if len(effects) == 1 and effects[0] else ""
-        found.append(f"{finding.text.rstrip('.')}: {finding.verdict}{shown}.")
+    decided = [f for f in findings if f.verdict in DECIDED and f not in first]
+    found += [_state(finding) for finding in decided[:MOST_DECIDED]]
     if len(decided) > MOST_DECIDED:
         found.append(f"{len(decided) - MOST_DECIDED} more are decided, see the verdicts.")
     parts = [c for f in findings if f.verdict not in DECIDED for c in f.claims]
     if counts := _count(c.verdict for c in parts if c.verdict in DECIDED):
         found.append(f"Parts of the open statements, one score each: {counts}.")
     return found
+
+
+def _state(finding: Finding) -> str:
+    """Returns a hypothesis with its verdict, what was found, and what best() chose."""
+    effects = [describe_effect(claim) for claim in finding.claims]
+    shown = f", {effects[0]}" if len(effects) == 1 and effects[0] else ""
+    chosen = "".join(f"; {claim.chosen}" for claim in finding.claims if claim.chosen)
+    return f"{finding.text.rstrip('.')}: {finding.verdict}{shown}{chosen}."
 
 
 def checks(findings: Sequence[Finding]) -> list[str]:

@@ -24,10 +24,10 @@ from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.compare.scores import SCORES, Scores, load_comparison
+from scalelab.lab.compare.scores import SCORES, Scores, load_comparison, title_of
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import BASELINE, PretrainRun, Study
+from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.lab.show import answer, card, figures, notes, score_tables
 from scalelab.lab.show.card import DIGEST, render
 from scalelab.lab.show.score_tables import TableRequest
@@ -119,7 +119,7 @@ def make(
     primary = answer.tabulate_primary(study, scores, score)
     verdicts, sentences = (
         answer.tabulate_verdicts(findings),
-        answer.answer(findings, score, why_none),
+        answer.answer(findings, score, why_none, study.facts.primary),
     )
     say(answer.for_terminal(study, sentences, primary, verdicts, findings))
     first = {
@@ -173,11 +173,11 @@ def describe_design(study: Study) -> dict[str, str]:
     tuned = f"{', '.join(facts.tasks)}; recipe {notes.describe_recipe(study)}; fine-tuning seeds" \
             f" of each pre-training: {facts.finetune_seeds}" if facts.tasks else ""  # fmt: skip
     own_fields = facts.system_fields.items()
-    variants = {p.variant: facts.variants.get(p.variant) or ["no change"] for p in study.points}
+    variants = {p.variant: p.lines for p in study.points if p.lines and not p.values}
     section = f" of section {facts.protocol} of the benchmark protocol" if facts.protocol else ""
     found = {
         "Arms": ", ".join(point.label for point in study.points),
-        **{f"Variant {x}": ", ".join(y) for x, y in variants.items() if x != BASELINE},
+        **{f"Variant {x}": ", ".join(y) for x, y in variants.items()},
         **{f"Set for {system}": ", ".join(fields) for system, fields in own_fields},
         "Set for all": ", ".join(facts.fields),
         "May differ": ", ".join([*facts.free, *facts.allow]),
@@ -188,6 +188,7 @@ def describe_design(study: Study) -> dict[str, str]:
         "Budget": f"scale {facts.scale}{section}. {comparability.describe_clock(study)}",
         "Optimizer": "; ".join(dict.fromkeys(map(_describe_optimizer, runs))),
         "Fine-tuned on": tuned,
+        "Primary outcome, fixed in advance": title_of(facts.primary) if facts.primary else "",
         "Measured by": ", ".join([*facts.yardsticks, *facts.yardstick_fields]),
         "Hardware": _count((", ".join(run.environment.devices) for run in runs), "; "),
         "Numerics version": ", ".join(sorted({r.environment.numerics_versions for r in runs})),
@@ -235,7 +236,14 @@ def describe_limits(study: Study) -> list[str]:
         "A single pre-training seed, so without interval over seeds": single,
         "Code": [_count(map(_describe_commit, [*environments, *tunings]))],
     }
-    return [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]
+    lines = [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]
+    earlier = study.facts.earlier_primary
+    names = [title_of(name) if name else "none" for name, _ in (*earlier, (study.facts.primary, 0))]
+    return lines + [
+        f"The primary outcome was changed from {names[k]} to {names[k + 1]} after {num} runs had"
+        " finished."
+        for k, (_, num) in enumerate(earlier)
+    ]
 
 
 def _damaged(study: Study) -> list[str]:
@@ -269,7 +277,8 @@ def tabulate_claims(findings: Sequence[Finding], scores: Scores, footnotes: Sequ
             rows.append((finding.id, claim.what, region, *numbers, claim.verdict))
     named = " ".join([f.text for f in findings] + [c.what for f in findings for c in f.claims])
     asked = [score for score in SCORES if score != "seconds" or score in named]
-    remarks = (*CLAIM_NOTES, *scores.remarks(asked))
+    chosen = (f"{c.compared}: {c.chosen}." for f in findings for c in f.claims if c.chosen)
+    remarks = (*CLAIM_NOTES, *chosen, *scores.remarks(asked))
     title = "Claims of the hypotheses"
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), remarks, tuple(footnotes))
 

@@ -15,7 +15,7 @@ from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.scores import LARGE_TASKS, MEANS, TITLES, Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.study_runs import DEFAULT, Point, Study
 from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
 from scalelab.tasks.facts import Task
 from scalelab.tasks.glue import FIVE_LARGEST, LARGE_FIRST, SELF_SUPERVISED
@@ -135,7 +135,7 @@ def build_scores(
     names = [SYSTEM, *shape, *varied]
     if by_variant:
         names = [SYSTEM, VARIANT, *shape, *varied]
-    elif any(p.variant != BASELINE for p in points):
+    elif any(p.variant != DEFAULT for p in points):
         names.append(VARIANT)
     part = scores.part if isinstance(scores, StudyScores) else "tasks"
     shown = (*names, *((SEEDS,) if part != "scratch" else ()), *scored)
@@ -194,7 +194,7 @@ def varied_fields(study: Study, points: Sequence[Point]) -> list[str]:
 
 def find_published(published: Scores | None, point: Point, score: str) -> float | None:
     """Returns the published score of a row; None if there is none."""
-    rows = [row for row in published.rows if row.label == point.label] if published else []
+    rows = [row for row in published.rows if row.key == point.key] if published else []
     estimate = published.value(rows[0], score) if published and rows else None
     return estimate.value if estimate else None
 
@@ -207,7 +207,7 @@ def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
         return Value(found.value, found.low, found.high, published)
     shape = point.shape
     cells: dict[str, Cell] = {
-        "system": point.system, "variant": point.variant, "A": shape.num_heads, "H": shape.width,
+        "system": point.system, "variant": point.arm, "A": shape.num_heads, "H": shape.width,
         "L": shape.num_layers, "n_model": point.n_model,
         "seeds": len(point.finished),
         "epochs": point.runs[0].config["optim"]["total_epochs"],

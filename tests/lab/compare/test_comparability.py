@@ -45,7 +45,7 @@ def make(runs: dict[str, dict], **facts) -> Study:
             "steps": 100, "tokens": 1000, "flops": 1e9, "seconds": 10.0,
         } | fields.get("result", {}))  # fmt: skip
         environment = Environment(**{"numerics": 1} | fields.get("environment", {}))
-        variant = fields.get("variant", "baseline")
+        variant = fields.get("variant", "default")
         run = PretrainRun(
             name, "main", config["system"], shape, variant, config["seed"], config,
             n_model=shape.n_model, folder=pathlib.Path(name), result=result, damaged=None,
@@ -54,7 +54,7 @@ def make(runs: dict[str, dict], **facts) -> Study:
         points.append(Point(config["system"], shape, variant, (run,)))
     values = study_folders.FACTS | {"runs": []} | {
         "name": "s", "matched": "steps", "system_fields": {},
-        "variants": {"baseline": [], "half": ["optim.learning_rate=x0.5"]},
+        "variants": {"default": [], "half": ["optim.learning_rate=x0.5"]},
         "departures": {"bert": [{"field": "objective", "value": "mlm+nsp", "source": ""}],
                        "gpt2": [{"field": "objective", "value": "clm", "source": ""}]},
     } | facts  # fmt: skip
@@ -149,10 +149,10 @@ def with_tokens(study: Study, scale: dict[str, float]) -> Study:
 
 
 def test_variants_that_are_about_the_clock_are_told_with_their_numbers(tmp_path) -> None:
-    made = with_tokens(clocked(tmp_path, variants=("baseline", "half_steps")), {"half_steps": 0.5})
+    made = with_tokens(clocked(tmp_path, variants=("default", "half_steps")), {"half_steps": 0.5})
     tokens = made.points[0].runs[0].result.tokens
     text = comparability.describe_clock(made)
-    assert f"baseline {tokens:,.0f}; half_steps {tokens / 2:,.0f}" in text
+    assert f"default {tokens:,.0f}; half_steps {tokens / 2:,.0f}" in text
     first = comparability.describe_clock(dataclasses.replace(made, points=made.points[:1]))
     assert first.startswith("Held equal: tokens")
     assert comparability.check(made) == []  # between variants it is what the study is about

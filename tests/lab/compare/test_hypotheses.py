@@ -122,8 +122,8 @@ def test_comparisons_are_loaded_by_name() -> None:
 
 
 def masked(workdir: pathlib.Path, **facts) -> Study:
-    """Two systems x baseline and two variants: `mask_40` is better and `half_rate` is alike."""
-    wrong = {"baseline": 20, "mask_40": 5, "half_rate": 20}
+    """Two systems x default and two variants: `mask_40` is better and `half_rate` is alike."""
+    wrong = {"default": 20, "mask_40": 5, "half_rate": 20}
     runs = [
         {"system": system, "shape": "2x32x2", "seed": seed, "variant": variant,
          "loss": 3.0 - 0.5 * (variant == "half_rate") + 0.01 * seed,
@@ -131,7 +131,7 @@ def masked(workdir: pathlib.Path, **facts) -> Study:
          "scratch": {"sst2": {0: 30}}}
         for system in ("bert", "gpt2") for variant in wrong for seed in range(3)
     ]  # fmt: skip
-    variants = {"baseline": [], "mask_40": ["mask_rate=0.4"], "half_rate": ["optim.x=1"]}
+    variants = {"default": [], "mask_40": ["mask_rate=0.4"], "half_rate": ["optim.x=1"]}
     study_folders.write_study(workdir, runs, tasks=["sst2"], variants=variants, **facts)
     for path in workdir.glob("runs/*-mask_40-*/config.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"mask_rate": 0.4}))
@@ -164,10 +164,10 @@ def test_claims_of_a_config(tmp_path) -> None:
     assert any("mask_rate" in remark for remark in found[6].remarks)
 
 
-def test_without_claims_every_variant_is_tested_beside_the_baseline(tmp_path) -> None:
+def test_without_claims_every_variant_is_tested_beside_the_default(tmp_path) -> None:
     found = {f.id: f for f in evaluate(masked(tmp_path), load_comparison(None))}
-    assert [*found] == ["bert/gpt2", "mask_40/baseline", "half_rate/baseline"]
-    assert found["mask_40/baseline"].verdict == "confirmed"
+    assert [*found] == ["bert/gpt2", "mask_40/default", "half_rate/default"]
+    assert found["mask_40/default"].verdict == "confirmed"
     scores_of = {k: [c.what.partition(", ")[2] for c in f.claims] for k, f in found.items()}
-    assert len(scores_of["mask_40/baseline"]) == 1  # its loss is another loss
-    assert "validation loss" in scores_of["half_rate/baseline"][1]
+    assert len(scores_of["mask_40/default"]) == 1  # its loss is another loss
+    assert "validation loss" in scores_of["half_rate/default"][1]

@@ -179,7 +179,7 @@ def test_a_study_under_way_uses_the_seeds_in_common(tmp_path) -> None:
 
 def test_what_is_damaged_is_said(tmp_path) -> None:
     scores = read(tmp_path, RUNS)
-    (tmp_path / "runs/bert-2x32x2-baseline-seed1/tasks/qqp/seed0/predictions.tsv").unlink()
+    (tmp_path / "runs/bert-2x32x2-default-seed1/tasks/qqp/seed0/predictions.tsv").unlink()
     bert, gpt2 = scores.rows
     assert scores.value(bert, "qqp") is None
     assert scores.difference(bert, gpt2, "qqp") is None
@@ -194,8 +194,8 @@ def test_dev_sets_must_be_the_same(tmp_path, monkeypatch) -> None:
     shorter = task_folders.dev_set("qqp", "dev", 50)
     monkeypatch.setattr(task_folders, "dev_set", lambda *_: shorter)
     study_folders.write_study(tmp_path, [run | {"tasks": {}}, run | {"system": "gpt2"}])
-    (tmp_path / "one/runs/bert-2x32x2-baseline-seed0/tasks").rename(
-        tmp_path / "runs/bert-2x32x2-baseline-seed0/tasks"
+    (tmp_path / "one/runs/bert-2x32x2-default-seed0/tasks").rename(
+        tmp_path / "runs/bert-2x32x2-default-seed0/tasks"
     )
     scores = StudyScores(study_runs.read(tmp_path))
     assert scores.difference(*scores.rows, "qqp") is None
@@ -230,7 +230,7 @@ def test_contrasts_are_over_the_seeds_that_all_rows_have(tmp_path, monkeypatch) 
 def test_curves_are_apart_by_length(tmp_path) -> None:
     run = {"system": "bert", "shape": "2x32x2", "seed": 0, "curve": [(1.0, 9.0), (2.0, 8.0)]}
     scores = read(tmp_path, [run])
-    path = tmp_path / "runs/bert-2x32x2-baseline-seed0/metrics.jsonl"
+    path = tmp_path / "runs/bert-2x32x2-default-seed0/metrics.jsonl"
     now = {"step": 2, "tokens": 20, "flops": 2e7}
     longer = now | {"seconds": 3.0, "eval/loss": 7.0, "eval/max_len": 512}
     trained = now | {"seconds": 2, "train/loss": 1}
@@ -246,7 +246,7 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
     runs = [{"system": "bert", "shape": "2x32x2", "seed": s} for s in range(3)]
     study_folders.write_study(tmp_path, runs)
     for seed, device in enumerate(("cpu:cpu", "cpu:cpu", "gpu:H100")):
-        path = tmp_path / f"runs/bert-2x32x2-baseline-seed{seed}/environment.json"
+        path = tmp_path / f"runs/bert-2x32x2-default-seed{seed}/environment.json"
         path.write_text(json.dumps({"cpus": 2, "devices": [device]}))
     scores = StudyScores(study_runs.read(tmp_path))
     (remark,) = scores.remarks(["seconds"])

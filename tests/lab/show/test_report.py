@@ -30,7 +30,7 @@ def made(tmp_path_factory):
     reported_study.write(
         folder, unfinished=("gpt2-2x32x2-seed1",), tasks=("qnli",), title=NASTY, question=NASTY,
         figures=["score_by_size", "score_by_task", "loss_by_time", "loss_by_tokens"],
-        command=NASTY, variants=("baseline", "<i>half"), hypotheses=["1a"],
+        command=NASTY, variants=("default", "<i>half"), hypotheses=["1a"],
     )  # fmt: skip
     return study_runs.read(folder), report.make(folder, None, folder / "out")
 

@@ -212,7 +212,7 @@ def test_a_table_may_have_some_rows(tmp_path) -> None:
     }
     reported_study.write(
         tmp_path, shapes=((2, 16, 2), (2, 32, 2), (2, 16, 4)), seeds=1, tasks=("qnli",),
-        variants=("baseline", "half_steps"), rows=rows,
+        variants=("default", "half_steps"), rows=rows,
         tables=["large:width", "large:half", "large", "large:none", "data:none"],
     )  # fmt: skip
     study = study_runs.read(tmp_path)
@@ -260,7 +260,7 @@ def test_nets_with_random_weights_have_a_table_of_their_own(tmp_path) -> None:
 
 def test_losses_of_other_lengths_are_of_another_kind(tmp_path) -> None:
     reported_study.write(
-        tmp_path, systems=("bert",), variants=("baseline", "short_only"), tasks=(), tables=["grid"]
+        tmp_path, systems=("bert",), variants=("default", "short_only"), tasks=(), tables=["grid"]
     )
     before = study_runs.read(tmp_path)
     (table,) = reported_study.build_tables(before, StudyScores(before))
@@ -278,11 +278,11 @@ def test_losses_of_other_lengths_are_of_another_kind(tmp_path) -> None:
 
 def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None:
     reported_study.write(
-        tmp_path, systems=("bert",), variants=("baseline", "mlm"), tasks=(), tables=["grid"]
+        tmp_path, systems=("bert",), variants=("default", "mlm"), tasks=(), tables=["grid"]
     )
     noted = []
     for objective in ("mlm+nsp", "mlm"):
-        names = {"baseline": "mlm+nsp", "mlm": objective}
+        names = {"default": "mlm+nsp", "mlm": objective}
         reported_study.edit_runs(
             tmp_path, lambda run, x=names: run["config"].update(objective=x[run["variant"]])
         )
@@ -311,7 +311,7 @@ def test_text_of_users_is_escaped() -> None:
 
 
 def test_fields_of_variants_have_columns(tmp_path) -> None:
-    lines = {"baseline": (), "wide": ("mask_rate=0.4",), "quick": ("optim.learning_rate=0.004",)}
+    lines = {"default": (), "wide": ("mask_rate=0.4",), "quick": ("optim.learning_rate=0.004",)}
     reported_study.write(
         tmp_path, systems=("bert",), variants=tuple(lines), tasks=(), tables=["grid"],
     )  # fmt: skip
