@@ -16,13 +16,13 @@ FACTS = {
 OBJECTIVES = {"bert": "mlm+nsp", "roberta": "mlm", "gpt2": "clm"}
 
 
-def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
+def write_study(workdir: Path, runs: list[dict], config=lambda run: {}, **facts) -> Path:
     """Writes a study's file and the run folders of its pre-trainings.
 
     Each of `runs` has "system", "shape" as "AxHxL" and "seed"; it may have "variant", "finished"
     (True), "loss" (3.0), "seconds" (100.0), "curve" [(seconds, loss)], and "tasks" and "scratch",
-    task -> seed -> wrong predictions, of 60 examples, as for task_folders.write_run. `facts` are of
-    the study's file, on top.
+    task -> seed -> wrong predictions, of 60 examples, as for task_folders.write_run. `config` gives
+    more fields of a run's config; `facts` are of the study's file, on top.
     """
     planned = []
     for run in runs:
@@ -30,23 +30,23 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
         name = f"{run['system']}-{run['shape']}-{variant}-seed{run['seed']}"
         shape = dict(zip("AHL", map(int, run["shape"].split("x")), strict=True))
         net = dict(zip(("num_heads", "width", "num_layers"), shape.values(), strict=True))
-        config = {"system": run["system"], "seed": run["seed"], "net": net}
-        config["objective"] = OBJECTIVES.get(run["system"])
+        fields = {"system": run["system"], "seed": run["seed"], "net": net} | config(run)
+        fields["objective"] = OBJECTIVES.get(run["system"])
         planned.append(
             {"name": name, "stage": "main", "system": run["system"], "shape": shape,
-             "variant": variant, "seed": run["seed"], "config": config}
+             "variant": variant, "seed": run["seed"], "config": fields}
         )  # fmt: skip
         folder = workdir / "runs" / name
         if run.get("finished", True):
             clocks = {"tokens": 1000, "flops": 1e9, "seconds": run.get("seconds", 100.0)}
             reached = {"128": {"loss": 9.0}, "512": {"loss": run.get("loss", 3.0)}}
-            result = task_folders.result_of(config, 100, clocks, reached)
-            task_folders.write_files(folder, config=config, result=result)
+            result = task_folders.result_of(fields, 100, clocks, reached)
+            task_folders.write_files(folder, config=fields, result=result)
         if "curve" in run:
             lines = ({"step": i, "tokens": 10 * i, "flops": 1e7 * i, "seconds": s,
                       "eval/loss": loss, "eval/max_len": 128}
                      for i, (s, loss) in enumerate(run["curve"]))  # fmt: skip
-            task_folders.write_files(folder, lines, config=config)
+            task_folders.write_files(folder, lines, config=fields)
         for part in ("tasks", "scratch"):
             for task, seeds in run.get(part, {}).items():
                 for seed, wrong in seeds.items():

@@ -30,8 +30,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     names = study.grid(config, objective=("mlm", "span_mlm"), mask_rate=RATES)
     config.stages.main = dict(systems=("bert",), shapes=(shape,), variants=names, finetune="all")
     config.stage_order = ("main",)
-    tokens, spans = names[: len(RATES)], names[len(RATES) :]
-    lines = [f"{name} > {group[0]}" for group in (tokens, spans) for name in group[1:]]
-    lines += [f"{span} > {token}" for span, token in zip(spans, tokens, strict=True)]
+    lines = [f"objective={x} mask_rate={rate} > mask_rate={RATES[0]}"
+             for x in ("mlm", "span_mlm") for rate in RATES[1:]]  # fmt: skip
+    lines += [f"objective=span_mlm mask_rate={rate} > objective=mlm" for rate in RATES]
     config.claims = family.claims(config, *lines)
     return config

@@ -96,7 +96,7 @@ def describe_runs(
     `working` has the names of jobs that are being done, `failed` the reasons by job.
     """
     by_name, num_tasks = {job.name: job for job in found}, study.facts.num_scores
-    rows = []
+    rows, titles = [], study.titles
     for run in study.runs:
         states = {PRETRAIN: "to do", FINETUNE: "-"}
         for kind in states:
@@ -119,7 +119,7 @@ def describe_runs(
                 states[kind] = f"stopped at {done}" if kind == PRETRAIN else done
         expected, result = plan.get(run.name), run.result
         rows.append([
-            run.name,
+            titles[run.name],
             *states.values(),
             f"{result.tokens:,}" if result else "",
             f"{result.seconds:,.0f}" if result else "",
@@ -146,7 +146,7 @@ def summary(
         run_name, _, kind = name.rpartition(".")
         done = share_done(runs[run_name])
         share = f" {done:.0%}" if done is not None and kind == PRETRAIN else ""
-        parts.append(f"{run_name} {kind}{share}")
+        parts.append(f"{study.titles[run_name]} {kind}{share}")
     if failed:
         parts.append(f"{len(failed)} failed")
     remaining = secs_left(study, found, plan)
@@ -159,7 +159,7 @@ def describe_working(study: Study, found: Sequence[Job], working: Sequence[str])
     """Returns a row for each running job: name, share done, loss, tokens/s, time left."""
     runs, count, rows = {run.name: run for run in study.runs}, study.facts.num_scores, []
     for job in [job for job in found if job.name in working]:
-        name = escape(job.name)
+        name = escape(f"{study.titles[job.run]}.{job.kind}")
         if job.kind == FINETUNE:
             rows.append([name, f"{count - job.num_left}/{count} tasks", "", "", ""])
             continue

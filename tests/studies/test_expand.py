@@ -100,6 +100,49 @@ def test_an_unknown_field_names_the_run(tmp_path) -> None:
         expand.expand_runs(made)
 
 
+def test_a_changed_primary_score_is_kept_in_the_file(tmp_path) -> None:
+    """Once runs have finished; a change before that is none."""
+
+    def plan(primary: str | None) -> study_runs.StudyFile:
+        made = a_study.make(primary=primary)
+        expand.write(made, expand.expand_runs(made), tmp_path, "")
+        return study_runs.read_facts(tmp_path / "studies/two.json")
+
+    assert plan("loss").primary == "loss"
+    assert (plan("seconds").primary, plan("seconds").earlier_primary) == ("seconds", ())
+    (tmp_path / "runs/bert-2x8x1-seed0").mkdir(parents=True)
+    config = expand.expand_runs(a_study.make())[0].config
+    (tmp_path / "runs/bert-2x8x1-seed0/config.json").write_text(
+        json.dumps(dataclasses.asdict(config))
+    )
+    (tmp_path / "runs/bert-2x8x1-seed0/result.json").write_text("{}")
+    assert plan("seconds").earlier_primary == ()
+    assert plan("loss").earlier_primary == (("seconds", 1),)
+    assert plan("loss").earlier_primary == (("seconds", 1),)  # planned again
+    assert plan(None).earlier_primary == (("seconds", 1), ("loss", 1))
+
+
+def test_the_old_name_of_the_default_is_read(tmp_path, capsys) -> None:
+    """In a user's config, with a warning; in an older file, without."""
+    made = a_study.make(
+        variants={"baseline": (), "half": ("mask_rate=x0.5",)},
+        stages={"main": a_study.stage(variants=("baseline", "half"))},
+        rows={"all": {"title": "", "stages": (), "shapes": (), "variants": ("baseline",)}},
+        claims=(("half > baseline", "loss"),),
+    )
+    assert "warning: the variant 'baseline' is now 'default'" in capsys.readouterr().err
+    assert made.stages["main"].variants == ("default", "half") == tuple(made.variants)
+    assert made.rows["all"].variants == ("default",) and made.claims[0][0] == "half > default"
+    expand.write(made, planned := expand.expand_runs(made), tmp_path, "")
+    path = tmp_path / "studies/two.json"
+    path.write_text(path.read_text().replace('"default"', '"baseline"'))
+    study = study_runs.read(tmp_path)
+    assert {run.variant for run in study.runs} == {"default", "half"} == set(study.facts.variants)
+    assert {run.name for run in study.runs} == {run.name for run in planned}
+    expand.write(made, planned, tmp_path, "")  # nothing has changed
+    assert '"baseline"' in path.read_text() and not capsys.readouterr().err
+
+
 def test_the_file_is_read_back(tmp_path) -> None:
     made = a_study.make(seeds=2)
     planned = expand.expand_runs(made)

@@ -117,8 +117,8 @@ class StudyScores(Scores):
         """Compares arms, each at the value of some fields that has the lowest validation loss.
 
         The choice is made again in every resample, by the mean loss over its pre-training seeds, so
-        that the interval has the uncertainty of the choice. A row that lacks a seed, a loss or a
-        score which another row of its arm has is not chosen.
+        that the interval has the uncertainty of the choice (estimates.with_choice). A row that
+        lacks a seed, a loss or a score which another row of its arm has is not chosen.
 
         Args:
           pairs: two arms each, with the rows among which validation chooses.
@@ -164,7 +164,7 @@ class StudyScores(Scores):
             found = self._estimate_drawn(parts, score, (tuple(shared), tuned), draws)
             now = (drawn == places).all(axis=1)
             resamples[now] = found.resamples[now] if found else np.nan
-        return Best(select(here), estimates.from_resamples(plain, resamples), text)
+        return Best(select(here), estimates.with_choice(plain, resamples), text)
 
     def _chosen_by(self, row: Row, score: str) -> set[int]:
         """Returns the seeds of a row with a finite validation loss and the score."""

@@ -239,6 +239,14 @@ class Study:
         """Every run of every point."""
         return [run for point in self.points for run in point.runs]
 
+    @property
+    def titles(self) -> dict[str, str]:
+        """The name of every run for a terminal: its folder's, or with the values of its arm."""
+        return {
+            run.name: f"{point.label} seed{run.seed}" if point.values else run.name
+            for point in self.points for run in point.runs
+        }  # fmt: skip
+
 
 def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     """Reads a study and the state of its runs; None: the only study of the folder.

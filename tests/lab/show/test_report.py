@@ -168,6 +168,30 @@ def test_the_first_claim_names_the_primary_score(tmp_path) -> None:
         assert find(tmp_path / first, claims=lines) == (first, "")
 
 
+def test_the_primary_score_of_the_study_heads_the_report(tmp_path) -> None:
+    """Its claims come first, also if they are open; a score that tells nothing is not replaced."""
+    lines = [["bert > gpt2", "mnli"], ["bert > gpt2", "qnli"], ["bert ~ gpt2", "qnli", 0.1]]
+    assert find(tmp_path / "one", claims=lines, primary="qnli") == ("qnli", "")
+    page = report.make(tmp_path / "one", None, tmp_path / "out").with_name("report.md").read_text()
+    begin = page.index("bert > gpt2 on QNLI: confirmed")
+    assert (
+        begin < page.index("bert ~ gpt2 on QNLI, within -0.1 to 0.1: ") < page.index("Verdicts on")
+    )
+    assert page.index("Verdicts on") < page.index("bert > gpt2 on MNLI-m: confirmed")
+    assert page.count("bert > gpt2 on QNLI: confirmed") == 1
+    assert "| Primary outcome, fixed in advance | QNLI" in page and "was changed" not in page
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "qnli" else 0.1)
+        headline, reason = find(tmp_path / "low", claims=lines, primary="qnli")
+    assert headline is None and "must exceed the trivial score" in reason
+    facts = {"primary": "qnli", "earlier_primary": [["mnli", 2], [None, 4]]}
+    reported_study.write(tmp_path / "two", **TWO_TASKS, claims=lines, **facts)
+    page = report.make(tmp_path / "two", None, tmp_path / "out").with_name("report.md").read_text()
+    for change, num in (("MNLI-m to none", 2), ("none to QNLI", 4)):
+        text = f"The primary outcome was changed from {change} after {num} runs had finished."
+        assert text in page
+
+
 def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> None:
     """At its floor, or not ahead of the nets from scratch; then the report says so."""
     lines = [["bert > gpt2", score] for score in ("mnli_m", "qnli")]
