@@ -15,7 +15,7 @@ from scalelab.eval.names import YARDSTICKS
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Row, Study
-from scalelab.lab.load.task_runs import COLUMNS, TASK_SCORES
+from scalelab.lab.load.task_runs import COLUMNS, MAIN, TASK_SCORES
 from scalelab.tasks import glue
 
 MEANS = {name: parts for name, (_, parts) in glue.MEANS.items()}  # mean -> its scores
@@ -131,6 +131,7 @@ def check(score: str) -> None:
 
 def title_of(score: str) -> str:
     """Returns the title of a score in tables: "GLUE-Large", "SST-2", "validation loss"."""
+    score = MAIN.get(score, score)
     return TITLES.get(score, score)
 
 

@@ -16,7 +16,6 @@ from scalelab.lab.compare.hypotheses import compared_scores
 from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.load.task_runs import MAIN
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 DECIDED = (CONFIRMED, REFUTED)
@@ -118,7 +117,7 @@ def answer(
     Those on the `fixed` primary score, if the study has one, come first, also if they are open.
     """
     found = [f"No score ranks the rows: {why_none}."] if score is None else []
-    title = title_of(MAIN.get(fixed, fixed)) if fixed else ""
+    title = title_of(fixed) if fixed else ""
     first = [f for f in findings if title and any(c.score == title for c in f.claims)]
     found += [_state(finding) for finding in first]
     if not findings:

@@ -81,10 +81,10 @@ def test_resamples_are_those_of_a_bootstrap_by_hand() -> None:
     assert words[1] == "bert 2x8x1 b1 (in 100% of the resamples)"
     sums = np.subtract(TABLE["a1"][1], TABLE["b1"][1])
     error = np.std(sums, ddof=1) / np.sqrt(3)
-    levels = np.array([0.025, 0.1, 0.3, 0.7, 0.9, 0.975])
+    levels = np.array([0.025, 0.1, 0.2, 0.7, 0.9, 0.975])
     plain = np.mean(sums) + error * scipy.stats.t.ppf(levels, 2)
     mixed = np.quantile(brute_force(TABLE), levels)
-    assert mixed[2] < plain[2] - 1  # the choice counts
+    assert mixed[1] < plain[1] - 1  # the choice counts
     expected = np.where(levels < 0.5, np.minimum(plain, mixed), np.maximum(plain, mixed))
     ours = np.quantile(found.estimate.resamples, levels)
     np.testing.assert_allclose(ours, expected, atol=0.4)

@@ -13,7 +13,8 @@ import pytest
 import reported_study
 
 from scalelab.config.durations import CLOCKS
-from scalelab.lab.compare import claims
+from scalelab.lab.compare import claims, hypotheses
+from scalelab.lab.compare.scores import Comparison
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import answer, figures, report
@@ -168,28 +169,27 @@ def test_the_first_claim_names_the_primary_score(tmp_path) -> None:
         assert find(tmp_path / first, claims=lines) == (first, "")
 
 
-def test_the_primary_score_of_the_study_heads_the_report(tmp_path) -> None:
+def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) -> None:
     """Its claims come first, also if they are open; a score that tells nothing is not replaced."""
     lines = [["bert > gpt2", "mnli"], ["bert > gpt2", "qnli"], ["bert ~ gpt2", "qnli", 0.1]]
-    assert find(tmp_path / "one", claims=lines, primary="qnli") == ("qnli", "")
-    page = report.make(tmp_path / "one", None, tmp_path / "out").with_name("report.md").read_text()
-    begin = page.index("bert > gpt2 on QNLI: confirmed")
-    assert (
-        begin < page.index("bert ~ gpt2 on QNLI, within -0.1 to 0.1: ") < page.index("Verdicts on")
-    )
-    assert page.index("Verdicts on") < page.index("bert > gpt2 on MNLI-m: confirmed")
-    assert page.count("bert > gpt2 on QNLI: confirmed") == 1
-    assert "| Primary outcome, fixed in advance | QNLI" in page and "was changed" not in page
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "qnli" else 0.1)
-        headline, reason = find(tmp_path / "low", claims=lines, primary="qnli")
-    assert headline is None and "must exceed the trivial score" in reason
     facts = {"primary": "qnli", "earlier_primary": [["mnli", 2], [None, 4]]}
-    reported_study.write(tmp_path / "two", **TWO_TASKS, claims=lines, **facts)
-    page = report.make(tmp_path / "two", None, tmp_path / "out").with_name("report.md").read_text()
+    assert find(tmp_path, claims=lines, **facts) == ("qnli", "")
+    study = study_runs.read(tmp_path)
+    scores = StudyScores(study)
+    findings = hypotheses.judge(study, scores, Comparison())
+    order = ["bert > gpt2 on QNLI: confirmed", "bert ~ gpt2 on QNLI, within -0.1 to 0.1: ",
+             "Verdicts on 3 statements", "bert > gpt2 on MNLI-m: confirmed"]  # fmt: skip
+    sentences = answer.answer(findings, "qnli", "", "qnli")
+    assert len(sentences) == 4
+    assert all(x.startswith(y) for x, y in zip(sentences, order, strict=True)), sentences
+    limits = report.describe_limits(study)
     for change, num in (("MNLI-m to none", 2), ("none to QNLI", 4)):
         text = f"The primary outcome was changed from {change} after {num} runs had finished."
-        assert text in page
+        assert text in limits
+    assert report.describe_design(study)["Primary outcome, fixed in advance"] == "QNLI"
+    monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "qnli" else 0.1)
+    headline, reason = answer.find_primary(study, StudyScores(study))
+    assert headline is None and "must exceed the trivial score" in reason
 
 
 def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> None:
