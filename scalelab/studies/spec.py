@@ -83,7 +83,18 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     if spec.yardstick_shares and not spec.yardsticks:
         raise ValueError("config.yardstick_shares: expected config.yardsticks to measure there")
     _check_report(spec)
-    return spec
+    return dataclasses.replace(spec, primary=_find_primary(spec))
+
+
+def _find_primary(spec: StudySpec) -> str | None:
+    """Returns the score that config.primary names, None if it names none."""
+    from scalelab.lab.compare import claim_lines
+
+    try:
+        measured = (*spec.finetune.tasks, *spec.yardsticks)
+        return spec.primary and claim_lines.find_score(spec.primary, measured)
+    except ValueError as error:
+        raise ValueError(f"config.primary: {error}") from None
 
 
 def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
@@ -110,7 +121,7 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
 
 def _check_report(spec: StudySpec) -> None:
     """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
-    from scalelab.lab.compare import claim_lines, comparability
+    from scalelab.lab.compare import comparability
     from scalelab.lab.compare.scores import load_comparison
     from scalelab.lab.show.figures import FIGURES, REMOVED
     from scalelab.lab.show.score_tables import TABLES
@@ -125,11 +136,6 @@ def _check_report(spec: StudySpec) -> None:
         parse_name(table, kinds, spec.rows, "config.tables: unknown")
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES, *REMOVED], "config.figures")
     _check_names(spec.hypotheses, comparison.HYPOTHESES, "config.hypotheses")
-    if spec.primary is not None:
-        try:
-            claim_lines.find_score(spec.primary, (*spec.finetune.tasks, *spec.yardsticks))
-        except ValueError as error:
-            raise ValueError(f"config.primary: {error}") from None
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
     known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]

@@ -10,7 +10,7 @@ import tiny
 from scalelab.config import files
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
-from scalelab.studies import expand, spec
+from scalelab.studies import expand, jobs, progress, spec
 
 
 def by_name(made: spec.StudySpec, path) -> dict[str, expand.PlannedRun]:
@@ -120,6 +120,28 @@ def test_a_changed_primary_score_is_kept_in_the_file(tmp_path) -> None:
     assert plan("loss").earlier_primary == (("seconds", 1),)
     assert plan("loss").earlier_primary == (("seconds", 1),)  # planned again
     assert plan(None).earlier_primary == (("seconds", 1), ("loss", 1))
+
+
+def test_arms_of_a_grid_are_shown_by_their_values(tmp_path) -> None:
+    """In a system that has them; a variant by hand keeps its name, and folders keep theirs."""
+    arms = {"default": (), "mask_rate_0p4": ("mask_rate=0.4",), "half": ("mask_rate=x0.5",)}
+    stages = {
+        "bert": a_study.stage(systems=("bert",), variants=tuple(arms)),
+        "gpt2": a_study.stage(systems=("gpt2",)),
+    }
+    claims = (("bert mask_rate=0.4 > mask_rate=0.15", "seconds"),)
+    made = a_study.make(variants=arms, stages=stages, claims=claims)
+    planned = expand.expand_runs(made)
+    expand.write(made, planned, tmp_path, "")
+    study, found = jobs.read(tmp_path, None)
+    values = ("mask_rate=0.15", "mask_rate=0.4")
+    labels = [*(f"bert 2x8x1 {x}" for x in values), "bert 2x8x1 half", "gpt2 2x8x1"]
+    assert [row.label for row in study.points] == labels
+    table = progress.describe_runs(study, found, (), {}, {})
+    assert [line.split("  ")[0] for line in table.splitlines()[2:]] == [
+        *(f"bert 2x8x1 {x} seed0" for x in values), "bert-2x8x1-half-seed0", "gpt2-2x8x1-seed0"
+    ]  # fmt: skip
+    assert {run.name for run in planned} >= {"bert-2x8x1-seed0", "bert-2x8x1-mask_rate_0p4-seed0"}
 
 
 def test_the_old_name_of_the_default_is_read(tmp_path, capsys) -> None:

@@ -130,6 +130,8 @@ def answer(
     if len(decided) > MOST_DECIDED:
         found.append(f"{len(decided) - MOST_DECIDED} more are decided, see the verdicts.")
     parts = [c for f in findings if f.verdict not in DECIDED for c in f.claims]
+    found += [f"{c.what}: {c.chosen}." for f in findings if f.verdict not in DECIDED
+              and f not in first for c in f.claims if c.chosen]  # fmt: skip
     if counts := _count(c.verdict for c in parts if c.verdict in DECIDED):
         found.append(f"Parts of the open statements, one score each: {counts}.")
     return found

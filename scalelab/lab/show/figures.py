@@ -45,7 +45,7 @@ LIGHTEST = 0.7  # share of white that a shade of a colour may have
 ALWAYS = ("loss_by_tokens",)  # drawn even if the study does not ask for it
 REMOVED = ("score_by_task", "score_by_value")  # asked for by older studies; tables have the numbers
 MOST_CLAIMS = 30  # drawn
-LONGEST = 70  # characters of a claim's label
+LONGEST = 80  # characters of a claim's label
 SPREAD = 1.5  # factor of cost at most over which rows of equal cost stand side by side
 COLORS = {CONFIRMED: "#009E73", REFUTED: "#D55E00"}
 
