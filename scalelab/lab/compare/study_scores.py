@@ -125,46 +125,50 @@ class StudyScores(Scores):
           score: to compare.
           fields: the fields in which the rows of an arm differ.
         """
-        seeds = {row: self._chosen_by(row, score) for pair in pairs for arm in pair for row in arm}
-        most = {arm: max(len(seeds[row]) for row in arm) for pair in pairs for arm in pair}
-        kept = {arm: [row for row in arm if len(seeds[row]) == n] for arm, n in most.items() if n}
-        pairs = [pair for pair in pairs if all(arm in kept for arm in pair)]
+        kept, shared = self._candidates(pairs, score)
+        pairs = [pair for pair in pairs if all(kept[arm] for arm in pair)] if shared else []
+        if not pairs:
+            return Best([], None, why="no seed with validation loss and score of each arm")
         arms = list(dict.fromkeys(arm for pair in pairs for arm in pair))
         rows = [row for arm in arms for row in kept[arm]]
-        shared = sorted(set.intersection(*(seeds[row] for row in rows))) if rows else []
-        if not shared:
-            return Best([], None, why="no seed with validation loss and score of each arm")
         tuned = (0,) if score in PRETRAINING_SCORES else self._seeds(rows, score)[1]
         rng = np.random.default_rng(zlib.crc32(" ".join(row.key for row in rows).encode()))
         draws = bootstrap.draw_seeds(rng, NUM_RESAMPLES, len(shared), len(tuned))
-        weights = draws.sum(axis=2)  # [R, P]
-        losses = [np.array([[_numbers(_point(row), "loss")[s] for row in kept[arm]]
-                            for s in shared]) for arm in arms]  # fmt: skip
+        losses = [
+            np.array([[_numbers(_point(row), "loss")[s] for row in kept[arm]] for s in shared])
+            for arm in arms
+        ]  # [P, rows] each
         here = [int(np.argmin(own.mean(axis=0))) for own in losses]
-        drawn = np.stack([np.argmin(weights @ own, axis=1) for own in losses], axis=1)  # [R, arms]
+        drawn = np.stack([np.argmin(draws.sum(axis=2) @ own, axis=1) for own in losses], axis=1)
 
-        def select(places: Sequence[int]) -> list[tuple[Row, Row]]:
+        def select(places: Iterable[int]) -> list[tuple[Row, Row]]:
             row = {arm: kept[arm][place] for arm, place in zip(arms, places, strict=True)}
             return [(row[a], row[b]) for a, b in pairs]
 
-        chosen = [kept[arm][place] for arm, place in zip(arms, here, strict=True)]
-        shares = (drawn == here).mean(axis=0)
-        names = (f"{row.label} (in {x:.0%} of the resamples)"
-                 for row, x in zip(chosen, shares, strict=True))  # fmt: skip
-        words = ", ".join(field.rpartition(".")[2] for field in fields)
-        text = f"{words} chosen by validation loss: {', '.join(names)}"
-        left = [row.label for arm in arms for row in arm if row not in kept[arm]]
-        text += f"; left out, as runs are missing or diverged: {', '.join(left)}" * bool(left)
+        text = _describe_choice(fields, arms, kept, here, (drawn == here).mean(axis=0))
         plain = self.contrast(_weigh(select(here)), score)
         if plain is None or len(shared) < 2 or (drawn == here).all():
             return Best(select(here), plain, text)
         resamples = np.empty(NUM_RESAMPLES)
         for places in np.unique(drawn, axis=0):
             parts = tuple(_weigh(select(places.tolist())).items())
-            found = self._estimate_drawn(parts, score, (tuple(shared), tuned), draws)
+            found = self._estimate_drawn(parts, score, (shared, tuned), draws)
+            if found is None:  # such as texts that changed: see the notes
+                return Best(select(here), None, text)
             now = (drawn == places).all(axis=1)
-            resamples[now] = found.resamples[now] if found else np.nan
+            resamples[now] = found.resamples[now]
         return Best(select(here), estimates.with_choice(plain, resamples), text)
+
+    def _candidates(
+        self, pairs: Sequence[tuple[Arm, Arm]], score: str
+    ) -> tuple[dict[Arm, Arm], tuple[int, ...]]:
+        """Returns the rows of each arm that can be chosen, and the seeds that all of them have."""
+        arms = dict.fromkeys(arm for pair in pairs for arm in pair)
+        seeds = {row: self._chosen_by(row, score) for arm in arms for row in arm}
+        most = {arm: max(len(seeds[row]) for row in arm) for arm in arms}
+        kept = {a: tuple(row for row in a if n and len(seeds[row]) == n) for a, n in most.items()}
+        used = [seeds[row] for rows in kept.values() for row in rows]
+        return kept, tuple(sorted(set.intersection(*used))) if used else ()
 
     def _chosen_by(self, row: Row, score: str) -> set[int]:
         """Returns the seeds of a row with a finite validation loss and the score."""
@@ -432,6 +436,21 @@ def _shorten(labels: Sequence[str]) -> str:
 def _group(row: Row) -> str:
     """Returns the name of the rows that differ from this one in their shapes only."""
     return f"{row.system} {row.variant}"
+
+
+def _describe_choice(
+    fields: Sequence[str], arms: Sequence[Arm], kept: Mapping[Arm, Arm], places: Sequence[int],
+    shares: Iterable[float],
+) -> str:  # fmt: skip
+    """Returns in words which row of each arm has the lowest loss, and in how many resamples."""
+    chosen = ", ".join(
+        f"{kept[arm][place].label} (in {share:.0%} of the resamples)"
+        for arm, place, share in zip(arms, places, shares, strict=True)
+    )
+    left = [row.label for arm in arms for row in arm if row not in kept[arm]]
+    without = f"; left out, as runs are missing or diverged: {', '.join(left)}" * bool(left)
+    names = ", ".join(field.rpartition(".")[2] for field in fields)
+    return f"{names} chosen by validation loss: {chosen}{without}"
 
 
 def _weigh(pairs: Sequence[tuple[Row, Row]]) -> dict[Row, float]:

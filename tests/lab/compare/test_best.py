@@ -125,35 +125,54 @@ def test_an_arm_tuned_on_noise_is_seldom_confirmed() -> None:
 
 
 HIGH = "optim.learning_rate=0.01"
+HIGH_MASKED = "mask_rate_0p4_learning_rate_0p01"
 RATES = {
     "default": (), "learning_rate_0p01": (HIGH,), "mask_rate_0p4": ("mask_rate=0.4",),
-    "mask_rate_0p4_learning_rate_0p01": ("mask_rate=0.4", HIGH),
+    HIGH_MASKED: ("mask_rate=0.4", HIGH),
 }  # fmt: skip
 
 
-def test_a_claim_names_the_best_rate_of_each_arm(tmp_path) -> None:
-    """The high rate is best with many masks, the low one with few; scores follow."""
-    losses = dict(zip(RATES, (3.0, 3.5, 3.6, 3.1), strict=True))
+def tune(workdir, losses: dict[str, tuple]) -> tuple[study_scores.StudyScores, list]:
+    """Scores and claims of BERT at two mask rates and two learning rates, three seeds each."""
     wrong = dict(zip(RATES, (16, 25, 26, 8), strict=True))
     planned = [
         {"system": "bert", "shape": "2x32x2", "seed": seed, "variant": variant,
-         "loss": losses[variant] + 0.1 * seed, "tasks": {"sst2": {0: wrong[variant] + seed}}}
+         "loss": losses[variant][seed], "tasks": {"sst2": {0: wrong[variant] + seed}}}
         for variant in RATES for seed in range(3)
     ]  # fmt: skip
     lines = [["mask_rate=0.4 best(learning_rate) > mask_rate=0.15", "sst2"],
              ["mask_rate=0.4 > mask_rate=0.15", "sst2"]]  # fmt: skip
     study_folders.write_study(
-        tmp_path, planned, tasks=["sst2"], variants=RATES, claims=lines, comparison=None,
+        workdir, planned, tasks=["sst2"], variants=RATES, claims=lines, comparison=None,
         config=lambda run: {
             "mask_rate": 0.4 if "0p4" in run["variant"] else 0.15,
             "optim": {"learning_rate": 0.01 if "0p01" in run["variant"] else 0.001},
         },
     )  # fmt: skip
-    study = study_runs.read(tmp_path)
+    study = study_runs.read(workdir)
     scores = study_scores.StudyScores(study)
-    best, mean = (f.claims[0] for f in hypotheses.judge(study, scores, Comparison()))
+    return scores, [f.claims[0] for f in hypotheses.judge(study, scores, Comparison())]
+
+
+def test_a_claim_names_the_best_rate_of_each_arm(tmp_path) -> None:
+    """The high rate is best with many masks, the low one with few; scores follow."""
+    means = zip(RATES, (3.0, 3.5, 3.6, 3.1), strict=True)
+    scores, (best, mean) = tune(tmp_path, {k: (x, x + 0.1, x + 0.2) for k, x in means})
     assert best.effect == pytest.approx(8 / 60) and mean.effect == pytest.approx(3.5 / 60)
     arms = ("mask_rate=0.4 learning_rate=0.01", "mask_rate=0.15 learning_rate=0.001")
     assert all(f"bert 2x32x2 {arm} (in 100% of the resamples)" in best.chosen for arm in arms)
-    a, b = scores.rows[3], scores.rows[0]
-    assert best.estimate.high == scores.contrast({a: 1.0, b: -1.0}, "sst2").high
+    plain = scores.contrast({scores.rows[3]: 1.0, scores.rows[0]: -1.0}, "sst2")
+    assert best.estimate is plain
+
+
+def test_a_choice_that_seeds_do_not_share_widens_the_interval(tmp_path) -> None:
+    """With two of three seeds for the high rate, some resamples choose the low one."""
+    few = {k: (3.0, 3.0, 3.0) if k == "default" else (3.5, 3.5, 3.5) for k in RATES}
+    losses = few | {"mask_rate_0p4": (3.3, 3.3, 3.0), HIGH_MASKED: (3.1, 3.1, 3.2)}
+    scores, (best, _) = tune(tmp_path, losses)
+    assert "mask_rate=0.4 learning_rate=0.01 (in 7" in best.chosen  # 20 of 27 draws
+    plain = scores.contrast({scores.rows[3]: 1.0, scores.rows[0]: -1.0}, "sst2")
+    assert best.estimate is not None and plain is not None
+    assert best.effect == plain.value and best.estimate.high >= plain.high
+    assert best.estimate.low < plain.low - 0.05  # the low rate has 10 points less than few masks
+    assert best.verdict == "undecided"
