@@ -56,8 +56,10 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     known: dict[str, Any] = {}
     libraries = host.peak_memory_bytes()
     rows = [expect(spec, run, measure(run, known), task_tokens, texts) for run in planned]
-    for row in rows:
+    arms = {(row.system, row.shape, row.variant): row for row in expand.make_rows(spec, planned)}
+    for row, run in zip(rows, planned, strict=True):
         row["peak_bytes"] += libraries
+        row["title"] = arms[run.system, run.shape, run.variant].title(run.describe())
     (workdir / "plans").mkdir(exist_ok=True)
     write_json(workdir / "plans" / f"{spec.name}.json", {"workers": num_workers, "runs": rows})
     return "\n".join([describe(rows, num_workers), *describe_claims(spec, planned)])
@@ -207,7 +209,7 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
     """Formats the plan as a table with its total."""
     cells = [
         [
-            e["name"],
+            e.get("title", e["name"]),
             f"{e['n_model']:,}", f"{e['num_params']:,}", f"{e['steps']:,}",
             f"{e['tokens']:,.0f}", f"{e['flops']:.2g}",
             format_secs(e["secs"] + e["start_secs"]), format_secs(e["finetune_secs"]),

@@ -202,6 +202,10 @@ class Row:
         """The name in tables: "bert 2x128x2", "bert 2x128x2 mask_rate=0.4"."""
         return f"{self.system} {self.shape}" + f" {self.arm}" * (self.arm != DEFAULT)
 
+    def title(self, run: StudyRun) -> str:
+        """The name of one of its runs in a terminal: of its folder, or with the arm's values."""
+        return f"{self.label} seed{run.seed}" if self.values else run.name
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Point(Row):
@@ -241,11 +245,8 @@ class Study:
 
     @property
     def titles(self) -> dict[str, str]:
-        """The name of every run for a terminal: its folder's, or with the values of its arm."""
-        return {
-            run.name: f"{point.label} seed{run.seed}" if point.values else run.name
-            for point in self.points for run in point.runs
-        }  # fmt: skip
+        """The name of every run in a terminal."""
+        return {run.name: point.title(run) for point in self.points for run in point.runs}
 
 
 def read(workdir: pathlib.Path, name: str | None = None) -> Study:
