@@ -94,7 +94,7 @@ def parse(line: Sequence[Any], rows: Iterable[Row], tasks: Collection[str]) -> C
         raise ValueError(FORM)
     margin = line[2] if len(line) == 3 else 0.0
     parts = re.split(r"\s*([><~])\s*", re.sub(r"\s*=\s*", "=", line[0].strip()))
-    if len(parts) != 3 or not parts[0] or not parts[2]:
+    if len(parts) != 3 or not parts[0] or not parts[2] or parts[2][0] == "=":
         raise ValueError(FORM)
     if type(margin) not in (int, float) or not 0 <= margin < math.inf:
         raise ValueError(f"margin {margin!r}: expected a number from 0 on")
