@@ -1,9 +1,11 @@
 """Parses command lines as their programs do, and stops there or runs them.
 
-Each command gets a fork of one process, which has imported once what most programs do. Its program
-reads the flags and the config with its own code; then the command ends, if it is not to be run.
+One process imports once what most programs do. A command that runs gets a fork of it. Otherwise
+its program reads the flags and the config with its own code, in this process, and ends there.
 """
 
+import contextlib
+import io
 import json
 import os
 import runpy
@@ -51,38 +53,51 @@ def stop_after_parsing() -> None:
     cli.run = run
 
 
-def start(module: str, arguments: list[str], run: bool) -> None:
-    """Ends this process as the program ends."""
-    code = 0
+def start(module: str, arguments: list[str]) -> int:
+    """Runs a program to its end; returns its exit code."""
+    sys.argv = [module, *arguments]
     try:
-        if not run:
-            stop_after_parsing()
-        sys.argv = [module, *arguments]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        code = int(end.code or 0)
+        return int(end.code or 0)
     except BaseException:
         traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        return 1
+    return 0
+
+
+def parse(module: str, arguments: list[str]) -> Answer:
+    """Answers a command in this process, in which programs end once they have read their flags."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        code = start(module, arguments)
+    return code, out.getvalue(), errors.getvalue()
+
+
+def fork(module: str, arguments: list[str]) -> Answer:
+    """Answers a command in a process of its own."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        if not (pid := os.fork()):
+            os.dup2(out.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            code = start(module, arguments)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        for file in (out, errors):
+            file.seek(0)
+        return code, out.read().decode(), errors.read().decode()
 
 
 def main() -> None:
     """Answers each command of standard input, as JSON."""
-    found = []
-    for module, *arguments in json.load(sys.stdin):
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            if not (pid := os.fork()):
-                os.dup2(out.fileno(), 1)
-                os.dup2(errors.fileno(), 2)
-                start(module, arguments, "run" in sys.argv[1:])
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            for file in (out, errors):
-                file.seek(0)
-            found.append([code, out.read().decode(), errors.read().decode()])
-    json.dump(found, sys.stdout)
+    answer = fork
+    if "run" not in sys.argv[1:]:
+        stop_after_parsing()
+        answer = parse
+    commands = json.load(sys.stdin)
+    json.dump([answer(module, arguments) for module, *arguments in commands], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import a_study
 import glue_folder
 import law_folders
+import parsed_commands
 import pytest
 import run_folders
 import test_docs as docs
@@ -161,8 +162,12 @@ def test_commands_run_as_they_stand(
     else:
         all_shown = [words for page in docs.PAGES for words in docs.commands(page.read_text())]
         assert all(words in all_shown for words in todo)
-    for words in todo:
-        run_command([sys.executable, "-m", *words[2 * (words[0] == "python") :]], tmp_path, home)
+    programs = [words[2 * (words[0] == "python") :] for words in todo]
+    env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "HOME": str(home)}
+    for words, (code, out, errors) in zip(
+        todo, parsed_commands.answers(programs, run=True, cwd=tmp_path, env=env), strict=True
+    ):
+        assert code == 0, (shlex.join(words), out[-500:], errors[-2000:])
 
 
 @pytest.mark.slow

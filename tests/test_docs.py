@@ -89,7 +89,8 @@ def write_files(text: str, folder: pathlib.Path) -> None:
 def parse(found: list[list[str]], folder: pathlib.Path) -> list[tuple[int, str]]:
     """The exit code and the errors of each command, parsed by its program and not run."""
     env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "HOME": str(folder)}
-    (folder / ".cache/scalelab/worlds/quickstart").mkdir(parents=True)  # not written now
+    for name in ("quickstart", "grammar-20000-10000"):  # not written now
+        (folder / ".cache/scalelab/worlds" / name).mkdir(parents=True)
     made = parsed_commands.answers(found, cwd=folder, env=env)
     return [(code, errors[-500:]) for code, _, errors in made]
 

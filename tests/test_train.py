@@ -570,8 +570,8 @@ def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
     assert straight.returncode == 0, errors
     workdir = tmp_path / "run"
     # Killed later at each start, somewhere on the way; then interrupted, once and twice.
-    kills = [(0.0, signal.SIGKILL), (0.1, signal.SIGKILL), (0.3, signal.SIGKILL)]
-    interrupts = [(0.2, signal.SIGINT), (0.0, signal.SIGINT), (0.0, signal.SIGKILL)]
+    kills = [(0.0, signal.SIGKILL), (0.3, signal.SIGKILL)]
+    interrupts = [(0.2, signal.SIGINT), (0.0, signal.SIGINT)]
     for place, (delay, number) in enumerate([*kills, *interrupts]):
         process = start(workdir)
         for line in process.stdout:

@@ -86,7 +86,8 @@ def order(run: str) -> dict[str, tuple[float, float]]:
 
 
 def main(gpt2: str, bert: str, cache_dir: str, out: str) -> None:
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+    flags = f"--xla_force_host_platform_device_count=4 {os.environ.get('XLA_FLAGS', '')}"
+    os.environ["XLA_FLAGS"] = flags
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
     import numpy as np
