@@ -64,14 +64,17 @@ def test_a_program_runs_as_its_module_does() -> None:
         "fill-mask": "fill_mask", "report": "study report",
         "eval word-order -h": "eval.word_order -h", "train --wrkdir=x": "train --wrkdir=x",
     }  # fmt: skip
+    groups = "eval", "data"  # run as packages, they list their programs
     found = parsed_commands.answers(
         [f"scalelab {program}".split() for program in both]
-        + [f"scalelab.{module}".split() for module in both.values()],
+        + [f"scalelab.{module}".split() for module in (*both.values(), *groups)],
         run=True,
     )
-    assert found[:4] == found[4:]
+    assert found[:4] == found[4:8]
     assert all(out or errors for _, out, errors in found)
-    assert [code for code, *_ in found[:4]] == [2, 2, 0, 2]
+    assert [code for code, *_ in found[4:]] == [2, 2, 0, 2, 2, 2]
+    for group, (_, out, _) in zip(groups, found[8:], strict=True):
+        assert all(f"  {name} " in out for name in programs.members(group))
 
 
 def test_a_group_has_a_version(capsys) -> None:
@@ -108,14 +111,6 @@ def test_a_config_completes_in_the_shell(typed: list[str], completed: set[str]) 
         text=True, check=True,
     )  # fmt: skip
     assert {*done.stdout.split()} == completed
-
-
-def test_groups_run_as_packages() -> None:
-    for group in ("eval", "data"):
-        done = subprocess.run([sys.executable, "-m", f"scalelab.{group}"], cwd=tiny.ROOT,
-                              capture_output=True, text=True)  # fmt: skip
-        assert done.returncode == 2
-        assert all(f"  {name} " in done.stdout for name in programs.members(group))
 
 
 def test_config_files_by_path_and_by_name(tmp_path: pathlib.Path, monkeypatch) -> None:

@@ -191,21 +191,6 @@ def test_the_order_of_the_examples_moves_nothing(subject: subjects.Subject) -> N
     assert_trees_close(ours, subject.first_step(subject.batch(1)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "fields", [{"num_microbatches": 4}, {"remat": "full"}, {"remat": "dots"}], ids=str
-)
-def test_machine_fields_move_neither_loss_nor_gradients(subject, fields: dict[str, Any]) -> None:
-    """test_sharding.py takes them all at once, with a mesh; the loader is in tests/data."""
-    parts = tiny.parts(subject.name, **{f"machine__{k}": v for k, v in fields.items()})
-    if "num_microbatches" in fields and (crosses_examples(subject) or subject.fresh.carried):
-        with pytest.raises(ValueError, match="config.machine.num_microbatches = 4"):
-            subject.compile(parts)
-        return
-    run, batch = subject.compile(parts), subject.batch(1)
-    assert_trees_close(subject.first_step(batch, run), subject.first_step(batch))
-
-
 def test_dropout_differs_between_examples_and_steps(subject: subjects.Subject) -> None:
     """Else the tests above would hold for dropout that is never drawn."""
     batch = tiny.batch(subject.module, 1)

@@ -1,4 +1,7 @@
-"""ALBERT's identities: shared layers are copies, and the factorised embedding."""
+"""ALBERT's identities: the factorised embedding, and the paper's size.
+
+That shared layers are copies is in tests/nn/test_shared_layers.py.
+"""
 
 import dataclasses
 import functools
@@ -27,64 +30,9 @@ def build(**options: Any) -> Any:
     return albert.build(dataclasses.replace(SIZES, dtype=jnp.float32), given, tiny.VOCAB)
 
 
-@functools.cache
-def compiled(net: Any) -> Any:
-    """Parameters -> losses of MLM and SOP, and the gradient of their sum."""
-    key = jax.random.key(0)
-    batch = tiny.prepare(tiny.batch(albert, 0), TERMS, key)
-
-    def loss(params: Any) -> tuple[jax.Array, Any]:
-        found, _ = objectives.forward(net, params, batch, TERMS, objectives.Pass(key))
-        means = {name: pairs["loss"][0] / pairs["loss"][1] for name, pairs in found.items()}
-        return sum(means.values()), means
-
-    return jax.jit(jax.value_and_grad(loss, has_aux=True))
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def states(net: Any, params: Any, batch: Any) -> jax.Array:
     return net.apply({"params": params}, batch, train=False)[0]
-
-
-def apart(a: Any, b: Any) -> float:
-    """The largest difference of any array, in units of its largest value."""
-    ours, theirs = (list(map(np.asarray, jax.tree.leaves(tree))) for tree in (a, b))
-    zero = 1e-5 * max(np.abs(x).max() for x in theirs)  # key biases have none
-    pairs = zip(ours, theirs, strict=True)
-    return max(np.abs(x - y).max() / max(np.abs(y).max(), zero) for x, y in pairs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("shared", "num_groups"), [("all", 1), ("all", 2), ("attention", 1), ("ffn", 2)]
-)
-@tiny.in_double()
-def test_layers_are_copies_whose_gradients_are_summed(shared: str, num_groups: int) -> None:
-    """In the whole net; tests/nn/test_shared_layers.py has the stack alone."""
-    net, plain = build(shared=shared, num_groups=num_groups), build(shared="none")
-    params = tiny.draw(net, TERMS)
-    group_of = np.array([0, 0, 0, 0] if num_groups == 1 else [0, 0, 1, 1])
-    parts = albert.PARTS[shared] or tuple(params["stack"]["layer"])
-
-    def copy(params: Any) -> Any:
-        layer = {
-            name: jax.tree.map(lambda x: x[group_of], part) if name in parts else part
-            for name, part in params["stack"]["layer"].items()
-        }
-        return params | {"stack": {"layer": layer}}
-
-    whole = jax.jit(copy)(params)
-    back = jax.jit(lambda given: jax.vjp(copy, params)[1](given)[0])  # sums the copies' gradients
-    shapes = lambda tree: jax.tree.map(jnp.shape, tree)  # noqa: E731
-    assert shapes(whole) == shapes(tiny.draw(plain, TERMS)) != shapes(params)
-    ((_, losses), grads), ((_, expected), copied) = compiled(net)(params), compiled(plain)(whole)
-    assert apart(losses, expected) < 1e-12
-    assert apart(grads, back(copied)) < 1e-9
-    first = np.arange(SIZES.num_layers) == 0
-    one = copied | {
-        "stack": jax.tree.map(lambda x: (x.T * first).T, jax.device_get(copied["stack"]))
-    }
-    assert apart(grads, back(one)) > 0.1  # not the gradient of the first copy alone
 
 
 def test_without_a_projection_it_is_bert(monkeypatch) -> None:
