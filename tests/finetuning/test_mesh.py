@@ -1,14 +1,13 @@
 """Fine-tuning, evaluation and decoding use all devices, and equal one device."""
 
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 import tiny
 
-PROGRAM = pathlib.Path(__file__).with_name("mesh_program.py")
+PROGRAM = tiny.ROOT / "tests/support/mesh_program.py"
 
 
 @pytest.mark.ci
@@ -18,7 +17,7 @@ def test_several_devices_equal_one(pretrained_runs, cache_dir, tmp_path) -> None
     arguments = [pretrained_runs("gpt2"), pretrained_runs("bert"), cache_dir, tmp_path]
     done = subprocess.run(
         [sys.executable, str(PROGRAM), *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": f"{tiny.ROOT}:{tests}:{tests}/interop"},
+        env=os.environ | {"PYTHONPATH": f"{tiny.ROOT}:{tests}"},
         capture_output=True,
         text=True,
         timeout=550,

@@ -289,7 +289,7 @@ def test_two_processes_share_the_work(tmp_path) -> None:
         "print(t.invented(w, sys.argv[2], 1).run())"
     )
     here = pathlib.Path(__file__).parent
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent)))}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent / "support")))}
     both = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], env=env)
         for _ in range(2)

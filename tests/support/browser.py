@@ -1,7 +1,7 @@
 """A real browser without a window: for tests, and for pictures of pages.
 
-python tests/browser.py REPORT.html OUT.png [WIDTH HEIGHT] takes the picture of a page as it opens,
-its first HEIGHT pixels; a HEIGHT of 0 takes the whole page.
+python tests/support/browser.py REPORT.html OUT.png [WIDTH HEIGHT] takes the picture of a page as
+it opens, its first HEIGHT pixels; a HEIGHT of 0 takes the whole page.
 """
 
 import pathlib

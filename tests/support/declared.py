@@ -89,9 +89,9 @@ def valid_places(batch: Batch, name: str = "tokens") -> np.ndarray:
 @functools.cache
 def get(name: str) -> Expected:
     """Returns the declaration of a system."""
-    tests = pathlib.Path(__file__).parent
-    guest = tests / f"guests/{name}.py"
-    path = guest if guest.exists() else tests / f"systems/{name}.py"
+    support = pathlib.Path(__file__).parent
+    guest = support / f"guests/{name}.py"
+    path = guest if guest.exists() else support.parent / f"systems/{name}.py"
     assert path.exists(), f"{path} has to declare what is expected of the system {name}"
     return runpy.run_path(str(path))["EXPECTED"]
 

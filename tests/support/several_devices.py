@@ -1,6 +1,6 @@
 """One train step of each system on simulated devices; a program, as start-up fixes their number.
 
-  python tests/several_devices.py OUT NUM_DEVICES MICROBATCHES REMAT DxFxT ... -- SYSTEM ...
+  python tests/support/several_devices.py OUT NUM_DEVICES MICROBATCHES REMAT DxFxT ... -- SYSTEM ...
 
 writes OUT/<system>-<DxFxT>.npz: loss, gradients and updated parameters by name.
 """
