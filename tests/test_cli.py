@@ -19,7 +19,9 @@ import tiny
 from scalelab import train
 from scalelab.config import cli
 from scalelab.config.fields import Count, choice
+from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config
+from scalelab.helpers import names
 from scalelab.interop import hf
 from scalelab.systems import Departure
 
@@ -136,6 +138,28 @@ def test_how_errors_end(
     assert ended == code and capsys.readouterr().err.startswith(message)
     if not isinstance(error, KeyboardInterrupt):  # Ctrl-C ends the process at once
         signal.raise_signal(signal.SIGINT)  # ignored, as libraries clean up at the exit
+
+
+@pytest.mark.parametrize(("word", "field"), [
+    ("optim.lr", "optim.learning_rate"), ("lr", "optim.learning_rate"),
+    ("bs", "long.batch_size"), ("optim.epochs", "optim.total_epochs"),
+    ("short.max_seq_length", "long.max_len"), ("max_length", "net.max_len"),
+    ("net.hidden_size", "net.width"), ("num_hidden_layers", "net.num_layers"),
+    ("net.num_attention_heads", "net.num_heads"), ("tokenizer.vocab", "tokenizer.vocab_size"),
+    ("wd", "optim.weight_decay"), ("warmup", "optim.warmup_steps"),
+    ("net.dropout", "net.dropout_rate"), ("random_seed", "seed"),
+])  # fmt: skip
+def test_names_of_other_libraries_lead_to_the_field(word, field, run: Run, capsys) -> None:
+    assert run(FILE, f"--config.{word}=1")[0] == 2
+    meant = capsys.readouterr().err.partition("did you mean ")[2].partition("?")[0]
+    assert repr(field) in meant and ".eps" not in meant
+
+
+def test_synonyms_are_of_names_that_exist() -> None:
+    known = {name.rpartition(".")[2] for name in cli.field_names(Config)}
+    known |= {name.rpartition(".")[2] for name in cli.field_names(FinetuneConfig)}
+    known |= {"shape", "corpus", "steps", "tokens", "run", "init", "data", "to", "workdir"}
+    assert {name for own in names.SYNONYMS.values() for name in own} <= known
 
 
 def test_a_flag_of_another_command_is_not_proposed(capsys) -> None:

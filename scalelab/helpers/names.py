@@ -11,6 +11,34 @@ from collections.abc import Iterable, Mapping
 
 FEW = 40  # valid names that one message lists
 
+# Names that other libraries and papers use -> the last part of the field, argument or flag here.
+SYNONYMS = {
+    "lr": ("learning_rate",),
+    "bs": ("batch_size",), "batch": ("batch_size",), "train_batch_size": ("batch_size",),
+    "per_device_train_batch_size": ("batch_size",),
+    "epoch": ("epochs", "total_epochs"), "epochs": ("total_epochs",),
+    "num_epochs": ("epochs", "total_epochs"), "num_train_epochs": ("epochs", "total_epochs"),
+    "steps": ("total_steps",), "num_steps": ("steps", "total_steps"),
+    "max_steps": ("steps", "total_steps"), "train_steps": ("steps", "total_steps"),
+    "tokens": ("total_tokens",), "max_tokens": ("tokens", "total_tokens"),
+    "warmup": ("warmup_steps", "warmup_rate"), "warmup_steps": ("warmup_rate",),
+    "num_warmup_steps": ("warmup_steps", "warmup_rate"), "warmup_ratio": ("warmup_rate",),
+    "max_length": ("max_len",), "max_seq_length": ("max_len",), "seq_len": ("max_len",),
+    "seq_length": ("max_len",), "block_size": ("max_len",), "max_position_embeddings": ("max_len",),
+    "hidden_size": ("width", "shape"), "d_model": ("width", "shape"), "n_embd": ("width", "shape"),
+    "num_hidden_layers": ("num_layers", "shape"), "n_layer": ("num_layers", "shape"),
+    "layers": ("num_layers", "shape"), "num_layers": ("shape",),
+    "num_attention_heads": ("num_heads", "shape"), "n_head": ("num_heads", "shape"),
+    "heads": ("num_heads", "shape"),
+    "intermediate_size": ("ffn_width",), "d_ff": ("ffn_width",),
+    "vocab": ("vocab_size",),
+    "dropout": ("dropout_rate",), "hidden_dropout_prob": ("dropout_rate",),
+    "wd": ("weight_decay",), "adam_epsilon": ("eps",), "max_grad_norm": ("clip_norm",),
+    "lr_scheduler_type": ("schedule",), "scheduler": ("schedule",), "random_seed": ("seed",),
+    "mlm_probability": ("mask_rate",), "dataset": ("corpus", "data"), "model": ("system", "run"),
+    "output_dir": ("workdir",), "out": ("workdir", "to"), "checkpoint": ("run", "init"),
+}  # fmt: skip
+
 
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Says which valid names come closest to `word`.
@@ -27,7 +55,9 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     "did you mean 'width'? valid names: num_heads"
     """
     names = sorted(valid)
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    meant = SYNONYMS.get(_last_part(word), ())
+    close = [name for name in names if _last_part(name) in meant][:3]
+    close = close or difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     likely = "did you mean " + " or ".join(map(repr, close)) + "?" if close else ""
     if close and len(names) > FEW:
         return likely
@@ -35,6 +65,11 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     others = [name for name in [*alike, *names] if name not in close]
     listed = "valid names: " + ", ".join(dict.fromkeys(others)) if others or not close else ""
     return " ".join(filter(None, (likely, listed)))
+
+
+def _last_part(name: str) -> str:
+    """Returns "learning_rate" of "optim.learning_rate", and of "--learning-rate"."""
+    return name.rpartition(".")[2].lstrip("-").replace("-", "_").lower()
 
 
 def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:
