@@ -68,6 +68,8 @@ def test_options_are_set_and_refused_like_fields(run: Run, monkeypatch, capsys) 
     code, config = run(fake, f"{group}.shared=none", f"{group}.embed_width=None")
     assert code == 0 and config.system_options["shared"] == "none"  # a word of that option
     assert config.system_options["embed_width"] is None
+    code, config = run(FILE, "--config.objective_options.whole_words=true")
+    assert code == 0 and config.objective_options["whole_words"] is True
     for file, wrong, word in (
         (fake, "embed_widht=64", "'embed_width'"),
         (fake, "embed_width.x=3", "an option has one name"),
