@@ -1,4 +1,4 @@
-"""Installation in a checkout: `pip install .`, extras: cuda, tpu, datasets, notebook, test, parity, docs."""
+"""Installation in a checkout: `pip install .`; `extras_require` below has the extras."""
 
 import pathlib
 

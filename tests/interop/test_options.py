@@ -32,8 +32,8 @@ def test_defaults_are_those_of_transformers(family: Map) -> None:
 def written(system: str, **options: Any) -> dict[str, Any]:
     sizes = {"num_heads": 2, "width": 8, "num_layers": 3, "ffn_width": 32, "max_len": 64}
     fields = sizes | {"vocab_size": 61, "dropout_rate": 0.1} | options
-    family = maps.load(system)
-    return config_json.make_config(family, family.architectures[0], fields, {}, None, False)
+    family, ids = maps.load(system), {"pad": 1}
+    return config_json.make_config(family, family.architectures[0], fields, ids, None, False)
 
 
 @pytest.mark.parametrize(("system", "options", "expected"), [
