@@ -157,6 +157,12 @@ def test_names_of_other_libraries_lead_to_the_field(word, field, run: Run, capsy
     assert repr(field) in meant and ".eps" not in meant
 
 
+def test_a_message_lists_few_of_many_names() -> None:
+    many = [f"name{i}" for i in range(500)]
+    assert names.nearest("zzz", many).count("name") == names.FEW + 1  # "valid names"
+    assert names.nearest("zzz", many[:3]).count("name") == 4
+
+
 def test_synonyms_are_of_names_that_exist() -> None:
     known = {name.rpartition(".")[2] for name in cli.field_names(Config)}
     known |= {name.rpartition(".")[2] for name in cli.field_names(FinetuneConfig)}

@@ -63,7 +63,8 @@ def nearest(word: str, valid: Iterable[str]) -> str:
         return likely
     alike = difflib.get_close_matches(word, names, n=max(len(names), 1), cutoff=0.0)
     others = [name for name in [*alike, *names] if name not in close]
-    listed = "valid names: " + ", ".join(dict.fromkeys(others)) if others or not close else ""
+    some = [*dict.fromkeys(others)][:FEW] + ["..."] * (len(names) > FEW)
+    listed = "valid names: " + ", ".join(some) if others or not close else ""
     return " ".join(filter(None, (likely, listed)))
 
 
