@@ -11,33 +11,35 @@ from collections.abc import Iterable, Mapping
 
 FEW = 40  # valid names that one message lists
 
-# Names that other libraries and papers use -> the last part of the field, argument or flag here.
+# The last part of a field, argument or flag -> names that other libraries and papers give it.
 SYNONYMS = {
-    "lr": ("learning_rate",),
-    "bs": ("batch_size",), "batch": ("batch_size",), "train_batch_size": ("batch_size",),
-    "per_device_train_batch_size": ("batch_size",),
-    "epoch": ("epochs", "total_epochs"), "epochs": ("total_epochs",),
-    "num_epochs": ("epochs", "total_epochs"), "num_train_epochs": ("epochs", "total_epochs"),
-    "steps": ("total_steps",), "num_steps": ("steps", "total_steps"),
-    "max_steps": ("steps", "total_steps"), "train_steps": ("steps", "total_steps"),
-    "tokens": ("total_tokens",), "max_tokens": ("tokens", "total_tokens"),
-    "warmup": ("warmup_steps", "warmup_rate"), "warmup_steps": ("warmup_rate",),
-    "num_warmup_steps": ("warmup_steps", "warmup_rate"), "warmup_ratio": ("warmup_rate",),
-    "max_length": ("max_len",), "max_seq_length": ("max_len",), "seq_len": ("max_len",),
-    "seq_length": ("max_len",), "block_size": ("max_len",), "max_position_embeddings": ("max_len",),
-    "hidden_size": ("width", "shape"), "d_model": ("width", "shape"), "n_embd": ("width", "shape"),
-    "num_hidden_layers": ("num_layers", "shape"), "n_layer": ("num_layers", "shape"),
-    "layers": ("num_layers", "shape"), "num_layers": ("shape",),
-    "num_attention_heads": ("num_heads", "shape"), "n_head": ("num_heads", "shape"),
-    "heads": ("num_heads", "shape"),
-    "intermediate_size": ("ffn_width",), "d_ff": ("ffn_width",),
-    "vocab": ("vocab_size",),
-    "dropout": ("dropout_rate",), "hidden_dropout_prob": ("dropout_rate",),
-    "wd": ("weight_decay",), "adam_epsilon": ("eps",), "max_grad_norm": ("clip_norm",),
-    "lr_scheduler_type": ("schedule",), "scheduler": ("schedule",), "random_seed": ("seed",),
-    "mlm_probability": ("mask_rate",), "dataset": ("corpus", "data"), "model": ("system", "run"),
-    "output_dir": ("workdir",), "out": ("workdir", "to"), "checkpoint": ("run", "init"),
-}  # fmt: skip
+    "learning_rate": "lr",
+    "batch_size": "bs batch train_batch_size per_device_train_batch_size",
+    "epochs": "epoch num_epochs num_train_epochs",
+    "total_epochs": "epoch epochs num_epochs num_train_epochs",
+    "total_steps": "steps num_steps max_steps train_steps",
+    "total_tokens": "tokens max_tokens",
+    "warmup_steps": "warmup num_warmup_steps",
+    "warmup_rate": "warmup warmup_ratio warmup_steps num_warmup_steps",
+    "max_len": "max_length max_seq_length seq_len seq_length block_size max_position_embeddings",
+    "width": "hidden_size d_model n_embd",
+    "num_layers": "num_hidden_layers n_layer layers",
+    "num_heads": "num_attention_heads n_head heads",
+    "shape": "hidden_size num_hidden_layers num_attention_heads width num_layers num_heads",
+    "ffn_width": "intermediate_size d_ff",
+    "vocab_size": "vocab",
+    "dropout_rate": "dropout hidden_dropout_prob",
+    "weight_decay": "wd",
+    "clip_norm": "max_grad_norm",
+    "schedule": "scheduler lr_scheduler_type",
+    "activation": "hidden_act activation_function",
+    "norm_epsilon": "layer_norm_eps layer_norm_epsilon",
+    "mask_rate": "mlm_probability",
+    "seed": "random_seed",
+    "corpus": "dataset",
+    "system": "model",
+    "workdir": "output_dir",
+}
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
@@ -55,7 +57,7 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     "did you mean 'width'? valid names: num_heads"
     """
     names = sorted(valid)
-    meant = SYNONYMS.get(_last_part(word), ())
+    meant = [own for own, others in SYNONYMS.items() if _last_part(word) in others.split()]
     close = [name for name in names if _last_part(name) in meant][:3]
     close = close or difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     likely = "did you mean " + " or ".join(map(repr, close)) + "?" if close else ""
