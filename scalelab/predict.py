@@ -5,8 +5,8 @@
 RUN is the folder of one seed of a fine-tuning, or of an imported classifier. FILE is .tsv (without
 quoting, as GLUE's), .csv or .jsonl, with the task's text columns named as in the task's own files;
 --columns gives other names. The predictions have the columns of predictions.tsv without `gold`: the
-predicted label, its name where the label is a number, and the probability of every class, or else
-the score of a regression.
+texts under their names in FILE, the predicted label, its name where the label is a number, and the
+probability of every class, or else the score of a regression.
 """
 
 import argparse
@@ -35,15 +35,18 @@ def text_columns(task: Task) -> list[Names]:
     return sorted(filter(None, dict.fromkeys(own)), key=lambda c: isinstance(c[0], int))
 
 
-def read_texts(path: pathlib.Path, choices: Sequence[Names]) -> Iterator[tuple[str, ...]]:
-    """Yields the texts of each row of a file.
+def read_texts(
+    path: pathlib.Path, choices: Sequence[Names]
+) -> tuple[Names, Iterator[tuple[str, ...]]]:
+    """Returns which of `choices` a file has, and an iterator over the texts of each row.
 
     Args:
       path: a file that ends in .tsv, .csv or .jsonl.
       choices: the names that the text columns may have; positions stand last.
 
     Raises:
-      ValueError: the file has another ending, lacks a column, or has a row of another form.
+      ValueError: the file has another ending or lacks a column; the iterator: a row has another
+        form.
     """
     kind = path.suffix
     if kind not in (".tsv", ".csv", ".jsonl"):
@@ -65,8 +68,13 @@ def read_texts(path: pathlib.Path, choices: Sequence[Names]) -> Iterator[tuple[s
     if kind == ".jsonl" or isinstance(names[0], int):
         rows = itertools.chain([begin], rows)
     else:
-        places = [*data_files.find_columns(path, first, [*map(str, names)]).values()]
-    num_fields = len(first) if kind != ".jsonl" else None
+        places = tuple(data_files.find_columns(path, first, [*map(str, names)]).values())
+    return names, _texts_of_rows(path, rows, places, len(first) if kind != ".jsonl" else None)
+
+
+def _texts_of_rows(
+    path: pathlib.Path, rows: Iterator[tuple[int, Any]], places: Names, num_fields: int | None
+) -> Iterator[tuple[str, ...]]:
     for number, row in rows:
         if num_fields is not None and len(row) != num_fields:
             raise data_files.field_count_error(path, number, row, num_fields)
@@ -96,7 +104,8 @@ def predict(
     if columns and len(columns) != len(task.columns.texts):
         raise ValueError(f"--columns: {task.title} has {len(task.columns.texts)} text columns")
     host.configure_jax(machine.compile_cache_dir, opened.start.opened.config.net.dtype)
-    texts = read_texts(path, [tuple(columns)] if columns else text_columns(task))
+    found, texts = read_texts(path, [tuple(columns)] if columns else text_columns(task))
+    names = [*map(str, found)] if isinstance(found[0], str) else None
     prepared, start = None, 0
     with tempfile.TemporaryDirectory() as cache_dir:  # new texts are not kept
         while part := list(itertools.islice(texts, rows)):
@@ -107,7 +116,9 @@ def predict(
             outputs = prepared.predict_with(opened.params, encoded)
             answers, table, _ = prepared.kind.decode(task, records, encoded, outputs)
             outputs = answers[:, None] if table is None else table
-            made = predictions.lines(by_column, outputs, task.labels, None, task.classes, start)
+            made = predictions.lines(
+                by_column, outputs, task.labels, None, task.classes, start, names
+            )
             yield list(made)[start > 0 :], encoded.num_truncated
             start += len(part)
 

@@ -65,7 +65,9 @@ def status(given: argparse.Namespace) -> None:
     failures = pool.read_failures(workdir, found)
     failed = {name: reason for name, reason in failures.items() if name not in working}
     print(progress.describe_runs(study, found, working, failed, planned))
-    print(progress.summary(study, found, working, failed, planned, len(working)))
+    left = progress.secs_left(study, found, planned)
+    left = None if left is None else left / max(1, len(working))
+    print(progress.summary(study, found, working, failed, left))
     if failed and not working:
         print(progress.describe_end(study, found, failed))
 

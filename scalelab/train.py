@@ -166,10 +166,9 @@ def train(
     import numpy as np
 
     from scalelab import sharding, step
-    from scalelab.helpers.progress import Eta, Progress
+    from scalelab.helpers.progress import Eta, Progress, say_still
 
-    progress, time_left, alive, stopped = Progress(), Eta(), np.True_, False
-    every = tuple(every)
+    progress, time_left, alive, stopped, every = Progress(), Eta(), np.True_, False, tuple(every)
     with opened as training:
         in_flight = InFlight(training.settle, training.blocks_ahead)
         while not stopped:
@@ -180,7 +179,7 @@ def train(
             program = training.next_program()
             if program is None:
                 in_flight.wait()
-                with training.compiling() as parts:
+                with say_still("compiling or validating"), training.compiling() as parts:
                     training.blocks = step.compile_blocks(parts)
                 in_flight.restart()
                 time_left = Eta()  # the pace since the last program was compiled
@@ -195,7 +194,8 @@ def train(
             host.release_if_low()
             if training.is_anything_due():
                 in_flight.wait()
-                training.validate_and_save(lambda text: training.say(f"\n{text}"))
+                with say_still("validating"):
+                    training.validate_and_save(lambda text: training.say(f"\n{text}"))
                 in_flight.restart()
             for num_steps, hook in every:
                 if training.is_due(num_steps):

@@ -19,7 +19,9 @@ import tiny
 from scalelab import train
 from scalelab.config import cli
 from scalelab.config.fields import Count, choice
+from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config
+from scalelab.helpers import names
 from scalelab.interop import hf
 from scalelab.systems import Departure
 
@@ -66,6 +68,8 @@ def test_options_are_set_and_refused_like_fields(run: Run, monkeypatch, capsys) 
     code, config = run(fake, f"{group}.shared=none", f"{group}.embed_width=None")
     assert code == 0 and config.system_options["shared"] == "none"  # a word of that option
     assert config.system_options["embed_width"] is None
+    code, config = run(FILE, "--config.objective_options.whole_words=true")
+    assert code == 0 and config.objective_options["whole_words"] is True
     for file, wrong, word in (
         (fake, "embed_widht=64", "'embed_width'"),
         (fake, "embed_width.x=3", "an option has one name"),
@@ -136,6 +140,33 @@ def test_how_errors_end(
     assert ended == code and capsys.readouterr().err.startswith(message)
     if not isinstance(error, KeyboardInterrupt):  # Ctrl-C ends the process at once
         signal.raise_signal(signal.SIGINT)  # ignored, as libraries clean up at the exit
+
+
+@pytest.mark.parametrize(("word", "field"), [
+    ("optim.lr", "optim.learning_rate"), ("lr", "optim.learning_rate"),
+    ("bs", "long.batch_size"), ("optim.epochs", "optim.total_epochs"),
+    ("short.max_seq_length", "long.max_len"), ("max_length", "net.max_len"),
+    ("net.hidden_size", "net.width"), ("num_hidden_layers", "net.num_layers"),
+    ("net.num_attention_heads", "net.num_heads"), ("tokenizer.vocab", "tokenizer.vocab_size"),
+    ("wd", "optim.weight_decay"), ("warmup", "optim.warmup_steps"),
+    ("net.dropout", "net.dropout_rate"), ("random_seed", "seed"),
+])  # fmt: skip
+def test_names_of_other_libraries_lead_to_the_field(word, field, run: Run, capsys) -> None:
+    assert run(FILE, f"--config.{word}=1")[0] == 2
+    meant = capsys.readouterr().err.partition("did you mean ")[2].partition("?")[0]
+    assert repr(field) in meant and ".eps" not in meant
+
+
+def test_a_message_lists_few_of_many_names() -> None:
+    many = [f"name{i}" for i in range(500)]
+    assert names.nearest("zzz", many).count("name") == names.FEW + 1  # "valid names"
+    assert names.nearest("zzz", many[:3]).count("name") == 4
+
+
+def test_synonyms_are_of_names_that_exist() -> None:
+    known = {name.rpartition(".")[2] for name in cli.field_names(Config)}
+    known |= {name.rpartition(".")[2] for name in cli.field_names(FinetuneConfig)}
+    assert {*names.SYNONYMS} - known == {"shape", "workdir"}  # an argument and a flag
 
 
 def test_a_flag_of_another_command_is_not_proposed(capsys) -> None:

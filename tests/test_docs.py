@@ -26,6 +26,16 @@ DECLARED = re.compile(r'"--(\w+)"|"(\w+)": \(|^ +\("(\w+)", ', re.M)
 ASSIGNED = re.compile(r"^(\w+)=(\S+)$")
 
 
+def test_the_extras_that_pages_install_exist_and_a_notebook_has_one() -> None:
+    setup = (tiny.ROOT / "setup.py").read_text().partition("extras_require=")[2]
+    extras = set(re.findall(r'^        "(\w+)": ', setup, re.M))
+    texts = [page.read_text() for page in PAGES]
+    named = {name for text in texts for name in re.findall(r"'\.\[(\w+)\]'", text)}
+    assert "datasets" in named <= extras
+    lines = [line for text in texts for line in text.splitlines() if "jupyter execute" in line]
+    assert lines and all("[notebook]" in line for line in lines)
+
+
 def commands(text: str) -> Iterator[list[str]]:
     """The words of every command in a page's blocks without a language, and in its prose."""
     variables = {}

@@ -50,7 +50,9 @@ def test_the_dev_file_gets_the_predictions_of_the_fine_tuning(system, task, file
         parts = [*predict.predict(folder.parent, data / file, rows=rows)]
         found = table([line for lines, _ in parts for line in lines])
         assert len(parts) == (1 if rows > 3 else 2)
-        texts = [[row[name] for row in found] for name in found[0] if name.startswith("text")]
+        names = [name for name in found[0] if name.startswith(("text", "sentence"))]
+        assert names == (["text"] if task == "cola" else ["sentence1", "sentence2"])
+        texts = [[row[name] for row in found] for name in names]
         assert texts == [*map(list, known.texts)] and [r["index"] for r in found] == ["0", "1", "2"]
         if known.labels is None:
             made = np.array([float(row["prediction"]) for row in found])
@@ -79,7 +81,9 @@ def test_other_kinds_of_file_and_other_columns(seed, tmp_path, capsys) -> None:
         in_process.run(predict, [*more, *arguments])
         assert capsys.readouterr().err == "2 predictions; 1 texts were cut to fit\n"
         written.append((tmp_path / "out.tsv").read_text())
-    assert written[0] == written[1] and "It was\\ncold." in written[0]
+    assert written[0].startswith("index\tsentence1\tsentence2\tprediction\t")  # the task's order
+    assert written[0].replace("sentence1\tsentence2", "a\tb") == written[1]
+    assert "It was\\ncold." in written[0]
     (tmp_path / "new.txt").write_text("")
     (tmp_path / "short.tsv").write_text("sentence1\tsentence2\nx\n")
     for more, message in (

@@ -141,9 +141,9 @@ def field_names(cls: type, prefix: str = "") -> list[str]:
 
 
 def parse_value(text: str) -> Any:
-    """Reads a number, a tuple, None or True as in Python; anything else is a word."""
+    """Reads a number, a tuple, None, true or True; anything else is a word."""
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(text.capitalize() if text in ("true", "false") else text)
     except (ValueError, SyntaxError):
         return text
 

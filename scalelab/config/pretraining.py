@@ -92,6 +92,10 @@ class Net:
     dtype: Annotated[str, choice("float32", "bfloat16")] = "float32"
     # None: the input's (tied); or "untied".
     output_embedding: Annotated[str, choice("untied")] | None = None
+    # Of the feed-forward networks, and of the heads that have it in `transformers`; None: the
+    # system's own.
+    activation: Annotated[str, choice("gelu", "gelu_tanh", "relu", "silu")] | None = None
+    norm_epsilon: Positive | None = None  # added to the variance in norms; None: the system's own
 
     @property
     def shape(self) -> Shape:

@@ -90,18 +90,20 @@ def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> 
     rows = iter([encoded.tokens[a:b].tobytes() for a, b in itertools.pairwise(encoded.starts)])
     found = [[next(rows) for _ in item.texts] for item in items]
     # The texts of a formula may be equal: it compares regions.
-    same = [item.formula is None and own.count(own[item.right]) > 1
-            for item, own in zip(items, found, strict=True)]  # fmt: skip
+    same = np.array([item.formula is None and own.count(own[item.right]) > 1
+                     for item, own in zip(items, found, strict=True)], bool)  # fmt: skip
     rights = [item.texts[item.right] for item in items]
-    twice = [item.formula is None and item.texts.count(right) > 1
-             for item, right in zip(items, rights, strict=True)]  # fmt: skip
-    if 2 * sum(twice) > len(items):
+    twice = np.array([item.formula is None and item.texts.count(right) > 1
+                      for item, right in zip(items, rights, strict=True)], bool)  # fmt: skip
+    if 2 * twice.sum() > len(items):
         raise ValueError(
-            f"{sum(twice):,} of the {len(items):,} items have equal texts, such as"
-            f" {rights[twice.index(True)][-60:]!r}, so no net can prefer one of them: check the"
+            f"{twice.sum():,} of the {len(items):,} items have equal texts, such as"
+            f" {rights[int(twice.argmax())][-60:]!r}, so no net can prefer one of them: check the"
             " file"
         )
-    items_lib.check_known(opened.path, np.array(same, bool), rights)
+    # Equal texts are ties, whatever the tokenizer knows.
+    apart = [right for right, equal in zip(rights, twice, strict=True) if not equal]
+    items_lib.check_known(opened.path, same[~twice], apart)
     sizes = [sorted(map(len, own)) for own in found]
     return np.array([(own[0], own[-1]) for own in sizes]) // encoded.tokens.itemsize
 

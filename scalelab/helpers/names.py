@@ -11,6 +11,36 @@ from collections.abc import Iterable, Mapping
 
 FEW = 40  # valid names that one message lists
 
+# The last part of a field, argument or flag -> names that other libraries and papers give it.
+SYNONYMS = {
+    "learning_rate": "lr",
+    "batch_size": "bs batch train_batch_size per_device_train_batch_size",
+    "epochs": "epoch num_epochs num_train_epochs",
+    "total_epochs": "epoch epochs num_epochs num_train_epochs",
+    "total_steps": "steps num_steps max_steps train_steps",
+    "total_tokens": "tokens max_tokens",
+    "warmup_steps": "warmup num_warmup_steps",
+    "warmup_rate": "warmup warmup_ratio warmup_steps num_warmup_steps",
+    "max_len": "max_length max_seq_length seq_len seq_length block_size max_position_embeddings",
+    "width": "hidden_size d_model n_embd",
+    "num_layers": "num_hidden_layers n_layer layers",
+    "num_heads": "num_attention_heads n_head heads",
+    "shape": "hidden_size num_hidden_layers num_attention_heads width num_layers num_heads",
+    "ffn_width": "intermediate_size d_ff",
+    "vocab_size": "vocab",
+    "dropout_rate": "dropout hidden_dropout_prob",
+    "weight_decay": "wd",
+    "clip_norm": "max_grad_norm",
+    "schedule": "scheduler lr_scheduler_type",
+    "activation": "hidden_act activation_function",
+    "norm_epsilon": "layer_norm_eps layer_norm_epsilon",
+    "mask_rate": "mlm_probability",
+    "seed": "random_seed",
+    "corpus": "dataset",
+    "system": "model",
+    "workdir": "output_dir",
+}
+
 
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Says which valid names come closest to `word`.
@@ -27,14 +57,22 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     "did you mean 'width'? valid names: num_heads"
     """
     names = sorted(valid)
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    meant = [own for own, others in SYNONYMS.items() if _last_part(word) in others.split()]
+    close = [name for name in names if _last_part(name) in meant][:3]
+    close = close or difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     likely = "did you mean " + " or ".join(map(repr, close)) + "?" if close else ""
     if close and len(names) > FEW:
         return likely
     alike = difflib.get_close_matches(word, names, n=max(len(names), 1), cutoff=0.0)
     others = [name for name in [*alike, *names] if name not in close]
-    listed = "valid names: " + ", ".join(dict.fromkeys(others)) if others or not close else ""
+    some = [*dict.fromkeys(others)][:FEW] + ["..."] * (len(names) > FEW)
+    listed = "valid names: " + ", ".join(some) if others or not close else ""
     return " ".join(filter(None, (likely, listed)))
+
+
+def _last_part(name: str) -> str:
+    """Returns "learning_rate" of "optim.learning_rate", and of "--learning-rate"."""
+    return name.rpartition(".")[2].lstrip("-").replace("-", "_").lower()
 
 
 def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:

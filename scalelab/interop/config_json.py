@@ -6,7 +6,7 @@ from typing import Any
 
 from scalelab.helpers.names import brief
 from scalelab.interop import maps
-from scalelab.interop.mapping import Architecture, Map
+from scalelab.interop.mapping import Architecture, Choice, Map
 
 SINGLE_LABEL, REGRESSION = "single_label_classification", "regression"
 
@@ -28,7 +28,7 @@ def find_map(config: Mapping[str, Any]) -> Map:
     return known[model_type]
 
 
-def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int], float, list[str]]:
+def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any], float, list[str]]:
     """Reads the fields that a map names.
 
     Returns:
@@ -49,7 +49,7 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
         raise ValueError(
             f"scalelab's {family.system} does not support this config.json: {'; '.join(wrong)}"
         )
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Any] = {choice.name: read_choice(choice, config) for choice in family.choices}
     rates: dict[str, float] = {}
     for field in (*family.fields, *family.options):
         if field.switch and not config.get(field.switch):
@@ -80,6 +80,25 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
                 f" {derived.why}"
             )
     return sizes, rate, remarks
+
+
+def read_choice(choice: Choice, config: Mapping[str, Any]) -> str | float | None:
+    """Returns the value of a field of config.net; None: the system's own.
+
+    Raises:
+      ValueError: our nets cannot have the value.
+    """
+    value, words = config.get(choice.key, choice.default), choice.words
+    if words is None:
+        if not (type(value) in (int, float) and 0 < value < 1):
+            expected = "a number between 0 and 1"
+        else:
+            return None if value == choice.own else float(value)
+    elif isinstance(value, str) and value in words:
+        return None if words[value] == words[str(choice.own)] else words[value]
+    else:
+        expected = " or ".join(map(repr, words))
+    raise ValueError(f"config.json: {choice.key} = {brief(value)}; expected {expected}")
 
 
 def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> float:
@@ -181,6 +200,12 @@ def make_config(
         if value not in fixed.values:
             wrong.append(f"its {fixed.key} would be {value!r}, but {fixed.why}")
     wrong += list_wrong_options(family, fields)
+    for choice in family.choices:
+        value, words = fields.get(choice.name), choice.words or {}
+        spelt = next((word for word, own in words.items() if own == value), value)
+        made[choice.key] = choice.own if value is None else spelt
+        if value is not None and words and spelt not in words:
+            wrong.append(f"its net.{choice.name} is {value!r}, which the class has not")
     for field in (*family.fields, *family.options):
         value = fields[field.name]
         if field.switch:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -273,6 +274,7 @@ def _write_tensors(exported: ExportedRun, to: pathlib.Path, dtype: str, num_rows
     tensors = convert.to_tensors(rows, flat)
     tensors = {name: _round(name, x, dtype) for name, x in tensors.items()}
     save_file(tensors, to / WEIGHTS, metadata={"format": "pt"})
+    shutil.copymode(to / "config.json", to / WEIGHTS)  # safetensors gives the owner alone access
     if dtype != "float32":
         remarks.append(f"its parameters are rounded to {dtype}")
 

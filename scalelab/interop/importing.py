@@ -87,6 +87,7 @@ def _pretrain_values(opened: Folder) -> dict[str, Any]:
 
 def _net_values(opened: Folder) -> dict[str, Any]:
     names = ("num_heads", "width", "num_layers", "ffn_width", "max_len")
+    names += tuple(choice.name for choice in opened.family.choices)
     return {name: opened.fields[name] for name in names} | {
         "dropout_rate": opened.dropout_rate,
         "dtype": "float32",

@@ -95,6 +95,26 @@ class Fixed:
 
 
 @dataclasses.dataclass(frozen=True)
+class Choice:
+    """A field of config.json that a field of config.net sets, where None is the system's own value.
+
+    Attributes:
+      name: the field of config.net.
+      key: its name in config.json.
+      own: the system's value, as config.json spells it.
+      default: the default of `transformers`.
+      words: spellings in config.json -> our value, the preferred one first; None: any number
+        between 0 and 1.
+    """
+
+    name: str
+    key: str
+    own: str | float
+    default: str | float
+    words: Mapping[str, str] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Derived:
     """A field of config.json that follows from sizes and options of our net.
 
@@ -155,6 +175,7 @@ class Map:
       model_type: its name in config.json.
       prefix: the beginning of the body's tensor names.
       fields: config fields with a counterpart in our config.
+      choices: config fields with a counterpart in config.net that may be None.
       options: config fields with a counterpart among the system's options.
       required: other options of the system and the values that its classes need.
       extras: names in `heads` of rows that a net of any class has or lacks.
@@ -188,6 +209,7 @@ class Map:
     unused: tuple[str, ...] = ()
     last_shift: str | None = None
     options: tuple[Field, ...] = ()
+    choices: tuple[Choice, ...] = ()
     required: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     extras: tuple[str, ...] = ()
     head_dropout: Field = Field("dropout_rate", "classifier_dropout", None)

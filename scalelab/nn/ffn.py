@@ -27,6 +27,14 @@ def gelu_tanh(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x, approximate=True)
 
 
+ACTIVATIONS = {  # the values of config.net.activation
+    "gelu": gelu_exact,
+    "gelu_tanh": gelu_tanh,
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+}
+
+
 class FeedForward(nn.Module):
     """Two affine maps with an activation between (Vaswani et al. 2017, 3.3).
 

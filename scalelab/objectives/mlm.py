@@ -3,6 +3,12 @@
 Devlin et al. 2019, 3.1: of the n tokens that are not special, ceil(0.15 n) are chosen; of these
 80% become the mask token, 10% a random token, 10% stay. A new draw at every step (Liu et al. 2019,
 4.1), unless config.mask_copies keeps the draws of an example.
+
+With `whole_words` all tokens of a word are chosen, or none (google-research/bert,
+create_pretraining_data.py, "whole word masking"): words in a random order, without those that are
+longer than what is left of the ceil(0.15 n) tokens. Mask, random token or none is drawn for each
+token. Words are as the tokenizer has them: in WordPiece a punctuation mark is one, in byte-level
+BPE it belongs to the word before.
 """
 
 import dataclasses
@@ -26,6 +32,13 @@ MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stays
 
 
 @dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the objective."""
+
+    whole_words: bool | None = None  # True: a word's tokens are chosen together; None: one by one
+
+
+@dataclasses.dataclass(frozen=True)
 class MLM:
     """Masked language modelling; see `scalelab.objectives` for the methods.
 
@@ -34,12 +47,14 @@ class MLM:
       mask_id: id of the mask token.
       special_ids: ids that are never chosen and never replace a token.
       mask_rate: share of tokens to predict.
+      joins: as in `Setting`, if words are chosen whole; else None.
     """
 
     vocab_size: int
     mask_id: int
     special_ids: tuple[int, ...]
     mask_rate: float = 0.15
+    joins: bytes | None = None
     name: ClassVar[str] = "mlm"
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = "masked"
@@ -76,11 +91,40 @@ class MLM:
         order_key, action_key, word_key = jax.random.split(key, 3)
 
         eligible = self.is_text(tokens, length)
-        lottery = jnp.where(eligible, jax.random.uniform(order_key, (max_len,)), -1.0)
-        _, positions = jax.lax.top_k(lottery, size)
-        chosen = jnp.arange(size) < jnp.array(counts)[jnp.sum(eligible)]
+        count = jnp.array(counts)[jnp.sum(eligible)]
+        draws = jax.random.uniform(order_key, (max_len,))
+        if self.joins is not None:
+            draws, count = self._choose_words(draws, tokens, eligible, count)
+        _, positions = jax.lax.top_k(jnp.where(eligible, draws, -1.0), size)
+        chosen = jnp.arange(size) < count
         actions = jax.random.uniform(action_key, (size,))
         return self.hide(tokens, positions, chosen, actions, word_key)
+
+    def _choose_words(
+        self, draws: jax.Array, tokens: jax.Array, eligible: jax.Array, count: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Chooses words of tokens [T] with at most `count` tokens, in the order of `draws` [T].
+
+        Returns scores [T], which are highest at chosen tokens, and the number of chosen tokens.
+        """
+        words = jnp.cumsum(~self.joined(tokens, eligible)) - 1
+        sizes = jnp.zeros_like(words).at[words].add(eligible)
+
+        def take(left: jax.Array, word: jax.Array) -> tuple[jax.Array, jax.Array]:
+            taken = (sizes[word] > 0) & (sizes[word] <= left)
+            return left - jnp.where(taken, sizes[word], 0), taken
+
+        order = jnp.argsort(draws)
+        left, taken = jax.lax.scan(take, count, order)
+        return jnp.zeros(len(draws)).at[order].set(taken)[words], count - left
+
+    def joined(self, tokens: jax.Array, eligible: jax.Array) -> jax.Array:
+        """Returns which of tokens [T] go on with the word of the token before; special ones: no."""
+        if self.joins is None:
+            return jnp.zeros(tokens.shape, bool)
+        marks = jnp.array(np.frombuffer(self.joins, np.uint8))[tokens]
+        joined = (marks[1:] & 1 | marks[:-1] & 2) > 0
+        return jnp.pad(joined & eligible[1:] & eligible[:-1], (1, 0))
 
     def is_text(self, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
         """Returns which of tokens [..., T] are neither special nor padding; lengths are [...]."""
@@ -135,11 +179,12 @@ class MLM:
         )
 
 
-def make(setting: Setting, options: None = None) -> MLM:
+def make(setting: Setting, options: Options = Options()) -> MLM:  # noqa: B008
     """Makes the objective.
 
     Raises:
       ValueError: no mask token.
     """
     ids = setting.special_ids
-    return MLM(setting.vocab_size, ids["mask"], tuple(ids.values()), setting.mask_rate)
+    joins = setting.joins if options.whole_words else None
+    return MLM(setting.vocab_size, ids["mask"], tuple(ids.values()), setting.mask_rate, joins)

@@ -46,12 +46,10 @@ class SpanMLM:
     Attributes:
       masks: has the budget, random tokens and the loss.
       options: of the spans.
-      joins: as in `Setting`.
     """
 
     masks: mlm.MLM
     options: Options
-    joins: bytes | None = None
     name: ClassVar[str] = "span_mlm"
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = "masked"
@@ -79,7 +77,7 @@ class SpanMLM:
         draw_key, action_key, word_key = jax.random.split(key, 3)
 
         eligible = self.masks.is_text(tokens, length)
-        words = jnp.cumsum(~self._joined(tokens, eligible)) - 1
+        words = jnp.cumsum(~self.masks.joined(tokens, eligible)) - 1
         sizes = jnp.zeros(max_len, jnp.int32).at[words].add(1)
         begins = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(sizes)])
         free = jnp.zeros(max_len, bool).at[words].set(eligible)
@@ -94,14 +92,6 @@ class SpanMLM:
         actions = jax.random.uniform(action_key, (size,))[spans]
         made = self.masks.hide(tokens, positions, chosen, actions, word_key)
         return *made, *(jnp.where(chosen, x, 0) for x in (*bounds[spans].T,))
-
-    def _joined(self, tokens: jax.Array, eligible: jax.Array) -> jax.Array:
-        """Returns which of tokens [T] go on with the word of the token before; special ones: no."""
-        if self.joins is None or not self.options.whole_words:
-            return jnp.zeros(tokens.shape, bool)
-        marks = jnp.array(np.frombuffer(self.joins, np.uint8))[tokens]
-        joined = (marks[1:] & 1 | marks[:-1] & 2) > 0
-        return jnp.pad(joined & eligible[1:] & eligible[:-1], (1, 0))
 
     def _place(
         self, key: jax.Array, free: jax.Array, begins: jax.Array, budget: jax.Array, size: int
@@ -154,4 +144,4 @@ class SpanMLM:
 
 def make(setting: Setting, options: Options) -> SpanMLM:
     """Makes the objective."""
-    return SpanMLM(mlm.make(setting), options, setting.joins)
+    return SpanMLM(mlm.make(setting, mlm.Options(options.whole_words)), options)

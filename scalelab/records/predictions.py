@@ -27,6 +27,7 @@ from scalelab.helpers import files
 from scalelab.records.json_files import Unreadable
 
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+OWN = ("index", "gold", "prediction", "class", "probability")
 UNESCAPED = {written: text for text, written in ESCAPES.items()}
 
 
@@ -88,6 +89,7 @@ def lines(
     gold: np.ndarray | None = None,
     classes: Sequence[str] | None = None,
     start: int = 0,
+    names: Sequence[str] | None = None,
 ) -> Iterator[str]:
     """Yields the header and the lines of predictions.tsv.
 
@@ -98,12 +100,16 @@ def lines(
       gold: [n] classes, scores or texts; None: the column is left out.
       classes: the names of the C classes, for a column `class`; None: there is none.
       start: index of the first example.
+      names: of the text columns; None, or where one has the name of another column: text, or text1
+        and text2.
     """
     num = len(outputs)
     assert outputs.shape == (num, 1 if labels is None else len(labels))
-    numbered = ["text"] if len(texts) == 1 else [f"text{i + 1}" for i in range(len(texts))]
+    named = ["text"] if len(texts) == 1 else [f"text{i + 1}" for i in range(len(texts))]
+    if names and not any(name in OWN or name.startswith("p:") for name in names):
+        named = [*map(_escape, names)]
     table: dict[str, Iterable[object]] = {"index": range(start, start + num)}
-    table |= {name: map(_escape, column) for name, column in zip(numbered, texts, strict=True)}
+    table |= {name: map(_escape, column) for name, column in zip(named, texts, strict=True)}
     if outputs.dtype.kind == "U":
         table |= {} if gold is None else {"gold": map(_escape, gold)}
         table |= {"prediction": map(_escape, outputs[:, 0])}
@@ -112,12 +118,12 @@ def lines(
         table |= {} if gold is None else {"gold": gold}
         table |= {"prediction": scores, "probability": [""] * num}
     else:
-        shares, names, best = _softmax(outputs), [*map(_escape, labels)], outputs.argmax(axis=1)
-        table |= {} if gold is None else {"gold": [names[i] for i in gold]}
-        table["prediction"] = [names[i] for i in best]
+        shares, spelt, best = _softmax(outputs), [*map(_escape, labels)], outputs.argmax(axis=1)
+        table |= {} if gold is None else {"gold": [spelt[i] for i in gold]}
+        table["prediction"] = [spelt[i] for i in best]
         table |= {} if classes is None else {"class": [classes[i] for i in best]}
         table["probability"] = shares[np.arange(num), best]
-        table |= {f"p:{name}": column for name, column in zip(names, shares.T, strict=True)}
+        table |= {f"p:{name}": column for name, column in zip(spelt, shares.T, strict=True)}
     for line in zip(*([name, *map(str, column)] for name, column in table.items()), strict=True):
         yield "\t".join(line) + "\n"
 

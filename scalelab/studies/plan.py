@@ -54,9 +54,17 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     machine = planned[0].config.machine
     host.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
     known: dict[str, Any] = {}
+    print(
+        f"planning {len(planned)} runs of {spec.name}: prepares their data, then compiles each"
+        " different program and times three of its steps",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
     libraries = host.peak_memory_bytes()
     rows = [expect(spec, run, measure(run, known), task_tokens, texts) for run in planned]
     arms = {(row.system, row.shape, row.variant): row for row in expand.make_rows(spec, planned)}
+    # What libraries, data and the compiler take, as this process did; a step's own memory varies.
+    most = max(row["peak_bytes"] for row in rows)
+    libraries = max(libraries, host.peak_memory_bytes() - most)
     for row, run in zip(rows, planned, strict=True):
         row["peak_bytes"] += libraries
         row["title"] = arms[run.system, run.shape, run.variant].title(run.describe())

@@ -4,6 +4,7 @@ WORKDIR/plans/<name>.json has the expected cost of every run, see `PlanEntry`.
 """
 
 import dataclasses
+import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -65,10 +66,13 @@ def share_done(run: PretrainRun) -> float | None:
     return next((min(1.0, done / total) for done, total in known), None)
 
 
-def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
+def secs_left(
+    study: Study, found: Sequence[Job], plan: Plan, *, scaled: bool = True
+) -> float | None:
     """Returns the planned seconds that are left for one process; None without a plan.
 
-    Planned seconds are scaled by the time of finished runs. Runs outside the plan are not counted.
+    Planned seconds are `scaled` by the time of finished runs. Runs outside the plan are not
+    counted.
     """
     if not plan:
         return None
@@ -84,7 +88,30 @@ def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
             total += known.secs * (1 - done) + known.start_secs
         else:
             total += known.finetune_secs * job.num_left / max(1, study.facts.num_scores)
-    return total * (sum(a for a, _ in taken) / sum(b for _, b in taken) if taken else 1.0)
+    known = scaled and taken
+    return total * (sum(a for a, _ in taken) / sum(b for _, b in taken) if known else 1.0)
+
+
+class Pace:
+    """Corrects the planned time that is left by how fast the work has gone since this start.
+
+    Before half of the work is done the plan counts more than what was seen. While a job shows no
+    progress of its own, such as an evaluation, the time left grows.
+    """
+
+    def __init__(self) -> None:
+        self._first, self._begun = math.nan, math.nan
+
+    def correct(self, planned: float | None, num_workers: int) -> float | None:
+        """Returns the seconds left for all workers; `planned` is for one, without other scaling."""
+        if planned is None:
+            return None
+        if math.isnan(self._first):
+            self._first, self._begun = planned, time.monotonic()
+        took = (time.monotonic() - self._begun) * num_workers
+        done, half = max(0.0, self._first - planned), self._first / 2
+        rate = (half + took) / (half + done) if half else 1.0
+        return planned * rate / num_workers
 
 
 def describe_runs(
@@ -133,9 +160,9 @@ def describe_runs(
 
 def summary(
     study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str],
-    plan: Plan, num_workers: int,
+    remaining: float | None,
 ) -> str:  # fmt: skip
-    """Returns one line about the whole study, with the time left if there is a plan."""
+    """Returns one line about the whole study, with the seconds `remaining` if they are known."""
     parts = []
     for kind, title in ((PRETRAIN, "pre-training"), (FINETUNE, "fine-tuning")):
         chosen = [job for job in found if job.kind == kind]
@@ -149,9 +176,9 @@ def summary(
         parts.append(f"{study.titles[run_name]} {kind}{share}")
     if failed:
         parts.append(f"{len(failed)} failed")
-    remaining = secs_left(study, found, plan)
     if remaining is not None:
-        parts.append(f"ETA {format_secs(remaining / max(1, num_workers))}")
+        undone = any(job.state != DONE for job in found)
+        parts.append(f"ETA {format_secs(max(remaining, float(undone)))}")
     return f"{study.name}: " + " | ".join(parts)
 
 
@@ -172,13 +199,13 @@ def describe_working(study: Study, found: Sequence[Job], working: Sequence[str])
 
 
 class Screen:
-    """Shows a live table in a terminal; elsewhere a line when a job begins or ends, or a minute on.
+    """Shows a live table in a terminal; elsewhere a line when a job begins or ends, or 30 s on.
 
     Its block ends the table.
     """
 
     def __init__(self, stream: TextIO, num_workers: int, plan: Plan) -> None:
-        self._stream, self._workers, self._plan = stream, num_workers, plan
+        self._stream, self._workers, self._plan, self._pace = stream, num_workers, plan, Pace()
         self._shown: object = None
         self._live = (
             Live(console=Console(file=stream), auto_refresh=False) if stream.isatty() else None
@@ -197,17 +224,19 @@ class Screen:
         self, study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str]
     ) -> None:
         """Shows the state if it has changed or some time has passed."""
+        planned = secs_left(study, found, self._plan, scaled=False)
+        left = self._pace.correct(planned, self._workers)
         if self._live is not None:
-            line = summary(study, found, (), failed, self._plan, self._workers)
+            line = summary(study, found, (), failed, left)
             table = Table("job", "done", "loss", "tokens/s", "ETA", caption=escape(line), box=None)
             for row in describe_working(study, found, working):
                 table.add_row(*row)
             self._live.update(table, refresh=True)
             return
-        state = ([j.state for j in found], working, sorted(failed), time.monotonic() // 60)
+        state = ([j.state for j in found], working, sorted(failed), time.monotonic() // 30)
         if state != self._shown:
             self._shown = state
-            line = summary(study, found, working, failed, self._plan, self._workers)
+            line = summary(study, found, working, failed, left)
             print(line, file=self._stream, flush=True)
 
 

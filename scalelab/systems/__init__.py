@@ -93,6 +93,8 @@ class Sizes:
       remat: a name in nn.stack.REMAT_POLICIES.
       output_embedding: None where the input's table scores tokens, "untied" where its own does.
       special_ids: role -> id of each special token of the tokenizer; "start" is that of `START`.
+      activation: a name in nn.ffn.ACTIVATIONS; None: the system's own.
+      norm_epsilon: of the norms; None: the system's own.
     """
 
     num_heads: int
@@ -105,6 +107,8 @@ class Sizes:
     remat: str = "none"
     output_embedding: str | None = None
     special_ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    activation: str | None = None
+    norm_epsilon: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +208,10 @@ class NetConfig(Protocol):
     def dtype(self) -> str: ...  # noqa: D102
     @property
     def output_embedding(self) -> str | None: ...  # noqa: D102
+    @property
+    def activation(self) -> str | None: ...  # noqa: D102
+    @property
+    def norm_epsilon(self) -> float | None: ...  # noqa: D102
 
 
 def active_departures(
@@ -268,6 +276,8 @@ def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
         jnp.dtype(net.dtype),
         remat,
         net.output_embedding,
+        activation=net.activation,
+        norm_epsilon=net.norm_epsilon,
     )
 
 

@@ -20,7 +20,7 @@ from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward, gelu_tanh
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import FirstTokenHead, TransformHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.linear import Linear
@@ -72,7 +72,8 @@ class Options:
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
     """Builds the net; see `scalelab.systems`."""
-    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    activation = ACTIVATIONS[sizes.activation or "gelu_tanh"]
     width = options.embed_width or sizes.width
     projection = None
     if options.embed_width is not None:
@@ -85,7 +86,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
             sizes.num_heads, head_size(sizes.width, sizes.num_heads), sizes.dropout_rate,
             INIT, INIT, sizes.dtype,
         ),
-        ffn=FeedForward(sizes.ffn_width, gelu_tanh, INIT, INIT, sizes.dtype),
+        ffn=FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),
         dropout_rate=sizes.dropout_rate,
@@ -101,7 +102,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
             projection=projection,
         ),
         stack=Stack(layer, sizes.num_layers, sizes.remat, sharing),
-        token_head=TransformHead(vocab_size, gelu_tanh, norm(), INIT, sizes.dtype, width),
+        token_head=TransformHead(vocab_size, activation, norm(), INIT, sizes.dtype, width),
         output_embed=output_table(sizes.output_embedding, vocab_size, width, INIT),
         pair_head=FirstTokenHead(2, INIT, sizes.dtype),
     )

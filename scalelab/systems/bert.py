@@ -18,7 +18,7 @@ from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward, gelu_exact
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import FirstTokenHead, TransformHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
@@ -51,11 +51,12 @@ LAYER_NORM_EPSILON = 1e-12
 def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
     """Builds the net; see `scalelab.systems`."""
     del options
-    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    activation = ACTIVATIONS[sizes.activation or "gelu"]
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PostNorm(
         attention=SelfAttention(*heads, sizes.dropout_rate, INIT, INIT, sizes.dtype),
-        ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
+        ffn=FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),
         dropout_rate=sizes.dropout_rate,
@@ -70,7 +71,7 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
             dtype=sizes.dtype,
         ),
         stack=Stack(layer, sizes.num_layers, sizes.remat),
-        token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, sizes.dtype),
+        token_head=TransformHead(vocab_size, activation, norm(), INIT, sizes.dtype),
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),
         pair_head=FirstTokenHead(2, INIT, sizes.dtype),
     )

@@ -13,6 +13,7 @@ Departs from it:
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
@@ -26,7 +27,7 @@ from scalelab.nets.discriminator import Discriminator, Tower
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward, gelu_exact
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward, gelu_exact
 from scalelab.nn.heads import TransformHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.linear import Linear
@@ -65,8 +66,14 @@ class Options:
 
 
 class ReplacedHead(nn.Module):
-    """Affine map, gelu, affine map to one score a token (google-research/electra, modeling.py)."""
+    """Affine map, activation, affine map to a score a token (google-research/electra, modeling.py).
 
+    Attributes:
+      activation: the net's.
+      dtype: of the computation.
+    """
+
+    activation: Callable[[jax.Array], jax.Array]
     dtype: DTypeLike
 
     @nn.compact
@@ -75,19 +82,20 @@ class ReplacedHead(nn.Module):
         names, width = ((axes.WIDTH,), (axes.TRANSFORM,)), hidden.shape[-1]
         dense = Linear(*names, (width,), INIT, self.dtype, name="dense")
         out = Linear((axes.WIDTH,), (axes.CLASSES,), (1,), INIT, jnp.float32, name="out")
-        return out(gelu_exact(dense(hidden)))[..., 0]
+        return out(self.activation(dense(hidden)))[..., 0]
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
     """Builds the net; see `scalelab.systems`."""
-    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    activation = ACTIVATIONS[sizes.activation or "gelu"]
     embed_width = options.embed_width or sizes.width
 
     def tower(own: Sizes) -> Tower:
         rest = own.dropout_rate, INIT, INIT, own.dtype
         layer = PostNorm(
             attention=SelfAttention(own.num_heads, head_size(own.width, own.num_heads), *rest),
-            ffn=FeedForward(own.ffn_width, gelu_exact, INIT, INIT, own.dtype),
+            ffn=FeedForward(own.ffn_width, activation, INIT, INIT, own.dtype),
             attention_norm=norm(),
             ffn_norm=norm(),
             dropout_rate=own.dropout_rate,
@@ -116,7 +124,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
         generator=options.generator_rate
         and tower(dataclasses.replace(sizes, **narrow(sizes, options.generator_rate))),
         token_head=head(),
-        replaced_head=ReplacedHead(sizes.dtype),
+        replaced_head=ReplacedHead(activation, sizes.dtype),
         restored_head=head(),
         generator_embed=None if options.embeddings == "shared" else embed(),
         output_embed=output_table(sizes.output_embedding, vocab_size, embed_width, INIT),

@@ -25,7 +25,7 @@ from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward, gelu_exact
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import LabelHeads, TransformHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
@@ -63,11 +63,12 @@ class Options:
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
     """Builds the net; see `scalelab.systems`."""
-    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    activation = ACTIVATIONS[sizes.activation or "gelu"]
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PostNorm(
         attention=SelfAttention(*heads, sizes.dropout_rate, INIT, INIT, sizes.dtype),
-        ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
+        ffn=FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype),
         attention_norm=norm(), ffn_norm=norm(), dropout_rate=sizes.dropout_rate,
     )  # fmt: skip
     tasks = options.num_tasks and Embed(options.num_tasks, sizes.width, INIT, axes.SEGMENTS)
@@ -82,7 +83,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
             dtype=sizes.dtype,
         ),
         stack=Stack(layer, sizes.num_layers, sizes.remat),
-        token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, sizes.dtype),
+        token_head=TransformHead(vocab_size, activation, norm(), INIT, sizes.dtype),
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),
         label_heads=LabelHeads(INIT, sizes.dtype),
     )

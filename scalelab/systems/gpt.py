@@ -21,7 +21,7 @@ from flax import linen as nn
 from scalelab.nets.decoder import Decoder
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward, gelu_tanh
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import PlainHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
@@ -55,11 +55,12 @@ LAYER_NORM_EPSILON = 1e-5
 def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
     """Builds the net; see `scalelab.systems`."""
     del options
-    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    activation = ACTIVATIONS[sizes.activation or "gelu_tanh"]
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PostNorm(
         attention=SelfAttention(*heads, sizes.dropout_rate, INIT, INIT, sizes.dtype),
-        ffn=FeedForward(sizes.ffn_width, gelu_tanh, INIT, INIT, sizes.dtype),
+        ffn=FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),
         dropout_rate=sizes.dropout_rate,

@@ -27,7 +27,7 @@ from flax import linen as nn
 from scalelab.nets.decoder import Decoder
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward, gelu_tanh
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import PlainHead
 from scalelab.nn.layer import PreNorm
 from scalelab.nn.norm import LayerNorm
@@ -65,12 +65,13 @@ LAYER_NORM_EPSILON = 1e-5
 def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
     """Builds the net; see `scalelab.systems`."""
     del options
-    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    activation = ACTIVATIONS[sizes.activation or "gelu_tanh"]
     residual_init = nn.initializers.normal(stddev=STDDEV / (2 * sizes.num_layers) ** 0.5)
     rest = sizes.dropout_rate, INIT, residual_init, sizes.dtype
     layer = PreNorm(
         attention=SelfAttention(sizes.num_heads, head_size(sizes.width, sizes.num_heads), *rest),
-        ffn=FeedForward(sizes.ffn_width, gelu_tanh, INIT, residual_init, sizes.dtype),
+        ffn=FeedForward(sizes.ffn_width, activation, INIT, residual_init, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),
         dropout_rate=sizes.dropout_rate,

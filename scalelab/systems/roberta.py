@@ -19,7 +19,7 @@ from jax.typing import DTypeLike
 from scalelab.nets.encoder import Encoder
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward, gelu_exact
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward, gelu_exact
 from scalelab.nn.heads import TransformHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
@@ -59,11 +59,12 @@ def init_tokens(
 def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
     """Builds the net; see `scalelab.systems`."""
     del options
-    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    activation = ACTIVATIONS[sizes.activation or "gelu"]
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PostNorm(
         attention=SelfAttention(*heads, sizes.dropout_rate, INIT, INIT, sizes.dtype),
-        ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
+        ffn=FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),
         dropout_rate=sizes.dropout_rate,

@@ -26,7 +26,7 @@ from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward, gelu_exact
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward, gelu_exact
 from scalelab.nn.heads import TransformHead, tied_logits
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.linear import Linear
@@ -116,11 +116,13 @@ class SpanEncoder(nn.Module):
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> SpanEncoder:
     """Builds the net; see `scalelab.systems`."""
-    norm, rest = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON), (INIT, INIT, sizes.dtype)
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    rest = INIT, INIT, sizes.dtype
+    activation = ACTIVATIONS[sizes.activation or "gelu"]
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     layer = PostNorm(
         attention=SelfAttention(*heads, sizes.dropout_rate, *rest),
-        ffn=FeedForward(sizes.ffn_width, gelu_exact, *rest),
+        ffn=FeedForward(sizes.ffn_width, activation, *rest),
         attention_norm=norm(),
         ffn_norm=norm(),
         dropout_rate=sizes.dropout_rate,
@@ -136,7 +138,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> SpanEncoder:
     encoder = Encoder(
         embed=embed,
         stack=Stack(layer, sizes.num_layers, sizes.remat),
-        token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, sizes.dtype),
+        token_head=TransformHead(vocab_size, activation, norm(), INIT, sizes.dtype),
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),
     )
     return SpanEncoder(encoder, BoundaryHead(vocab_size, options, sizes.dtype))

@@ -11,6 +11,7 @@ Departs from it:
 
 import dataclasses
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from scalelab.nn import axes
 from scalelab.nn.attention import CrossAttention, SelfAttention, head_size
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.ffn import FeedForward
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import PlainHead
 from scalelab.nn.layer import PreNorm
 from scalelab.nn.masks import Context
@@ -60,7 +61,13 @@ NUM_BUCKETS, MAX_DISTANCE = 32, 128
 
 
 class RMSNorm(nn.Module):
-    """Layer normalisation without mean and shift (Zhang and Sennrich 2019), in float32."""
+    """Layer normalisation without mean and shift (Zhang and Sennrich 2019), in float32.
+
+    Attributes:
+      epsilon: added to the mean square.
+    """
+
+    epsilon: float
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -69,7 +76,7 @@ class RMSNorm(nn.Module):
         scale = axes.parameter(self, "scale", ones, (axes.NORM,), x.shape[-1:])
         wide = x.astype(jnp.float32)
         mean_square = jnp.square(wide).mean(axis=-1, keepdims=True)
-        return (wide * jax.lax.rsqrt(mean_square + NORM_EPSILON) * scale).astype(x.dtype)
+        return (wide * jax.lax.rsqrt(mean_square + self.epsilon) * scale).astype(x.dtype)
 
 
 class ScaledHead(nn.Module):
@@ -108,12 +115,14 @@ class RelativeStack(nn.Module):
 
     Attributes:
       stack: (carry, ctx, cache) -> (carry, cache).
+      norm: the last norm.
       num_heads: N.
       table_init: initialiser of the biases.
       dropout_rate: after the norm.
     """
 
     stack: Stack
+    norm: RMSNorm
     num_heads: int
     table_init: nn.initializers.Initializer
     dropout_rate: float
@@ -133,7 +142,7 @@ class RelativeStack(nn.Module):
         distance = jnp.arange(num_keys) - ctx.positions[:, :, None]
         bias = jnp.moveaxis(jnp.take(table, bucket(distance, ctx.mask.causal), axis=0), -1, 1)
         x, cache = self.stack(carry, dataclasses.replace(ctx, bias=bias), cache)
-        return Dropout(self.dropout_rate, name="dropout")(RMSNorm(name="norm")(x), ctx), cache
+        return Dropout(self.dropout_rate, name="dropout")(self.norm(x), ctx), cache
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
@@ -141,6 +150,7 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
     del options
     rate, K = sizes.dropout_rate, head_size(sizes.width, sizes.num_heads)  # noqa: N806
     normal = nn.initializers.normal
+    norm = partial(RMSNorm, sizes.norm_epsilon or NORM_EPSILON)
     inner = normal(sizes.width**-0.5)
     heads = (
         sizes.num_heads, K, rate, (normal((sizes.width * K) ** -0.5), inner, inner),
@@ -149,13 +159,12 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
 
     def stack(cross: CrossAttention | None = None) -> RelativeStack:
         ffn = FeedForward(
-            sizes.ffn_width, jax.nn.relu, inner, normal(sizes.ffn_width**-0.5), sizes.dtype,
-            bias_init=None, dropout_rate=rate,
+            sizes.ffn_width, ACTIVATIONS[sizes.activation or "relu"], inner,
+            normal(sizes.ffn_width**-0.5), sizes.dtype, bias_init=None, dropout_rate=rate,
         )  # fmt: skip
-        norms = RMSNorm(), RMSNorm()
-        layer = PreNorm(SelfAttention(*heads), ffn, *norms, rate, cross, cross and RMSNorm())
+        layer = PreNorm(SelfAttention(*heads), ffn, norm(), norm(), rate, cross, cross and norm())
         layers = Stack(layer, sizes.num_layers, sizes.remat)
-        return RelativeStack(layers, sizes.num_heads, inner, rate)
+        return RelativeStack(layers, norm(), sizes.num_heads, inner, rate)
 
     untied = sizes.output_embedding
     decoder = Decoder(

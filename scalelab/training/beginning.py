@@ -186,7 +186,7 @@ def _fit(
 
     Raises:
       ValueError: no parameter fits; or, within one system, a parameter of both has shapes that do
-        not fit, or the output embeddings differ.
+        not fit, or the output embeddings, activations or epsilons differ.
     """
     path, source = opened.path, opened.config
     boxed = pretrained.abstract_params(config, opened.tokenizer, frozen)
@@ -200,8 +200,9 @@ def _fit(
         for name in sorted(wanted.keys() & given.keys() - taken.keys())
     ]
     same = source.system == config.system
-    if same and (wrong or source.net.output_embedding != config.net.output_embedding):
-        names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "output_embedding")
+    others = ("output_embedding", "activation", "norm_epsilon")  # they change no parameter's shape
+    if same and (wrong or any(getattr(source.net, x) != getattr(config.net, x) for x in others)):
+        names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", *others)
         fields = [
             f"config.net.{name} is {there} there, {here} here"
             for name in names

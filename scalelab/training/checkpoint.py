@@ -217,11 +217,11 @@ class Checkpoints:
         self._manager.close()
 
     def _no_room(self, reason: str) -> OSError:
-        last = max(self.steps(), default=None)
+        steps = self.steps()
+        goes_on = f"continues from step {max(steps)}" if steps else "begins anew: none was written"
         return OSError(
             f"no space left on device: a checkpoint could not be written to {self._directory}"
-            f" ({reason}); make room and start the same command again, which continues from step"
-            f" {last}"
+            f" ({reason}); make room and start the same command again, which {goes_on}"
         )
 
     @contextlib.contextmanager

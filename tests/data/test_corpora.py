@@ -200,11 +200,20 @@ def test_wikitext_2_has_its_published_numbers_of_articles():
     ("parquet:EMPTY", "expected train-.*empty"),
     ("wikitext:FOLDER", "wiki.train.raw: .*empty"),
     ("text:FOLDER/*", "text:.*: .*empty"),
+    ("text:FOLDER", "is a folder.*text:FOLDER/\\*.txt"),
+    ("jsonl:FOLDER/", "is a folder.*jsonl:FOLDER/\\*.jsonl"),
+    ("FOLDER", "did you mean wikitext:FOLDER\\?"),
+    ("EMPTY", "did you mean text:EMPTY/\\*.txt\\?"),
+    ("FOLDER/wiki.train.raw", "did you mean text:FOLDER/wiki"),
+    ("", "unknown corpus reader ''"),
 ])  # fmt: skip
 def test_missing(tmp_path, spec, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "wiki.train.raw").touch()
-    spec = spec.replace("EMPTY", f"{tmp_path}/empty").replace("FOLDER", str(tmp_path))
+    spec, message = (
+        text.replace("EMPTY", f"{tmp_path}/empty").replace("FOLDER", str(tmp_path))
+        for text in (spec, message)
+    )
     with pytest.raises(ValueError, match=message):
         open_corpus(spec)
 

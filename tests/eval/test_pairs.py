@@ -276,7 +276,10 @@ def test_bad_input(pretrained_runs, paradigms, tmp_path, start, refused) -> None
     )
     snow = [{"good": f"\u2603 {x}", "bad": f"\u2604 {x}"} for x in ("a", "b")]
     unknown = write_rows(tmp_path / "unknown.jsonl", {"good": "a b", "bad": "b a"}, *snow)
-    equal = write_rows(tmp_path / "equal.jsonl", *[{"good": "a b", "bad": "a b"}] * 2)
+    twice = [{"good": "a b", "bad": "a b"}] * 2
+    equal = write_rows(tmp_path / "equal.jsonl", *twice)
+    some = {"good": "a b", "bad": "b a"}, {"good": "b", "bad": "a"}
+    mixed = write_rows(tmp_path / "mixed.jsonl", *twice, *some, snow[0])
     other = {"premise": "a", "choice1": "b", "choice2": "c", "question": "why", "label": 0}
     write_rows(tmp_path / "COPA/val.jsonl", other)
     write_text(tmp_path / "binary/data/x.jsonl", "").write_bytes(b"\xff\xfe")
@@ -304,6 +307,10 @@ def test_bad_input(pretrained_runs, paradigms, tmp_path, start, refused) -> None
     ]
     for program, arguments, expected in cases:
         assert expected in refused(program, *arguments)
+    # Equal texts are not texts that the tokenizer cannot write.
+    bert = f"--run={pretrained_runs('bert')}", f"--workdir={tmp_path / 'mixed'}"
+    code, _, errors = start("pairs", *bert, f"--data={mixed}")
+    assert code == 0, errors
     code, out, errors = start("pairs", run, work, f"--data={long}")
     assert code == 0 and "2 of 3 items count as ties" in out, errors
     made = predictions.read(tmp_path / "work/seed0/predictions.tsv")

@@ -12,13 +12,19 @@ import transformers
 from scalelab.interop import config_json, convert, maps
 from scalelab.interop.mapping import Derived, Map, Row
 
+REQUIRED: dict[str, dict[str, Any]] = {
+    "electra": {"embed_width": None, "generator_rate": None},
+    "ernie": {"num_segments": 2, "num_tasks": None},
+    "roberta": {"num_segments": 1},
+}
 ALBERT: dict[str, Any] = {"embed_width": 16, "num_groups": 2, "shared": "all"}
 
 
 @pytest.mark.parametrize("family", maps.load_all(), ids=lambda family: family.system)
 def test_defaults_are_those_of_transformers(family: Map) -> None:
     theirs = transformers.AutoConfig.for_model(family.model_type).to_dict()
-    fields = [f for f in (*family.fields, *family.options, *family.fixed) if f.key in theirs]
+    every = (*family.fields, *family.options, *family.choices, *family.fixed)
+    fields = [f for f in every if f.key in theirs]
     assert len(fields) > 8
     assert {f.key: f.default for f in fields} == {f.key: theirs[f.key] for f in fields}
 
@@ -26,8 +32,8 @@ def test_defaults_are_those_of_transformers(family: Map) -> None:
 def written(system: str, **options: Any) -> dict[str, Any]:
     sizes = {"num_heads": 2, "width": 8, "num_layers": 3, "ffn_width": 32, "max_len": 64}
     fields = sizes | {"vocab_size": 61, "dropout_rate": 0.1} | options
-    family = maps.load(system)
-    return config_json.make_config(family, family.architectures[0], fields, {}, None, False)
+    family, ids = maps.load(system), {"pad": 1}
+    return config_json.make_config(family, family.architectures[0], fields, ids, None, False)
 
 
 @pytest.mark.parametrize(("system", "options", "expected"), [
@@ -46,6 +52,26 @@ def test_there_and_back(system: str, options: dict[str, Any], expected: dict[str
     names = {field.name: field.none for field in maps.load(system).options}
     read = {name: options[name] or fields.get(none or "") for name, none in names.items()}
     assert {name: fields.get(name) for name in names} == read
+
+
+@pytest.mark.parametrize("family", maps.load_all(), ids=lambda family: family.system)
+def test_numbers_and_activations_are_fields_there_and_back(family: Map) -> None:
+    """None is the system's own value, so that an import equals a run of the same net."""
+    options = ALBERT if family.system == "albert" else {}
+    own = written(family.system, **REQUIRED.get(family.system, {}), **options)
+    none = {"activation": None, "norm_epsilon": None}
+    assert config_json.read_fields(family, own)[0].items() >= none.items()
+    activation, epsilon = family.choices
+    for word, name in (activation.words or {}).items():
+        read, _, _ = config_json.read_fields(family, own | {activation.key: word})
+        own_name = (activation.words or {})[str(activation.own)]
+        assert read["activation"] == (None if name == own_name else name)
+    found = {"activation": "relu", "norm_epsilon": 3e-4}
+    made = written(family.system, **REQUIRED.get(family.system, {}), **options, **found)
+    assert (made[activation.key], made[epsilon.key]) == ("relu", 3e-4)
+    read, _, _ = config_json.read_fields(family, made)
+    assert read["norm_epsilon"] == 3e-4
+    assert read["activation"] == (None if activation.own == "relu" else "relu")
 
 
 def test_what_a_class_cannot_be_is_refused() -> None:

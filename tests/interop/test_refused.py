@@ -84,7 +84,10 @@ DAMAGED_FOLDERS: dict[str, tuple[Damage, tuple[str, ...]]] = {
         f"{field} of another net": (config(**{field: 304}), ("config.json",))
         for field in ("vocab_size", "max_position_embeddings", "intermediate_size", "hidden_size")
     },
-    "another activation": (config(hidden_act="gelu_new"), ("hidden_act", "'gelu_new'", "'gelu'")),
+    "another activation": (config(hidden_act="mish"), ("hidden_act", "'mish'", "'gelu_new'")),
+    "no activation": (config(hidden_act=["gelu"]), ("hidden_act", "['gelu']")),
+    "an epsilon of zero": (config(layer_norm_eps=0), ("layer_norm_eps", "= 0;", "number")),
+    "an epsilon in words": (config(layer_norm_eps="1e-5"), ("layer_norm_eps", "'1e-5'")),
     "perhaps a decoder": (config(is_decoder=None), ("is_decoder",)),
     "untied without a table": (config(tie_word_embeddings=False), ("tie_word_embeddings",)),
     "an unsupported family": (config(model_type="bart"), ("'bart'", "GPT2LMHeadModel")),

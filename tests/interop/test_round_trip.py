@@ -135,6 +135,7 @@ def test_a_padded_vocabulary_and_dtypes(pretrained_runs: Runs, tmp_path, system:
     """Each tensor has the next of three dtypes; ours are float32, without the rows of no token."""
     out = tmp_path / "out"
     exporting.run(pretrained_runs(system), out)
+    assert len({path.stat().st_mode for path in out.iterdir()}) == 1  # as the umask has them
     found = load_file(out / "model.safetensors")
     dtypes = (ml_dtypes.bfloat16, np.float32, np.float16)
     rounded = {name: x.astype(dtypes[i % 3]) for i, (name, x) in enumerate(sorted(found.items()))}

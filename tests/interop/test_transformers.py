@@ -107,6 +107,27 @@ def test_there_and_back(tmp_path, system: str, head: str) -> None:
         assert (own[0] is not None) == (head == "untied")
 
 
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu_new"])
+@pytest.mark.parametrize("system", KINDS)
+def test_other_activations_and_epsilons(tmp_path, system: str, activation: str) -> None:
+    """Import and export compute what the source does; RoBERTa's head has GELU always."""
+    act, eps = (choice.key for choice in maps.load(system).choices)
+    if activation not in (maps.load(system).choices[0].words or {}):
+        activation = "relu"
+    changed = {act: activation, eps: 0.03}
+    model = peers.make(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB, **changed)
+    theirs, run, ours = (tmp_path / name for name in ("theirs", "run", "ours"))
+    save(model, system, theirs)
+    importing.run(str(theirs), run)
+    assert pretrained.load(run).config.net.norm_epsilon == 0.03
+    exporting.run(run, ours)
+    again = type(model).from_pretrained(ours).eval()
+    assert apart(run, model) < 1e-5 and apart(run, again) < 1e-5
+    plain = peers.make(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB)
+    plain.load_state_dict(model.state_dict())
+    assert apart(run, plain) > 1e-3  # the changes matter
+
+
 @pytest.mark.parametrize("system", KINDS)
 def test_a_second_table_that_config_json_does_not_name(tmp_path, system: str) -> None:
     save(peers.make(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB, **UNTIED), system, tmp_path)

@@ -253,6 +253,8 @@ def test_losses_at_matched_points_by_hand(tmp_path) -> None:
     assert rows[0][1:4] == ["8.6000", "9.6000", "+1.0000"]
     assert rows[2][1:4] == ["6.0000", "7.0000", "+1.0000"]
     assert rows[1][4:] == ["7.8000", "8.8000", "+1.0000"]
+    _, rows = run_pair.losses([a], [b], "seconds", 500)  # 40 s
+    assert len({row[0] for row in rows}) == 500
     header, rows = run_pair.losses([a], [b], "flops", 1)
     (row,) = rows
     assert row[0] == "400,000,000,000"

@@ -50,6 +50,66 @@ def test_the_count_is_exact() -> None:
     assert PREPARED["mlm_weights"].shape[1] == 6  # ceil(0.15 * 40)
 
 
+# --- Whole words ------------------------------------------------------------------------------
+
+WORDS = mlm.Options(whole_words=True)
+
+
+def masked_words(marks: list[int], rate: float, size: int = 3000) -> np.ndarray:
+    """Which tokens of one text are chosen in `size` draws: bool [size, T].
+
+    `marks` has for each token what `Tokenizer.joins` has for its piece.
+    """
+    ids, joins = ORDINARY[-len(marks) :], np.zeros(V, np.uint8)
+    joins[ids] = marks
+    objective = mlm.make(Setting(V, SPECIAL_IDS, rate, joins=joins.tobytes()), WORDS)
+    batch = {"tokens": np.tile(np.r_[1, ids, 7], (size, 1)).astype(np.int32)}
+    batch |= {"lengths": np.full(size, len(ids) + 2), "examples": np.arange(size)}
+    made = jax.device_get(jax.jit(objective.prepare)(batch, jax.random.key(0)))
+    chosen = np.zeros((size, len(ids) + 2), int)
+    np.put_along_axis(chosen, made["mlm_positions"], made["mlm_weights"].astype(int), axis=1)
+    assert not chosen[:, [0, -1]].any()
+    again = made["mlm_targets"] * made["mlm_weights"]
+    rows = np.take_along_axis(batch["tokens"], made["mlm_positions"], axis=1)
+    np.testing.assert_array_equal(again, rows * made["mlm_weights"])
+    return chosen[:, 1:-1] > 0
+
+
+def test_the_words_of_a_text_by_hand() -> None:
+    """un ##believ ##able , dog: of two tokens, "," and "dog", never a part of the first word."""
+    found = {tuple(row) for row in masked_words([0, 1, 1, 0, 0], 0.4)}
+    assert found == {(False, False, False, True, True)}
+    found = {tuple(row) for row in masked_words([0, 1, 1, 0, 0], 0.6)}  # three tokens
+    assert found == {(True, True, True, False, False), (False, False, False, True, True)}
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_word_is_chosen_whole_or_not_at_all_and_the_rate_is_kept(closing: bool) -> None:
+    """`closing`: the tokenizer marks a piece that the next one goes on with, as `bpe` does."""
+    sizes = [1, 2, 1, 3, 1, 1, 2, 1, 1, 4, 1, 1, 1, 2, 1, 1, 3, 1, 1, 1]  # of 20 words, 30 tokens
+    marks = [2 * (k < n - 1) if closing else int(k > 0) for n in sizes for k in range(n)]
+    chosen = masked_words(marks, 0.15)
+    words = np.repeat(np.arange(20), sizes)
+    counts = np.stack([chosen[:, words == word].sum(axis=1) for word in range(20)], axis=1)
+    assert all(set(counts[:, word]) == {0, n} for word, n in enumerate(sizes))
+    total = chosen.sum(axis=1)
+    assert total.max() == 5 and (total == 5).mean() > 0.99  # ceil(0.15 * 30)
+    ones = (counts > 0).mean(axis=0)[np.array(sizes) == 1]
+    assert np.ptp(ones) < 0.05  # words of one size are equally likely
+
+
+def test_without_whole_words_nothing_changes() -> None:
+    """The option leaves the draws of the default as they were; every word of one token: as many."""
+    setting = Setting(V, SPECIAL_IDS, 0.15, joins=bytes(V))
+    for options in (mlm.Options(), mlm.Options(whole_words=False)):
+        made = jax.jit(mlm.make(setting, options).prepare)(BATCH, jax.random.key(0))
+        np.testing.assert_array_equal(made["tokens"], PREPARED["tokens"])
+    made = jax.jit(mlm.make(setting, WORDS).prepare)(BATCH, jax.random.key(0))
+    np.testing.assert_array_equal(
+        made["mlm_weights"].sum(axis=1), PREPARED["mlm_weights"].sum(axis=1)
+    )
+
+
 @pytest.mark.parametrize(("rate", "n", "count"), [(0.15, 20, 3), (0.15, 21, 4), (0.1, 30, 3)])
 def test_the_count_is_not_rounded_up_by_floats(rate: float, n: int, count: int) -> None:
     objective = mlm.make(Setting(V, SPECIAL_IDS, rate))

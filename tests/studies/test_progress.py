@@ -82,6 +82,24 @@ def test_a_terminal_has_a_table_of_running_jobs_and_a_log_has_lines(tmp_path) ->
 # --- The time left --------------------------------------------------------------------------------
 
 
+def test_the_time_left_is_corrected_by_the_pace_and_never_stands_still(monkeypatch) -> None:
+    """By hand: 40 s are planned for one process, and two work."""
+    now = iter((0.0, 0.0, 8.0, 20.0, 20.0))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    pace = progress.Pace()
+    assert pace.correct(40.0, 2) == 20.0
+    assert pace.correct(40.0, 2) == 20 * (20 + 16) / 20  # nothing has happened for 8 s
+    assert pace.correct(20.0, 2) == 10 * (20 + 40) / (20 + 20)  # half of it took as long as all
+    assert pace.correct(0.0, 2) == 0 and pace.correct(None, 2) is None
+
+
+def test_no_time_is_left_only_when_all_is_done(tmp_path) -> None:
+    names = write(a_study.make(), tmp_path)
+    assert "ETA 1s" in progress.summary(*jobs.read(tmp_path, None), [], {}, 0.0)
+    finish_all(tmp_path, names)
+    assert "ETA 0s" in progress.summary(*jobs.read(tmp_path, None), [], {}, 0.0)
+
+
 def test_the_time_left(tmp_path) -> None:
     """By hand, with seconds as planned: two runs, each of 10 and 6."""
     secs = {"secs": 9.0, "start_secs": 1.0, "finetune_secs": 6.0}
@@ -102,6 +120,6 @@ def test_the_time_left(tmp_path) -> None:
     assert left() == 0
     study, found = jobs.read(tmp_path, None)
     assert progress.secs_left(study, found, {}) is None
-    assert "ETA" in progress.summary(study, found, [], {}, known, 1)
+    assert "ETA 5s" in progress.summary(study, found, [], {}, 5.0)
     text = progress.describe_runs(study, found, [], {}, known)
     assert "memory GiB" in text and "0.93" in text  # planned: 1e9 bytes

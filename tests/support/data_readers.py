@@ -173,11 +173,11 @@ READERS: dict[str, Reader] = {
         "blimp/x.jsonl": objects(BLIMP), "entity_tracking/regular.jsonl": objects(ENTITY),
         "wug_adj_nominalization/x.jsonl": objects(WUG), babylm.READING: TIMES}, babylm.read),
     **{f"predict {kind}": Reader({f"x.{kind}": content}, lambda f, kind=kind: [
-        *predict.read_texts(f / f"x.{kind}", [("a", "b")])]) for kind, content in {
+        *predict.read_texts(f / f"x.{kind}", [("a", "b")])[1]]) for kind, content in {
             "tsv": LINES, "csv": LINES.replace('Say "it".', '"Say, ""it""."').replace("\t", ","),
             "jsonl": objects({"a": "A.", "b": "B."}, {"a": "C.", "b": "D."})}.items()},
     "predict bare": Reader({"x.tsv": table("xxay", "yyby")}, lambda f: [
-        *predict.read_texts(f / "x.tsv", [("text",), (3,)])]),
+        *predict.read_texts(f / "x.tsv", [("text",), (3,)])[1]]),
     **{f"corpus {kind}": Reader({f"x.{kind}": content}, lambda f, kind=kind: [
         *open_corpus(f"{kind}:{f}/*").labelled()]) for kind, content in {
             "text": "A dog.\nA cat.\n\nMore.\n", "jsonl": objects({"text": "A dog."}, SPANS, TURNS)

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import typing
 from typing import Any
 
 import declared
@@ -17,6 +18,7 @@ from scalelab import objectives, systems
 from scalelab.config import pretraining
 from scalelab.config.fields import make_options
 from scalelab.helpers import names
+from scalelab.nn import ffn
 
 SYSTEMS = names.module_names("systems")
 # The smallest, widest and deepest shapes of the thesis' experiments (protocol, 7.5), and odd ones.
@@ -64,6 +66,30 @@ def init(net: Any, terms: tuple[objectives.Term, ...], length: int = 8) -> Any:
 @functools.partial(jax.jit, static_argnums=0)
 def hidden_states(net: Any, params: Any, batch: Any) -> jax.Array:
     return net.apply({"params": params}, batch, train=False)[0]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_layers_compute_with_the_activation_and_epsilon_of_the_config(name: str) -> None:
+    def program(**fields: Any) -> str:
+        net, terms = make(name, (2, 8, 1), vocab_size=50, **fields), make_terms(name)
+        params = jax.eval_shape(lambda: init(net, terms))
+        run = lambda params, batch: net.apply({"params": params}, batch, train=False)[0]  # noqa: E731
+        return str(jax.make_jaxpr(run)(params, make_batch()))
+
+    own, changed = program(), program(activation="silu", norm_epsilon=11 / 64)
+    epsilon = f"{11 / 64}:f32[]"
+    assert own.count("logistic") == own.count(epsilon) == 0
+    assert changed.count("logistic") > 0 and "erf" not in changed and "tanh" not in changed
+    assert changed.count(epsilon) == changed.count("rsqrt") == own.count("rsqrt")
+
+
+def test_activations_of_the_config_are_those_of_the_layers() -> None:
+    for name, function in ffn.ACTIVATIONS.items():
+        pretraining.Net(activation=name)
+        assert np.isfinite(function(jnp.float32(0.5)))
+    (choices, _) = typing.get_args(pretraining.Net.__annotations__["activation"])
+    words = re.findall("'(.+?)'", typing.get_args(choices)[1][0])
+    assert words == [*ffn.ACTIVATIONS]
 
 
 def flat(tree: Any) -> dict[str, Any]:

@@ -226,9 +226,13 @@ def test_checksums_see_every_bit_and_every_place(bit: int) -> None:
 
 def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path, monkeypatch) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(OSError, match="space.*begins anew"):
+        checkpoints.save(state_of(3), {})
+    monkeypatch.undo()
     checkpoints.save(state_of(3), {})
     checkpoints.wait()
-    usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(OSError, match="space.*step 3"):
         checkpoints.save(state_of(7), {})

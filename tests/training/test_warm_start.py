@@ -158,6 +158,8 @@ def test_several_seeds_begin_with_the_same(lab, config, first, tmp_path) -> None
     (dict(net__max_len=32), r"max_len .*64 .*32 .*embed/positions/table: \[64, 8\]"),
     (dict(net__num_heads=1), "num_heads .*2 .*1 "),
     (dict(net__num_layers=2), "num_layers .*1 .*2 "),
+    (dict(net__activation="relu"), "activation is None there, relu here"),
+    (dict(net__norm_epsilon=1e-5), "norm_epsilon is None there, 1e-05 here"),
     (dict(machine__init="nowhere"), "nowhere"),
     (dict(init="01234567"), "config.init .*digest"),
     (dict(init="01234567", machine__init=None), "--init=RUN"),

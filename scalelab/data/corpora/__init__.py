@@ -132,11 +132,26 @@ def open_corpus(
     readers = module_names("data.corpora")
     if name == "imported":
         raise ValueError("the run was imported, so it has no corpus")
+    if name not in readers and (found := _suggest_reader(spec)):
+        raise ValueError(f"corpus {spec} names no reader: did you mean {found}?")
     if name not in readers:
         raise ValueError(f"unknown corpus reader {name!r} in {spec!r}: {nearest(name, readers)}")
     settings = Settings(keep_headings, errors, valid_rate)
     reader = load_module("data.corpora", name)
     return Corpus(spec, settings, reader.read(argument, settings), reader.VERSION)
+
+
+def _suggest_reader(spec: str) -> str | None:
+    """Returns the name of the corpus at a path that has no reader before it; None: no such path."""
+    path = Path(os.path.expanduser(spec))
+    if path.is_file():
+        return f"{'jsonl' if '.jsonl' in path.suffixes else 'text'}:{spec}"
+    if not spec or not path.is_dir():
+        return None
+    patterns = {"wikitext": "*.train.raw", "parquet": "*.parquet", "jsonl": "*.jsonl*"}
+    reader = next((name for name, own in patterns.items() if any(path.glob(own))), "text")
+    ends = {"jsonl": "/*.jsonl", "text": "/*.txt"}
+    return f"{reader}:{spec.rstrip('/')}{ends.get(reader, '')}"
 
 
 def assign_split(document: str, valid_rate: float) -> str:
@@ -181,6 +196,12 @@ def find(pattern: str, reader: str) -> list[Path]:
     if not pattern:
         raise ValueError(f"corpus {reader}: needs a file or pattern, such as {reader}:texts/*.txt")
     paths = sorted(Path(p) for p in glob.glob(os.path.expanduser(pattern), recursive=True))
+    if os.path.isdir(os.path.expanduser(pattern)):
+        ending = {"text": "txt"}.get(reader, reader)
+        raise ValueError(
+            f"corpus {reader}:{pattern} is a folder; name its files, such as"
+            f" {reader}:{pattern.rstrip('/')}/*.{ending}"
+        )
     once: dict[Path, Path] = {}  # links may lead to a file, or in circles
     for path in sorted(paths, key=lambda path: len(path.parts)):
         if path.is_file():

@@ -1,10 +1,23 @@
 """Layers and config fields that two families share."""
 
-from scalelab.interop.mapping import Fixed, Row, affine, norm
+from scalelab.interop.mapping import Choice, Fixed, Row, affine, norm
 
 PARTS = ("query", "key", "value")
+# Spellings of `transformers` -> names in nn.ffn.ACTIVATIONS.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+ENCODER_CHOICES = (
+    Choice("activation", "hidden_act", "gelu", "gelu", ACTIVATIONS),
+    Choice("norm_epsilon", "layer_norm_eps", 1e-12, 1e-12),
+)
 ENCODER_FIXED = (
-    Fixed("hidden_act", ("gelu", "gelu_python"), "gelu", "its activation is the exact GELU"),
     Fixed("position_embedding_type", ("absolute",), "absolute", "its positions are absolute"),
     Fixed("is_decoder", (False,), False, "every token attends to every other"),
     Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),

@@ -1,7 +1,7 @@
 """ALBERT, `transformers`' AlbertFor...: Lan et al. 2020."""
 
-from scalelab.interop.mapping import Architecture, Field, Fixed, Map, affine, norm, row
-from scalelab.interop.maps._layers import ENCODER_FIXED, PARTS
+from scalelab.interop.mapping import Architecture, Choice, Field, Fixed, Map, affine, norm, row
+from scalelab.interop.maps._layers import ACTIVATIONS, ENCODER_CHOICES, ENCODER_FIXED, PARTS
 
 EMBED = "albert.embeddings"
 LAYER = "albert.encoder.albert_layer_groups.{group}.albert_layers.0"
@@ -30,16 +30,13 @@ MAP = Map(
         Field("num_groups", "num_hidden_groups", 1),
     ),
     required={"shared": "all"},
+    choices=(
+        Choice("activation", "hidden_act", "gelu_new", "gelu_new", ACTIVATIONS),
+        ENCODER_CHOICES[1],
+    ),
     head_dropout=Field("dropout_rate", "classifier_dropout_prob", 0.1),
     fixed=(
-        Fixed(
-            "hidden_act",
-            ("gelu_new", "gelu_pytorch_tanh"),
-            "gelu_new",
-            "its activation is the tanh form of GELU",
-        ),
-        *(fixed for fixed in ENCODER_FIXED if fixed.key != "hidden_act"),
-        Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
+        *ENCODER_FIXED,
         Fixed("type_vocab_size", (2,), 2, "it has two segments"),
         Fixed("inner_group_num", (1,), 1, "a group has the parameters of one layer"),
     ),

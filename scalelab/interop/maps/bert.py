@@ -1,7 +1,7 @@
 """BERT, `transformers`' BertFor...: Devlin et al. 2019."""
 
 from scalelab.interop.mapping import Architecture, Field, Fixed, Map, affine, norm, row
-from scalelab.interop.maps._layers import ENCODER_FIXED, encoder_layers
+from scalelab.interop.maps._layers import ENCODER_CHOICES, ENCODER_FIXED, encoder_layers
 
 HEAD = "cls.predictions"
 FIELDS = (
@@ -16,7 +16,6 @@ FIELDS = (
 )
 FIXED = (
     *ENCODER_FIXED,
-    Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
     Fixed("type_vocab_size", (2,), 2, "it has two segments"),
 )
 
@@ -33,6 +32,7 @@ def make(system: str, classes: str) -> Map:
         model_type=system,
         prefix=f"{system}.",
         fields=FIELDS,
+        choices=ENCODER_CHOICES,
         fixed=FIXED,
         body=(
             row("embed/tokens/table", f"{embed}.word_embeddings.weight", "vocabulary"),

@@ -4,7 +4,7 @@ Each class is one net: the discriminator, or a generator. An import is a run wit
 """
 
 from scalelab.interop.mapping import Architecture, Field, Fixed, Map, affine, norm, row
-from scalelab.interop.maps._layers import ENCODER_FIXED, encoder_layers
+from scalelab.interop.maps._layers import ENCODER_CHOICES, ENCODER_FIXED, encoder_layers
 
 EMBED = "electra.embeddings"
 NOISE = (("proposal", "uniform"),)  # there is no generator beside an imported discriminator
@@ -25,9 +25,9 @@ MAP = Map(
     ),
     options=(Field("embed_width", "embedding_size", 128, none="width"),),
     required={"generator_rate": None},
+    choices=ENCODER_CHOICES,
     fixed=(
         *ENCODER_FIXED,
-        Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
         Fixed("type_vocab_size", (2,), 2, "it has two segments"),
     ),
     body=(

@@ -1,7 +1,9 @@
 """GPT, `transformers`' OpenAIGPT...: Radford et al. 2018."""
 
-from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, row
+from scalelab.interop.mapping import Architecture, Choice, Field, Map, Row, row
 from scalelab.interop.maps._layers import decoder_layers
+
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 MAP = Map(
     system="gpt",
@@ -17,11 +19,12 @@ MAP = Map(
         Field("dropout_rate", "embd_pdrop", 0.1),
         Field("dropout_rate", "attn_pdrop", 0.1),
     ),
-    fixed=(
+    choices=(
         # This class of `transformers` calls the tanh form "gelu".
-        Fixed("afn", ("gelu",), "gelu", "its activation is the tanh form of GELU"),
-        Fixed("layer_norm_epsilon", (1e-5,), 1e-5, "the epsilon of its norms is 1e-5"),
+        Choice("activation", "afn", "gelu", "gelu", ACTIVATIONS),
+        Choice("norm_epsilon", "layer_norm_epsilon", 1e-5, 1e-5),
     ),
+    fixed=(),
     body=(
         row("embed/tokens/table", "transformer.tokens_embed.weight", "vocabulary"),
         row("embed/positions/table", "transformer.positions_embed.weight"),

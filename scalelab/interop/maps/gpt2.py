@@ -1,7 +1,7 @@
 """GPT-2, `transformers`' GPT2...: Radford et al. 2019."""
 
-from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, norm, row
-from scalelab.interop.maps._layers import decoder_layers
+from scalelab.interop.mapping import Architecture, Choice, Field, Fixed, Map, Row, norm, row
+from scalelab.interop.maps._layers import ACTIVATIONS, decoder_layers
 
 MAP = Map(
     system="gpt2",
@@ -18,14 +18,11 @@ MAP = Map(
         Field("dropout_rate", "embd_pdrop", 0.1),
         Field("dropout_rate", "attn_pdrop", 0.1),
     ),
+    choices=(
+        Choice("activation", "activation_function", "gelu_new", "gelu_new", ACTIVATIONS),
+        Choice("norm_epsilon", "layer_norm_epsilon", 1e-5, 1e-5),
+    ),
     fixed=(
-        Fixed(
-            "activation_function",
-            ("gelu_new", "gelu_pytorch_tanh"),
-            "gelu_new",
-            "its activation is the tanh form of GELU",
-        ),
-        Fixed("layer_norm_epsilon", (1e-5,), 1e-5, "the epsilon of its norms is 1e-5"),
         Fixed("scale_attn_weights", (True,), True, "attention scores are divided by sqrt(K)"),
         Fixed("scale_attn_by_inverse_layer_idx", (False,), False, "all layers use the same scale"),
         Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),

@@ -1,7 +1,7 @@
 """RoBERTa, `transformers`' RobertaFor...: Liu et al. 2019."""
 
-from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, affine, norm, row
-from scalelab.interop.maps._layers import ENCODER_FIXED, encoder_layers
+from scalelab.interop.mapping import Architecture, Choice, Field, Fixed, Map, Row, affine, norm, row
+from scalelab.interop.maps._layers import ENCODER_CHOICES, ENCODER_FIXED, encoder_layers
 
 EMBED = "roberta.embeddings"
 
@@ -20,10 +20,13 @@ MAP = Map(
         Field("dropout_rate", "attention_probs_dropout_prob", 0.1),
         Field("num_segments", "type_vocab_size", 2),
     ),
+    choices=(
+        ENCODER_CHOICES[0],
+        # `transformers` takes 1e-12 if config.json has no value.
+        Choice("norm_epsilon", "layer_norm_eps", 1e-5, 1e-12),
+    ),
     fixed=(
         *ENCODER_FIXED,
-        # `transformers` takes 1e-12 if config.json has no value.
-        Fixed("layer_norm_eps", (1e-5,), 1e-12, "the epsilon of its norms is 1e-5"),
         Fixed("pad_token_id", (1,), 1, "its positions begin at 2, after the padding id 1"),
     ),
     body=(

@@ -1,6 +1,7 @@
 """T5, `transformers`' T5ForConditionalGeneration: Raffel et al. 2020."""
 
-from scalelab.interop.mapping import Architecture, Derived, Field, Fixed, Map, Row, row
+from scalelab.interop.mapping import Architecture, Choice, Derived, Field, Fixed, Map, Row, row
+from scalelab.interop.maps._layers import ACTIVATIONS
 
 
 def _attention(path: str, tensor: str) -> tuple[Row, ...]:
@@ -55,9 +56,11 @@ MAP = Map(
         Derived("d_kv", lambda f: f["width"] // f["num_heads"], "heads divide the width"),
         Derived("num_decoder_layers", lambda f: f["num_layers"], "both sides have as many layers"),
     ),
+    choices=(
+        Choice("activation", "feed_forward_proj", "relu", "relu", ACTIVATIONS),
+        Choice("norm_epsilon", "layer_norm_epsilon", 1e-6, 1e-6),
+    ),
     fixed=(
-        Fixed("feed_forward_proj", ("relu",), "relu", "its activation is ReLU"),
-        Fixed("layer_norm_epsilon", (1e-6,), 1e-6, "the epsilon of its norms is 1e-6"),
         Fixed("relative_attention_num_buckets", (32,), 32, "distances have 32 buckets"),
         Fixed("relative_attention_max_distance", (128,), 128, "buckets grow up to distance 128"),
         Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),

@@ -97,7 +97,8 @@ def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], li
         for score in ("loss", "bits_per_byte")
     )
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
-    columns = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}" for point in points]]
+    digits = 2 if clock == "seconds" and high - low < 10 * num_points else 0
+    columns = [[f"{point:,.{digits}f}" if point < 1e12 else f"{point:.4g}" for point in points]]
     for kind in every[0]:
         bits = kind.startswith(BITS)
         if not all(kind in curve for curve in every) or (bits and (bits_apart or not apart)):
