@@ -74,12 +74,13 @@ def time_loop(case: Case, given: argparse.Namespace, folder: pathlib.Path) -> di
     """Returns the seconds of a step in a run, and those of its compilation."""
     from scalelab import train
     from scalelab.config import files, pretraining
+    from scalelab.training import loop
 
     pretrain = files.load(files.FOLDER / "pretrain.py")
     config = pretrain.get_config(case.arguments(given, given.steps))
     own = {"eval.every_steps": 10**6, "eval.num_examples": case.batch_size}
     config.update_from_flattened_dict(case.fields(given) | own | {"machine.log_every_steps": EVERY})
-    result = train.train(train.pretraining(pretraining.resolve(config.to_dict()), folder))
+    result = loop.train(train.pretraining(pretraining.resolve(config.to_dict()), folder))
     lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
     first, *_, last = (line for line in lines if "train/loss" in line)
     steps, tokens, secs = (last[key] - first[key] for key in ("step", "tokens", "seconds"))

@@ -22,7 +22,7 @@ from scalelab import fill_mask, objectives, state, systems, train
 from scalelab.config import pretraining as config_lib
 from scalelab.eval import word_order
 from scalelab.resources import flops
-from scalelab.training import beginning, checkpoint, pretrained
+from scalelab.training import beginning, checkpoint, loop, pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +191,7 @@ def test_a_run_needs_the_teacher_that_it_began_with(
 
 def test_a_teacher_that_is_missing_is_named(student, teacher, tmp_path, refused) -> None:
     def call(config: Any) -> str:
-        return refused(lambda: train.train(train.pretraining(config, tmp_path / "run")))
+        return refused(lambda: loop.train(train.pretraining(config, tmp_path / "run")))
 
     assert "set --config.machine.frozen=teacher=RUN" in call(student(None))
     other = student(None, machine__frozen=f"techer={teacher}")
@@ -214,9 +214,9 @@ def test_a_teacher_with_another_tokenizer_is_refused(student, teacher, tmp_path,
     vocab[first], vocab[second] = vocab[second], vocab[first]
     path.write_text(json.dumps(content))
     (teacher / "environment.json").unlink()  # as if it had this tokenizer from its start
-    message = refused(lambda: train.train(train.pretraining(student(teacher), tmp_path / "run")))
+    message = refused(lambda: loop.train(train.pretraining(student(teacher), tmp_path / "run")))
     assert "has another tokenizer (300 pieces there, 300 here, id 50 is" in message
     assert not (tmp_path / "run" / "config.json").exists()
     smaller = student(teacher, tokenizer__vocab_size=290)
-    message = refused(lambda: train.train(train.pretraining(smaller, tmp_path / "run")))
+    message = refused(lambda: loop.train(train.pretraining(smaller, tmp_path / "run")))
     assert "300 pieces there, 290 here" in message

@@ -29,8 +29,7 @@ from scalelab.eval import pairs, suites, yardstick
 from scalelab.optim import adamw
 from scalelab.records import metrics, plots, run_folder
 from scalelab.resources import flops
-from scalelab.training import feeding, pretrained
-from scalelab.training.opening import Run
+from scalelab.training import checkpoint, feeding, pretrained
 
 
 @pytest.fixture(scope="module")
@@ -459,7 +458,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     pass_time = own_clock(monkeypatch)
     evaluations, saves = [], []
     after(monkeypatch, metrics, "summarise_eval", lambda: evaluations.append(pass_time(100)))
-    after(monkeypatch, Run, "meta", lambda: saves.append(pass_time(1000)))
+    after(monkeypatch, checkpoint, "checksums", lambda: saves.append(pass_time(1000)))
     after(monkeypatch, feeding, "iterate", lambda: pass_time(7))
     monkeypatch.setattr(flops, "device_peak", lambda kind: 1e9)
     record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))

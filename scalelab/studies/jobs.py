@@ -199,8 +199,9 @@ def main(given: argparse.Namespace) -> None:
     run = next(run for run in study.runs if run.name == given.run)
     if given.kind == PRETRAIN:
         from scalelab import train
+        from scalelab.training import loop
 
-        train.train(train.pretraining(config_lib.resolve(run.config), run.folder))
+        loop.train(train.pretraining(config_lib.resolve(run.config), run.folder))
     elif run.finished:
         finetune(study, run, job.tasks)
     else:

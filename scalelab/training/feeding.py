@@ -68,7 +68,6 @@ def free_bytes(mesh: Mesh) -> float:
 def place(
     phase: PhaseData, batches: Batches, machine: Machine, mesh: Mesh,
     say: Callable[[str], object],
-    before_step: Callable[[int, dict[str, np.ndarray]], None] | None = None,
 ) -> Source:  # fmt: skip
     """Returns a phase's training batches.
 
@@ -78,9 +77,8 @@ def place(
       machine: config.machine.
       mesh: the devices.
       say: tells that the examples do not fit.
-      before_step: see `packed`.
     """
-    if machine.loader == "device" and phase.corrupt is None and before_step is None:
+    if machine.loader == "device" and phase.corrupt is None:
         arrays, free = stored_arrays(phase.train), free_bytes(mesh)
         size = np.inf if arrays is None else sum(values.nbytes for values in arrays.values())
         if arrays is not None and size <= free:
@@ -88,7 +86,7 @@ def place(
         sizes = f"{size / 1e9:,.2f} GB of examples, and {free / 1e9:,.2f} GB may lie on the device"
         say(f"the host makes the batches: {sizes}")
     loader = "numpy" if machine.loader == "numpy" else "tf"
-    return packed(batches, loader, machine.prefetch, before_step)
+    return packed(batches, loader, machine.prefetch)
 
 
 # --- Resident ----------------
@@ -174,17 +172,13 @@ def _words(values: np.ndarray) -> np.ndarray:
     return values.astype(np.int32) if values.dtype == np.bool_ else values.view(np.int32)
 
 
-def packed(
-    batches: Batches, loader: str, prefetch: int,
-    before_step: Callable[[int, dict[str, np.ndarray]], None] | None = None,
-) -> Source:  # fmt: skip
+def packed(batches: Batches, loader: str, prefetch: int) -> Source:
     """Returns batches that the host makes.
 
     Args:
       batches: this process's rows.
       loader: "tf" or "numpy", see `batches.iterate`.
       prefetch: batches made ahead.
-      before_step: called with the step and the batch before it is sent; no batch is made ahead.
     """
     example = batches(batches.first_step)
     del example["num_tokens"]
@@ -193,13 +187,11 @@ def packed(
     def make(step: int) -> Row:
         batch = batches(step)
         count = batch.pop("num_tokens")
-        if before_step is not None:
-            before_step(step, batch)
         return {"packed": layout.pack(batch), "num_tokens": count}
 
     def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
         # Not a generator: TensorFlow is slow to import, and is so at once.
-        made = iterate(make, start, stop, loader, 0 if before_step else prefetch)
+        made = iterate(make, start, stop, loader, prefetch)
         return ((int(row.pop("num_tokens")), row) for row in made)
 
     row = {"packed": layout.pack(example)}

@@ -11,7 +11,7 @@ from task_folders import write_rows
 from scalelab import train
 from scalelab.studies import expand, finetunings, plan, spec
 from scalelab.tasks import self_supervised
-from scalelab.training import blueprint
+from scalelab.training import blueprint, loop
 
 TOKENS = 20.0 * (300 + 30)  # tokens of a fine-tuning
 
@@ -74,7 +74,7 @@ def test_the_planned_flops_are_those_of_the_run(wikitext, cache_dir, tmp_path) -
     known, planned = {}, []
     for run in expand.expand_runs(made):
         found = plan.expect(made, run, plan.measure(run, known), 0.0)
-        done = train.train(train.pretraining(run.config, tmp_path / run.name))
+        done = loop.train(train.pretraining(run.config, tmp_path / run.name))
         assert (found["steps"], found["flops"]) == (done["steps"], pytest.approx(done["flops"]))
         planned.append(found["flops"] / found["steps"])
     assert planned[1] > 1.1 * planned[0]

@@ -8,7 +8,7 @@ import tiny
 from scalelab import train
 from scalelab.config import pretraining as config_lib
 from scalelab.data import load_data
-from scalelab.training import pretrained
+from scalelab.training import loop, pretrained
 from scalelab.worlds import corpus, discourse
 from scalelab.worlds.discourse import World
 from scalelab.worlds.lexicon import NUMBERS, Sizes, noun, verb
@@ -63,7 +63,7 @@ def test_nsp_is_learnt_from_topics(tmp_path) -> None:
             machine__num_workers=1,
         )
     )
-    result = train.train(train.pretraining(config, tmp_path / "run"))
+    result = loop.train(train.pretraining(config, tmp_path / "run"))
     assert result["eval"][str(MAX_LEN)]["nsp_accuracy"] > 0.75
 
     # What the net goes by: it takes a random sentence for the next one if the topic is the same.

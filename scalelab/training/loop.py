@@ -1,0 +1,180 @@
+"""The loop of pre-training, fine-tuning and multi-task training; the step is in `step.py`."""
+
+import collections
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from scalelab import sharding, step
+from scalelab.config import exits
+from scalelab.helpers.progress import Eta, Progress
+from scalelab.records.metrics import Pairs
+from scalelab.resources import host
+from scalelab.step import BlockParts, Blocks
+
+BLOCK_SECS = 1.0  # a block takes about so long at most: an interrupt waits for its end
+Say = Callable[[str], object]
+
+
+class Training(Protocol):
+    """What `train` drives.
+
+    Such are `pretraining.Pretraining`, `finetuning.training.Finetuning`, `finetuning.joint.Joint`.
+
+    Attributes:
+      interrupt: whether the user has stopped the training.
+      say: prints a line.
+      state: the training state; a block changes it.
+      step: the number of steps that were started.
+      over: whether no more steps are to be taken.
+      done: the share of the budget that is used.
+      most_steps: of a block; None: about BLOCK_SECS.
+      blocks_ahead: how many blocks may be started before one is waited for.
+      steps_per_sec: of the last blocks; 0 before the first.
+      blocks: the program that was compiled last.
+      result: what `train` returns, set when the training ends.
+    """
+
+    interrupt: exits.Interrupt
+    say: Say
+    config: Any
+    state: Any
+    step: int
+    over: bool
+    done: float
+    most_steps: int | None
+    blocks_ahead: int
+    steps_per_sec: float
+    blocks: Blocks
+    result: Any
+
+    def next_program(self) -> tuple[Blocks, Any] | None:
+        """Returns the program of the next steps and its arrays; None: it is not compiled."""
+        ...
+
+    def compiling(self) -> contextlib.AbstractContextManager[BlockParts]:
+        """Yields what the program of the next steps is compiled from; takes it from `blocks`."""
+        ...
+
+    def plan_block(self, most: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Advances the clocks by up to `most` steps; returns the row and the rate of each."""
+        ...
+
+    def settle(self, steps: Sequence[Pairs], secs: float) -> None:
+        """Adds the metrics and the time of a block that is done."""
+        ...
+
+    def is_anything_due(self) -> bool:
+        """Whether something is due after the last planned step."""
+        ...
+
+    def validate_and_save(self, say: Say) -> None:
+        """Does what is due; no step is in flight."""
+        ...
+
+    def is_due(self, num_steps: int) -> bool:
+        """Whether an event is due that happens every `num_steps`, or at an end."""
+        ...
+
+    def describe_progress(self, time_left: str) -> str:
+        """Returns the progress line."""
+        ...
+
+
+class InFlight:
+    """The blocks of steps that were started and not yet waited for, and their time.
+
+    Args:
+      settle: called with the metrics of each step of a block, on the host, and the seconds since
+        the block before.
+      ahead: blocks that may be on the device while the host makes the next.
+    """
+
+    def __init__(self, settle: Callable[[Sequence[Pairs], float], None], ahead: int) -> None:
+        self._settle, self._ahead = settle, ahead
+        self._pending: collections.deque[tuple[Pairs, int]] = collections.deque()
+        self.restart()
+
+    def restart(self) -> None:
+        """Restarts the timer after validation or a checkpoint; no step may be in flight."""
+        assert not self._pending
+        self._begun = time.perf_counter()
+
+    def add(self, found: Pairs, count: int) -> None:
+        """Adds a block of `count` steps that was started; waits for the block `ahead` before it."""
+        self._pending.append((found, count))
+        self._take(self._ahead)
+
+    def wait(self) -> None:
+        """Waits for all blocks in flight."""
+        self._take(0)
+
+    def _take(self, left: int) -> None:
+        while len(self._pending) > left:
+            found, count = self._pending.popleft()
+            values = {n: [x.tolist() for x in pair] for n, pair in jax.device_get(found).items()}
+            now = time.perf_counter()
+            secs, self._begun = now - self._begun, now
+            steps = [{n: (s[k], w[k]) for n, (s, w) in values.items()} for k in range(count)]
+            self._settle(steps, secs)
+
+
+def train(opened: contextlib.AbstractContextManager[Training]) -> Any:
+    """Takes the steps that are left, in blocks, until the training is over or interrupted.
+
+    While the device works on a block the host makes the next one, and reads the metrics of the one
+    before. The clock of training stands still while programs compile and in whatever is due.
+
+    Args:
+      opened: opens what is trained, and ends it: `train.pretraining`, `finetune.finetuning`.
+
+    Returns:
+      The result of the training; of a pre-training the content of result.json.
+
+    Raises:
+      ValueError: config, data or folder do not allow it.
+      OSError: the disk is full or a folder cannot be written.
+      exits.Stopped: interrupted, or loss or gradient were not finite.
+    """
+    progress, time_left, alive, stopped = Progress(), Eta(), np.True_, False
+    with opened as training:
+        in_flight = InFlight(training.settle, training.blocks_ahead)
+        while not stopped:
+            if training.over:
+                in_flight.wait()  # on the clock of seconds, time may be left
+                if training.over:
+                    break
+            program = training.next_program()
+            if program is None:
+                in_flight.wait()
+                with training.compiling() as parts:
+                    training.blocks = step.compile_blocks(parts)
+                in_flight.restart()
+                time_left = Eta()  # the pace since the last program was compiled
+                continue
+            blocks, arrays = program
+            time_left.start(training.done)
+            most = training.most_steps or int(BLOCK_SECS * training.steps_per_sec)
+            most = min(blocks.size, max(1, most))
+            rows, rates = training.plan_block(most)
+            training.state, found, alive = blocks(training.state, arrays, rows, rates, alive)
+            in_flight.add(found, len(rows))
+            host.release_if_low()
+            if training.is_anything_due():
+                in_flight.wait()
+                training.validate_and_save(lambda text: training.say(f"\n{text}"))
+                in_flight.restart()
+            if progress.due():
+                in_flight.wait()
+                progress.show(training.describe_progress(time_left.text(training.done)))
+            # Several processes must stop after the same step, so they ask each other, rarely.
+            if jax.process_count() == 1 or training.is_due(training.config.machine.log_every_steps):
+                stopped = sharding.any_process(training.interrupt.received is not None)
+        in_flight.wait()
+        if training.steps_per_sec:  # a step was made
+            progress.show(training.describe_progress(time_left.text(training.done)), final=True)
+    return training.result
