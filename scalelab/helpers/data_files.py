@@ -7,17 +7,16 @@ A byte order mark is dropped, and NUL is an error.
 
 import contextlib
 import csv
-import gzip
 import io
 import json
 import lzma
 import math
 import pathlib
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from scalelab.helpers.files import reading
 from scalelab.helpers.names import brief, nearest
 
 DEEPEST = 20  # levels of arrays and objects in JSON
@@ -44,33 +43,9 @@ def place(
         raise ValueError(f"{path}{f', line {line}' * bool(line)}: {why}") from None
 
 
-@contextlib.contextmanager
-def readable(path: pathlib.Path) -> Iterator[None]:
-    """Context: an error in reading a file becomes a ValueError that names the file."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise ValueError(f"expected the file {path}; {listing(path.parent)}") from None
-    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(
-            f"{path}: truncated, or not in the format of its suffix ({error})"
-        ) from error
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
-def listing(folder: pathlib.Path) -> str:
-    """Lists the content of a folder for a message."""
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir())
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"{folder} holds: {', '.join(names[:20]) or 'nothing'}{more}"
-
-
 def read_bytes(path: pathlib.Path) -> bytes:
     """Reads a file and unpacks `.xz`; raises ValueError if it is missing or damaged."""
-    with readable(path):
+    with reading(path):
         content = path.read_bytes()
         return lzma.decompress(content) if path.suffix == ".xz" else content
 
@@ -83,12 +58,12 @@ def read_lines(
     Raises:
       ValueError: as `read_bytes`; or a line holds NUL or is not UTF-8.
     """
-    try:
-        with (
-            readable(path),
-            lzma.open(path) if path.suffix == ".xz" else path.open("rb") as packed,
-            io.TextIOWrapper(packed, encoding, errors, newline="\n") as file,
-        ):
+    with (
+        reading(path),
+        lzma.open(path) if path.suffix == ".xz" else path.open("rb") as packed,
+        io.TextIOWrapper(packed, encoding, errors, newline="\n") as file,
+    ):
+        try:
             for number, line in enumerate(file, 1):
                 if "\0" in line:
                     raise ValueError(f"{path}, line {number}: holds NUL; save the file as UTF-8")
@@ -96,16 +71,16 @@ def read_lines(
                     yield from line.rstrip("\r").split("\r")
                 else:
                     yield line.rstrip("\r\n")
-    except UnicodeDecodeError:
-        content = read_bytes(path)
-        try:
-            content.decode()
-        except UnicodeDecodeError as error:  # counts from the file's first byte
-            line, at = content.count(b"\n", 0, error.start) + 1, f"byte {error.start}"
-            raise ValueError(
-                f"{path}, line {line}: invalid UTF-8 at {at} ({error.reason}); save the file as"
-                " UTF-8"
-            ) from None
+        except UnicodeDecodeError:
+            content = read_bytes(path)
+            try:
+                content.decode()
+            except UnicodeDecodeError as error:  # counts from the file's first byte
+                line, at = content.count(b"\n", 0, error.start) + 1, f"byte {error.start}"
+                raise ValueError(
+                    f"{path}, line {line}: invalid UTF-8 at {at} ({error.reason}); save the file"
+                    " as UTF-8"
+                ) from None
 
 
 def read_fields(

@@ -1,4 +1,4 @@
-"""Atomic writes (a reader sees the old file or the whole new one), and patterns of folders."""
+"""Files: damage as one error, atomic writes (a reader sees the old file or all of the new one)."""
 
 import contextlib
 import glob
@@ -9,6 +9,51 @@ import pathlib
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+
+
+class Unreadable(ValueError):
+    """A file that cannot be used.
+
+    Attributes:
+      path: the file.
+      reason: why, in words.
+    """
+
+    def __init__(self, path: pathlib.Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path, more: str = "") -> Iterator[None]:
+    """Context: what any library raises on a missing or damaged file becomes `Unreadable`.
+
+    A ValueError that begins with the path passes. `more` is put behind the reason.
+    """
+    try:
+        yield
+    except Exception as error:  # zipfile, lzma, tokenizers, orbax and others raise many types
+        words = " ".join(str(error).split())[:500]
+        if isinstance(error, ValueError) and words.startswith(str(path)):
+            raise
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            words = f"is missing; {listing(path.parent)}"
+        elif isinstance(error, UnicodeDecodeError):
+            words = "is not UTF-8 text"
+        elif isinstance(error, OSError):
+            words = f"cannot be read: {error.strerror or words}"
+        elif not isinstance(error, ValueError):
+            words = f"{type(error).__name__} {words}".rstrip()
+        raise Unreadable(path, words + more) from error
+
+
+def listing(folder: pathlib.Path) -> str:
+    """Lists the content of a folder for a message."""
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir())
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"{folder} holds: {', '.join(names[:20]) or 'nothing'}{more}"
 
 
 @contextlib.contextmanager

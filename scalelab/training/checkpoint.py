@@ -27,6 +27,8 @@ from flax.typing import ArrayPytree
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
+from scalelab.helpers import files
+
 # The layout of the parameter tree on disk. Raise it when names or shapes of parameters change.
 LAYOUT = 1
 SMALL_FILES_BYTES = 100_000  # what a checkpoint takes besides its arrays
@@ -145,19 +147,21 @@ class Checkpoints:
             steps = [step]
         for k, step in reversed(list(enumerate(steps))):
             try:
-                found = self._restore(step, like)
+                with files.reading(self._directory / str(step)):
+                    found = self._restore(step, like)
+            except _WrongLayout:
+                raise
+            except ValueError as error:
+                refused = isinstance(error.__cause__, PermissionError)
+                if refused or "out of memory" in str(error).lower():
+                    raise  # the files may be as good as ever
+                then = "; trying the one before it" if k else ""
+                print(f"checkpoint {step} is damaged: {str(error)[:300]}{then}", flush=True)
+                damaged.append(step)
+            else:
                 # Only after a success: with all moved aside, a second start would begin anew.
                 self._move_aside(damaged)
                 return found
-            except _WrongLayout as error:
-                raise ValueError(str(error)) from None
-            except Exception as error:  # damaged files raise many types
-                if isinstance(error, PermissionError) or "out of memory" in str(error).lower():
-                    raise  # the files may be as good as ever
-                reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            then = "; trying the one before it" if k else ""
-            print(f"checkpoint {step} is damaged ({reason}){then}", flush=True)
-            damaged.append(step)
         if steps:
             raise ValueError(
                 f"none of the checkpoints {steps} in {self._directory} can be read;"
@@ -187,8 +191,9 @@ class Checkpoints:
             raise OSError("the checksum of its metadata does not match")
         if meta["layout"] != LAYOUT:
             raise _WrongLayout(
-                f"the checkpoint of step {step} has layout {meta['layout']}, this version reads"
-                f" {LAYOUT}: use the version of the code that wrote it (WORKDIR/environment.json)"
+                self._directory / str(step),
+                f"has layout {meta['layout']}, this version reads {LAYOUT}: use the version of the"
+                " code that wrote it (WORKDIR/environment.json)",
             )
         as_saved = like is None
         if as_saved:
@@ -250,7 +255,7 @@ class _Kept:
         return [bool(own.metrics and "keep" in own.metrics) for own in checkpoints]
 
 
-class _WrongLayout(Exception):
+class _WrongLayout(files.Unreadable):
     """A sound checkpoint with another layout of the parameter tree."""
 
 
