@@ -24,7 +24,8 @@ from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at
 from scalelab import systems
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
-from scalelab.data import load_data, tokenizers
+from scalelab.data import tokenizers
+from scalelab.data.loading import load_data
 from scalelab.eval import pairs, suites, yardstick
 from scalelab.optim import adamw
 from scalelab.records import metrics, plots, run_folder

@@ -300,7 +300,8 @@ def write_run(
     from flax import linen as nn
 
     from scalelab import state, systems
-    from scalelab.data import load_data, tokenizers
+    from scalelab.data import tokenizers
+    from scalelab.data.loading import load_data
     from scalelab.helpers.files import write_json
     from scalelab.optim.adamw import parameter_name
     from scalelab.records import run_folder

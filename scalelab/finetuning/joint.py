@@ -20,13 +20,13 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.config import exits
+from scalelab.data.store import Row
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
 from scalelab.records import metrics
 from scalelab.state import TrainState
 from scalelab.step import BlockParts, Blocks
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.feeding import Row
 
 
 @flax.struct.dataclass

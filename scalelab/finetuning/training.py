@@ -14,6 +14,7 @@ from flax.typing import ArrayPytree
 
 from scalelab import objectives
 from scalelab.config import exits
+from scalelab.data.store import Layout, Row
 from scalelab.finetuning import results
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
@@ -25,7 +26,6 @@ from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.step import BlockParts, Blocks, make_train_step
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.feeding import Layout, Row
 
 MOST_STEPS = 8  # most steps of a block, whose batches have one length
 

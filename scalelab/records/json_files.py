@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from scalelab.config import fields
 from scalelab.config.pretraining import Shape
-from scalelab.helpers import data_files
-from scalelab.helpers.files import reading
+from scalelab.helpers.files import parse_json, reading
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
       ValueError: the text is something else; the message says what.
     """
-    value = data_files.parse_json(text)
+    value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError(f"holds {type(value).__name__}, expected fields")
     _check(value)

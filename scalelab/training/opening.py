@@ -8,11 +8,10 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scalelab import data as data_lib
 from scalelab import objectives, sharding, state, systems
 from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config, science
-from scalelab.data import tokenizers
+from scalelab.data import loading, tokenizers
 from scalelab.optim import adamw
 from scalelab.records import json_files, metrics, run_files, run_folder
 from scalelab.resources import flops, host
@@ -74,7 +73,7 @@ def open_run(
     """
     system, max_len = systems.load(config.system), config.short.max_len
     tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0
-    data = data_lib.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
+    data = loading.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
     check_tokenizers(nets, data.tokenizer)
     model = state.make_model(config, data.tokenizer.special_ids, nets, data.tokenizer.joins)
     fresh, placed = state.create(

@@ -16,18 +16,18 @@ from jax.sharding import Mesh
 from scalelab.config import cli
 from scalelab.config.durations import Plan
 from scalelab.config.pretraining import Config
-from scalelab.data import Data
+from scalelab.data.loading import Data
 from scalelab.data.phases import PhaseData
+from scalelab.data.store import Row
 from scalelab.optim import adamw
 from scalelab.records import metrics, run_folder
 from scalelab.resources import flops
 from scalelab.state import Model, TrainState
 from scalelab.step import BlockParts, Blocks
-from scalelab.training import feeding, programs
+from scalelab.training import feeding
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.feeding import Row
+from scalelab.training.feeding import PhaseProgram
 from scalelab.training.pretrained import Pretrained
-from scalelab.training.programs import PhaseProgram
 from scalelab.training.progress import Progress, Reached
 
 LONG_SECS = 5.0  # a validation that takes longer is announced
@@ -135,7 +135,7 @@ class Pretraining:
 
     def compiling(self) -> contextlib.AbstractContextManager[BlockParts]:
         """Yields what the program of the next steps is compiled from; takes it from `blocks`."""
-        return programs.compiling(self)
+        return feeding.compiling(self)
 
     # --- Steps, and what may follow them ----------------
 
