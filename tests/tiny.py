@@ -219,8 +219,7 @@ def parts_of(resolved: config_lib.Config, module: Any, ids: dict[str, int] | Non
 def optimizer(resolved: config_lib.Config) -> Any:
     from scalelab.optim import adamw
 
-    names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm")
-    return adamw.adamw(**{name: getattr(resolved.optim, name) for name in names})
+    return adamw.adamw(**resolved.optim.without_rate)
 
 
 def keep_gradients(tx: Any) -> Any:

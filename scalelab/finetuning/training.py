@@ -252,8 +252,7 @@ class Finetuning:
             narrow = batch if run.rows is None else run.rows.renumber(batch)
             return predict(params, self.state.frozen, narrow)
 
-        there = {split: each for split, each in run.dev.items() if each is not None}
-        found = {split: run.predict(of_batch, examples) for split, examples in there.items()}
+        found = {split: run.predict(of_batch, own) for split, own in run.dev_there.items()}
         if self.progress.failed:
             return {split: np.full_like(outputs, np.nan) for split, outputs in found.items()}
         return found

@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import flax
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
@@ -48,6 +49,15 @@ def checksums(tree: ArrayPytree) -> list[int]:
     """Returns the checksums of a tree's arrays, in the order of its leaves."""
     # One after another, because XLA copies its input, and a copy of the whole state is too large.
     return [int(_checksum_array(leaf)) for leaf in jax.tree.leaves(tree)]
+
+
+@flax.struct.dataclass
+class Weights:
+    """The state in the checkpoint of an import or of a finished fine-tuning."""
+
+    # Of the net, or {"body", "head"}; in the order of a dict's keys, as which they are read back.
+    params: ArrayPytree
+    step: jax.Array
 
 
 class Checkpoints:

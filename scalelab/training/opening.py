@@ -101,18 +101,7 @@ def open_run(
         run_folder.write_description(workdir, config, tokenizers.digest(theirs))
         if theirs.resolve() != ours.resolve():
             shutil.copytree(theirs, ours, dirs_exist_ok=True)
-    facts = {
-        "parameters": f"{flops.count_parameters(now.params):,}",
-        "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
-        "learning rate": _describe_rate(config, system),
-        "validation": f"every {config.eval.every_steps} steps, {config.eval.num_examples} examples",
-        **data.facts,
-    }
-    lines = (f"\n  {name:<18} {value}" for name, value in facts.items())
-    say(f"{training.name} in {workdir}{''.join(lines)}")
-    most = config.machine.steps_per_dispatch
-    if plan.clock == "steps" and most is not None and most > plan.total:
-        say(f"note: config.machine.steps_per_dispatch = {most} exceeds all {plan.total:g} steps")
+    say(_describe(training))
     if start is not None:
         say(start.describe())
     if training.step:
@@ -122,12 +111,26 @@ def open_run(
     return training
 
 
-def _describe_rate(config: Config, system: systems.System) -> str:
-    """Returns the learning rate, and the protocol's if it is another."""
-    declared = {departure.field: departure.value for departure in system.DEPARTURES}
-    rate = config.optim.learning_rate
+def _describe(training: Pretraining) -> str:
+    """Returns the lines that a run prints at its start."""
+    config, plan = training.config, training.plan
+    declared = {own.field: own.value for own in training.model.system.DEPARTURES}
+    rate, most = config.optim.learning_rate, config.machine.steps_per_dispatch
     protocol = declared.get("optim.learning_rate", Config().optim.learning_rate)
-    return f"{rate:g}" + f" (protocol: {protocol:g})" * (rate != protocol)
+    facts = {
+        "parameters": f"{flops.count_parameters(training.state.params):,}",
+        "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
+        "learning rate": f"{rate:g}" + f" (protocol: {protocol:g})" * (rate != protocol),
+        "validation": f"every {config.eval.every_steps} steps, {config.eval.num_examples} examples",
+        **training.data.facts,
+    }
+    lines = [f"{training.name} in {training.workdir}"]
+    lines += [f"  {name:<18} {value}" for name, value in facts.items()]
+    if plan.clock == "steps" and most is not None and most > plan.total:
+        lines.append(
+            f"note: config.machine.steps_per_dispatch = {most} exceeds all {plan.total:g} steps"
+        )
+    return "\n".join(lines)
 
 
 def _restore(

@@ -80,7 +80,6 @@ class Pretraining:
             self.most_steps = self.most_steps or feeding.MOST_STEPS
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
         self._planned: collections.deque[_Planned] = collections.deque()  # not settled yet
-        self._num_settled = clocks.steps
         self._before = clocks.tokens, self.now  # clocks before the last step
         self.program: PhaseProgram | None = None
         self.blocks: Blocks | None = None
@@ -186,12 +185,10 @@ class Pretraining:
         clocks.secs += secs
         if self.plan.clock == "secs":
             self.now += secs - planned.secs
-        for pairs in steps:
-            self._num_settled += 1
+        for step, pairs in enumerate(steps, planned.clocks.steps - len(steps) + 1):
             if not pairs["finite"][0]:
                 loss, norm = (float(pairs[name][0]) for name in ("loss", "grad_norm"))
-                found = f"step {self._num_settled} had loss {loss} and gradient norm {norm}"
-                raise self._diverged(found)
+                raise self._diverged(f"step {step} had loss {loss} and gradient norm {norm}")
         self._recent.append((secs, planned.tokens, len(steps)))
         total, tokens, count = map(sum, zip(*self._recent, strict=True))
         self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
