@@ -148,32 +148,27 @@ class Pretraining:
           The row and the learning rate of each step.
         """
         assert self.program is not None
-        rows, rates, before = [], [], (self.clocks.tokens, self.now)
+        rows, rates, clocks, plan = [], [], self.clocks, self.plan
+        tokens, begun = clocks.tokens, self.now
         secs_per_step = 1 / self.steps_per_sec if self.steps_per_sec else 0.0
         log_every = self.config.machine.log_every_steps
         while len(rows) < most and not (
             rows and (self.is_due(log_every) or self.is_anything_due())
         ):
-            factor = self._schedule(self.now, self.plan.warmup, self.plan.total)
+            factor = self._schedule(self.now, plan.warmup, plan.total)
             self._rate = np.float32(self.config.optim.learning_rate * factor)
             rates.append(self._rate)
             num_tokens, row = next(self.program.stream)
             rows.append(row)
-            self._advance(num_tokens, secs_per_step)
-        secs = self.now - before[1] if self.plan.clock == "secs" else 0.0
-        clocks, logs = dataclasses.replace(self.clocks), self.is_due(log_every)
-        tokens = clocks.tokens - before[0]
-        self._planned.append(_Planned(clocks, tokens, secs, float(self._rate), logs))
+            self._before = clocks.tokens, self.now
+            clocks.tokens += num_tokens
+            clocks.flops += self.costs[self.progress.phase].train
+            clocks.steps += 1
+            by_secs = plan.clock == "secs"
+            self.now = self.now + secs_per_step if by_secs else clocks.at(plan.clock)
+        given = clocks.tokens - tokens, self.now - begun, float(self._rate), self.is_due(log_every)
+        self._planned.append(_Planned(dataclasses.replace(clocks), *given))
         return rows, rates
-
-    def _advance(self, num_tokens: int, secs: float) -> None:
-        """Advances the clocks by a step of `num_tokens` that may take `secs`."""
-        clocks = self.clocks
-        self._before = clocks.tokens, self.now
-        clocks.tokens += num_tokens
-        clocks.flops += self.costs[self.progress.phase].train
-        clocks.steps += 1
-        self.now = self.now + secs if self.plan.clock == "secs" else clocks.at(self.plan.clock)
 
     def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
         """Adds the metrics of a block that was waited for, and its seconds.
@@ -286,8 +281,6 @@ class Pretraining:
         with metrics.timed(self.timers, "save_secs"):
             state, values = self.state.replace(frozen={}), dataclasses.asdict(self.progress)
             self.checkpoints.save(state, values, rank, keep=self.reached.is_kept)
-
-    # --- The end ----------------
 
     def close(self) -> None:
         """Waits until all is on disk."""
