@@ -40,7 +40,7 @@ class _Planned:
 
     clocks: metrics.Clocks  # after it, but for the seconds
     tokens: int
-    secs: float  # the estimate by which the clock of seconds was advanced
+    advance: float  # of the budget's clock; on the clock of seconds an estimate
     rate: float  # the last learning rate
     logs: bool  # whether a line follows it
 
@@ -179,7 +179,7 @@ class Pretraining:
         planned, clocks = self._planned.popleft(), self.clocks
         clocks.secs += secs
         if self.plan.clock == "secs":
-            self.now += secs - planned.secs
+            self.now += secs - planned.advance
         for step, pairs in enumerate(steps, planned.clocks.steps - len(steps) + 1):
             if not pairs["finite"][0]:
                 loss, norm = (float(pairs[name][0]) for name in ("loss", "grad_norm"))
