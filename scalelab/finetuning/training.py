@@ -222,12 +222,9 @@ class Finetuning:
         del say
         assert self._writer is not None
         if self.is_due(self.config.machine.log_every_steps):
-            means = metrics.divide(self.progress.totals)
+            given, rate = (self.progress.clocks, self.progress.totals), float(self._rate)
+            self._writer.write_means(*given, learning_rate=rate)
             self.progress.totals = {}
-            values = {f"train/{key}": v for key, v in means.items() if key != "finite"}
-            if means:
-                values["train/learning_rate"] = float(self._rate)
-                self._writer.write(self.progress.clocks, values)
         if self._evaluates:
             self.evaluate()
         self.progress.num_lines = self._writer.num_lines

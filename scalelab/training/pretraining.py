@@ -191,7 +191,12 @@ class Pretraining:
         self.loss = metrics.divide(new)["loss"]
         metrics.add(self.progress.unlogged, new)
         if planned.logs:
-            self._log(dataclasses.replace(planned.clocks, secs=clocks.secs), planned.rate)
+            after, progress = dataclasses.replace(planned.clocks, secs=clocks.secs), self.progress
+            more = {"learning_rate": planned.rate, "tokens_per_sec": self.tokens_per_sec}
+            if self._writer is not None:
+                self._writer.write_means(after, progress.unlogged, **more)
+                progress.num_lines = self._writer.num_lines
+            progress.unlogged.clear()
 
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end of a phase."""
@@ -214,16 +219,6 @@ class Pretraining:
         shares = self.config.machine.kept_shares or ()
         shares = [share for share in shares if before < share * self.plan.total <= self.now]
         return Reached(words, shares)
-
-    def _log(self, clocks: metrics.Clocks, rate: float) -> None:
-        """Writes the means since the last line."""
-        means = metrics.divide(self.progress.unlogged)
-        means.pop("finite", None)
-        self.progress.unlogged.clear()
-        if means:
-            values = {f"train/{k}": v for k, v in means.items()}
-            values |= {"train/learning_rate": rate, "train/tokens_per_sec": self.tokens_per_sec}
-            self.write_line(values, clocks)
 
     def validate_and_save(self, say: Callable[[str], object] = print) -> None:
         """Validates and saves, if these are due; no step may be in flight."""
@@ -266,10 +261,10 @@ class Pretraining:
             " --config.optim.learning_rate"
         )
 
-    def write_line(self, values: dict[str, float], clocks: metrics.Clocks | None = None) -> None:
-        """Writes a line of metrics.jsonl; `clocks` are those of now by default."""
+    def write_line(self, values: dict[str, float]) -> None:
+        """Writes a line of metrics.jsonl."""
         if self._writer is not None:
-            self._writer.write(clocks or self.clocks, values)
+            self._writer.write(self.clocks, values)
             self.progress.num_lines = self._writer.num_lines
 
     def save(self, rank: float | None = None) -> None:
