@@ -15,8 +15,10 @@ import study_folders
 from scalelab.data import tokenizers
 from scalelab.eval import likelihood
 from scalelab.finetuning import plan
+from scalelab.helpers import files
 from scalelab.lab.load import study_runs
 from scalelab.records import archive, predictions, run_files
+from scalelab.studies import progress
 
 Reader = Callable[[pathlib.Path], object]  # of the folder
 FILES: dict[str, Reader] = {
@@ -30,6 +32,7 @@ FILES: dict[str, Reader] = {
     "special_tokens_map.json": tokenizers.Tokenizer.load,
     "grid.json": plan.read_grid,
     "invented.json": lambda folder: study_runs.read_facts(folder / "invented.json"),
+    "plans/invented.json": lambda folder: progress.read_plan(folder, "invented"),
     archive.NAME: archive.unpacked,
 }
 
@@ -66,13 +69,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     plan.write_choice(folder, {"epochs": (1.0, 2.0)}, {"epochs=1": 0.5, "epochs=2": 0.6}, 0)
     study_folders.write_study(folder, [{"system": "bert", "shape": "2x8x2", "seed": 0}])
     (folder / "studies/invented.json").rename(folder / "invented.json")
-    named = {path.name: path for place in (run, folder) for path in place.iterdir()}
-    return {name: named[name].read_bytes() for name in FILES}
+    entry = {name: 1.0 for name in ("secs", "start_secs", "finetune_secs", "peak_bytes")}
+    (folder / "plans").mkdir()
+    files.write_json(folder / "plans/invented.json", {"runs": [entry | {"name": "a"}]})
+    places = {name: (run if (run / name).is_file() else folder) / name for name in FILES}
+    return {name: path.read_bytes() for name, path in places.items()}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_named(name: str, damage: str, whole, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "plans").mkdir()
     for other, content in whole.items():
         (tmp_path / other).write_bytes(content)
     FILES[name](tmp_path)
