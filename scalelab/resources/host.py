@@ -80,8 +80,8 @@ def memory_share(num_workers: int) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in os.environ}
 
 
-def drop_programs_if_many() -> bool:
-    """Drops compiled programs if they take half of the process's memory maps (vm.max_map_count).
+def drop_programs_if_many(share: float = 0.5) -> bool:
+    """Drops compiled programs if they take a share of the process's memory maps, vm.max_map_count.
 
     On CPU, XLA gives each kernel its own maps: five tasks of a ten-layer net use up Linux's 65,530,
     and the next compilation ends in "Cannot allocate memory" and a crash. Programs that
@@ -93,7 +93,7 @@ def drop_programs_if_many() -> bool:
     import jax
 
     limit, maps = pathlib.Path("/proc/sys/vm/max_map_count"), pathlib.Path("/proc/self/maps")
-    if not limit.exists() or maps.read_bytes().count(b"\n") < int(limit.read_text()) / 2:
+    if not limit.exists() or maps.read_bytes().count(b"\n") < share * int(limit.read_text()):
         return False
     jax.clear_caches()
     return True
