@@ -185,15 +185,6 @@ class PhaseProgram:
     evaluate: Evaluate
 
 
-def batches(training: "Pretraining", rows: slice) -> Batches:
-    """Returns the batches of the phase in progress: this process's rows, by the run's step."""
-    phase, config = training.phase, training.config
-    seed = config.seed if config.data.order_seed is None else config.data.order_seed
-    start, sizes = training.progress.phase_start, (phase.batch_size, phase.max_len)
-    rule = training.model.system.ORDER, phase.corrupt, config.mask_copies, phase.counted_arrays
-    return Batches(phase.train, *sizes, seed, rows, start, *rule)
-
-
 @contextlib.contextmanager
 def compiling(training: "Pretraining") -> Iterator[BlockParts]:
     """Places the examples of the phase in progress; yields what its steps are compiled from.
@@ -208,7 +199,10 @@ def compiling(training: "Pretraining") -> Iterator[BlockParts]:
     cache = machine.compile_cache_dir
     with host.compiling(cache, program) as note, metrics.timed(timers, "compile_secs"):
         say(f"phase {index + 1}: {what}; compiling{note}")
-        own = batches(training, sharding.host_rows(mesh, phase.batch_size))
+        seed = config.seed if config.data.order_seed is None else config.data.order_seed
+        rows, sizes = sharding.host_rows(mesh, phase.batch_size), (phase.batch_size, phase.max_len)
+        rule = model.system.ORDER, phase.corrupt, config.mask_copies, phase.counted_arrays
+        own = Batches(phase.train, *sizes, seed, rows, training.progress.phase_start, *rule)
         source = place(phase, own, machine, mesh, say)
         size = training.most_steps or source.most_steps
         train_step = step.make_train_step(

@@ -1,7 +1,6 @@
 """A pre-training in progress: its steps, clocks, metrics and checkpoints."""
 
 import collections
-import contextlib
 import dataclasses
 import math
 import pathlib
@@ -23,7 +22,7 @@ from scalelab.optim import adamw
 from scalelab.records import metrics, run_folder
 from scalelab.resources import flops
 from scalelab.state import Model, TrainState
-from scalelab.step import BlockParts, Blocks
+from scalelab.step import Blocks
 from scalelab.training import feeding
 from scalelab.training.checkpoint import Checkpoints
 from scalelab.training.feeding import PhaseProgram
@@ -132,9 +131,7 @@ class Pretraining:
             return None
         return self.program.blocks, self.program.arrays
 
-    def compiling(self) -> contextlib.AbstractContextManager[BlockParts]:
-        """Yields what the program of the next steps is compiled from; takes it from `blocks`."""
-        return feeding.compiling(self)
+    compiling = feeding.compiling  # yields what that program is compiled from
 
     # --- Steps, and what may follow them ----------------
 
@@ -218,7 +215,8 @@ class Pretraining:
             words = range(last + 1, now + 1)
         shares = self.config.machine.kept_shares or ()
         shares = [share for share in shares if before < share * self.plan.total <= self.now]
-        return Reached(words, shares)
+        round_words = any(len(str(count).rstrip("0")) == 1 for count in words)
+        return Reached(words, shares, bool(shares) or round_words)
 
     def validate_and_save(self, say: Callable[[str], object] = print) -> None:
         """Validates and saves, if these are due; no step may be in flight."""

@@ -39,12 +39,6 @@ class Reached(NamedTuple):
 
     words: range  # multiples of eval.pairs_every_words, as 1, 2, ...
     shares: Sequence[float]  # of machine.kept_shares
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the step's checkpoint is never deleted.
-
-        Kept are the shares, and N, 2 N, ... 10 N, 20 N, ... 100 N, ... words for N =
-        eval.pairs_every_words, as the BabyLM Challenge asks for.
-        """
-        return bool(self.shares) or any(len(str(k).rstrip("0")) == 1 for k in self.words)
+    # Whether the step's checkpoint is never deleted: at the shares, and at N, 2 N, ... 10 N, 20 N,
+    # ... 100 N, ... words for N = eval.pairs_every_words, as the BabyLM Challenge asks for.
+    is_kept: bool
