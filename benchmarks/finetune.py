@@ -98,7 +98,7 @@ class Ours:
         import jax
 
         from scalelab import step as step_lib
-        from scalelab.train import InFlight
+        from scalelab.training.loop import InFlight
 
         training, in_flight, alive, left = (
             self.training,

@@ -87,7 +87,7 @@ def make_model(
     Raises:
       ValueError: net, format and objectives do not go together, or one of them is unknown.
     """
-    system, size, o = systems.load(config.system), config.tokenizer.vocab_size, config.optim
+    system, size = systems.load(config.system), config.tokenizer.vocab_size
     frozen = frozen or {}
     objectives.check(
         list(config.objective_weights),
@@ -109,13 +109,7 @@ def make_model(
             ids=special_ids,
         ),
         make_terms(config, special_ids, nets, joins),
-        adamw.adamw(
-            beta1=o.beta1,
-            beta2=o.beta2,
-            eps=o.eps,
-            weight_decay=o.weight_decay,
-            clip_norm=o.clip_norm,
-        ),
+        adamw.adamw(**config.optim.without_rate),
         {name: trained.params for name, trained in frozen.items()},
     )
 

@@ -16,7 +16,8 @@ import tiny
 from scalelab import systems
 from scalelab import train as train_lib
 from scalelab.config import pretraining as config_lib
-from scalelab.data import cache, load_data
+from scalelab.data import cache
+from scalelab.data.loading import load_data
 
 SETTINGS = {
     "tokenizer.vocab_size": 300, "net.max_len": 64, "short.max_len": 32, "short.batch_size": 8,

@@ -16,8 +16,8 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from train_lab import Lab, Record
 
 from scalelab import objectives, sharding, state, systems
-from scalelab.data import load_data
 from scalelab.data.batches import evaluation_batches
+from scalelab.data.loading import load_data
 from scalelab.nn import axes
 from scalelab.step import compile_evaluation  # before a Lab lets it remember programs
 from scalelab.training import blueprint

@@ -15,7 +15,7 @@ import tiny
 from scalelab.records import archive
 
 pytestmark = pytest.mark.ci
-FUNCTIONS, FILES = 550, 68
+FUNCTIONS, FILES = 549, 69  # a file more: fine-tuning shares the loop, not pre-training
 REPORT_FUNCTIONS, REPORT_FILES = 335, 65
 
 

@@ -16,9 +16,9 @@ import tiny
 
 from scalelab import objectives as objectives_lib
 from scalelab import state, step
+from scalelab.data.store import Layout
 from scalelab.objectives import Pass, Term
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.feeding import Layout
 
 V, T, B = 5, 3, 8
 TRACED: list[bool] = []

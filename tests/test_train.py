@@ -21,16 +21,16 @@ import pytest
 import tiny
 from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at
 
-from scalelab import systems, train
+from scalelab import systems
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
-from scalelab.data import load_data, tokenizers
+from scalelab.data import tokenizers
+from scalelab.data.loading import load_data
 from scalelab.eval import pairs, suites, yardstick
 from scalelab.optim import adamw
 from scalelab.records import metrics, plots, run_folder
 from scalelab.resources import flops
-from scalelab.training import feeding, pretrained
-from scalelab.training.opening import Run
+from scalelab.training import checkpoint, feeding, loop, pretrained
 
 
 @pytest.fixture(scope="module")
@@ -410,7 +410,7 @@ def own_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """A clock that stands still but when it is told how many seconds have passed."""
     now = [0.0]
     ours = types.SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
-    for module in (metrics, train):
+    for module in (metrics, loop):
         monkeypatch.setattr(module, "time", ours)
 
     def pass_time(secs: float) -> None:
@@ -458,7 +458,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     pass_time = own_clock(monkeypatch)
     evaluations, saves = [], []
     after(monkeypatch, metrics, "summarise_eval", lambda: evaluations.append(pass_time(100)))
-    after(monkeypatch, Run, "meta", lambda: saves.append(pass_time(1000)))
+    after(monkeypatch, checkpoint, "checksums", lambda: saves.append(pass_time(1000)))
     after(monkeypatch, feeding, "iterate", lambda: pass_time(7))
     monkeypatch.setattr(flops, "device_peak", lambda kind: 1e9)
     record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))

@@ -157,6 +157,12 @@ class AdamW:
     weight_decay: NotNegative = 0.01  # decoupled; not on biases and norms
     clip_norm: Positive | None = 1.0  # largest norm of the whole gradient; None: no clipping
 
+    @property
+    def without_rate(self) -> dict[str, Any]:
+        """The arguments of `optim.adamw.adamw`."""
+        names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclasses.dataclass(frozen=True)
 class Optim(AdamW):

@@ -26,8 +26,9 @@ import numpy as np
 from scalelab import formats
 from scalelab.config import cli, durations
 from scalelab.config.pretraining import Config
-from scalelab.data import Data, cache, load_data
+from scalelab.data import cache
 from scalelab.data.batches import evaluation_batches
+from scalelab.data.loading import Data, load_data
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
 from scalelab.formats import COMMON, Array, lengths_name

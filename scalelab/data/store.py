@@ -208,3 +208,49 @@ def gather(
         real = is_real.reshape(-1, *(1,) * (found.ndim - 1))
         batch[name] = xp.where(real, found, xp.zeros((), found.dtype))
     return batch
+
+
+# --- A batch as one array ----------------
+
+Row = dict[str, np.ndarray]  # what the host sends for a step: arrays [B, ...]
+Arrays = Mapping[str, Any]  # on the device
+
+
+class Layout:
+    """How the arrays of a batch of B examples lie in one: int32 [B, W].
+
+    Args:
+      batch: arrays of int32, float32 or bool, each with a whole number of rows an example.
+      batch_size: B.
+    """
+
+    def __init__(self, batch: dict[str, np.ndarray], batch_size: int) -> None:
+        self._tails = {name: (values.shape[1:], values.dtype) for name, values in batch.items()}
+        self._edges = np.cumsum([0, *(x.size // batch_size for x in batch.values())]).tolist()
+        assert all(x.dtype == batch_type(x.dtype) for x in batch.values())
+
+    def pack(self, batch: dict[str, np.ndarray]) -> np.ndarray:
+        """Joins the arrays of a batch."""
+        widths = np.diff(self._edges).tolist()
+        parts = [
+            _words(np.ascontiguousarray(batch[name])).reshape(-1, width)
+            for name, width in zip(self._tails, widths, strict=True)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def batch(self, arrays: Arrays, row: Arrays) -> dict[str, Any]:
+        """Takes a packed batch apart, on the device."""
+        import jax  # the processes that prepare data need none
+
+        del arrays
+        made, edges = {}, self._edges
+        parts = zip(self._tails.items(), edges[:-1], edges[1:], strict=True)
+        for (name, (tail, dtype)), begin, end in parts:
+            values = row["packed"][:, begin:end].reshape(-1, *tail)
+            is_bool = dtype == np.bool_
+            made[name] = values != 0 if is_bool else jax.lax.bitcast_convert_type(values, dtype)
+        return made
+
+
+def _words(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.int32) if values.dtype == np.bool_ else values.view(np.int32)

@@ -20,6 +20,7 @@ from tokenizers import processors
 
 import scalelab.data._vocabulary as _vocabulary
 from scalelab.formats import Frame, Specials
+from scalelab.helpers.files import reading
 from scalelab.helpers.names import SpecialIds, nearest
 
 VERSION = "1"  # version of the training; part of the cache's key
@@ -78,22 +79,18 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Tokenizer":
-        """Loads the folder that `train` wrote; raises ValueError if a file is damaged."""
+        """Loads the folder that `train` wrote; raises Unreadable if a file is damaged."""
         path, names = (Path(directory) / name for name in FILES)
-        content = path.read_text(encoding="utf-8", errors="replace")
-        try:
+        with reading(path):
+            content = path.read_text(encoding="utf-8", errors="replace")
             backend = tokenizers.Tokenizer.from_str(content)
-        except Exception as error:  # the library raises Exception itself
-            raise ValueError(f"{path} is damaged, no tokenizer: {error}") from None
-        try:
+        with reading(names):
             roles = {
                 # Other libraries write a token as an object.
                 role.removesuffix("_token"): token["content"] if isinstance(token, dict) else token
                 for role, token in json.loads(names.read_text(encoding="utf-8")).items()
             }
             absent = [text for text in roles.values() if backend.token_to_id(text) is None]
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-            raise ValueError(f"{names} is damaged: {error!r}") from None
         if absent:
             raise ValueError(f"{path} has no piece {absent[0]!r}, which {names.name} names")
         return cls(backend, roles)

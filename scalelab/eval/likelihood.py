@@ -373,10 +373,11 @@ def save_partial(path: pathlib.Path | None, **arrays: np.typing.ArrayLike) -> No
 
 def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
     """Returns the arrays that `save_partial` kept; none if there is no file."""
-    if path is None or not path.is_file():
+    if path is None or not path.exists():
         return {}
-    with np.load(path) as saved:
-        return dict(saved)
+    with files.reading(path, ": delete it to start again"), path.open("rb") as file:
+        with np.load(file) as saved:
+            return dict(saved)
 
 
 @functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again

@@ -15,7 +15,6 @@ scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
 import collections
-import dataclasses
 import itertools
 import pathlib
 from collections.abc import Callable, Sequence
@@ -29,8 +28,6 @@ from scalelab.eval.items import Item
 from scalelab.eval.yardstick import Asked, Measured
 
 if TYPE_CHECKING:
-    from flax.typing import ArrayPytree
-
     from scalelab.eval.sentence_scores import Encoded
     from scalelab.training.pretrained import Pretrained
     from scalelab.training.pretraining import Pretraining
@@ -48,10 +45,21 @@ def watch(training: "Pretraining") -> None:
     import jax
 
     from scalelab.eval import sentence_scores, suites
+    from scalelab.records import metrics
+    from scalelab.training import pretrained
 
     if jax.process_count() > 1:
         raise ValueError("config.eval.pairs needs one process")
-    asked, opened = training.config.eval, training.open_net()
+    config, asked = training.config, training.config.eval
+
+    def open_net() -> "Pretrained":
+        state = training.state
+        return pretrained.Pretrained(
+            training.workdir, config, training.model.system, training.data.tokenizer, state.params,
+            int(state.step), finished=False, frozen=training.nets,
+        )  # fmt: skip
+
+    opened = open_net()
     opened.check_alone(source=True)
     path, rule = pathlib.Path(asked.pairs or ""), sentence_scores.choose_rule(opened, None)
     try:
@@ -63,11 +71,19 @@ def watch(training: "Pretraining") -> None:
             raise ValueError(f"config.eval.pairs: {error}") from None
     fitting(opened, items, encode(opened, items), rule)
     request = Asked(None, path, {"rule": rule, "per_group": asked.pairs_per_group or 0})
-    opened = dataclasses.replace(opened, params=None)  # frees memory
+    marks = {"eval/pairs_untrained": 1.0} if opened.reading_notes else {}
+    notes, every = opened.reading_notes, asked.pairs_every_words or 0
+    del opened  # frees memory
 
-    def judge(params: "ArrayPytree") -> float:
-        own = dataclasses.replace(opened, params=params)
-        return measure(own, items, request).scores["accuracy"]
+    def judge() -> str:
+        with metrics.timed(training.timers, "eval_secs"):
+            accuracy = measure(open_net(), items, request).scores["accuracy"]
+        words = training.reached.words[-1] * every
+        training.write_line({"eval/pairs_accuracy": accuracy, "eval/words": words} | marks)
+        text = f"step {training.step}, {words:,} words: {100 * accuracy:.1f}% of the pairs"
+        return "; ".join(
+            [text + ", kept for `hf export --step`" * training.reached.is_kept, *notes]
+        )
 
     training.judge = judge
 

@@ -54,7 +54,7 @@ def losses(
     import jax
 
     from scalelab import step
-    from scalelab.data import load_data
+    from scalelab.data.loading import load_data
     from scalelab.eval import placement
     from scalelab.resources import host
     from scalelab.training import pretrained

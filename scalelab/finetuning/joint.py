@@ -1,4 +1,4 @@
-"""Several tasks on one body: multi-task fine-tuning as `scalelab.train.train` drives it.
+"""Several tasks on one body: multi-task fine-tuning as `train.train` drives it.
 
 A block has batches of one task. An epoch has the batches of all tasks in random order (Liu et al.
 2019, MT-DNN, algorithm 1). The body and its moments pass from the task that was trained to all
@@ -20,13 +20,13 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.config import exits
+from scalelab.data.store import Row
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
 from scalelab.records import metrics
 from scalelab.state import TrainState
 from scalelab.step import BlockParts, Blocks
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.feeding import Row
 
 
 @flax.struct.dataclass

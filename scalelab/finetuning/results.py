@@ -80,8 +80,7 @@ def judge(
 
 def dev_outputs(run: TaskRun, params: Params) -> Outputs:
     """Computes the head's outputs on each dev split with parameters {"body", "head"}."""
-    there = {split: examples for split, examples in run.dev.items() if examples is not None}
-    return {split: run.predict_with(params, examples) for split, examples in there.items()}
+    return {split: run.predict_with(params, own) for split, own in run.dev_there.items()}
 
 
 # --- Files ----------------
@@ -104,7 +103,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         regression=task.regression,
     )
     clocks, kept = progress.clocks, run.folder(seed) / "tokenizer"
-    read = {"train": run.train, **run.dev}
+    read = {"train": run.train, **run.dev_there}
     invalid = {split: decode(run, split, found).num_invalid for split, found in outputs.items()}
     invalid = {split: count for split, count in invalid.items() if count is not None}
     result = TaskResult(
@@ -133,7 +132,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         train_loss=train_loss,
         degenerate=degenerate,
         remarks=(*remarks(run), *describe_invalid(run, invalid)),
-        truncated={name: e.num_truncated for name, e in read.items() if e is not None},
+        truncated={name: e.num_truncated for name, e in read.items()},
         invalid=invalid,
         data=run.splits.digests,
         settings=settings(run.config),
@@ -260,8 +259,8 @@ def remarks(run: TaskRun) -> list[str]:
         lines.append(f"{title}: set beyond recipe {config.recipe}: {fields}")
     cut = [
         f"{examples.num_truncated:,} of {len(examples):,} ({name})"
-        for name, examples in {"train": run.train, **run.dev}.items()
-        if examples is not None and examples.num_truncated
+        for name, examples in {"train": run.train, **run.dev_there}.items()
+        if examples.num_truncated
     ]
     if cut:
         what = f"{title}: texts cut to {config.max_len} tokens"
@@ -271,8 +270,7 @@ def remarks(run: TaskRun) -> list[str]:
 
 def describe_invalid(run: TaskRun, invalid: Mapping[str, int]) -> list[str]:
     """Returns the remark on labels that were generated, given the invalid ones of each split."""
-    there = {split: examples for split, examples in run.dev.items() if examples is not None}
-    counts = [f"{n:,} of {len(there[split]):,} ({split})" for split, n in invalid.items()]
+    counts = [f"{n:,} of {len(run.dev_there[s]):,} ({s})" for s, n in invalid.items()]
     what = "as text; answers that were no label, replaced by the best of the labels"
     return [f"{run.task.title} {what}: {', '.join(counts)}"] if counts else []
 

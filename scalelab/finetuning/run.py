@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,15 +28,7 @@ from scalelab.tasks.batches import TaskBatches, evaluation_batches
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, Task, is_known
-from scalelab.training.checkpoint import Checkpoints
-
-
-@flax.struct.dataclass
-class Trained:
-    """The checkpoint of a finished fine-tuning: {"body", "head"}, and the steps taken."""
-
-    params: ArrayPytree  # in the order of a dict's keys, as which they are read back
-    step: jax.Array
+from scalelab.training.checkpoint import Checkpoints, Weights
 
 
 class TaskRun:
@@ -104,6 +95,7 @@ class TaskRun:
         self.encode = encode
         self.train = encode(splits.train).first(config.max_train_examples)
         self.dev = {name: r and encode(r) for name, r in splits.dev.items()}
+        self.dev_there = {name: e for name, e in self.dev.items() if e is not None}
         self.test = {name: r and encode(r) for name, r in splits.test.items()}
         self.steps_per_epoch = -(-len(self.train) // config.batch_size)
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
@@ -163,14 +155,7 @@ class TaskRun:
             net = Classifier(body, made, reads, *given)
         return FinetuneStep(
             net,
-            adamw.adamw(
-                beta1=optim.beta1,
-                beta2=optim.beta2,
-                eps=optim.eps,
-                weight_decay=optim.weight_decay,
-                clip_norm=optim.clip_norm,
-                parts=("body", "head") if several else (),
-            ),
+            adamw.adamw(**optim.without_rate, parts=("body", "head") if several else ()),
             self.kind.loss,
             terms,
             config.lm_weight,
@@ -304,6 +289,6 @@ class TaskRun:
         folder = self.folder(seed)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         kept = Checkpoints(folder / "checkpoints", 1)
-        kept.save(Trained(params, jnp.int32(step)), {})
+        kept.save(Weights(params, jnp.int32(step)), {})
         kept.close()
         self.tokenizer.save(self.start.opened.tokenizer_dir, folder / "tokenizer")

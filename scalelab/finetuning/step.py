@@ -17,6 +17,7 @@ from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding
+from scalelab.data.store import Layout
 from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
@@ -32,7 +33,6 @@ from scalelab.objectives import (
 from scalelab.optim import adamw
 from scalelab.state import TrainState
 from scalelab.step import Blocks
-from scalelab.training.feeding import Layout
 
 Batch = dict[str, jax.Array]
 Params = dict[str, ArrayPytree]  # "body", "head"

@@ -1,4 +1,4 @@
-"""The fine-tuning of one seed, as `scalelab.train.train` drives it."""
+"""The fine-tuning of one seed, as `train.train` drives it."""
 
 import contextlib
 import dataclasses
@@ -14,6 +14,7 @@ from flax.typing import ArrayPytree
 
 from scalelab import objectives
 from scalelab.config import exits
+from scalelab.data.store import Layout, Row
 from scalelab.finetuning import results
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
@@ -25,7 +26,6 @@ from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.step import BlockParts, Blocks, make_train_step
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.feeding import Layout, Row
 
 MOST_STEPS = 8  # most steps of a block, whose batches have one length
 
@@ -222,12 +222,9 @@ class Finetuning:
         del say
         assert self._writer is not None
         if self.is_due(self.config.machine.log_every_steps):
-            means = metrics.divide(self.progress.totals)
+            given, rate = (self.progress.clocks, self.progress.totals), float(self._rate)
+            self._writer.write_means(*given, learning_rate=rate)
             self.progress.totals = {}
-            values = {f"train/{key}": v for key, v in means.items() if key != "finite"}
-            if means:
-                values["train/learning_rate"] = float(self._rate)
-                self._writer.write(self.progress.clocks, values)
         if self._evaluates:
             self.evaluate()
         self.progress.num_lines = self._writer.num_lines
@@ -252,8 +249,7 @@ class Finetuning:
             narrow = batch if run.rows is None else run.rows.renumber(batch)
             return predict(params, self.state.frozen, narrow)
 
-        there = {split: each for split, each in run.dev.items() if each is not None}
-        found = {split: run.predict(of_batch, examples) for split, examples in there.items()}
+        found = {split: run.predict(of_batch, own) for split, own in run.dev_there.items()}
         if self.progress.failed:
             return {split: np.full_like(outputs, np.nan) for split, outputs in found.items()}
         return found

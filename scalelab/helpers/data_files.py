@@ -7,23 +7,16 @@ A byte order mark is dropped, and NUL is an error.
 
 import contextlib
 import csv
-import gzip
 import io
-import json
 import lzma
-import math
 import pathlib
-import re
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from scalelab.helpers.files import parse_json, reading
 from scalelab.helpers.names import brief, nearest
 
-DEEPEST = 20  # levels of arrays and objects in JSON
 FAULTS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-# Escapes of NUL and of surrogates (halves of a character).
-_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
 @contextlib.contextmanager
@@ -44,33 +37,9 @@ def place(
         raise ValueError(f"{path}{f', line {line}' * bool(line)}: {why}") from None
 
 
-@contextlib.contextmanager
-def readable(path: pathlib.Path) -> Iterator[None]:
-    """Context: an error in reading a file becomes a ValueError that names the file."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise ValueError(f"expected the file {path}; {listing(path.parent)}") from None
-    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(
-            f"{path}: truncated, or not in the format of its suffix ({error})"
-        ) from error
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
-def listing(folder: pathlib.Path) -> str:
-    """Lists the content of a folder for a message."""
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir())
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"{folder} holds: {', '.join(names[:20]) or 'nothing'}{more}"
-
-
 def read_bytes(path: pathlib.Path) -> bytes:
     """Reads a file and unpacks `.xz`; raises ValueError if it is missing or damaged."""
-    with readable(path):
+    with reading(path):
         content = path.read_bytes()
         return lzma.decompress(content) if path.suffix == ".xz" else content
 
@@ -83,12 +52,12 @@ def read_lines(
     Raises:
       ValueError: as `read_bytes`; or a line holds NUL or is not UTF-8.
     """
-    try:
-        with (
-            readable(path),
-            lzma.open(path) if path.suffix == ".xz" else path.open("rb") as packed,
-            io.TextIOWrapper(packed, encoding, errors, newline="\n") as file,
-        ):
+    with (
+        reading(path),
+        lzma.open(path) if path.suffix == ".xz" else path.open("rb") as packed,
+        io.TextIOWrapper(packed, encoding, errors, newline="\n") as file,
+    ):
+        try:
             for number, line in enumerate(file, 1):
                 if "\0" in line:
                     raise ValueError(f"{path}, line {number}: holds NUL; save the file as UTF-8")
@@ -96,16 +65,16 @@ def read_lines(
                     yield from line.rstrip("\r").split("\r")
                 else:
                     yield line.rstrip("\r\n")
-    except UnicodeDecodeError:
-        content = read_bytes(path)
-        try:
-            content.decode()
-        except UnicodeDecodeError as error:  # counts from the file's first byte
-            line, at = content.count(b"\n", 0, error.start) + 1, f"byte {error.start}"
-            raise ValueError(
-                f"{path}, line {line}: invalid UTF-8 at {at} ({error.reason}); save the file as"
-                " UTF-8"
-            ) from None
+        except UnicodeDecodeError:
+            content = read_bytes(path)
+            try:
+                content.decode()
+            except UnicodeDecodeError as error:  # counts from the file's first byte
+                line, at = content.count(b"\n", 0, error.start) + 1, f"byte {error.start}"
+                raise ValueError(
+                    f"{path}, line {line}: invalid UTF-8 at {at} ({error.reason}); save the file"
+                    " as UTF-8"
+                ) from None
 
 
 def read_fields(
@@ -219,64 +188,3 @@ def read_objects(
         yield number, row
     if not found:
         raise ValueError(f"{path}: there are no rows of data")
-
-
-def parse_json(text: str, *, any_text: bool = False) -> Any:
-    """Parses JSON strictly: no NaN, no number beyond float64, no key twice, at most DEEPEST levels.
-
-    Args:
-      text: one JSON value.
-      any_text: whether strings may contain NUL and lone surrogates (halves of a character).
-
-    Raises:
-      ValueError: the text is not such JSON; the message gives the reason.
-    """
-    try:
-        value = _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        line = f"line {error.lineno}, " * (error.lineno > 1)
-        raise ValueError(f"not JSON: {error.msg} ({line}column {error.colno})") from None
-    except RecursionError:
-        raise ValueError("not JSON: too many levels") from None
-    except ValueError as error:  # too many digits, or as `_finite` and `_unique`
-        raise ValueError(f"not JSON: {str(error).partition(';')[0]}") from None
-    has_escape = not any_text and "\\u" in text and bool(_ESCAPE.search(text))
-    if has_escape or text.count("[") + text.count("{") > DEEPEST:
-        _check(value, any_text=not has_escape)
-    return value
-
-
-def _check(value: Any, any_text: bool) -> None:
-    """Raises ValueError for too many levels and, unless `any_text`, for NUL and lone surrogates."""
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        nested = [own for own in level if isinstance(own, dict | list)]
-        level = [x for own in nested for x in (own.values() if isinstance(own, dict) else own)]
-        if not any_text:
-            keys = (key for own in nested if isinstance(own, dict) for key in own)
-            text = "".join([*keys, *(x for x in (value, *level) if isinstance(x, str))])
-            text.encode()  # refuses half of a character, such as \ud800
-            if "\0" in text:
-                raise ValueError("holds NUL")
-        if not level:
-            return
-    raise ValueError(f"expected at most {DEEPEST} levels of arrays and objects, found more")
-
-
-def _finite(number: str) -> float:
-    """Parses a number; raises ValueError for NaN, infinity and numbers beyond float64."""
-    if not math.isfinite(value := float(number)):
-        raise ValueError(f"a number is out of range: {brief(number)}")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an object; raises ValueError if it repeats a key."""
-    if len(found := dict(pairs)) == len(pairs):
-        return found
-    names = [name for name, _ in pairs]
-    name = next(name for name in names if names.count(name) > 1)
-    raise ValueError(f"the key {brief(name)} is repeated in one object")
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique)

@@ -1,4 +1,4 @@
-"""Atomic writes (a reader sees the old file or the whole new one), and patterns of folders."""
+"""Files: damage as one error, atomic writes (a reader sees the old file or all of the new one)."""
 
 import contextlib
 import glob
@@ -6,9 +6,58 @@ import json
 import math
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
+
+from scalelab.helpers.names import brief
+
+
+class Unreadable(ValueError):
+    """A file that cannot be used.
+
+    Attributes:
+      path: the file.
+      reason: why, in words.
+    """
+
+    def __init__(self, path: pathlib.Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path, more: str = "") -> Iterator[None]:
+    """Context: what any library raises on a missing or damaged file becomes `Unreadable`.
+
+    A ValueError that begins with the path passes. `more` is put behind the reason.
+    """
+    try:
+        yield
+    except Exception as error:  # zipfile, lzma, tokenizers, orbax and others raise many types
+        words = " ".join(str(error).split())[:500]
+        if isinstance(error, ValueError) and words.startswith(str(path)):
+            raise
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            words = f"is missing; {listing(path.parent)}"
+        elif isinstance(error, UnicodeDecodeError):
+            words = "is not UTF-8 text"
+        elif isinstance(error, OSError):
+            words = f"cannot be read: {error.strerror or words}"
+        elif not isinstance(error, ValueError):
+            words = f"{type(error).__name__} {words}".rstrip()
+        raise Unreadable(path, words + more) from error
+
+
+def listing(folder: pathlib.Path) -> str:
+    """Lists the content of a folder for a message."""
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir())
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"{folder} holds: {', '.join(names[:20]) or 'nothing'}{more}"
 
 
 @contextlib.contextmanager
@@ -62,3 +111,71 @@ def _plain(value: object) -> object:
         return [_plain(item) for item in value]
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# --- JSON ----------------
+
+DEEPEST = 20  # levels of arrays and objects in JSON
+# Escapes of NUL and of surrogates (halves of a character).
+_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+
+
+def parse_json(text: str, *, any_text: bool = False) -> Any:
+    """Parses JSON strictly: no NaN, no number beyond float64, no key twice, at most DEEPEST levels.
+
+    Args:
+      text: one JSON value.
+      any_text: whether strings may contain NUL and lone surrogates (halves of a character).
+
+    Raises:
+      ValueError: the text is not such JSON; the message gives the reason.
+    """
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " * (error.lineno > 1)
+        raise ValueError(f"not JSON: {error.msg} ({line}column {error.colno})") from None
+    except RecursionError:
+        raise ValueError("not JSON: too many levels") from None
+    except ValueError as error:  # too many digits, or as `_finite` and `_unique`
+        raise ValueError(f"not JSON: {str(error).partition(';')[0]}") from None
+    has_escape = not any_text and "\\u" in text and bool(_ESCAPE.search(text))
+    if has_escape or text.count("[") + text.count("{") > DEEPEST:
+        _check(value, any_text=not has_escape)
+    return value
+
+
+def _check(value: Any, any_text: bool) -> None:
+    """Raises ValueError for too many levels and, unless `any_text`, for NUL and lone surrogates."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        nested = [own for own in level if isinstance(own, dict | list)]
+        level = [x for own in nested for x in (own.values() if isinstance(own, dict) else own)]
+        if not any_text:
+            keys = (key for own in nested if isinstance(own, dict) for key in own)
+            text = "".join([*keys, *(x for x in (value, *level) if isinstance(x, str))])
+            text.encode()  # refuses half of a character, such as \ud800
+            if "\0" in text:
+                raise ValueError("holds NUL")
+        if not level:
+            return
+    raise ValueError(f"expected at most {DEEPEST} levels of arrays and objects, found more")
+
+
+def _finite(number: str) -> float:
+    """Parses a number; raises ValueError for NaN, infinity and numbers beyond float64."""
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"a number is out of range: {brief(number)}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object; raises ValueError if it repeats a key."""
+    if len(found := dict(pairs)) == len(pairs):
+        return found
+    names = [name for name, _ in pairs]
+    name = next(name for name in names if names.count(name) > 1)
+    raise ValueError(f"the key {brief(name)} is repeated in one object")
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique)

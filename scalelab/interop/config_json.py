@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from scalelab.helpers.files import reading
 from scalelab.helpers.names import brief
 from scalelab.interop import maps
 from scalelab.interop.mapping import Architecture, Choice, Map
@@ -146,10 +147,8 @@ def check_loads(folder: pathlib.Path) -> None:
     """Raises ValueError if `transformers` refuses the config.json of a folder."""
     from transformers import AutoConfig  # seconds to import
 
-    try:
+    with reading(folder / "config.json"):
         AutoConfig.from_pretrained(folder)
-    except Exception as error:
-        raise ValueError(f"transformers refuses this config.json: {error}") from None
 
 
 def list_wrong_options(family: Map, options: Mapping[str, Any]) -> list[str]:

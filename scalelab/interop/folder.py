@@ -10,6 +10,7 @@ import numpy as np
 from safetensors import safe_open
 
 from scalelab import systems
+from scalelab.helpers.files import reading
 from scalelab.helpers.names import brief
 from scalelab.interop import config_json, convert, tokenizer
 from scalelab.interop.mapping import Architecture, Map
@@ -46,11 +47,7 @@ class Tensors:
         self.dtypes: dict[str, str] = {}
         self._files: dict[str, pathlib.Path] = {}
         for file in _list_files(folder):
-            try:
-                opened = safe_open(file, "numpy")
-            except Exception as error:  # safetensors raises its own error class, and others
-                raise ValueError(f"{file} is damaged ({brief(error)}): fetch it again") from None
-            with opened:
+            with reading(file, ": fetch it again"), safe_open(file, "numpy") as opened:
                 for name in opened.keys():
                     self.dtypes[name] = opened.get_slice(name).get_dtype()
                     self._files[name] = file

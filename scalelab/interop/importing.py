@@ -7,7 +7,6 @@ import dataclasses
 import pathlib
 from typing import Any
 
-import flax
 import jax
 import jax.numpy as jnp
 from flax import traverse_util
@@ -22,17 +21,9 @@ from scalelab.interop.folder import Folder
 from scalelab.records import json_files, run_files, run_folder
 from scalelab.records.run_files import RunResult, TaskResult
 from scalelab.resources import flops, host
-from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.checkpoint import Checkpoints, Weights
 
 CORPUS = "imported"  # the value of config.data.corpus
-
-
-@flax.struct.dataclass
-class Weights:
-    """The state in the checkpoint: parameters of the net, or {"body", "head"}."""
-
-    params: Any
-    step: jax.Array
 
 
 def run(source: str, workdir: pathlib.Path) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import tokenizers
 
 from scalelab.data.tokenizers import IN_TEXT, ROLES, make_template, write
+from scalelab.helpers.files import reading
 
 Frame = tuple[tuple[str, ...], ...]  # special tokens before, between and after the texts
 KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}
@@ -61,14 +62,10 @@ def read(folder: pathlib.Path, special_tokens: Sequence[tuple[str, str]] = ()) -
     import transformers
 
     logging.getLogger("transformers").setLevel(logging.CRITICAL)  # warns about harmless fields
-    try:
+    with reading(folder / "tokenizer.json", " (or config.json)"):  # the library reads both
         found = transformers.AutoTokenizer.from_pretrained(str(folder))
         backend = tokenizers.Tokenizer.from_str(found.backend_tokenizer.to_str())
         named = {role: getattr(found, f"{role}_token") for role in ROLES}
-    except Exception as error:  # the library raises many types, and reads config.json too
-        raise ValueError(
-            f"the tokenizer in {folder}, or its config.json, cannot be read: {str(error)[:500]}"
-        ) from None
     backend.no_truncation()
     backend.no_padding()
     roles = dict(special for special in special_tokens if special[0] not in ROLES) | named

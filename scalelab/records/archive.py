@@ -7,10 +7,10 @@ predictions.npz (without texts and probabilities) for predictions.tsv. Dropped a
 tokenizer, TensorBoard, pictures, and runs of a recipe's grid. Equal runs give equal bytes.
 """
 
+import contextlib
 import functools
 import io
 import json
-import lzma
 import pathlib
 import shutil
 import tarfile
@@ -31,7 +31,7 @@ def find_run(workdir: pathlib.Path, name: str) -> pathlib.Path:
     """Returns the folder of a run: WORKDIR/runs/<name>, or its unpacked copy if it is packed.
 
     Raises:
-      ValueError: the archive is damaged, or holds a path that leads out of it.
+      Unreadable: the archive is damaged, or holds a path that leads out of it.
     """
     folder = workdir / "runs" / name
     if folder.exists() or not (workdir / NAME).exists():
@@ -56,7 +56,7 @@ def unpacked(workdir: pathlib.Path) -> pathlib.Path:
     """Returns a temporary folder of all packed runs, which lasts as long as this process.
 
     Raises:
-      ValueError: the archive is damaged, or holds a path that leads out of it.
+      Unreadable: the archive is damaged, or holds a path that leads out of it.
     """
     path = (workdir / NAME).resolve()
     return pathlib.Path(_unpack(path, path.stat().st_mtime_ns).name) / "runs"
@@ -72,17 +72,16 @@ def shorten(workdir: pathlib.Path, text: str) -> str:
 @functools.cache
 def _unpack(path: pathlib.Path, _: int) -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory(prefix="scalelab-runs-")
-    try:
-        with tarfile.open(path, "r:xz") as archive:
+    with contextlib.ExitStack() as stack:
+        stack.callback(folder.cleanup)
+        with files.reading(path), tarfile.open(path, "r:xz") as archive:
             total = 0
             for member in archive:
                 total += member.size
                 if total > LARGEST or not (member.isreg() or member.isdir()):
                     raise ValueError(f"{member.name!r} is no file, or too large")
                 archive.extract(member, folder.name, filter="data")
-    except (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError) as error:
-        folder.cleanup()
-        raise ValueError(f"{path} is damaged: {error}") from None
+        stack.pop_all()  # it is sound
     return folder
 
 

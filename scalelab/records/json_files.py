@@ -1,5 +1,6 @@
 """Reads the JSON files of a run, also damaged ones: gives values of known types or a reason."""
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Mapping
@@ -7,22 +8,9 @@ from typing import Any, TypeVar
 
 from scalelab.config import fields
 from scalelab.config.pretraining import Shape
-from scalelab.helpers import data_files
+from scalelab.helpers.files import parse_json, reading
 
 T = TypeVar("T")
-
-
-class Unreadable(ValueError):
-    """A file of a run that cannot be used.
-
-    Attributes:
-      path: the file.
-      reason: why, in words.
-    """
-
-    def __init__(self, path: pathlib.Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
 
 
 def read_text(path: pathlib.Path) -> str | None:
@@ -31,14 +19,8 @@ def read_text(path: pathlib.Path) -> str | None:
     Raises:
       Unreadable: it cannot be read, or is not UTF-8.
     """
-    try:
+    with reading(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise Unreadable(path, f"cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise Unreadable(path, "is not UTF-8 text") from None
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any] | None:
@@ -48,12 +30,8 @@ def read_object(path: pathlib.Path) -> dict[str, Any] | None:
       Unreadable: the file holds no JSON object.
     """
     text = read_text(path)
-    if text is None:
-        return None
-    try:
-        return parse_object(text)
-    except ValueError as error:
-        raise Unreadable(path, str(error)) from None
+    with reading(path):
+        return None if text is None else parse_object(text)
 
 
 def parse_numbers(text: str) -> dict[str, float]:
@@ -77,7 +55,7 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
       ValueError: the text is something else; the message says what.
     """
-    value = data_files.parse_json(text)
+    value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError(f"holds {type(value).__name__}, expected fields")
     _check(value)
@@ -90,10 +68,8 @@ def fill(cls: type[T], values: Mapping[str, Any], path: pathlib.Path) -> T:
     Raises:
       Unreadable: a field without a default is missing, or one is of another type.
     """
-    try:
+    with reading(path):
         return fields.fill(cls, values, strict=False)
-    except ValueError as error:
-        raise Unreadable(path, str(error)) from None
 
 
 def dump(value: Any) -> Any:

@@ -153,6 +153,12 @@ class Writer:
         self.num_lines += 1
         self._track(line)
 
+    def write_means(self, clocks: Clocks, totals: Pairs, **more: float) -> None:
+        """Writes the means of (sum, weight) pairs of training, if there are any, and more."""
+        means = {f"train/{name}": v for name, v in divide(totals).items() if name != "finite"}
+        if means:
+            self.write(clocks, means | {f"train/{name}": value for name, value in more.items()})
+
     def _track(self, line: Mapping[str, float]) -> None:
         if self._tracker is not None:
             values = {name: value for name, value in line.items() if name != "step"}

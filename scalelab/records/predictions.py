@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from scalelab.helpers import files
-from scalelab.records.json_files import Unreadable
 
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 OWN = ("index", "gold", "prediction", "class", "probability")
@@ -151,12 +150,8 @@ def read(path: pathlib.Path) -> Predictions:
     Raises:
       Unreadable: the file is missing or damaged; the message says where.
     """
-    try:
+    with files.reading(path):
         return _read_packed(path) if path.suffix == ".npz" else _read_table(path)
-    except FileNotFoundError:
-        raise Unreadable(path, "is missing") from None
-    except Exception as error:  # a damaged archive raises many types
-        raise Unreadable(path, " ".join(str(error).split()) or type(error).__name__) from None
 
 
 def _read_packed(path: pathlib.Path) -> Predictions:

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalelab.config.pretraining import Shape, Tokenizer, with_moved_fields
-from scalelab.helpers.files import write_json
+from scalelab.helpers.files import Unreadable, reading, write_json
 from scalelab.helpers.names import suggest_folder
 from scalelab.records import json_files
-from scalelab.records.json_files import Unreadable
 
 __all__ = ["Environment", "RunRecord", "RunResult", "Shape", "TaskResult", "Unreadable", "read_run"]
 
@@ -316,10 +315,11 @@ def read_metrics(folder: pathlib.Path) -> tuple[Line, ...]:
     lines = (json_files.read_text(path) or "").split("\n")
     for number, text in enumerate(lines, 1):
         try:
-            found += [json_files.parse_numbers(text)] if text else []
-        except ValueError as error:
+            with reading(path, f" (line {number})"):
+                found += [json_files.parse_numbers(text)] if text else []
+        except Unreadable:
             if number < len(lines):
-                raise Unreadable(path, f"line {number} {error}") from None
+                raise
     return tuple(found)
 
 

@@ -81,14 +81,11 @@ def memory_share(num_workers: int) -> dict[str, str]:
 
 
 def drop_programs_if_many(share: float = 0.5) -> bool:
-    """Drops compiled programs if they take a large share of the process's memory maps.
+    """Drops compiled programs if they take a share of the process's memory maps, vm.max_map_count.
 
     On CPU, XLA gives each kernel its own maps: five tasks of a ten-layer net use up Linux's 65,530,
     and the next compilation ends in "Cannot allocate memory" and a crash. Programs that
     are needed again come from the compile cache.
-
-    Args:
-      share: of vm.max_map_count.
 
     Returns:
       Whether it did; only on Linux.

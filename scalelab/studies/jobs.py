@@ -154,7 +154,7 @@ def peers(study: Study) -> "list[Pretrained]":
 def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
     """Returns a config's net, with tokenizer and without parameters; the run need not exist."""
     from scalelab import systems
-    from scalelab.data import load_tokenizer
+    from scalelab.data.loading import load_tokenizer
     from scalelab.training import pretrained
 
     system, frozen = systems.load(config.system), pretrained.load_frozen(config.machine.frozen)

@@ -27,7 +27,7 @@ from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
 if TYPE_CHECKING:
-    from scalelab.data import Data
+    from scalelab.data.loading import Data
     from scalelab.tasks.task import Splits
     from scalelab.training.blueprint import Blueprint, StepTime
 
@@ -127,7 +127,7 @@ class Measured(NamedTuple):
 def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
     """Times the steps of a run and loads its data, unless they are `known` from another run."""
     from scalelab import sharding, systems
-    from scalelab.data import load_data
+    from scalelab.data.loading import load_data
     from scalelab.training import blueprint
 
     c = run.config

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scalelab.helpers import data_files
+from scalelab.helpers.files import listing
 from scalelab.helpers.names import load_module, nearest
 from scalelab.tasks import files
 from scalelab.tasks.facts import Task, TaskSplit
@@ -60,7 +61,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
     if not callable(root) and not (root / task.folder).is_dir() and not any(root.glob(JSON_LINES)):
         raise ValueError(
             f"{task.title}: expected the folder {root / task.folder} (--data is the folder that"
-            f" holds {task.folder}/); {data_files.listing(root)}"
+            f" holds {task.folder}/); {listing(root)}"
         )
     train = _read(task, task.train, root, labelled=True)
     dev = {split.name: _read(task, split, root, labelled=True) for split in task.dev_splits}
@@ -69,9 +70,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
         if callable(root):
             raise ValueError(f"{task.title}: {data_dir} has no split {missing.tfds}")
         path = _paths(task, missing, root)[0]
-        raise ValueError(
-            f"{task.title}: expected the file {path}; {data_files.listing(path.parent)}"
-        )
+        raise ValueError(f"{task.title}: expected the file {path}; {listing(path.parent)}")
     test_splits = task.test_splits if tests else ()
     test = {split.name: _read(task, split, root, labelled=False) for split in test_splits}
     return Splits(train, dev, test)

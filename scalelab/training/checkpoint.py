@@ -20,12 +20,15 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import flax
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from flax.typing import ArrayPytree
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+
+from scalelab.helpers import files
 
 # The layout of the parameter tree on disk. Raise it when names or shapes of parameters change.
 LAYOUT = 1
@@ -46,6 +49,15 @@ def checksums(tree: ArrayPytree) -> list[int]:
     """Returns the checksums of a tree's arrays, in the order of its leaves."""
     # One after another, because XLA copies its input, and a copy of the whole state is too large.
     return [int(_checksum_array(leaf)) for leaf in jax.tree.leaves(tree)]
+
+
+@flax.struct.dataclass
+class Weights:
+    """The state in the checkpoint of an import or of a finished fine-tuning."""
+
+    # Of the net, or {"body", "head"}; in the order of a dict's keys, as which they are read back.
+    params: ArrayPytree
+    step: jax.Array
 
 
 class Checkpoints:
@@ -145,19 +157,21 @@ class Checkpoints:
             steps = [step]
         for k, step in reversed(list(enumerate(steps))):
             try:
-                found = self._restore(step, like)
+                with files.reading(self._directory / str(step)):
+                    found = self._restore(step, like)
+            except _WrongLayout:
+                raise
+            except ValueError as error:
+                refused = isinstance(error.__cause__, PermissionError)
+                if refused or "out of memory" in str(error).lower():
+                    raise  # the files may be as good as ever
+                then = "; trying the one before it" if k else ""
+                print(f"checkpoint {step} is damaged: {str(error)[:300]}{then}", flush=True)
+                damaged.append(step)
+            else:
                 # Only after a success: with all moved aside, a second start would begin anew.
                 self._move_aside(damaged)
                 return found
-            except _WrongLayout as error:
-                raise ValueError(str(error)) from None
-            except Exception as error:  # damaged files raise many types
-                if isinstance(error, PermissionError) or "out of memory" in str(error).lower():
-                    raise  # the files may be as good as ever
-                reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            then = "; trying the one before it" if k else ""
-            print(f"checkpoint {step} is damaged ({reason}){then}", flush=True)
-            damaged.append(step)
         if steps:
             raise ValueError(
                 f"none of the checkpoints {steps} in {self._directory} can be read;"
@@ -187,8 +201,9 @@ class Checkpoints:
             raise OSError("the checksum of its metadata does not match")
         if meta["layout"] != LAYOUT:
             raise _WrongLayout(
-                f"the checkpoint of step {step} has layout {meta['layout']}, this version reads"
-                f" {LAYOUT}: use the version of the code that wrote it (WORKDIR/environment.json)"
+                self._directory / str(step),
+                f"has layout {meta['layout']}, this version reads {LAYOUT}: use the version of the"
+                " code that wrote it (WORKDIR/environment.json)",
             )
         as_saved = like is None
         if as_saved:
@@ -250,7 +265,7 @@ class _Kept:
         return [bool(own.metrics and "keep" in own.metrics) for own in checkpoints]
 
 
-class _WrongLayout(Exception):
+class _WrongLayout(files.Unreadable):
     """A sound checkpoint with another layout of the parameter tree."""
 
 

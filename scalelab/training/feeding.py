@@ -1,32 +1,43 @@
-"""Where the examples of a run lie while it trains. All ways give the same batches, bit for bit.
+"""The batches and the programs of a phase of pre-training.
+
+The examples lie in one of two places; both give the same batches, bit for bit:
 
 resident  the examples lie on the device, if they fit; a row names those of a step
 packed    the host makes the batches ahead, and a row holds all arrays of a batch as one; also for
           formats that corrupt examples anew in each epoch
 """
 
+import contextlib
+import dataclasses
 import functools
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
-from scalelab import sharding
+from scalelab import sharding, step
 from scalelab.config.pretraining import Machine
-from scalelab.data.batches import Batches, iterate
+from scalelab.data.batches import Batches, evaluation_batches, iterate
 from scalelab.data.phases import PhaseData
-from scalelab.data.store import ExampleStore, gather
+from scalelab.data.store import Arrays, ExampleStore, Layout, Row, gather
 from scalelab.formats import batch_type
+from scalelab.records import metrics
 from scalelab.resources import host
+from scalelab.step import BlockParts, Blocks, Evaluate
 
-Row = dict[str, np.ndarray]  # what the host sends for a step: arrays [B, ...]
-Arrays = Mapping[str, Any]
+if TYPE_CHECKING:
+    from scalelab.training.pretraining import Pretraining
+
 Batch = dict[str, jax.Array]
 
 CHUNK = 64  # steps whose examples are drawn at a time
+UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LARGEST = 2**31 - 1  # numbers on the device have 32 bits
 SHARE = 0.25  # share of a device's memory that examples may take
 BLOCK_BYTES = 2**26  # most that the rows of one block may take
@@ -68,7 +79,6 @@ def free_bytes(mesh: Mesh) -> float:
 def place(
     phase: PhaseData, batches: Batches, machine: Machine, mesh: Mesh,
     say: Callable[[str], object],
-    before_step: Callable[[int, dict[str, np.ndarray]], None] | None = None,
 ) -> Source:  # fmt: skip
     """Returns a phase's training batches.
 
@@ -78,9 +88,8 @@ def place(
       machine: config.machine.
       mesh: the devices.
       say: tells that the examples do not fit.
-      before_step: see `packed`.
     """
-    if machine.loader == "device" and phase.corrupt is None and before_step is None:
+    if machine.loader == "device" and phase.corrupt is None:
         arrays, free = stored_arrays(phase.train), free_bytes(mesh)
         size = np.inf if arrays is None else sum(values.nbytes for values in arrays.values())
         if arrays is not None and size <= free:
@@ -88,7 +97,7 @@ def place(
         sizes = f"{size / 1e9:,.2f} GB of examples, and {free / 1e9:,.2f} GB may lie on the device"
         say(f"the host makes the batches: {sizes}")
     loader = "numpy" if machine.loader == "numpy" else "tf"
-    return packed(batches, loader, machine.prefetch, before_step)
+    return packed(batches, loader, machine.prefetch)
 
 
 # --- Resident ----------------
@@ -136,55 +145,13 @@ def resident(batches: Batches, arrays: Arrays) -> Source:
 # --- Packed ----------------
 
 
-class Layout:
-    """How the arrays of a batch of B examples lie in one: int32 [B, W].
-
-    Args:
-      batch: arrays of int32, float32 or bool, each with a whole number of rows an example.
-      batch_size: B.
-    """
-
-    def __init__(self, batch: dict[str, np.ndarray], batch_size: int) -> None:
-        self._tails = {name: (values.shape[1:], values.dtype) for name, values in batch.items()}
-        self._edges = np.cumsum([0, *(x.size // batch_size for x in batch.values())]).tolist()
-        assert all(x.dtype == batch_type(x.dtype) for x in batch.values())
-
-    def pack(self, batch: dict[str, np.ndarray]) -> np.ndarray:
-        """Joins the arrays of a batch."""
-        widths = np.diff(self._edges).tolist()
-        parts = [
-            _words(np.ascontiguousarray(batch[name])).reshape(-1, width)
-            for name, width in zip(self._tails, widths, strict=True)
-        ]
-        return np.concatenate(parts, axis=1)
-
-    def batch(self, arrays: Arrays, row: Mapping[str, jax.Array]) -> Batch:
-        """Takes a packed batch apart, on the device."""
-        del arrays
-        made, edges = {}, self._edges
-        parts = zip(self._tails.items(), edges[:-1], edges[1:], strict=True)
-        for (name, (tail, dtype)), begin, end in parts:
-            values = row["packed"][:, begin:end].reshape(-1, *tail)
-            is_bool = dtype == np.bool_
-            made[name] = values != 0 if is_bool else jax.lax.bitcast_convert_type(values, dtype)
-        return made
-
-
-def _words(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.int32) if values.dtype == np.bool_ else values.view(np.int32)
-
-
-def packed(
-    batches: Batches, loader: str, prefetch: int,
-    before_step: Callable[[int, dict[str, np.ndarray]], None] | None = None,
-) -> Source:  # fmt: skip
+def packed(batches: Batches, loader: str, prefetch: int) -> Source:
     """Returns batches that the host makes.
 
     Args:
       batches: this process's rows.
       loader: "tf" or "numpy", see `batches.iterate`.
       prefetch: batches made ahead.
-      before_step: called with the step and the batch before it is sent; no batch is made ahead.
     """
     example = batches(batches.first_step)
     del example["num_tokens"]
@@ -193,14 +160,73 @@ def packed(
     def make(step: int) -> Row:
         batch = batches(step)
         count = batch.pop("num_tokens")
-        if before_step is not None:
-            before_step(step, batch)
         return {"packed": layout.pack(batch), "num_tokens": count}
 
     def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
         # Not a generator: TensorFlow is slow to import, and is so at once.
-        made = iterate(make, start, stop, loader, 0 if before_step else prefetch)
+        made = iterate(make, start, stop, loader, prefetch)
         return ((int(row.pop("num_tokens")), row) for row in made)
 
     row = {"packed": layout.pack(example)}
     return Source({}, layout.batch, stream, row, batches.batch_size)
+
+
+# --- The programs of a phase ----------------
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseProgram:
+    """The compiled programs of a phase, and its examples."""
+
+    phase: int  # its index
+    blocks: Blocks
+    arrays: ArrayPytree  # on the devices
+    stream: Iterator[tuple[int, Row]]  # from the next step on
+    evaluate: Evaluate
+
+
+@contextlib.contextmanager
+def compiling(training: "Pretraining") -> Iterator[BlockParts]:
+    """Places the examples of the phase in progress; yields what its steps are compiled from.
+
+    Then compiles the validation, and validates the untrained net.
+    """
+    phase, config, mesh, say = training.phase, training.config, training.mesh, training.say
+    what, machine = f"length {phase.max_len}, batch {phase.batch_size}", config.machine
+    program, timers = f"{training.name}, {what}", training.timers
+    training.program = training.blocks = None  # frees the examples of the phase before
+    begun, model, index = time.perf_counter(), training.model, training.progress.phase
+    cache = machine.compile_cache_dir
+    with host.compiling(cache, program) as note, metrics.timed(timers, "compile_secs"):
+        say(f"phase {index + 1}: {what}; compiling{note}")
+        seed = config.seed if config.data.order_seed is None else config.data.order_seed
+        rows, sizes = sharding.host_rows(mesh, phase.batch_size), (phase.batch_size, phase.max_len)
+        rule = model.system.ORDER, phase.corrupt, config.mask_copies, phase.counted_arrays
+        own = Batches(phase.train, *sizes, seed, rows, training.progress.phase_start, *rule)
+        source = place(phase, own, machine, mesh, say)
+        size = training.most_steps or source.most_steps
+        train_step = step.make_train_step(
+            model.net, model.terms, model.tx, machine.num_microbatches
+        )
+        given = mesh, training.placed, training.state
+        rows = source.arrays, source.row, size, source.batch_size
+        yield BlockParts(train_step, source.batch, *given, *rows)
+        count = math.ceil(config.eval.num_examples / phase.batch_size)
+        crosses = any(term.crosses_examples for term in model.terms)
+        valid = evaluation_batches(
+            phase.valid, phase.batch_size, count, phase.corrupt, model.system.ORDER, crosses
+        )
+        evaluate = step.compile_evaluation(model, *given, valid)
+    blocks, plan = training.blocks, training.plan
+    assert blocks is not None
+    last_step = int(plan.ends[index]) if plan.clock == "steps" else UNKNOWN
+    stream = source.stream(training.step, last_step)
+    training.program = PhaseProgram(index, blocks, source.arrays, stream, evaluate)
+    if mesh.devices.flat[0].platform == "cpu":
+        scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
+        host.release_if_low(soon=host.GAPS * scratch)
+    begins = not training.step  # the untrained net is where curves begin
+    validates = "; validating the untrained net" * begins
+    say(f"compiled in {time.perf_counter() - begun:.1f} s{validates}")
+    if begins:
+        training.validate_and_save(say)

@@ -1,63 +1,26 @@
-"""Opens a run for training: its devices, its data, and its state, restored or made."""
+"""Opens a pre-training: devices, data, and state, restored or made; and writes its result."""
 
-import dataclasses
-import math
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
-from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
-from scalelab import data as data_lib
-from scalelab import sharding, state, systems
+from scalelab import objectives, sharding, state, systems
 from scalelab.config.durations import make_plan
-from scalelab.config.pretraining import Config
-from scalelab.data import tokenizers
+from scalelab.config.pretraining import Config, science
+from scalelab.data import loading, tokenizers
 from scalelab.optim import adamw
-from scalelab.records import run_files, run_folder
-from scalelab.records.metrics import Clocks, check_tracker
+from scalelab.records import json_files, metrics, run_files, run_folder
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.beginning import Start
 from scalelab.training.pretrained import Pretrained, check_tokenizer, check_tokenizers
-from scalelab.training.pretraining import BeforeStep, Pretraining
-
-
-@dataclasses.dataclass
-class Run:
-    """The part of a run that changes in training; a checkpoint holds all of it."""
-
-    state: ArrayPytree  # the TrainState, on the devices
-    clocks: Clocks = dataclasses.field(default_factory=Clocks)
-    phase: int = 0  # index of the phase in progress
-    phase_start: int = 0  # the step at which that phase began
-    best: float = math.inf  # lowest validation loss of the phase in progress
-    # The last validation of each phase, by its length in tokens.
-    evals: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-    data: str = ""  # fingerprint of the training examples
-    # (sum, weight) of each metric since the last logged line.
-    unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    # Names of the parameters that the run of --init did not have.
-    initialised: list[str] = dataclasses.field(default_factory=list)
-    num_lines: int | None = 0  # lines of metrics.jsonl; None in checkpoints of older versions
-
-    def meta(self) -> dict[str, Any]:
-        """Returns everything but the state, as plain JSON."""
-        values = {name: x for name, x in vars(self).items() if name != "state"}
-        return values | {"clocks": dataclasses.asdict(self.clocks), "best": repr(self.best)}
-
-    @classmethod
-    def from_meta(cls, state: ArrayPytree, meta: dict[str, Any]) -> "Run":
-        """Builds the run from its state and what `meta` returned."""
-        names = {f.name for f in dataclasses.fields(cls)} & meta.keys()
-        values = {"num_lines": None} | {name: meta[name] for name in names}
-        return cls(
-            state, **(values | {"clocks": Clocks(**meta["clocks"]), "best": float(meta["best"])})
-        )
+from scalelab.training.pretraining import Pretraining
+from scalelab.training.progress import Progress
 
 
 class Finished:
@@ -78,7 +41,7 @@ def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
       ValueError: the config does not suit the devices, or needs more memory than they have.
     """
     machine = config.machine
-    check_tracker(machine.tracker)
+    metrics.check_tracker(machine.tracker)
     host.configure_jax(machine.compile_cache_dir, config.net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     batch_sizes = [phase.batch_size for phase in config.phases]
@@ -97,7 +60,6 @@ def open_run(
     workdir: pathlib.Path,
     mesh: Mesh,
     say: Callable[[str], object],
-    before_step: BeforeStep | None = None,
 ) -> Pretraining:
     """Loads a run's data, and restores or makes its state.
 
@@ -108,11 +70,10 @@ def open_run(
       workdir: its folder, locked.
       mesh: the devices.
       say: prints what the run is made of.
-      before_step: called with (step, batch) before each step.
     """
     system, max_len = systems.load(config.system), config.short.max_len
     tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0
-    data = data_lib.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
+    data = loading.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
     check_tokenizers(nets, data.tokenizer)
     model = state.make_model(config, data.tokenizer.special_ids, nets, data.tokenizer.joins)
     fresh, placed = state.create(
@@ -129,10 +90,10 @@ def open_run(
     step_costs = {"tokens": tokens, "flops": [cost.train for cost in costs]}
     plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
-    run = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
+    now, progress = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
     training = Pretraining(
-        workdir, config, data, model, nets, mesh, placed, costs, plan, run, checkpoints, say,
-        before_step,
+        workdir, config, data, model, nets, mesh, placed, costs, plan, checkpoints, say, now,
+        progress,
     )  # fmt: skip
     if is_chief:
         ours = workdir / "tokenizer"
@@ -140,40 +101,43 @@ def open_run(
         run_folder.write_description(workdir, config, tokenizers.digest(theirs))
         if theirs.resolve() != ours.resolve():
             shutil.copytree(theirs, ours, dirs_exist_ok=True)
-    facts = {
-        "parameters": f"{flops.count_parameters(run.state.params):,}",
-        "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
-        "learning rate": _describe_rate(config, system),
-        "validation": f"every {config.eval.every_steps} steps, {config.eval.num_examples} examples",
-        **data.facts,
-    }
-    lines = (f"\n  {name:<18} {value}" for name, value in facts.items())
-    say(f"{training.name} in {workdir}{''.join(lines)}")
-    most = config.machine.steps_per_dispatch
-    if plan.clock == "steps" and most is not None and most > plan.total:
-        say(f"note: config.machine.steps_per_dispatch = {most} exceeds all {plan.total:g} steps")
+    say(_describe(training))
     if start is not None:
         say(start.describe())
-    if run.clocks.steps:
-        say(f"continuing from step {run.clocks.steps}")
+    if training.step:
+        say(f"continuing from step {training.step}")
     else:
         training.save()
     return training
 
 
-def _describe_rate(config: Config, system: systems.System) -> str:
-    """Returns the learning rate, and the protocol's if it is another."""
-    declared = {departure.field: departure.value for departure in system.DEPARTURES}
-    rate = config.optim.learning_rate
+def _describe(training: Pretraining) -> str:
+    """Returns the lines that a run prints at its start."""
+    config, plan = training.config, training.plan
+    declared = {own.field: own.value for own in training.model.system.DEPARTURES}
+    rate, most = config.optim.learning_rate, config.machine.steps_per_dispatch
     protocol = declared.get("optim.learning_rate", Config().optim.learning_rate)
-    return f"{rate:g}" + f" (protocol: {protocol:g})" * (rate != protocol)
+    facts = {
+        "parameters": f"{flops.count_parameters(training.state.params):,}",
+        "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
+        "learning rate": f"{rate:g}" + f" (protocol: {protocol:g})" * (rate != protocol),
+        "validation": f"every {config.eval.every_steps} steps, {config.eval.num_examples} examples",
+        **training.data.facts,
+    }
+    lines = [f"{training.name} in {training.workdir}"]
+    lines += [f"  {name:<18} {value}" for name, value in facts.items()]
+    if plan.clock == "steps" and most is not None and most > plan.total:
+        lines.append(
+            f"note: config.machine.steps_per_dispatch = {most} exceeds all {plan.total:g} steps"
+        )
+    return "\n".join(lines)
 
 
 def _restore(
     checkpoints: checkpoint.Checkpoints, fresh: TrainState, start: Start | None, fingerprint: str,
     workdir: pathlib.Path,
-) -> Run:  # fmt: skip
-    """Returns the run of the newest checkpoint, or one that begins with the fresh state.
+) -> tuple[TrainState, Progress]:  # fmt: skip
+    """Returns state and progress of the newest checkpoint, or the fresh state and no progress.
 
     Raises:
       ValueError: no checkpoint is sound, the run's tokenizer has changed, or it was trained on
@@ -184,18 +148,76 @@ def _restore(
     if restored is not None:
         if (workdir / "tokenizer").is_dir():
             check_tokenizer(run_files.read_run(workdir, metrics=False))
-        run = Run.from_meta(restored[0].replace(frozen=frozen), restored[1])
+        now, progress = restored[0].replace(frozen=frozen), Progress.from_json(restored[1])
     elif start is not None and start.opened is None:
         raise ValueError(
             f"no checkpoint in {workdir} is sound, and {start.path}, whose parameters it began"
             " with, was not read: delete the folder and start again with --init"
         )
     else:
-        run = Run(fresh, data=fingerprint, initialised=list(start.fresh if start else ()))
-    if run.data != fingerprint:
+        now = fresh
+        progress = Progress(data=fingerprint, initialised=list(start.fresh if start else ()))
+    if progress.data != fingerprint:
         raise ValueError(
-            f"the run in {workdir} was trained on other examples ({run.data}) than its config gives"
-            f" now ({fingerprint}): the corpus or the code of its format has changed; restore the"
-            " corpus, or start in a new --workdir"
+            f"the run in {workdir} was trained on other examples ({progress.data}) than its config"
+            f" gives now ({fingerprint}): the corpus or the code of its format has changed; restore"
+            " the corpus, or start in a new --workdir"
         )
-    return run
+    return now, progress
+
+
+def finish(training: Pretraining) -> dict[str, Any]:
+    """Writes result.json at the end of a run; returns its content."""
+    config, progress, data = training.config, training.progress, training.data
+    system, clocks = systems.load(config.system), progress.clocks
+    arrays = objectives.predicted_arrays(config.objective_weights, config.objective_options)
+    unigrams = {metrics.unigram_name(array): data.unigram_nats_of(array) for array in arrays}
+    result = run_files.RunResult(
+        system=config.system,
+        shape=config.net.shape,
+        n_model=systems.n_model(system, config.net, config.system_options),
+        seed=config.seed,
+        steps=clocks.steps,
+        tokens=clocks.tokens,
+        flops=clocks.flops,
+        seconds=clocks.secs,
+        params=flops.count_parameters(training.state.params),
+        init=None if config.init is None else config.machine.init,
+        init_digest=config.init,
+        initialised=tuple(progress.initialised),
+        peak_memory_bytes=host.peak_memory_bytes(),
+        remarks=tuple(
+            _unlearnt(config, progress.evals, {metrics.UNIGRAM: data.unigram_nats} | unigrams)
+        ),
+        eval=progress.evals,
+        data_hash=data.corpus_hash,
+        unigram_nats=data.unigram_nats,
+        unigrams=unigrams,
+        corpus=run_files.Corpus(data.num_documents, data.num_tokens),
+        phases=tuple(
+            run_files.PhaseData(p.max_len, len(p.train), p.epoch_tokens, p.padding_share)
+            for p in data.phases
+        ),
+        departures=tuple(
+            run_files.Departure(**departure)
+            for departure in systems.active_departures(system.DEPARTURES, science(config))
+        ),
+        **training.timers,
+    )
+    if jax.process_index() == 0:
+        run_files.write_result(training.workdir, result)
+    return json_files.dump(result)
+
+
+def _unlearnt(
+    config: Config, evals: Mapping[str, Any], unigrams: Mapping[str, float]
+) -> Iterator[str]:
+    """Yields the objectives that are no better than a constant predictor at the end."""
+    last = {**evals[max(evals, key=int)], **unigrams}
+    found = metrics.check_baselines(
+        config.objective_weights, config.objective_options, last, objectives.load_baselines(),
+        with_margin=False,
+    )  # fmt: skip
+    for objective, failure, _ in found:
+        if failure:
+            yield f"{objective} has learnt no more than a constant predictor knows: {failure}"

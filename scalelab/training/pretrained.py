@@ -18,10 +18,11 @@ from scalelab.config.fields import frozen_names
 from scalelab.config.pretraining import Config, resolve
 from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer
+from scalelab.helpers.files import reading
 from scalelab.objectives import Term
 from scalelab.optim.adamw import parameter_name
 from scalelab.records import run_files
-from scalelab.records.run_files import RunRecord, Unreadable
+from scalelab.records.run_files import RunRecord
 from scalelab.state import Model, make_model
 from scalelab.systems import System
 from scalelab.training.checkpoint import Checkpoints
@@ -230,10 +231,8 @@ def resolve_config(run: RunRecord) -> Config:
         raise ValueError(
             f"{run.folder} is a run fine-tuned on {run.task!r}; expected a pre-training run"
         )
-    try:
+    with reading(run.folder / "config.json"):
         return resolve(run.config)
-    except ValueError as error:
-        raise Unreadable(run.folder / "config.json", str(error)) from None
 
 
 def abstract_params(

@@ -270,7 +270,7 @@ def test_broken_json_lines(tmp_path, line, message):
 def test_broken_packed_files(tmp_path, pack, harm):
     content = PACK[pack](os.urandom(1000).hex().encode())
     (tmp_path / f"x.txt{pack}").write_bytes(harm(content))
-    with pytest.raises(ValueError, match=f"x.txt{pack}: truncated"):
+    with pytest.raises(ValueError, match=f"x.txt{pack}: "):
         list(open_corpus(f"text:{tmp_path}/*").labelled())
 
 

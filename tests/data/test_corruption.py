@@ -16,8 +16,8 @@ import tiny
 
 from scalelab import formats, objectives, systems
 from scalelab.config import pretraining as config_lib
-from scalelab.data import Data, load_data
 from scalelab.data.batches import Batches, evaluation_batches, iterate
+from scalelab.data.loading import Data, load_data
 from scalelab.data.phases import PhaseData
 from scalelab.formats import COMMON, Array, Examples, Ragged, Specials, doc_sentences, draws
 from scalelab.objectives import Baseline, mlm

@@ -12,8 +12,9 @@ import tiny
 
 from scalelab import formats, systems
 from scalelab.config import pretraining as config_lib
-from scalelab.data import inspect, load_data, unigram_entropy
+from scalelab.data import inspect
 from scalelab.data.batches import Batches, evaluation_batches
+from scalelab.data.loading import load_data, unigram_entropy
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import data, formats
+from scalelab import formats
 from scalelab.config import pretraining as config_lib
 from scalelab.data import phases
 from scalelab.formats import Documents, Specials
@@ -73,7 +73,7 @@ def test_long_documents_are_a_seeded_choice_of_the_share_asked_for():
 def test_the_rate_of_long_examples_comes_out(config, name, rate):
     documents = {"train": make_documents(3000), "valid": make_documents(30, seed=1)}
     given = config(data__format=name, long__example_rate=rate)
-    short, long = data.make_phases(given, documents, SPECIALS, "key")
+    short, long = phases.make_phases(given, documents, SPECIALS, "key")
     assert (short.max_len, short.batch_size, long.max_len, long.batch_size) == (32, 8, 128, 2)
     found = len(long.train) / (len(long.train) + len(short.train))
     assert found == pytest.approx(rate, rel=0.05)
@@ -81,7 +81,7 @@ def test_the_rate_of_long_examples_comes_out(config, name, rate):
 
 @pytest.mark.parametrize("rate", [0.1, 0.0])
 def test_phases_share_the_documents_and_validation_has_all_of_them(config, documents, rate):
-    made = data.make_phases(config(long__example_rate=rate), documents, SPECIALS, "key")
+    made = phases.make_phases(config(long__example_rate=rate), documents, SPECIALS, "key")
     assert len(made) == 1 + (rate > 0)
     text = sum(p.train.meta["num_text_tokens"] + p.train.meta["dropped_tokens"] for p in made)
     assert text == len(documents["train"].tokens)
@@ -93,8 +93,8 @@ def test_phases_share_the_documents_and_validation_has_all_of_them(config, docum
 
 def test_a_second_phase_of_no_epochs_leaves_the_first_as_it_is(config, documents):
     """Short sequences only (protocol, 7.5.5): the first phase's examples, not all documents."""
-    short, _ = data.make_phases(config(), documents, SPECIALS, "key")
-    (only,) = data.make_phases(config(long__epoch_rate=0.0), documents, SPECIALS, "key")
+    short, _ = phases.make_phases(config(), documents, SPECIALS, "key")
+    (only,) = phases.make_phases(config(long__epoch_rate=0.0), documents, SPECIALS, "key")
     assert only.train.fingerprint() == short.train.fingerprint()
     assert (only.max_len, only.steps_per_epoch) == (short.max_len, short.steps_per_epoch)
 
@@ -107,7 +107,7 @@ def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, document
     def made(specials=SPECIALS, key="key", **fields):
         calls.clear()
         given = config(**({"data__format": "segment_pair"} | fields))
-        data.make_phases(given, documents, specials, key)
+        phases.make_phases(given, documents, specials, key)
         return len(calls)
 
     assert made() == 6  # two counts for the share, and two splits of two phases
@@ -130,4 +130,4 @@ def test_too_little_text_is_refused(config):
         (few, r" \d .*length 32.*batch of 8"), (no_validation, "validation .*valid_rate"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
-            data.make_phases(config(), documents, SPECIALS, message)
+            phases.make_phases(config(), documents, SPECIALS, message)

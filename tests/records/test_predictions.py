@@ -74,13 +74,7 @@ def test_another_archive_is_refused(tmp_path) -> None:
     made = predictions.write(table, texts=[["a", "b"]], gold=gold, outputs=outputs, labels="01")
     predictions.pack(path, made)
     np.testing.assert_array_equal(predictions.read(path).gold, gold)
-    whole = path.read_bytes()
-    foreign = whole.replace(b"PK\x01\x02", b"PK\x01\x02", 1).replace(b"\x08\x00", b"\x63\x00")
     arrays = dict(np.load(path))
-    for content in (b"", whole[:40], whole[:-9], b"\x00" * 99, foreign):
-        path.write_bytes(content)
-        with pytest.raises(Unreadable):
-            predictions.read(path)
     for name, value in (
         ("gold", np.zeros((2, 2), np.uint8)), ("predicted", np.array([0, 7], np.uint8)),
         ("labels", np.array(["0"])), ("gold", np.array([{}, {}], object)),

@@ -95,16 +95,6 @@ def test_reads_a_damaged_folder_or_names_the_file(tmp_path, data):
         assert abs(line["eval/loss"]) < float("inf")
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_refuses_a_folder_in_place_of_a_file(tmp_path, name):
-    folder = write(tmp_path / "run")
-    (folder / name).unlink()
-    (folder / name).mkdir()
-    with pytest.raises(Unreadable) as raised:
-        run_files.read_run(folder)
-    assert raised.value.path == folder / name
-
-
 def test_refuses_a_later_format_and_an_unknown_status(tmp_path):
     folder = write(tmp_path / "run")
     content = json.loads((folder / "result.json").read_text())

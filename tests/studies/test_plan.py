@@ -96,7 +96,7 @@ def test_a_stage_without_fine_tunings_has_none(tmp_path) -> None:
 @pytest.mark.slow
 def test_steps_are_timed_once_for_each_net(monkeypatch, capsys) -> None:
     runs = expand.expand_runs(a_study.make(seeds=2))
-    monkeypatch.setattr("scalelab.data.load_data", lambda config, system: system)
+    monkeypatch.setattr("scalelab.data.loading.load_data", lambda config, system: system)
     known: dict[str, Any] = {}
     found = [plan.measure(run, known) for run in runs]
     assert found[0] == found[2] and found[1] == found[3] and found[0] != found[1]

@@ -17,14 +17,13 @@ from scalelab.config.pretraining import Shape
 from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing, maps
-from scalelab.interop.importing import Weights
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.objectives import Pass
 from scalelab.records import run_files
 from scalelab.tasks.task import load, load_task
 from scalelab.training import pretrained
-from scalelab.training.checkpoint import Checkpoints
+from scalelab.training.checkpoint import Checkpoints, Weights
 
 KINDS = {  # system -> kind of head
     family.system: family.head_kind() for family in maps.load_all() if "classify" in family.heads

@@ -219,8 +219,7 @@ def parts_of(resolved: config_lib.Config, module: Any, ids: dict[str, int] | Non
 def optimizer(resolved: config_lib.Config) -> Any:
     from scalelab.optim import adamw
 
-    names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm")
-    return adamw.adamw(**{name: getattr(resolved.optim, name) for name in names})
+    return adamw.adamw(**resolved.optim.without_rate)
 
 
 def keep_gradients(tx: Any) -> Any:
@@ -300,7 +299,8 @@ def write_run(
     from flax import linen as nn
 
     from scalelab import state, systems
-    from scalelab.data import load_data, tokenizers
+    from scalelab.data import tokenizers
+    from scalelab.data.loading import load_data
     from scalelab.helpers.files import write_json
     from scalelab.optim.adamw import parameter_name
     from scalelab.records import run_folder

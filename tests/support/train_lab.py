@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import state, step, train
+from scalelab import sharding, state, step, train
 from scalelab.config import pretraining as config_lib
 from scalelab.records import metrics, plots
 from scalelab.training import checkpoint
-from scalelab.training.opening import Run
 
 # 0.9 / 8 to 0.1 / 4 of 24 steps: 20 of batch 8 at length 32, then 4 of batch 4 at length 64.
 STEPS, SHORT_STEPS = 24, 20
@@ -138,25 +137,20 @@ class Lab:
 
         With `blocks` nothing looks on at each step, so that steps go in blocks.
         """
-        config = config or self.config()
-        record = Record(workdir)
-        if blocks:
-            with self._trained(config):
-                record.result = train.train(train.pretraining(config, workdir))
-            return record
+        config, record = config or self.config(), Record(workdir)
 
-        def before_step(step: int, batch: dict[str, np.ndarray]) -> None:
-            before(step)
-            record.batches[step] = {k: v.copy() for k, v in batch.items()}
-
-        def after_step(run: Run) -> None:
-            record.states[run.clocks.steps] = jax.device_get(run.state)
-            record.best[run.clocks.steps] = run.best
+        @contextlib.contextmanager
+        def watched() -> Iterator[Any]:
+            with train.pretraining(config, workdir) as training:
+                if not (blocks or training.over):
+                    training.most_steps, training.blocks_ahead = 1, 0
+                    watch(training, before, record)
+                yield training
+                if record.states:
+                    note_best(training, record)
 
         with self._trained(config):
-            record.result = train.train(
-                train.pretraining(config, workdir, before_step), every=[(1, after_step)]
-            )
+            record.result = train.train(watched())
         return record
 
     def killed(
@@ -179,6 +173,37 @@ class Lab:
             while self._opened:  # threads and files outlive the run, as they could not in a kill
                 with contextlib.suppress(ValueError):  # closed already
                     self._opened.pop().close()
+
+
+def watch(training: Any, before: Callable[[int], None], record: Record) -> None:
+    """Calls `before` before each step; records its batch and state, and the best loss."""
+    next_program = training.next_program
+
+    def watched() -> Any:
+        note_best(training, record)
+        found = next_program()
+        if found is None:
+            return None
+        blocks, arrays = found
+
+        def take(state: Any, arrays: Any, rows: Any, rates: Any, alive: Any) -> Any:
+            before(step := training.step - 1)
+            whole = {k: np.stack([v] * blocks.size) for k, v in rows[0].items()}
+            batch = blocks.read(arrays, sharding.put_rows(whole, blocks.mesh, blocks.batch_size))
+            record.batches[step] = {k: np.array(v[0]) for k, v in batch.items()}
+            done = blocks(state, arrays, rows, rates, alive)
+            record.states[step + 1] = jax.device_get(done[0])
+            return done
+
+        take.size = blocks.size
+        return take, arrays
+
+    training.next_program = watched
+
+
+def note_best(training: Any, record: Record) -> None:
+    if training.step in record.states:
+        record.best[training.step] = training.progress.best
 
 
 def kill_at(k: int) -> Callable[[int], None]:

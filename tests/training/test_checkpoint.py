@@ -16,7 +16,7 @@ from scalelab.records.metrics import Clocks
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.opening import Run
+from scalelab.training.progress import Progress
 
 
 def state_of(step: int) -> TrainState:
@@ -71,15 +71,6 @@ def test_what_was_saved_is_safe_from_later_donating_steps(tmp_path: pathlib.Path
     checkpoints.close()
     assert_same(state, expected)
     assert meta["unlogged"] == {"loss": [1.0, 1.0]}
-
-
-def test_a_run_survives_its_meta() -> None:
-    run = Run(state=None, clocks=Clocks(5, 70, 1e9, 2.25), phase=1, phase_start=3, best=2.5)
-    run.evals = {"128": {"loss": 2.5, "step": 5}}
-    assert Run.from_meta(None, run.meta()) == run
-    fresh = Run(state=None)
-    assert Run.from_meta(None, fresh.meta()) == fresh and math.isinf(fresh.best)
-    assert set(run.meta()) == {f.name for f in dataclasses.fields(Run)} - {"state"}
 
 
 # --- What is kept ---------------------------------------------------------------------------------
@@ -161,11 +152,12 @@ def test_wrong_numbers_that_the_file_format_accepts_are_noticed(
     assert re.search("checkpoint 7 .*checksum", capsys.readouterr().out)
 
 
-def test_another_digit_in_what_goes_with_the_arrays_is_noticed(tmp_path, capsys) -> None:
+@pytest.mark.parametrize("best", [2.5, math.inf])
+def test_another_digit_in_what_goes_with_the_arrays_is_noticed(best, tmp_path, capsys) -> None:
     """Clocks, phase, best so far: json as good as before, but of no run that ever was."""
-    run = Run(state_of(7), Clocks(7, 70_000, 1.5e12, 2.25), phase=1, phase_start=3, best=2.5)
+    run = Progress(Clocks(7, 70_000, 1.5e12, 2.25), phase=1, phase_start=3, best=best)
     run.evals = {"128": {"loss": 2.5, "step": 5}}
-    saved(tmp_path, 3, 7, meta=run.meta())
+    saved(tmp_path, 3, 7, meta=dataclasses.asdict(run))
     path = tmp_path / "checkpoints/7/meta/metadata"
     text = path.read_text()
     digits = [k for k, c in enumerate(text) if c.isdigit()]
@@ -175,8 +167,7 @@ def test_another_digit_in_what_goes_with_the_arrays_is_noticed(tmp_path, capsys)
         assert int(state.step) == 3 and "checkpoint 7" in capsys.readouterr().out
     path.write_text(text)
     state, meta = restored(tmp_path)
-    assert int(state.step) == 7
-    assert Run.from_meta(state, meta) == dataclasses.replace(run, state=state)
+    assert int(state.step) == 7 and Progress.from_json(meta) == run
 
 
 def test_a_run_goes_on_from_the_fallback_and_is_not_started_anew(two, tmp_path) -> None:

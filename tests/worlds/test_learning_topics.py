@@ -7,7 +7,7 @@ import tiny
 
 from scalelab import train
 from scalelab.config import pretraining as config_lib
-from scalelab.data import load_data
+from scalelab.data.loading import load_data
 from scalelab.training import pretrained
 from scalelab.worlds import corpus, discourse
 from scalelab.worlds.discourse import World

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from scalelab.formats import ENTITY, PHRASE, SPEAKER, TURN
-from scalelab.helpers.data_files import readable
+from scalelab.helpers.files import reading
 from scalelab.helpers.names import load_module, module_names, nearest
 
 MAX_CHARS = 1 << 22  # a longer document becomes several
@@ -224,7 +224,7 @@ def folder(argument: str, reader: str) -> Path:
 
 def digest(path: Path) -> str:
     """Returns the SHA-256 of a file's bytes."""
-    with readable(path), path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -234,7 +234,7 @@ def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
     In a file without line feeds, lines end at carriage returns.
     """
     passed = offset = number = 0
-    with readable(path), path.open("rb") as packed, _unpacked(path, packed) as file:
+    with reading(path), path.open("rb") as packed, _unpacked(path, packed) as file:
         while line := file.readline():
             size, end = len(line), b"\n" if offset or line.endswith(b"\n") else b"\r"
             # Bytes are split before they are decoded, so that a long line has few copies.

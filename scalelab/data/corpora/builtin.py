@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
-from scalelab.helpers import data_files
+from scalelab.helpers.files import reading
 
 VERSION = "1"
 PACKAGES = (
@@ -89,7 +89,7 @@ def _documents(files: list[Path], tick: corpora.Tick) -> Iterator[str]:
     """Streams the documents, without repeated paragraphs (on common arguments, say)."""
     seen: set[bytes] = set()
     for path in files:
-        with data_files.readable(path):
+        with reading(path):
             source = path.read_bytes()
         for texts in _topics(source) if path.match(TOPICS) else docstrings(source):
             kept = []

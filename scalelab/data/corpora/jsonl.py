@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
-from scalelab.helpers import data_files
+from scalelab.helpers.files import parse_json
 from scalelab.helpers.names import brief, nearest
 
 VERSION = "1"
@@ -39,7 +39,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
 def _parse(line: str, where: str) -> tuple[str, list[corpora.Span]]:
     """Returns the text and the sorted spans of an object."""
     try:
-        found = data_files.parse_json(line, any_text=True)
+        found = parse_json(line, any_text=True)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     if isinstance(found, dict) and TURNS in found:

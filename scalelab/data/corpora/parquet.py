@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scalelab.data import corpora
 from scalelab.data.corpora.wikitext import sections
-from scalelab.helpers.data_files import listing
+from scalelab.helpers.files import listing, reading
 from scalelab.helpers.names import nearest
 
 VERSION = "1"
@@ -36,18 +36,15 @@ def _lines(path: Path, errors: str, tick: corpora.Tick) -> Iterator[str]:
     import pyarrow  # takes a while, and only this reader needs it
     import pyarrow.parquet
 
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            if COLUMN not in file.schema_arrow.names:
-                near = nearest(COLUMN, file.schema_arrow.names)
-                raise ValueError(f"{path}: there is no column {COLUMN!r}; {near}")
-            size = path.stat().st_size
-            rows = max(1, file.metadata.num_rows)
-            for batch in file.iter_batches(columns=[COLUMN]):
-                # As bytes: the message names the row that is not UTF-8.
-                for row, value in enumerate(batch.column(0).cast("binary").to_pylist()):
-                    where = f"{path}, row {row}"
-                    yield corpora.decode(value or b"", errors, where).rstrip("\r\n")
-                tick(size * len(batch) // rows)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from error
+    with reading(path), pyarrow.parquet.ParquetFile(path) as file:
+        if COLUMN not in file.schema_arrow.names:
+            near = nearest(COLUMN, file.schema_arrow.names)
+            raise ValueError(f"{path}: there is no column {COLUMN!r}; {near}")
+        size = path.stat().st_size
+        rows = max(1, file.metadata.num_rows)
+        for batch in file.iter_batches(columns=[COLUMN]):
+            # As bytes: the message names the row that is not UTF-8.
+            for row, value in enumerate(batch.column(0).cast("binary").to_pylist()):
+                where = f"{path}, row {row}"
+                yield corpora.decode(value or b"", errors, where).rstrip("\r\n")
+            tick(size * len(batch) // rows)

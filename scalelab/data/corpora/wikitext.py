@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
-from scalelab.helpers.data_files import listing
+from scalelab.helpers.files import listing
 
 VERSION = "1"
 SPLITS = ("train", "valid", "test")

@@ -62,7 +62,7 @@ def test_compressed(tmp_path) -> None:
     (tmp_path / "en_x-ud-train.conllu.xz").write_bytes(lzma.compress(GOOD.encode()))
     assert len(treebank.read(tmp_path, "train")) == 1
     (tmp_path / "en_x-ud-train.conllu.xz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="train.conllu.xz: truncated"):
+    with pytest.raises(ValueError, match="train.conllu.xz: "):
         treebank.read(tmp_path, "train")
 
 
