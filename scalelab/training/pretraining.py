@@ -23,7 +23,7 @@ from scalelab.data import Data
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.optim import adamw
-from scalelab.records import json_files, metrics, run_files, run_folder
+from scalelab.records import baselines, json_files, metrics, run_files, run_folder
 from scalelab.resources import flops, host
 from scalelab.state import Model, TrainState
 from scalelab.step import BlockParts, Blocks, Evaluate
@@ -446,8 +446,15 @@ class Pretraining:
             unigram_nats=data.unigram_nats,
             unigrams=self._unigrams,
             corpus=run_files.Corpus(data.num_documents, data.num_tokens),
+            validation=run_files.Corpus(data.num_valid_documents, data.num_valid_tokens),
             phases=tuple(
-                run_files.PhaseData(p.max_len, len(p.train), p.epoch_tokens, p.padding_share)
+                run_files.PhaseData(
+                    p.max_len,
+                    len(p.train),
+                    p.epoch_tokens,
+                    p.padding_share,
+                    p.num_validated(config.eval.num_examples),
+                )
                 for p in data.phases
             ),
             departures=tuple(
@@ -473,13 +480,14 @@ class Pretraining:
         config, evals = self.config, self.run.evals
         last = evals[max(evals, key=int)] | self._unigrams
         last[metrics.UNIGRAM] = self.data.unigram_nats
-        found = metrics.check_baselines(
+        found = baselines.check_baselines(
             config.objective_weights, config.objective_options, last, objectives.load_baselines(),
             with_margin=False,
         )  # fmt: skip
-        for objective, failure, _ in found:
-            if failure:
-                yield f"{objective} has learnt no more than a constant predictor knows: {failure}"
+        for check in found:
+            if check.failure:
+                name = check.objective
+                yield f"{name} has learnt no more than a constant predictor knows: {check.failure}"
 
     def describe_progress(self, time_left: str) -> str:
         """Returns the progress line."""
