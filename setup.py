@@ -30,6 +30,7 @@ setup(
         "scalelab": ["py.typed"],
         "scalelab.thesis": ["published/*.csv"],
         "scalelab.lab.show": ["templates/*"],
+        "scalelab.studies": ["seed_spread.csv"],
     },
     install_requires=[
         "flax>=0.12",

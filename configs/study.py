@@ -37,7 +37,7 @@ configs/base.py, fine-tuning fields in configs/finetune.py.
   optim.warmup_tokens               -   1,600,000    100,000     10,000
   optim.learning_rate          0.0001       0.001      0.001      0.004
   eval.every_steps              1,000       1,000        400         20
-  eval.num_examples             2,000       1,000        500        100
+  eval.num_examples             2,000       1,000        500        200
   machine.checkpoint_every_steps  500       2,000        200         50
   machine.num_checkpoints           2           1          1          1
   machine.log_every_steps          50          10         10         10
@@ -108,7 +108,7 @@ SMALLER = {
     ),
     "tiny": Scale(
         tokens=1e5, batch_sizes=(16, 4), learning_rate="4e-3", eval_every=20,
-        eval_examples=100, checkpoint_every=50, finetune_seeds=2,
+        eval_examples=200, checkpoint_every=50, finetune_seeds=2,
         finetune=("max_train_examples=256", "max_len=64", "epochs=1"),
         vocab_size=2000, max_len=(64, 128),
     ),

@@ -49,9 +49,22 @@ def run(given: argparse.Namespace) -> None:
     with screen:
         failed = pool.Pool(workdir, spec.name, number, screen).run()
     print(progress.describe_end(*jobs.read(workdir, spec.name), failed))
+    if not failed:
+        print(verdicts(workdir, spec.name))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
     if failed:
         raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
+
+
+def verdicts(workdir: pathlib.Path, name: str) -> str:
+    """Returns the verdicts of a study with their reasons, or why a report has none."""
+    from scalelab import objectives
+    from scalelab.lab.show import report as report_lib
+
+    try:
+        return "\n" + report_lib.describe_verdicts(workdir, name, objectives.load_baselines())
+    except ValueError as error:  # as of a comparison that the user has to name for a report
+        return f"no verdicts: {error}"
 
 
 def status(given: argparse.Namespace) -> None:

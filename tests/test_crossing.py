@@ -16,7 +16,7 @@ from train_lab import Lab
 
 from scalelab import objectives, step
 from scalelab.helpers import names
-from scalelab.records import metrics
+from scalelab.records import baselines as baseline_lib
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -72,5 +72,7 @@ def test_a_run_validates_with_full_batches_and_chance_depends_on_their_size(
     for size, loss, is_chance in ((8, 2.05, True), (8, 1.9, False), (4, 1.35, True)):
         assert last["batch_size"] == 8
         given = last | {"halves_loss": loss, "batch_size": size}
-        ((_, failure, lacking),) = metrics.check_baselines(("halves",), {}, given, baselines)
-        assert (f"against {math.log(size):.3g} of chance" in failure) == is_chance and not lacking
+        (made,) = baseline_lib.check_baselines(("halves",), {}, given, baselines)
+        assert (
+            f"against {math.log(size):.3g} of chance" in made.failure
+        ) == is_chance and not made.lacking

@@ -145,9 +145,12 @@ def test_result_json(whole: Record, lab: Lab) -> None:
             "examples": len(ours),
             "tokens": int(ours.sum()),
             "padding_share": pytest.approx(1 - ours.mean() / max_len),
+            "valid_examples": min(len(phase.valid), 32),
         }
-        for max_len, ours in zip((32, 64), lengths, strict=True)
+        for max_len, ours, phase in zip((32, 64), lengths, data.phases, strict=True)
     ]
+    held = {"documents": data.num_valid_documents, "tokens": data.num_valid_tokens}
+    assert result["validation"] == held and held["documents"] > 0
     assert result["corpus"]["tokens"] > 0 and result["corpus"]["documents"] > 0
     assert result["departures"] == []  # roberta is the control
     assert result["steps"] == STEPS and result["seconds"] > 0

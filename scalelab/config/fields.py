@@ -195,11 +195,21 @@ def comments(cls: type) -> dict[str, str]:
     return found
 
 
+# Corpora with a validation split of their own, which do not read data.valid_rate. All such configs
+# have the one value that older run folders have, as has the built-in text without a value.
+HAVE_VALIDATION, VALID_RATE = ("wikitext:", "parquet:"), 0.005
+
+
 def science(config: object) -> dict[str, Any]:
     """Returns the fields of a dataclass or a mapping that may change a result, by dotted name."""
     is_filled = dataclasses.is_dataclass(config) and not isinstance(config, type)
     flat = flatten(dataclasses.asdict(config) if is_filled else typing.cast(Any, config))
-    return {k: v for k, v in flat.items() if not k.startswith("machine.")}
+    found = {k: v for k, v in flat.items() if not k.startswith("machine.")}
+    corpus = str(found.get("data.corpus"))
+    unset = corpus == "builtin" and found.get("data.valid_rate") is None
+    if unset or corpus.startswith(HAVE_VALIDATION):
+        found["data.valid_rate"] = VALID_RATE
+    return found
 
 
 def own_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:

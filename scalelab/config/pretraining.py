@@ -122,7 +122,9 @@ class Data:
     # Invalid UTF-8: strict stops, replace goes on.
     errors: Annotated[str, choice("strict", "replace")] = "strict"
     keep_headings: bool = False  # keeps the headings of WikiText sections
-    valid_rate: Probability = 0.005  # share of documents, where the source has no validation split
+    # Share of documents, where the source has no validation split. None: 100 documents or 50,000
+    # words, or a tenth of the text if that is less, and at least 0.005; 0.005 of the built-in text.
+    valid_rate: Probability | None = None
     order_seed: int | None = None  # seed of the examples' order; None: the run's seed
 
 

@@ -33,6 +33,8 @@ class Data:
     unigram_nats: float  # entropy of the token frequencies; a net that has learnt is below it
     num_documents: int  # documents of the training split
     num_tokens: int  # tokens of their text, each once, without special ones
+    num_valid_documents: int  # the same of the validation split
+    num_valid_tokens: int
     phases: tuple[PhaseData, ...]  # the short phase, and the long one where there is one
     facts: dict[str, str]  # lines for the start of a run, by name
 
@@ -101,14 +103,16 @@ def load_data(
     given = config, prepared.documents, specials, prepared.key, system.ORDER, progress
     phases = make_phases(*given, prepared.tokenizer)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
-    train = prepared.documents["train"]
+    train, valid = (prepared.documents[split] for split in ("train", "valid"))
     entropy = unigram_entropy(train.tokens)
     facts = {"corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}"}
     for split, documents in prepared.documents.items():
         count = f"{documents.num_documents:,} with {len(documents.tokens):,} tokens"
         facts[f"documents for {split}"] = count
     for phase in phases:
+        read = phase.num_validated(config.eval.num_examples)
         count = f"{len(phase.train):,} for training, {len(phase.valid):,} for validation"
+        count += f", which reads {read:,}" * (read != len(phase.valid))
         facts[f"examples of {phase.max_len}"] = count
     facts["unigram entropy"] = f"{entropy:.4f} nats a token"
     facts["prepared in"] = ", ".join(f"{name} {secs:.1f} s" for name, secs in timings.items())
@@ -119,6 +123,8 @@ def load_data(
         unigram_nats=entropy,
         num_documents=train.num_documents,
         num_tokens=len(train.tokens),
+        num_valid_documents=valid.num_documents,
+        num_valid_tokens=len(valid.tokens),
         phases=phases,
         facts=facts,
     )

@@ -86,6 +86,11 @@ class PhaseData:
         rows = {x: [batch[lengths_name(x)] for batch in batches] for x in self.counted_arrays}
         return {name: np.concatenate(own)[there] for name, own in rows.items()}
 
+    def num_validated(self, most: int | None) -> int:
+        """Returns how many examples a validation reads, of about `most`: its batches are whole."""
+        size = -(-(most or len(self.valid)) // self.batch_size) * self.batch_size
+        return min(len(self.valid), size)
+
     @property
     def padding_share(self) -> float:
         """Share of padding in `counted_arrays`, in [0, 1]."""

@@ -130,7 +130,7 @@ def _collect_spans(source: Corpus) -> dict[str, np.ndarray]:
     found: dict[str, list[tuple[int, int, int]]] = {split: [] for split in source.splits}
     passed, bits = dict.fromkeys(found, 0), UNITS | TURNS
     for document, spans in source.source.spans() if source.source.spans else ():
-        split = assign_split(document, source.settings.valid_rate)
+        split = assign_split(document, source.valid_rate)
         if not spans:  # most corpora have no spans, and counting is slow
             passed[split] += len("".join(document.split()))
             continue

@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from scalelab.config.durations import CLOCKS
@@ -19,11 +19,6 @@ from scalelab.records import json_files
 # Name -> (sum, weight), numbers or arrays.
 Pairs = Mapping[str, tuple[Any, Any]]
 UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
-# Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics),
-# the margin and the predicted array (None: the text), as an objective declares them for
-# config.objective_options.
-Trivial = float | Callable[[Mapping[str, float]], float | None] | None
-Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float, str | None]]
 
 
 @dataclasses.dataclass
@@ -241,48 +236,6 @@ def summarise_eval(
             if covers_text:
                 means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
     return means
-
-
-def check_baselines(
-    objectives: Iterable[str],
-    options: Mapping[str, object],
-    metrics: Mapping[str, float],
-    baselines: Mapping[str, Baseline],
-    *,
-    with_margin: bool = True,
-) -> Iterator[tuple[str, str, str]]:
-    """Yields each objective, how it misses its baseline or "", and the missing number or "".
-
-    Args:
-      objectives: names in the sum, such as "mlm".
-      options: config.objective_options.
-      metrics: of a validation, such as "mlm_loss", and the unigram entropies.
-      baselines: by objective.
-      with_margin: whether to ask for the margin that an objective declares.
-    """
-    for objective in objectives:
-        if objective not in baselines:
-            yield objective, "", f"the trivial baseline of the objective {objective!r}"
-            continue
-        metric, trivial, margin, array = baselines[objective](options)
-        metric, margin = f"{objective}_{metric}", margin if with_margin else 0.0
-        name, lacking = "chance", f"the trivial {metric}"
-        if trivial is None:
-            name, lacking = (
-                f"the unigram entropy{f' of {array}' if array else ''}",
-                unigram_name(array),
-            )
-            trivial = metrics.get(lacking)
-        elif callable(trivial):
-            trivial = trivial(metrics)
-        value = metrics.get(metric)
-        if value is None or trivial is None:
-            yield objective, "", metric if value is None else lacking
-            continue
-        gain = trivial - value if metric.endswith("_loss") else value - trivial
-        asked = f", margin {margin:g}" if margin else ""
-        text = f"{metric} {value:.3g} against {trivial:.3g} of {name}{asked}"
-        yield objective, "" if gain >= margin else text, ""
 
 
 @contextlib.contextmanager

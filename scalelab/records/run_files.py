@@ -42,11 +42,12 @@ class PhaseData:
     examples: int
     tokens: int
     padding_share: float | None = None  # share of padding in the token arrays; None: an older run
+    valid_examples: int | None = None  # examples that a validation reads; None: an older run
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """What the training split of a corpus holds."""
+    """What a split of a corpus holds."""
 
     documents: int
     tokens: int
@@ -86,7 +87,8 @@ class RunResult(Result):
     # Unigram entropies of the arrays that are predicted in place of the text, by
     # `metrics.unigram_name`.
     unigrams: dict[str, float] = dataclasses.field(default_factory=dict)
-    corpus: Corpus | None = None
+    corpus: Corpus | None = None  # the training split
+    validation: Corpus | None = None  # the validation split; None: an older run
     phases: tuple[PhaseData, ...] = ()
     departures: tuple[Departure, ...] = ()  # the declared ones that were active
     initialised: tuple[str, ...] = ()  # parameters that `init` lacked, which were drawn afresh

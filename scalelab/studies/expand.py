@@ -16,11 +16,11 @@ from typing import Any
 
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import OWNERS, flatten, science_diff
+from scalelab.config.fields import OWNERS, flatten, science, science_diff
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare.comparability import PREFIX
+from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import DEFAULT, Row, StudyFile, StudyRun
 from scalelab.records import archive, json_files, run_files
@@ -117,6 +117,14 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
     return config_lib.resolve(values)
 
 
+def _base(spec: StudySpec) -> dict[str, Any]:
+    """Returns the base config of a study's runs by dotted field, without the machine's fields."""
+    values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
+    for field, value in parse_fields(spec.fields).items():
+        _set(values, field, value)
+    return science(values)
+
+
 def _set(values: dict[str, Any], field: str, value: Any) -> None:
     """Replaces a dotted field, or multiplies it by "x0.5"."""
     flat = flatten(values)
@@ -162,6 +170,7 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
             for name in sorted({run.system for run in runs})
         },
         "command": command,
+        "base": _base(spec),
         "runs": [json_files.dump(run.describe()) for run in runs],
     }
     for field in ("pretrain", "stage_order"):
@@ -199,8 +208,9 @@ def check_shared(facts: StudyFile, workdir: pathlib.Path) -> None:
       ValueError: they do not agree; the message names the fields.
     """
     configs, compared = {run.name: run.config for run in facts.runs}, []
+    others = dict[pathlib.Path, StudyFile]()
     for path in sorted((workdir / "studies").glob("*.json")):
-        other = study_runs.read_facts(path)
+        others[path] = other = study_runs.read_facts(path)
         planned = {run.name: run.config for run in other.runs if run.name in configs}
         compared += [(f"{path} plans {name}", planned[name], configs[name]) for name in planned]
         tasks = sorted(facts.adaptation.keys() & other.adaptation.keys()) if planned else ()
@@ -211,9 +221,36 @@ def check_shared(facts: StudyFile, workdir: pathlib.Path) -> None:
         if (folder / "config.json").exists():
             compared.append((f"{folder} is there", run_files.read_config(folder), config))
     for what, found, wanted in compared:
-        if lines := science_diff(wanted, found):
-            more = f"\n  and {len(lines) - SHOWN} more" * (len(lines) > SHOWN)
-            raise ValueError(
-                f"{what} with other fields; choose another --workdir, or undo:\n  "
-                + "\n  ".join(lines[:SHOWN]) + more
-            )  # fmt: skip
+        _refuse(f"{what} with other fields", science_diff(wanted, found))
+    for path, other in others.items():
+        if other.name != facts.name:
+            _check_base(facts, other, path)
+
+
+def _check_base(facts: StudyFile, other: StudyFile, path: pathlib.Path) -> None:
+    """Checks that two studies have one base config, but for what one of them varies.
+
+    Raises:
+      ValueError: they do not; the message names the fields.
+    """
+    if facts.base is None or other.base is None:  # not recorded
+        return
+    free = {"system", "seed", *SHAPE_FIELDS}
+    for own in (facts, other):
+        groups = (*own.variants.values(), *own.system_fields.values())
+        free |= {*own.allow, *own.free, *(x for lines in groups for x in parse_fields(lines))}
+    # Options belong to an objective, a format or a system that may be free.
+    free |= {
+        name for name in {*facts.base, *other.base} if OWNERS.get(name.partition(".")[0]) in free
+    }
+    what = f"{path} has another base config, which this study does not vary"
+    _refuse(what, science_diff(facts.base, other.base, free))
+
+
+def _refuse(what: str, lines: list[str]) -> None:
+    """Raises ValueError if there are lines of differing fields."""
+    if lines:
+        more = f"\n  and {len(lines) - SHOWN} more" * (len(lines) > SHOWN)
+        raise ValueError(
+            f"{what}; choose another --workdir, or undo:\n  " + "\n  ".join(lines[:SHOWN]) + more
+        )

@@ -109,9 +109,10 @@ def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
 
     arguments = [
         f"--corpus={config.data.corpus}", f"--to={workdir / 'probes'}",
-        f"--cache_dir={config.machine.cache_dir}", f"--valid_rate={config.data.valid_rate}",
-        f"--errors={config.data.errors}",
+        f"--cache_dir={config.machine.cache_dir}", f"--errors={config.data.errors}",
     ]  # fmt: skip
+    if config.data.valid_rate is not None:
+        arguments.append(f"--valid_rate={config.data.valid_rate}")
     given = self_supervised.parser().parse_args(arguments)
     (workdir / "locks").mkdir(parents=True, exist_ok=True)
     with (workdir / "locks" / "probes").open("a") as lock:

@@ -17,12 +17,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scalelab.config import durations
+from scalelab.config.pretraining import FEW_EXAMPLES
 from scalelab.eval import yardstick
 from scalelab.helpers.files import write_json
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
+from scalelab.lab.load.task_runs import MAIN
 from scalelab.resources import host
-from scalelab.studies import expand, finetunings
+from scalelab.studies import expand, finetunings, power
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
@@ -60,7 +62,11 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
         file=sys.stderr, flush=True,
     )  # fmt: skip
     libraries = host.peak_memory_bytes()
-    rows = [expect(spec, run, measure(run, known), task_tokens, texts) for run in planned]
+    measured = [measure(run, known) for run in planned]
+    rows = [
+        expect(spec, run, own, task_tokens, texts)
+        for run, own in zip(planned, measured, strict=True)
+    ]
     arms = {(row.system, row.shape, row.variant): row for row in expand.make_rows(spec, planned)}
     # What libraries, data and the compiler take, as this process did; a step's own memory varies.
     most = max(row["peak_bytes"] for row in rows)
@@ -70,26 +76,48 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
         row["title"] = arms[run.system, run.shape, run.variant].title(run.describe())
     (workdir / "plans").mkdir(exist_ok=True)
     write_json(workdir / "plans" / f"{spec.name}.json", {"workers": num_workers, "runs": rows})
-    return "\n".join([describe(rows, num_workers), *describe_claims(spec, planned)])
+    held = describe_validation(planned, [own.data for own in measured])
+    return "\n".join([describe(rows, num_workers), *held, *describe_claims(spec, planned)])
+
+
+def describe_validation(planned: Sequence[PlannedRun], data: Sequence["Data"]) -> list[str]:
+    """Returns the sizes of the validations, and a warning if one is too small for a verdict."""
+    lines, least = list[str](), math.inf
+    for run, own in zip(planned, data, strict=True):
+        phases = {p.max_len: p.num_validated(run.config.eval.num_examples) for p in own.phases}
+        least = min(least, phases[max(phases)])
+        counts = ", ".join(f"{num:,} examples of length {size}" for size, num in phases.items())
+        lines.append(
+            f"validation: {own.num_valid_documents:,} documents, {own.num_valid_tokens:,} tokens;"
+            f" it reads {counts}"
+        )
+    few = f"validation: a verdict needs {FEW_EXAMPLES} examples; use more text or raise"
+    return [*dict.fromkeys(lines)] + [
+        f"{few} config.pretrain.data.valid_rate or config.pretrain.eval.num_examples"
+    ] * (least < FEW_EXAMPLES)
 
 
 def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]:
-    """Returns a line for each claim about losses of different things, which stays undecided."""
+    """Returns the power of all claims; a line for each about losses of different things."""
     from scalelab.lab.compare import claim_lines, comparability
     from scalelab.lab.show.notes import LOSSES
 
     rows = expand.make_rows(spec, planned)
     measured = (*spec.finetune.tasks, *spec.yardsticks)
-    found = []
+    found, asked = [], []
     for stated in spec.claims:
         claim = claim_lines.parse(stated, rows, measured)
+        asked.append(power.PlannedClaim(claim.score, len(claim.pairs), claim.region))
         pairs = claim.pairs if claim.score in ("loss", "bits_per_byte") else ()
         fields = {x for (a, *_), (b, *_) in pairs
                   for x in comparability.loss_apart(a.fields, b.fields, claim.score)}  # fmt: skip
         if fields:
             what = LOSSES.format(", ".join(sorted(fields)))
             found.append(f"{claim.text} on {claim.score} will stay undecided. {what}")
-    return found
+            asked.pop()
+    if not spec.claims:
+        asked = [power.PlannedClaim(MAIN[name], 1) for name in measured]
+    return found + power.describe(asked, spec.scale, spec.seeds, len(rows))
 
 
 def count_tokens(splits: "Splits", spec: StudySpec, name: str) -> float:

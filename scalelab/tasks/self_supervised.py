@@ -254,7 +254,7 @@ def parser() -> cli.Parser:
         ("num_dev", _number, 500, "rows of each dev set, a multiple of 4"),
         ("seed", _number, 0, "of all draws"),
         ("cache_dir", str, "~/.cache/scalelab", "prepared data"),
-        ("valid_rate", float, 0.005, "share of the validation documents, as in the training"),
+        ("valid_rate", float, None, "share of the validation documents, as in the training"),
         ("errors", str, "strict", "invalid UTF-8: strict stops, replace inserts a character"),
     ):
         made.add_argument(

@@ -13,7 +13,7 @@ from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config, science
 from scalelab.data import loading, tokenizers
 from scalelab.optim import adamw
-from scalelab.records import json_files, metrics, run_files, run_folder
+from scalelab.records import baselines, json_files, metrics, run_files, run_folder
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
@@ -194,8 +194,15 @@ def finish(training: Pretraining) -> dict[str, Any]:
         unigram_nats=data.unigram_nats,
         unigrams=unigrams,
         corpus=run_files.Corpus(data.num_documents, data.num_tokens),
+        validation=run_files.Corpus(data.num_valid_documents, data.num_valid_tokens),
         phases=tuple(
-            run_files.PhaseData(p.max_len, len(p.train), p.epoch_tokens, p.padding_share)
+            run_files.PhaseData(
+                p.max_len,
+                len(p.train),
+                p.epoch_tokens,
+                p.padding_share,
+                p.num_validated(config.eval.num_examples),
+            )
             for p in data.phases
         ),
         departures=tuple(
@@ -214,10 +221,11 @@ def _unlearnt(
 ) -> Iterator[str]:
     """Yields the objectives that are no better than a constant predictor at the end."""
     last = {**evals[max(evals, key=int)], **unigrams}
-    found = metrics.check_baselines(
+    found = baselines.check_baselines(
         config.objective_weights, config.objective_options, last, objectives.load_baselines(),
         with_margin=False,
     )  # fmt: skip
-    for objective, failure, _ in found:
-        if failure:
-            yield f"{objective} has learnt no more than a constant predictor knows: {failure}"
+    for check in found:
+        if check.failure:
+            name = check.objective
+            yield f"{name} has learned no more than a constant predictor knows: {check.failure}"

@@ -292,3 +292,29 @@ def test_a_document_of_one_long_line_is_cut_at_spaces(tmp_path, monkeypatch):
     assert " ".join(text.strip() for _, text in found[:-3]).split() == words
     assert [len(text) for _, text in found[-3:]] == [100, 100, 50]
     assert len({split for split, _ in found[:-3]}) == 1  # all of a document are in one split
+
+
+@pytest.mark.parametrize(("num", "words", "held"), [
+    (415, 1000, 28),  # a tenth of the words, 41,500, is less than 50,000; see below
+    (2000, 10, 100),
+    (400, 2000, 25),  # 50,000 words
+    (20, 5, 2),
+    (2, 5, 1),
+])  # fmt: skip
+def test_a_validation_is_large_enough_or_a_tenth(num, words, held, tmp_path) -> None:
+    held = 42 if num == 415 else held  # a tenth of the documents, rounded up
+    lines = [json.dumps({"text": f"{i} " + "a " * (words - 1)}) for i in range(num)]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    corpus = open_corpus(f"jsonl:{tmp_path}/x.jsonl")
+    found = {split: [*corpus.documents(split)] for split in ("train", "valid")}
+    assert (len(found["valid"]), len(found["train"])) == (held, num - held)
+    same = open_corpus(f"jsonl:{tmp_path}/x.jsonl", valid_rate=corpus.valid_rate)
+    assert same.fingerprint() == corpus.fingerprint()
+
+
+def test_a_large_corpus_keeps_the_least_share_and_is_not_read_to_its_end() -> None:
+    passed = []
+    stream = (passed.append(i) or f"text {i}" for i in range(1_000_000))
+    assert corpora.choose_rate(stream) == 0.005
+    assert len(passed) < 40_000
+    assert corpora.choose_rate(["a"] * 1000) == 0.005  # one text, often

@@ -89,6 +89,9 @@ def test_phases_share_the_documents_and_validation_has_all_of_them(config, docum
         meta = phase.valid.meta
         assert meta["num_text_tokens"] + meta["dropped_tokens"] == len(documents["valid"].tokens)
         assert phase.lengths(phase.valid)["tokens"].max() == phase.max_len
+        size, whole = phase.batch_size, len(phase.valid)
+        asked = (1, size, size + 1, None, 10**6)
+        assert [phase.num_validated(num) for num in asked] == [size, size, 2 * size, whole, whole]
 
 
 def test_a_second_phase_of_no_epochs_leaves_the_first_as_it_is(config, documents):

@@ -18,6 +18,7 @@ import pytest
 from scalelab import objectives
 from scalelab.helpers import progress
 from scalelab.objectives import clm, mlm, nsp
+from scalelab.records import baselines as baseline_lib
 from scalelab.records import metrics
 from scalelab.records.metrics import Clocks
 from scalelab.state import Model
@@ -238,8 +239,8 @@ def test_baselines_are_missed_with_and_without_their_margin() -> None:
     last = {"mlm_loss": 4.8, "nsp_accuracy": 0.49, "unigram_nats": 5.0}
 
     def check(**asked: bool) -> list[tuple[str, bool, bool]]:
-        made = metrics.check_baselines(("mlm", "nsp", "clm"), {}, last, found, **asked)
-        return [(name, bool(failure), bool(lacking)) for name, failure, lacking in made]
+        made = baseline_lib.check_baselines(("mlm", "nsp", "clm"), {}, last, found, **asked)
+        return [(x.objective, bool(x.failure), bool(x.lacking)) for x in made]
 
     assert check() == [("mlm", True, False), ("nsp", True, False), ("clm", False, True)]
     assert check(with_margin=False)[:2] == [("mlm", False, False), ("nsp", True, False)]
@@ -255,8 +256,8 @@ def test_the_unigrams_are_those_of_the_predicted_array(
 ) -> None:
     baselines: Any = {"spans": lambda options: objectives.Baseline("loss", None, 0.0, "targets")}
     given = last | {"spans_loss": 3.0}
-    ((_, failure, absent),) = metrics.check_baselines(["spans"], {}, given, baselines)
-    assert (bool(failure), absent) == (missed, lacking)
+    (made,) = baseline_lib.check_baselines(["spans"], {}, given, baselines)
+    assert (bool(made.failure), made.lacking) == (missed, lacking)
 
 
 def test_a_tracker_gets_every_line_and_a_missing_one_is_named(tmp_path, monkeypatch) -> None:

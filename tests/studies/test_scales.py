@@ -85,7 +85,8 @@ def test_a_grid_makes_variants_named_by_what_they_change() -> None:
     config.claims = (("mask_rate=0.4 > mask_rate=0.15", "bits_per_byte"),)
     config.claims = (*config.claims, ("learning_rate_0p001 < baseline", "loss"))
     runs = expand.expand_runs(made := spec.resolve(config.to_dict()))
-    (line,) = plan.describe_claims(made, runs)
+    line, *power = plan.describe_claims(made, runs)
+    assert [own.partition(":")[0] for own in power] == ["power, validation loss", "Power"]
     assert "mask_rate=0.4 > mask_rate=0.15" in line and "(mask_rate)" in line
     found = {r.variant: (r.config.mask_rate, r.config.optim.learning_rate) for r in runs}
     assert found == dict(

@@ -30,6 +30,34 @@ def test_equal_seconds_and_equal_steps_are_not_mixed(tmp_path) -> None:
     write(tmp_path / "another", **SECONDS)
 
 
+OTHER_RUNS = {"main": a_study.stage(systems=("roberta",))}
+
+
+@pytest.mark.parametrize(("given", "changes", "message"), [
+    ({}, {"pretrain__optim__learning_rate": 0.5}, r"learning_rate: 0\.\d+ -> 0\.5"),
+    ({}, {"fields": ("optim.learning_rate=0.5",)}, "learning_rate"),
+    ({}, {"pretrain__data__corpus": "text:x"}, "data.corpus: 'builtin' -> 'text:x'"),
+    ({}, {}, ""),
+    ({}, {"pretrain__seed": 3, "pretrain__net__width": 16, "seeds": 3}, ""),
+    ({"variants": {"baseline": (), "fast": ("optim.learning_rate=x2",)}},
+     {"pretrain__optim__learning_rate": 0.5}, ""),  # a study of this field
+    ({"allow": ("mask_rate",)}, {"pretrain__mask_rate": 0.4}, ""),
+])  # fmt: skip
+def test_a_study_of_another_base_config_is_refused(given, changes, message, tmp_path) -> None:
+    """Though no run of it has the name of a run that is there."""
+    write(tmp_path, **given)
+    before = sorted(tmp_path.rglob("*"))
+    if not message:
+        write(tmp_path, name="another", stages=OTHER_RUNS, **changes)
+        return
+    with pytest.raises(ValueError, match=rf"(?s)two.json has another base.*--workdir.*{message}"):
+        write(tmp_path, name="another", stages=OTHER_RUNS, **changes)
+    assert sorted(tmp_path.rglob("*")) == before
+    path = tmp_path / "studies/two.json"  # an older file does not say its base config
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"base": None}))
+    write(tmp_path, name="another", stages=OTHER_RUNS, **changes)
+
+
 def test_studies_that_want_the_same_run_share_it(tmp_path) -> None:
     fields = dict(finetune__tasks=("wnli",), finetune__fields=("epochs=1",))
     write(tmp_path, **fields)

@@ -7,6 +7,7 @@ import numpy as np
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import estimates
+from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.load.study_runs import DEFAULT
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
@@ -59,7 +60,7 @@ class Invented:
         return estimates.contrast_numbers(parts)
 
     def check_treatment(self, rows, score):
-        return "", ""
+        return Treatment()
 
     def curves(self, row):
         return self.found_curves.get(row, {})

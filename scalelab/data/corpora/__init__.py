@@ -7,13 +7,14 @@ its name. Readers share the functions at the end of this file.
 
 import contextlib
 import dataclasses
+import functools
 import glob
 import gzip
 import hashlib
 import json
 import lzma
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +24,9 @@ from scalelab.helpers.names import load_module, module_names, nearest
 
 MAX_CHARS = 1 << 22  # a longer document becomes several
 SPLIT_SEED = 0
+# A validation has so many documents or words, or a tenth of the corpus if that is less; and
+# LEAST_RATE of the documents where that is more.
+ENOUGH_DOCUMENTS, ENOUGH_WORDS, LEAST_RATE = 100, 50_000, 0.005
 
 UNITS = {"phrase": PHRASE, "entity": ENTITY}  # kind of a span -> its bit
 TURNS = {f"turn{k}": TURN + k * SPEAKER for k in range(4)}  # by speaker; 3: any after the third
@@ -37,7 +41,7 @@ class Settings:
 
     keep_headings: bool = False
     errors: str = "strict"
-    valid_rate: float = 0.005
+    valid_rate: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +83,12 @@ class Corpus:
         """The bytes on disk that reading everything passes over; 0 if not known."""
         return sum(self.source.num_bytes.values())
 
+    @functools.cached_property
+    def valid_rate(self) -> float:
+        """The share of the documents for validation; without a given one, see `choose_rate`."""
+        given = self.settings.valid_rate
+        return choose_rate(self.source.streams["train"](_silent)) if given is None else given
+
     def documents(self, split: str, tick: Tick = lambda num_bytes: None) -> Iterator[str]:
         """Streams the documents of one of `splits`, paragraphs joined by line breaks."""
         if split not in self.splits:
@@ -97,21 +107,27 @@ class Corpus:
         for document in self.source.streams[name](tick):
             split = name
             if self.divided and name == "train":
-                split = assign_split(document, self.settings.valid_rate)
+                split = assign_split(document, self.valid_rate)
             for piece in pieces(document, MAX_CHARS):
                 yield split, piece
 
     def fingerprint(self) -> str:
         """Returns a SHA-256 over the source's content, the settings and the reader's version."""
         settings = dataclasses.asdict(self.settings) | {"split_seed": SPLIT_SEED}
-        if not self.divided:
+        if self.divided:
+            settings["valid_rate"] = self.valid_rate
+        else:
             del settings["split_seed"], settings["valid_rate"]
         facts = [self.spec.partition(":")[0], self.version, settings, self.source.identity()]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def open_corpus(
-    spec: str, *, keep_headings: bool = False, errors: str = "strict", valid_rate: float = 0.005
+    spec: str,
+    *,
+    keep_headings: bool = False,
+    errors: str = "strict",
+    valid_rate: float | None = None,
 ) -> Corpus:
     """Opens a corpus by its name.
 
@@ -119,14 +135,15 @@ def open_corpus(
       spec: `reader:argument`; `builtin` takes no argument.
       keep_headings: keeps a WikiText section's heading as the first line of its document.
       errors: what invalid UTF-8 does: "strict" stops, naming file and byte; "replace" goes on.
-      valid_rate: share of the documents for validation, where the source has no such part.
+      valid_rate: share of the documents for validation, where the source has no such part. None:
+        VALID_RATE of the reader, or the share that is enough, see `choose_rate`.
 
     Raises:
       ValueError: unknown reader, nothing there to read, or a setting out of range.
     """
     if errors not in ("strict", "replace"):
         raise ValueError(f"data.errors must be strict or replace, got {errors!r}")
-    if not 0.0 < valid_rate < 1.0:
+    if valid_rate is not None and not 0.0 < valid_rate < 1.0:
         raise ValueError(f"data.valid_rate must lie between 0 and 1, got {valid_rate}")
     name, _, argument = spec.partition(":")
     readers = module_names("data.corpora")
@@ -136,8 +153,10 @@ def open_corpus(
         raise ValueError(f"corpus {spec} names no reader: did you mean {found}?")
     if name not in readers:
         raise ValueError(f"unknown corpus reader {name!r} in {spec!r}: {nearest(name, readers)}")
-    settings = Settings(keep_headings, errors, valid_rate)
     reader = load_module("data.corpora", name)
+    if valid_rate is None:
+        valid_rate = getattr(reader, "VALID_RATE", None)
+    settings = Settings(keep_headings, errors, valid_rate)
     return Corpus(spec, settings, reader.read(argument, settings), reader.VERSION)
 
 
@@ -160,10 +179,46 @@ def assign_split(document: str, valid_rate: float) -> str:
     The split depends on the text alone: a document keeps it when others are added, and two copies
     of a text are never on both sides.
     """
+    return "valid" if _draw(document) < valid_rate * 2**64 else "train"
+
+
+def _draw(document: str) -> int:
+    """Returns the place of a text in the order in which texts are taken for validation."""
     text = document.encode("utf-8", "surrogatepass")
     salt = SPLIT_SEED.to_bytes(8, "little", signed=True)
-    drawn = hashlib.blake2b(text, digest_size=8, salt=salt).digest()
-    return "valid" if int.from_bytes(drawn, "little") < valid_rate * 2**64 else "train"
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8, salt=salt).digest(), "little")
+
+
+def choose_rate(documents: Iterable[str]) -> float:
+    """Returns the share of the documents that makes a validation large enough.
+
+    At least ENOUGH_DOCUMENTS documents or ENOUGH_WORDS words, or a tenth of either if that is
+    less; never below LEAST_RATE. Words are no more than tokens, which are not known yet. Reads no
+    further than LEAST_RATE needs to be enough. The split of a document can change when others are
+    added, unlike the split by a given share.
+    """
+    words: dict[int, int] = {}  # place of each text -> its words
+    drawn, drawn_words = 0, 0  # within LEAST_RATE
+    for document in documents:
+        place = _draw(document)
+        if place in words:
+            continue
+        words[place] = len(document.split())
+        if place < LEAST_RATE * 2**64:
+            drawn, drawn_words = drawn + 1, drawn_words + words[place]
+            if drawn >= ENOUGH_DOCUMENTS or drawn_words >= ENOUGH_WORDS:
+                return LEAST_RATE
+    most, most_words = len(words) / 10, sum(words.values()) / 10
+    places, total = sorted(words), 0
+    for count, place in enumerate(places[:-1], start=1):
+        total += words[place]
+        if count >= min(ENOUGH_DOCUMENTS, most) or total >= min(ENOUGH_WORDS, most_words):
+            return max(LEAST_RATE, (place + places[count]) / 2**65)
+    return LEAST_RATE  # of one text no part can be taken
+
+
+def _silent(num_bytes: int) -> None:
+    """Reports no progress."""
 
 
 def pieces(document: str, max_chars: int) -> Iterator[str]:

@@ -6,9 +6,9 @@ number is not outside the region; against it, that it is not inside. Within a ma
 one-sided tests of Schuirmann (1987, J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
 95% interval must lie inside the margin. Holm's correction is over all claims of a report.
 
-A verdict first asks whether the treatment took (study_scores.py). A claim on rows where it did not
-is not tested and not counted in the correction. A finding that such claims leave open is
-NOT_TESTABLE, whatever the numbers are.
+A verdict first asks whether the rows have learnt what the claim rests on (study_scores.py). A claim
+on rows that have not is neither tested nor counted in the correction. A finding that such claims
+leave open is NOT_TESTABLE, whatever the numbers are.
 
 The interval of a claim (`Claim.ends`) has the level of its corrected test, so that it agrees with
 the verdict. Where the corrected p is 1, the level is Bonferroni's. Claims that are not tested have
@@ -21,6 +21,7 @@ for more than 50 claims takes above 5%. Where that leaves a claim undecided, the
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,6 +76,24 @@ class Region:
 
 
 ABOVE, BELOW = Region(0.0, math.inf), Region(-math.inf, 0.0)
+# Title of a score -> the unit of its differences, where these are no points.
+UNITS = {
+    "validation loss": "nats", "bits per byte": "bits per byte",
+    "seconds of pre-training": "seconds",
+}  # fmt: skip
+
+
+class Treatment(NamedTuple):
+    """What the checks of the rows of a claim found; see study_scores.py."""
+
+    untestable: str = ""  # why the rows can test nothing; "": they can
+    unchecked: str = ""  # the checks that lacked a number; "": none
+    remark: str = ""  # an objective that failed, on which the claim does not rest; "": none
+
+
+def with_unit(value: float, unit: str) -> str:
+    """Returns a number with its unit: "5.3 points", "1 point"."""
+    return f"{value:.3g} {unit.removesuffix('s') if value == 1 else unit}".rstrip()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,8 +109,9 @@ class Claim:
     p_against: float | None = None  # likewise against it
     # The smaller of the two after Holm's correction; None before `decide`.
     corrected: float | None = None
-    untestable: str = ""  # why the treatment of its rows did not take; "": it took
-    unchecked: str = ""  # the checks of the treatment that lacked a number; "": none
+    untestable: str = ""  # these three are of Treatment
+    unchecked: str = ""
+    remark: str = ""
     num_tested: int = 1  # claims that were corrected together
     scale: float = 1.0  # from its numbers to those of tables: 100 for scores
     compared: str = ""  # the comparison without its score: "bert minus gpt2"
@@ -113,6 +133,38 @@ class Claim:
         if self.corrected is None or self.corrected >= 1 - LEVEL:
             return UNDECIDED
         return CONFIRMED if self.p_for == self.p_value else REFUTED
+
+    @property
+    def words(self) -> str:
+        """The verdict in words: "equivalent within 1 point" for a confirmed equivalence."""
+        margin, alike = self.scale * self.region.high, self.region.low == -self.region.high
+        if self.verdict != CONFIRMED or not alike or math.isinf(margin):
+            return self.verdict
+        return f"equivalent within {self._measure(margin)}"
+
+    def _measure(self, value: float) -> str:
+        """Returns a number in the unit of tables with the unit: "5.3 points", "0.02 nats"."""
+        return with_unit(value, UNITS.get(self.score, "points" if self.scale == 100 else ""))
+
+    @property
+    def statement(self) -> str:
+        """The verdict with its numbers, what is excluded if it is undecided, or the reason."""
+        if self.untestable or self.effect is None or self.estimate is None:
+            return f"{self.verdict}: {self.untestable or self.why}"
+        low, high = (self.scale * end for end in self.ends)
+        text = f"{self.words}: {self._measure(self.scale * self.effect)}"
+        text += f" {show_interval(low, high, '.3g')}" * (not math.isnan(low))
+        if self.corrected is not None:
+            num = f", adjusted for {self.num_tested} claims" * (self.num_tested > 1)
+            text += f" (p = {self.corrected:.2g}{num})"
+        if self.verdict != UNDECIDED:
+            return text
+        if not math.isnan(low):
+            most = self._measure(max(abs(low), abs(high)))
+            text += f"; differences above {most} are excluded"
+        if self.detectable is not None:
+            text += f"; {self._measure(self.scale * self.detectable)} could have been detected"
+        return text + f"; {self.open}" * bool(self.open)
 
     @property
     def open(self) -> str:
@@ -180,16 +232,21 @@ class Finding:
 
 
 def claim(
-    what: str, region: Region, found: Estimate | str, untestable: str = "", unchecked: str = ""
-) -> Claim:
-    """Makes a claim from an estimate, or from the reason why there is none."""
-    checks = (None, untestable, unchecked)
+    what: str, region: Region, found: Estimate | str, untestable: str = "", unchecked: str = "",
+    remark: str = "",
+) -> Claim:  # fmt: skip
+    """Makes a claim from an estimate or the reason why there is none, and its Treatment."""
+    made = Claim(
+        what, region, None, None, "", untestable=untestable, unchecked=unchecked, remark=remark
+    )
     if isinstance(found, str):
-        return Claim(what, region, None, None, found, None, None, *checks)
+        return dataclasses.replace(made, why=found)
     if not len(found.resamples):
-        return Claim(what, region, found.value, None, SINGLE_SEED, None, None, *checks)
-    p = region.p_values(found.resamples)
-    return Claim(what, region, found.value, found, "", *p, *checks)
+        return dataclasses.replace(made, effect=found.value, why=SINGLE_SEED)
+    p_for, p_against = region.p_values(found.resamples)
+    return dataclasses.replace(
+        made, effect=found.value, estimate=found, p_for=p_for, p_against=p_against
+    )
 
 
 def decide(findings: Sequence[Finding]) -> list[Finding]:
@@ -231,19 +288,6 @@ def _by_claims(finding: Finding) -> tuple[str, str]:
     reasons = (reason for c in finding.claims for reason in c.untestable.split("; "))
     if untestable := list(filter(None, dict.fromkeys(reasons))):
         return NOT_TESTABLE, "; ".join(untestable)
-    return UNDECIDED, "; ".join(_open(c) for c in finding.claims if c.verdict == UNDECIDED)
-
-
-def _open(claim: Claim) -> str:
-    """Returns why a claim is undecided."""
-    if claim.effect is None or claim.estimate is None or claim.p_value is None:
-        return f"{claim.what}: {claim.why}"
-    found, scale = claim.estimate, claim.scale
-    ends = show_interval(scale * claim.ends[0], scale * claim.ends[1], ".3g")
-    text = (
-        f"{claim.what}: {scale * claim.effect:.3g} {ends} is compatible with the border of"
-        f" '{claim.region.describe(scale)}' (corrected p {claim.corrected:.2g})"
+    return UNDECIDED, "; ".join(
+        f"{c.what}, {c.statement}" for c in finding.claims if c.verdict == UNDECIDED
     )
-    if found.detectable is not None:
-        text += f", smallest detectable {scale * found.detectable:.3g}"
-    return text + f"; {claim.open}" * bool(claim.open)

@@ -65,8 +65,13 @@ class Estimate:
         """
         if self.standard_error < ROUNDING:
             return None
-        quantiles = scipy.stats.t.ppf([UPPER, POWER], self.degrees)
-        return float(quantiles.sum() * self.standard_error)
+        return detectable(self.standard_error, self.degrees)
+
+
+def detectable(standard_error: float, degrees: float) -> float:
+    """Returns the smallest true value that a test at 5% finds with power 80%; see Estimate."""
+    quantiles = scipy.stats.t.ppf([UPPER, POWER], degrees)
+    return float(quantiles.sum() * standard_error)
 
 
 def without_interval(value: float) -> Estimate:

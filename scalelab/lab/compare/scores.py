@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from scalelab.eval.names import YARDSTICKS
-from scalelab.lab.compare.claims import Finding
+from scalelab.lab.compare.claims import Finding, Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.load.task_runs import COLUMNS, MAIN, TASK_SCORES
@@ -54,9 +54,9 @@ class Scores(Protocol):
         """Returns score(B) - score(A); None if one is missing or they do not compare."""
         return self.contrast({b: 1.0, a: -1.0}, score)
 
-    def check_treatment(self, rows: Iterable[Row], score: str) -> tuple[str, str]:
-        """Returns why the rows' scores can test nothing, and what was not checked; "": nothing."""
-        return "", ""
+    def check_treatment(self, rows: Iterable[Row], score: str) -> Treatment:
+        """Returns why the rows' scores can test nothing, and what was not checked."""
+        return Treatment()
 
     def curves(self, row: Row) -> dict[int, dict[int, np.ndarray]]:
         """Returns seed -> maximum length -> [K, 2] validation losses by seconds, of a row."""

@@ -7,16 +7,21 @@ jointly, and a contrast uses the seeds that all of its rows have finished. The v
 of a row, or of a difference of two rows, is estimated from all rows that have finished these seeds;
 for "seconds" and for sums of more rows, from the summed rows only.
 
-A study whose nets have learnt nothing beyond a trivial baseline cannot test what pre-training does.
-`check_treatment` asks three things of the rows that a claim compares:
+A study whose models have learnt nothing beyond a trivial baseline cannot test what pre-training
+does. `check_treatment` asks four things of the rows that a claim compares:
 
-1. Every objective beats its trivial baseline, in the mean over seeds, by the margin that the
-   objective declares: a loss lies below the unigram entropy, an accuracy above chance.
-2. The best row's score is above the trivial score by FLOOR_MARGIN. Trivial is the best constant
+1. The objectives on which the claim rests beat their trivial baselines, in the mean over seeds, by
+   the margin that each declares: a loss lies below the unigram entropy, an accuracy above chance.
+   A claim rests on the objectives in which its rows differ. A validation loss also rests on all
+   its terms, a zero-shot evaluation on the first loss over tokens, a fine-tuned score on the
+   losses over tokens of the greatest weight. Another objective that fails is a remark.
+2. These objectives were validated on FEW_EXAMPLES examples or more.
+3. The best row's score is above the trivial score by FLOOR_MARGIN. Trivial is the best constant
    answer, or guessing (eval.names.TRIVIAL).
-3. The nets are ahead of the same nets fine-tuned from random weights.
+4. The models are ahead of the same models fine-tuned from random weights.
 
-A number that is missing is not checked, and the finding says so.
+A number that is missing is not checked, and the finding says so. A check that fails says which
+budget would do, as far as the curve so far tells.
 """
 
 import dataclasses
@@ -28,10 +33,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from scalelab.config.pretraining import parse_objective
+from scalelab.config.pretraining import FEW_EXAMPLES, parse_objective
 from scalelab.eval.names import TRIVIAL, YARDSTICKS
 from scalelab.lab.compare import bootstrap, comparability, estimates
 from scalelab.lab.compare.bootstrap import DevSet
+from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import (
     PRETRAINING_SCORES,
@@ -43,9 +49,10 @@ from scalelab.lab.compare.scores import (
     score_parts,
 )
 from scalelab.lab.load import frame, task_runs
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.records import archive
-from scalelab.records.metrics import UNIGRAM, Baseline, check_baselines
+from scalelab.records.baselines import Baseline, BaselineCheck, check_baselines, describe_budget
+from scalelab.records.metrics import UNIGRAM
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 FLOOR_MARGIN = 0.05  # scores of nets that have learnt nothing differ by less
@@ -70,7 +77,8 @@ class StudyScores(Scores):
 
     Args:
       study: the result of `study_runs.read`.
-      part: "tasks", or "scratch" for the fine-tunings from random weights.
+      part: "tasks"; "scratch" for the fine-tunings from random weights; or a share of the budget,
+        such as 0.25, for the scores at it.
       baselines: objective -> the trivial baseline that it must beat.
 
     Attributes:
@@ -78,12 +86,15 @@ class StudyScores(Scores):
     """
 
     def __init__(
-        self, study: Study, part: str = "tasks", baselines: Mapping[str, Baseline] | None = None
+        self,
+        study: Study,
+        part: str | float = "tasks",
+        baselines: Mapping[str, Baseline] | None = None,
     ) -> None:
         self.study, self.part, self.baselines = study, part, baselines or {}
         self.notes: list[str] = []
         lines = frame.make(
-            (point.key, run.name, run.seed, getattr(run, part))
+            (point.key, run.name, run.seed, _tasks(run, part))
             for point in study.points
             for run in point.finished
         )
@@ -186,50 +197,112 @@ class StudyScores(Scores):
         sets = self._dev_sets(((row, 1.0),), score, seeds) if all(seeds) else ()
         return bootstrap.by_seed(sets).tolist() if sets else []
 
-    def check_treatment(self, rows: Iterable[Row], score: str) -> tuple[str, str]:
-        """Returns why the treatment of some rows did not take, and what was not checked.
+    def check_treatment(self, rows: Iterable[Row], score: str) -> Treatment:
+        """Returns why some rows can test nothing, and what was not checked; see the module.
 
-        Both are "" if all checks passed, or if time is compared.
+        All is "" if all checks passed, or if time is compared.
         """
         check(score)
         if score == "seconds":
-            return "", ""
+            return Treatment()
         rows, title = list(rows), TITLES.get(score, score)
-        failed: dict[str, dict[str, str]] = {}  # objective -> row -> how it misses the baseline
-        missing: dict[str, list[str]] = {}  # number -> the rows without it
-        for row in map(_point, rows):
-            config = row.runs[0].config
-            names = parse_objective(str(config.get("objective")))
-            options = config.get("objective_options") or {}
-            checked = check_baselines(names, options, _validation(row), self.baselines)
-            for objective, failure, lacking in checked:
-                if failure:
-                    failed.setdefault(objective, {})[row.label] = failure
-                if lacking:
-                    missing.setdefault(lacking, []).append(row.label)
-        reasons = []
-        for by_row in failed.values():
-            label, failure = next(iter(by_row.items()))
-            more = f", and in {len(by_row) - 1} more rows" if len(by_row) > 1 else ""
-            reasons.append(f"the objective of {label} did not take ({failure}{more})")
+        reasons, missing, remarks = self._check_objectives([*map(_point, rows)], score)
         values = {row: x.value for row in rows if (x := self.value(row, score)) is not None}
         if values and score not in PRETRAINING_SCORES:
-            best, floor = max(values.values()), self.floor(score)
-            if floor is not None and best - floor < FLOOR_MARGIN:
+            best, floor = max(values, key=values.__getitem__), self.floor(score)
+            if floor is not None and values[best] - floor < FLOOR_MARGIN:
+                budget = self._describe_budget(_point(best), score, floor + FLOOR_MARGIN)
                 reasons.append(
-                    f"{title} is at most {100 * best:.1f}, but must exceed the trivial score"
-                    f" {100 * floor:.1f} by {100 * FLOOR_MARGIN:g}"
+                    f"{title} is at most {100 * values[best]:.1f}, but must exceed the trivial"
+                    f" score {100 * floor:.1f} by {100 * FLOOR_MARGIN:g}{budget}"
                 )
             untrained_scores = {row: self.scratch.value(row, score) for row in values}
             gains = [values[row] - x.value for row, x in untrained_scores.items() if x is not None]
             if gains and np.mean(gains) <= 0:
                 gain = f"{100 * np.mean(gains):+.1f}"
-                reasons.append(f"{title} is not ahead of the same nets from scratch ({gain})")
+                reasons.append(f"{title} is not ahead of the same models from scratch ({gain})")
             untrained = [row.label for row, x in untrained_scores.items() if x is None]
             if untrained and score not in YARDSTICKS:  # chance says what random weights score
-                missing[f"{title} against the same nets from scratch"] = untrained
+                missing[f"{title} against the same models from scratch"] = untrained
         unchecked = (f"{what} of {_shorten(labels)}" for what, labels in missing.items())
-        return "; ".join(reasons), "; ".join(unchecked)
+        return Treatment("; ".join(reasons), "; ".join(unchecked), "; ".join(remarks))
+
+    def _check_objectives(
+        self, rows: Sequence[Point], score: str
+    ) -> tuple[list[str], dict[str, list[str]], list[str]]:
+        """Returns reasons of objectives that fail, missing number -> rows without it, remarks."""
+        sums = {row: parse_objective(str(row.runs[0].config.get("objective"))) for row in rows}
+        options = {row: row.runs[0].config.get("objective_options") or {} for row in rows}
+        gates = {x for row in rows for x in self._rests_on(sums[row], options[row], score)}
+        gates |= _differing(list(sums.values()), list(options.values()))
+        failed: dict[str, list[tuple[Point, BaselineCheck]]] = {}
+        missing: dict[str, list[str]] = {}
+        for row in rows:
+            given = sums[row], options[row], _validation(row), self.baselines
+            for found in check_baselines(*given):
+                if found.failure:
+                    failed.setdefault(found.objective, []).append((row, found))
+                if found.lacking:
+                    missing.setdefault(found.lacking, []).append(row.label)
+        reasons, remarks = list[str](), list[str]()
+        for objective, cases in failed.items():
+            row, found = cases[0]
+            others = len(cases) - 1
+            more = f", and in {others} more row{'s' * (others > 1)}" * (others > 0)
+            budget = self._describe_budget(row, found.metric, found.wanted, found.value)
+            (reasons if objective in gates else remarks).append(
+                f"{objective} of {row.label} does not beat its baseline ({found.failure}{more})"
+                f"{budget}"
+            )
+        counts = [num for row in rows for run in row.finished if (num := _valid_examples(run))]
+        if counts and gates and min(counts) < FEW_EXAMPLES:
+            reasons.append(f"{min(counts)} validation examples, {FEW_EXAMPLES} needed")
+        return reasons, missing, remarks
+
+    def _rests_on(
+        self, weights: Mapping[str, float], options: Mapping[str, object], score: str
+    ) -> set[str]:
+        """Returns the objectives of a sum on which a score rests, whatever it is compared with."""
+        over_tokens = [
+            name for name in weights
+            if name in self.baselines and self.baselines[name](options)[0] == "loss"
+        ]  # fmt: skip
+        if score == "loss" or not over_tokens:
+            return set(weights)
+        probed = score.startswith("probes.")  # reads the states of a model, as fine-tuning does
+        if score == "bits_per_byte" or (score in YARDSTICKS and not probed):
+            return {over_tokens[0]}
+        most = max(weights[name] for name in over_tokens)
+        return {name for name in over_tokens if weights[name] == most}
+
+    def _describe_budget(
+        self, row: Point, name: str, wanted: float, value: float | None = None
+    ) -> str:
+        """Returns ", " and the budget at which a row would pass, or "" if there is no curve.
+
+        Args:
+          row: the row.
+          name: metric of a validation, or a score that was measured at shares of the budget.
+          wanted: the number that passes.
+          value: the metric at the end; None: `name` is a score.
+        """
+        tokens = float(np.mean([run.result.tokens for run in row.finished if run.result]))
+        if value is None:
+            shares = sorted({share for run in row.finished for share in run.early})
+            found = [(share, StudyScores(self.study, share).value(row, name)) for share in shares]
+            last = self.value(row, name)
+            assert last is not None
+            value = last.value
+            curves = [[(share * tokens, x.value) for share, x in [*found, (1.0, last)] if x]]
+        else:
+            # A second phase of longer texts is short: its slope would say little.
+            longest = [max(run.curves.values(), key=len) for run in row.finished if run.curves]
+            curves = [
+                [(line["tokens"], line[field]) for line in lines if field in line]
+                for lines in longest for field in [f"eval/{name}"]
+            ]  # fmt: skip
+        text = describe_budget(curves, tokens, value, wanted)
+        return f", {text}" if text else ""
 
     def passes(self, row: Row) -> list[float | None]:
         """Returns each finished pre-training's passes over its corpus; None: not recorded."""
@@ -350,12 +423,12 @@ class StudyScores(Scores):
 
     def _make_stack(self, row: Point, name: str, seeds: Seeds) -> frame.Stack | None:
         """Stacks a row's predictions for a score; None if some are missing or unusable."""
-        task, *key = TASK_SCORES[name]
-        lines = self._lines.get((row.key, task, *key))
+        task, split, metric = TASK_SCORES[name]
+        lines, key = self._lines.get((row.key, task, split, metric)), (split, metric)
         if lines is None:
             none = task_runs.TaskRuns(task, ())
-            tasks = (getattr(run, self.part).get(task, none) for run in row.finished)
-            if why := next((own.undefined[*key] for own in tasks if (*key,) in own.undefined), ""):
+            tasks = (_tasks(run, self.part).get(task, none) for run in row.finished)
+            if why := next((own.undefined[key] for own in tasks if key in own.undefined), ""):
                 self._note(f"{row.label}, {name}: undefined: {why}")
             return None
         there = lines["seed"].isin(seeds[0]) & lines["finetune_seed"].isin(seeds[1])
@@ -395,7 +468,7 @@ class StudyScores(Scores):
         there = []
         for row in rows:
             runs = _point(row).finished
-            found = {run.seed: frame.shared_seeds(getattr(run, self.part), tasks) for run in runs}
+            found = {run.seed: frame.shared_seeds(_tasks(run, self.part), tasks) for run in runs}
             there.append({seed: tuned for seed, tuned in found.items() if tuned})
         pretrain = set.intersection(*(set(found) for found in there))
         tuned = [found[p] for found in there for p in pretrain]
@@ -471,6 +544,27 @@ def _numbers(row: Point, score: str) -> dict[int, float]:
 def _point(row: Row) -> Point:
     assert isinstance(row, Point), "a row of another study or table"
     return row
+
+
+def _tasks(run: PretrainRun, part: str | float) -> Mapping[str, task_runs.TaskRuns]:
+    """Returns the fine-tunings of a part of a run; see StudyScores."""
+    return getattr(run, part) if isinstance(part, str) else run.early.get(part, {})
+
+
+def _differing(
+    sums: Sequence[Mapping[str, float]], options: Sequence[Mapping[str, object]]
+) -> set[str]:
+    """Returns the objectives in which rows differ: in weight, or all if a common option does."""
+    common = set.intersection(*map(set, options)) if options else set()
+    if any(own[name] != options[0][name] for own in options for name in common):
+        return set().union(*sums)
+    return {x for own in sums for x in own if any(own[x] != other.get(x) for other in sums)}
+
+
+def _valid_examples(run: PretrainRun) -> int | None:
+    """Returns the number of validation examples at the longest length; None: not recorded."""
+    phases = run.result.phases if run.result else ()
+    return max(phases, key=lambda phase: phase.max_len).valid_examples if phases else None
 
 
 def _validation(row: Point) -> dict[str, float]:

@@ -127,6 +127,8 @@ class StudyFile(StudyFields):
     command: str | None = None
     # Primary scores before this one, and the number of runs that had finished with each.
     earlier_primary: tuple[tuple[Any, ...], ...] = ()
+    # The base config of its runs by dotted field, without the machine's; None in older files.
+    base: dict[str, Any] | None = None
     runs: tuple[StudyRun, ...]
 
     @property
@@ -247,6 +249,15 @@ class Study:
     def titles(self) -> dict[str, str]:
         """The name of every run in a terminal."""
         return {run.name: point.title(run) for point in self.points for run in point.runs}
+
+
+def find_unused(study: Study) -> list[str]:
+    """Returns the names of the finished runs of a study's folder that it has not planned."""
+    folders = [study.workdir / "runs"]
+    if (study.workdir / archive.NAME).exists():
+        folders.append(archive.unpacked(study.workdir))
+    done = {path.parent.name for folder in folders for path in folder.glob("*/result.json")}
+    return sorted(done - {run.name for run in study.runs})
 
 
 def read(workdir: pathlib.Path, name: str | None = None) -> Study:

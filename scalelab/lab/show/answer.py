@@ -11,7 +11,14 @@ import pandas as pd
 
 from scalelab.lab import tables
 from scalelab.lab.compare import claim_lines, comparability
-from scalelab.lab.compare.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claim, Finding
+from scalelab.lab.compare.claims import (
+    CONFIRMED,
+    NOT_TESTABLE,
+    REFUTED,
+    UNDECIDED,
+    Claim,
+    Finding,
+)
 from scalelab.lab.compare.hypotheses import compared_scores
 from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
@@ -19,7 +26,7 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 DECIDED = (CONFIRMED, REFUTED)
-MOST_DECIDED, MOST_CHECKS = 8, 5  # statements that the answer, and checks that a terminal shows
+MOST_DECIDED = 8  # statements that the answer shows
 COST = {"tokens": "count", "flops": "short", "seconds": "seconds"}
 
 
@@ -96,7 +103,7 @@ def tabulate_verdicts(findings: Sequence[Finding]) -> Table | None:
 
 def _cell(claim: Claim) -> str:
     """Returns a verdict with the difference that was found: "refuted, -6.02 [-8.32, -3.72]"."""
-    verdict = "not testable" if claim.verdict == NOT_TESTABLE else claim.verdict
+    verdict = "not testable" if claim.verdict == NOT_TESTABLE else claim.words
     return ", ".join(filter(None, (verdict, describe_effect(claim))))
 
 
@@ -123,7 +130,7 @@ def answer(
     if not findings:
         return [*found, "The study tests no statement."]
     num = len(findings)
-    counts = _count(f.verdict for f in findings)
+    counts = _count(map(_words, findings))
     found.append(f"Verdicts on {num} statement{'s' * (num > 1)}: {counts}.")
     decided = [f for f in findings if f.verdict in DECIDED and f not in first]
     found += [_state(finding) for finding in decided[:MOST_DECIDED]]
@@ -142,21 +149,31 @@ def _state(finding: Finding) -> str:
     effects = [describe_effect(claim) for claim in finding.claims]
     shown = f", {effects[0]}" if len(effects) == 1 and effects[0] else ""
     chosen = "".join(f"; {claim.chosen}" for claim in finding.claims if claim.chosen)
-    return f"{finding.text.rstrip('.')}: {finding.verdict}{shown}{chosen}."
+    return f"{finding.text.rstrip('.')}: {_words(finding)}{shown}{chosen}."
+
+
+def _words(finding: Finding) -> str:
+    """Returns a verdict in words, as its claim has it where there is one."""
+    return finding.claims[0].words if len(finding.claims) == 1 else finding.verdict
 
 
 def checks(findings: Sequence[Finding]) -> list[str]:
-    """Returns for each comparison why it has no test, and failed checks; or that all passed."""
+    """Returns failed checks of each comparison, or that all passed; then each undecided claim."""
     found: dict[str, dict[str, None]] = {}
     claims = [claim for finding in findings for claim in finding.claims]
     for claim in claims:
         own = found.setdefault(claim.compared or claim.what, {})
         own.update(dict.fromkeys(filter(None, claim.untestable.split("; "))))
         own.update({f"not checked: {claim.unchecked}": None} if claim.unchecked else {})
-        own.update({claim.open: None} if claim.open else {})
+        own.update({f"not needed here: {claim.remark}": None} if claim.remark else {})
     lines = [f"{compared}: {'; '.join(own)}." for compared, own in found.items() if own]
     passed = "Every objective and score that the statements compare exceeds its trivial baseline."
-    return lines or [passed] * bool(claims)
+    undecided = {
+        f"{claim.compared or claim.what}{f', {claim.score}' * bool(claim.compared)}:"
+        f" {claim.statement}.": None
+        for claim in claims if claim.verdict == UNDECIDED
+    }  # fmt: skip
+    return [*(lines or [passed] * bool(claims)), *undecided]
 
 
 def tabulate_findings(findings: Sequence[Finding]) -> Table:
@@ -177,11 +194,7 @@ def for_terminal(
     """Returns the answer, the primary table, the verdicts and why some are open, as text."""
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
     parts += ["\n" + show(table).rstrip() for table in (primary, verdicts) if table is not None]
-    failed = checks(findings)
-    parts.append("")
-    parts += [textwrap.shorten(line, 200, placeholder=" ...") for line in failed[:MOST_CHECKS]]
-    if len(failed) > MOST_CHECKS:
-        parts.append(f"{len(failed) - MOST_CHECKS} more comparisons: see Checks in the report.")
+    parts += ["", *(textwrap.fill(line, 100) for line in checks(findings))]
     return "\n".join(parts) + "\n"
 
 

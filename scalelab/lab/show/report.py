@@ -17,14 +17,14 @@ import pathlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from scalelab.config.fields import flatten
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.compare.scores import SCORES, Scores, load_comparison, title_of
+from scalelab.lab.compare.scores import SCORES, Comparison, Scores, load_comparison, title_of
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
@@ -49,6 +49,7 @@ CLAIM_NOTES = (
     "p is corrected for all claims of the report (Holm 1979). Smallest detectable: the true"
     " difference that a two-sided test at 5% finds with power 80%, before this correction.",
 )
+MOST_UNUSED = 8  # runs that are named
 RUN_COLUMNS = (
     Column("name", "run"),
     Column("state", "state"),
@@ -60,6 +61,49 @@ RUN_COLUMNS = (
     Column("loss", "last loss", "fixed"),
     Column("commit", "commit"),
 )
+
+
+class Judged(NamedTuple):
+    """A study with the verdicts on its statements."""
+
+    study: Study
+    footnotes: list[str]  # the differences that the study allows
+    comparison: Comparison
+    scores: StudyScores
+    findings: list[Finding]
+
+
+def judge(
+    workdir: pathlib.Path,
+    name: str | None = None,
+    baselines: Mapping[str, Baseline] | None = None,
+    trusted: str | None = None,
+) -> Judged:
+    """Reads a study, checks that its runs are comparable, and finds its verdicts; see `make`."""
+    study = study_runs.read(workdir, name)
+    if not any(run.finished for run in study.runs):
+        broken = _damaged(study)
+        reason = f" Damaged: {'; '.join(broken)}." if broken else ""
+        raise ValueError(
+            f"study {study.name}: none of its {len(study.runs)} runs is finished.{reason} Run the"
+            " study before its report."
+        )
+    footnotes = comparability.check(study)
+    comparison = load_comparison(study.facts.comparison, trusted)
+    scores = StudyScores(study, baselines=baselines)
+    findings = hypotheses.judge(study, scores, comparison)
+    return Judged(study, footnotes, comparison, scores, findings)
+
+
+def describe_verdicts(
+    workdir: pathlib.Path, name: str, baselines: Mapping[str, Baseline] | None = None
+) -> str:
+    """Returns the verdicts of a study with their reasons, for a terminal; raises as `make`."""
+    study, _, _, scores, findings = judge(workdir, name, baselines)
+    score, why_none = answer.find_primary(study, scores)
+    sentences = answer.answer(findings, score, why_none, study.facts.primary)
+    verdicts = answer.tabulate_verdicts(findings)
+    return answer.for_terminal(study, sentences, None, verdicts, findings)
 
 
 def make(
@@ -89,19 +133,8 @@ def make(
         in the limits, and the others are reported.
       OSError: a file cannot be written.
     """
-    study = study_runs.read(workdir, name)
+    study, footnotes, comparison, scores, findings = judge(workdir, name, baselines, trusted)
     finished = [run for run in study.runs if run.finished]
-    if not finished:
-        broken = _damaged(study)
-        reason = f" Damaged: {'; '.join(broken)}." if broken else ""
-        raise ValueError(
-            f"study {study.name}: none of its {len(study.runs)} runs is finished.{reason} Run the"
-            " study before its report."
-        )
-    footnotes = comparability.check(study)
-    comparison = load_comparison(study.facts.comparison, trusted)
-    scores = StudyScores(study, baselines=baselines)
-    findings = hypotheses.judge(study, scores, comparison)
     departing, published = comparison.departures(study, footnotes), comparison.published()
     request = TableRequest(study, scores, published, departing, footnotes)
     made = score_tables.build(request, score_tables.TABLES | {**comparison.TABLES})
@@ -203,11 +236,15 @@ def _describe_data(run: PretrainRun) -> str:
     size = f", {corpus.documents:,} documents, {corpus.tokens:,} tokens" if corpus else ""
     digest = f" (sha256 {run.result.data_hash[:DIGEST]})" if run.result.data_hash else ""
     vocabulary = f", {flat.get('tokenizer.kind')} of {flat.get('tokenizer.vocab_size'):,} pieces"
-    share, num = flat.get("data.valid_rate"), flat.get("eval.num_examples")
-    valid = f", validation: {share:.1%} of the documents" if share else ""
-    return f"{flat.get('data.corpus')}{digest}{size}{vocabulary}{valid}" + (
-        f", {num:,} examples" if num else ""
-    )
+    held, num = run.result.validation, flat.get("eval.num_examples")
+    counts = [phase.valid_examples for phase in run.result.phases]
+    valid = [f"{held.documents:,} documents, {held.tokens:,} tokens"] if held else []
+    if all(counts) and counts:
+        valid.append(f"{' and '.join(f'{n:,}' for n in counts)} examples")
+    elif num:
+        valid.append(f"{num:,} examples")
+    text = f"; validation: {', '.join(valid)}" if valid else ""
+    return f"{flat.get('data.corpus')}{digest}{size}{vocabulary}{text}"
 
 
 def _range(numbers: Sequence[float | None]) -> str:
@@ -237,6 +274,12 @@ def describe_limits(study: Study) -> list[str]:
         "Code": [_count(map(_describe_commit, [*environments, *tunings]))],
     }
     lines = [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]
+    if unused := study_runs.find_unused(study):
+        what = "1 finished run in this folder is" if len(unused) == 1 else (
+            f"{len(unused)} finished runs in this folder are"
+        )  # fmt: skip
+        shown = ", ".join([*unused[:MOST_UNUSED], *["..."] * (len(unused) > MOST_UNUSED)])
+        lines.append(f"{what} not part of this study: {shown}.")
     earlier = study.facts.earlier_primary
     names = [title_of(name) if name else "none" for name, _ in (*earlier, (study.facts.primary, 0))]
     return lines + [
@@ -274,7 +317,7 @@ def tabulate_claims(findings: Sequence[Finding], scores: Scores, footnotes: Sequ
             detectable = None if claim.detectable is None else scale * claim.detectable
             numbers = (effect, claim.corrected, detectable)
             region = claim.region.describe(scale)
-            rows.append((finding.id, claim.what, region, *numbers, claim.verdict))
+            rows.append((finding.id, claim.what, region, *numbers, claim.words))
     named = " ".join([f.text for f in findings] + [c.what for f in findings for c in f.claims])
     asked = [score for score in SCORES if score != "seconds" or score in named]
     chosen = (f"{c.compared}: {c.chosen}." for f in findings for c in f.claims if c.chosen)

@@ -67,9 +67,40 @@ def test_verdicts_and_the_correction() -> None:
     assert found[0].claims[0].corrected == found[1].claims[0].corrected == corrected[0]
     assert found[1].claims[1].corrected == corrected[1] > p[1]
     assert [f.verdict for f in found] == ["confirmed", "undecided", "undecided"]
-    assert found[1].why.startswith("y: 1 [")
+    assert found[1].why.startswith("y, undecided: 1 [")
     single = claims.decide([finding(good)])[0]
     assert single.claims[0].corrected == good.p_value
+
+
+def test_what_is_undecided_says_what_is_excluded() -> None:
+    found = estimates.student([0.02, -0.07, -0.05, 0.01])
+    made = dataclasses.replace(claims.claim("a > b, QNLI", ABOVE, found), scale=100.0, score="QNLI")
+    (alone,) = claims.decide([finding(made)])
+    low, high = (100 * x for x in (found.low, found.high))
+    assert alone.why == (
+        f"a > b, QNLI, undecided: -2.25 points [{low:.3g}, {high:.3g}]"
+        f" (p = {made.p_value:.2g}); differences above {-low:.3g} points are excluded;"
+        f" {100 * found.detectable:.3g} points could have been detected"
+    )
+    others = [dataclasses.replace(made, what=str(k)) for k in range(2)]
+    (first, *_) = claims.decide([finding(made, *others)])[0].claims
+    assert "p = 1, adjusted for 3 claims" in first.statement
+    assert f"above {max(map(abs, first.ends)) * 100:.3g} points" in first.statement
+    loss = dataclasses.replace(made, scale=1.0, score="validation loss")
+    assert "-0.0225 nats [" in claims.decide([finding(loss)])[0].why
+
+
+@pytest.mark.parametrize(("region", "words"), [
+    (Region(-0.01, 0.01), "equivalent within 1 point"),
+    (Region(-0.02, 0.02), "equivalent within 2 points"),
+    (Region(-0.02, 0.03), "confirmed"), (ABOVE, "confirmed"),
+])  # fmt: skip
+def test_a_confirmed_equivalence_is_called_so(region: Region, words: str) -> None:
+    made = make([0.001, 0.0012, 0.0011, 0.0009], region)
+    made = dataclasses.replace(made, scale=100.0, score="QNLI")
+    (found,) = claims.decide([finding(made)])
+    assert found.verdict == "confirmed" and found.claims[0].words == words
+    assert found.claims[0].statement.startswith(f"{words}: 0.105 points [")
 
 
 def test_all_or_any() -> None:
@@ -95,7 +126,7 @@ def test_what_cannot_be_compared_says_so() -> None:
     single = claims.claim("y", ABOVE, estimates.contrast_numbers([(1.0, {0: 2.0})]))
     (found,) = claims.decide([finding(missing, single, make([1.0, 1.1, 0.9, 1.0], what="z"))])
     assert found.verdict == "undecided"
-    assert found.why == f"x: no MNLI; y: {estimates.SINGLE_SEED}"
+    assert found.why == f"x, undecided: no MNLI; y, undecided: {estimates.SINGLE_SEED}"
     assert found.claims[0].corrected is None
 
 

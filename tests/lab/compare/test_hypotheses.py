@@ -164,6 +164,23 @@ def test_claims_of_a_config(tmp_path) -> None:
     assert any("mask_rate" in remark for remark in found[6].remarks)
 
 
+def test_a_shared_objective_that_failed_stops_only_the_claims_on_it(tmp_path) -> None:
+    """NSP is at chance in all arms: mask rates are compared, NSP is not."""
+    stated = [("mask_40 > baseline", "sst2"), ("half_rate > baseline", "sst2")]
+    study = masked(tmp_path, claims=stated)
+    points = []
+    for point in study.points:
+        objective = "mlm" if point.variant == "half_rate" else "mlm+nsp"
+        runs = tuple(replace(r, config=r.config | {"objective": objective}) for r in point.runs)
+        for run in runs:
+            run.result.eval["512"].update(mlm_loss=5.0, nsp_accuracy=0.5)
+            object.__setattr__(run.result, "unigram_nats", 7.0)
+        points.append(replace(point, runs=runs))
+    found = evaluate(replace(study, points=tuple(points)), load_comparison(None))
+    assert [f.verdict for f in found] == ["confirmed", claims.NOT_TESTABLE]
+    assert "nsp" in found[0].claims[0].remark and "nsp_accuracy 0.5" in found[1].why
+
+
 def test_without_claims_every_variant_is_tested_beside_the_default(tmp_path) -> None:
     found = {f.id: f for f in evaluate(masked(tmp_path), load_comparison(None))}
     assert [*found] == ["bert/gpt2", "mask_40/default", "half_rate/default"]

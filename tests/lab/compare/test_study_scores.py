@@ -264,7 +264,9 @@ BASELINES = {
 }
 
 
-def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = None) -> str:
+def treated(
+    workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = None, score: str = "qnli"
+) -> str:
     """Why a study of two seeds tests nothing: unigram entropy 7 nats, best constant answer 0.5."""
     run = {"system": "bert", "shape": "2x32x2", "tasks": large(wrong, wrong + 1)}
     if scratch is not None:
@@ -275,13 +277,15 @@ def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = N
         result["eval"]["512"] |= {"nsp_accuracy": nsp, "mlm_loss": mlm}
         path.write_text(json.dumps(result | {"unigram_nats": 7.0}))
     scores = StudyScores(study_runs.read(workdir), baselines=BASELINES)
-    return scores.check_treatment(scores.rows, "qnli")[0]
+    return scores.check_treatment(scores.rows, score).untestable
 
 
 @pytest.mark.parametrize(("fields", "names"), [
     ({}, []),
-    ({"nsp": 0.51}, ["nsp_accuracy 0.51"]),
-    ({"mlm": 6.8, "nsp": 0.5}, ["mlm_loss 6.8", "nsp_accuracy 0.5"]),
+    ({"nsp": 0.51, "score": "loss"}, ["nsp of bert 2x32x2", "nsp_accuracy 0.51"]),
+    ({"mlm": 6.8, "nsp": 0.5, "score": "loss"}, ["mlm_loss 6.8", "nsp_accuracy 0.5"]),
+    ({"mlm": 6.8}, ["mlm_loss 6.8"]),
+    ({"nsp": 0.51}, []),  # all rows share it, and QNLI rests on masked tokens
     ({"wrong": 28}, ["QNLI", "trivial"]),
     ({"scratch": 5}, ["from scratch"]),
     ({"scratch": 20}, []),
@@ -295,8 +299,8 @@ def test_what_makes_scores_untestable(fields, names, tmp_path) -> None:
 def test_time_needs_no_treatment(tmp_path) -> None:
     treated(tmp_path, 0.5, 7.0, 30)
     scores = StudyScores(study_runs.read(tmp_path), baselines=BASELINES)
-    assert scores.check_treatment(scores.rows, "seconds") == ("", "")
-    assert "nsp_accuracy" in scores.check_treatment(scores.rows, "loss")[0]
+    assert not any(scores.check_treatment(scores.rows, "seconds"))
+    assert "nsp_accuracy" in scores.check_treatment(scores.rows, "loss").untestable
 
 
 @pytest.mark.parametrize(
@@ -322,8 +326,124 @@ def test_each_loss_of_a_weighted_sum_has_the_baseline_of_its_options(
         points.append(dataclasses.replace(point, runs=tuple(runs)))
     scores = StudyScores(dataclasses.replace(study, points=tuple(points)), baselines=BASELINES)
     found = scores.check_treatment(scores.rows, "loss")
-    assert why in found[0] and bool(why) == bool(found[0])
-    assert unchecked in found[1] and bool(unchecked) == bool(found[1])
+    assert why in found.untestable and bool(why) == bool(found.untestable)
+    assert unchecked in found.unchecked and bool(unchecked) == bool(found.unchecked)
+
+
+def arms(workdir, *objectives: str, curve=(), valid_examples: int | None = None, **metrics):
+    """The scores of a row for each objective, two seeds each, after 1,000 tokens.
+
+    Validations before the last one are in `curve`, as {"tokens": 10, "mlm_loss": 6.0}.
+    """
+    shapes = [f"2x32x{layers}" for layers in range(1, len(objectives) + 1)]
+    runs = [{"system": "bert", "shape": shape, "seed": seed, "tasks": large(5, 6)}
+            for shape in shapes for seed in range(2)]  # fmt: skip
+    study_folders.write_study(workdir, runs)
+    (path,) = workdir.glob("studies/*.json")
+    facts = json.loads(path.read_text())
+    phase = {"max_len": 512, "examples": 9, "tokens": 9, "valid_examples": valid_examples}
+    for run in facts["runs"]:
+        run["config"]["objective"] = objectives[shapes.index(f"2x32x{run['shape']['L']}")]
+        folder = workdir / "runs" / run["name"]
+        result = json.loads((folder / "result.json").read_text()) | {"unigram_nats": 7.0}
+        result["eval"]["512"] |= metrics
+        lines = [
+            {"step": 1, "flops": 1, "seconds": 1, "eval/loss": 3, "eval/max_len": 512}
+            | {name if name == "tokens" else f"eval/{name}": x for name, x in line.items()}
+            for line in [*curve, {"tokens": 1000, **metrics}]
+        ]
+        files = {"config": run["config"], "result": result | {"phases": [phase]}}
+        task_folders.write_files(folder, lines, **files)
+    path.write_text(json.dumps(facts))
+    return StudyScores(study_runs.read(workdir), baselines=BASELINES)
+
+
+@pytest.mark.parametrize(("objectives", "score", "metrics", "gates", "remark"), [
+    (("mlm+nsp", "mlm+nsp"), "blimp", {"nsp_accuracy": 0.5}, "", "nsp_accuracy"),
+    (("mlm+nsp", "mlm+nsp"), "loss", {"nsp_accuracy": 0.5}, "nsp_accuracy", ""),
+    (("mlm+nsp", "mlm+nsp"), "bits_per_byte", {"nsp_accuracy": 0.5}, "", "nsp_accuracy"),
+    (("mlm+nsp", "mlm"), "blimp", {"nsp_accuracy": 0.5}, "nsp_accuracy", ""),
+    (("mlm+nsp", "mlm+9*nsp"), "blimp", {"nsp_accuracy": 0.5}, "nsp_accuracy", ""),
+    (("mlm+nsp", "mlm+nsp"), "blimp", {"mlm_loss": 6.9}, "mlm_loss", ""),
+    (("mlm+50*rtd",), "blimp", {"rtd_loss": 0.4}, "", "rtd_loss"),  # scored by the generator
+    (("mlm+50*rtd",), "qnli", {"rtd_loss": 0.4}, "rtd_loss", ""),  # the net that is fine-tuned
+    (("mlm+50*rtd",), "probes.pos", {"mlm_loss": 6.9}, "", "mlm_loss"),
+    (("nsp",), "qnli", {"nsp_accuracy": 0.5}, "nsp_accuracy", ""),
+])  # fmt: skip
+def test_a_claim_asks_only_for_the_objectives_that_it_rests_on(
+    objectives, score, metrics, gates, remark, tmp_path
+) -> None:
+    passed = {"nsp_accuracy": 0.9, "mlm_loss": 5.0, "rtd_loss": 0.2, "rate": 0.4}
+    scores = arms(tmp_path, *objectives, **passed | metrics)
+    found = scores.check_treatment(scores.rows, score)
+    assert gates in found.untestable and bool(gates) == bool(found.untestable)
+    assert remark in found.remark and bool(remark) == bool(found.remark)
+
+
+def falling(slope: float, *tokens: int) -> list[dict[str, float]]:
+    """Validations of a loss that is 6.8 at 1,000 tokens; `slope` is nats for a factor e."""
+    return [{"tokens": x, "mlm_loss": 6.8 + slope * np.log(x / 1000)} for x in (0.001, *tokens)]
+
+
+@pytest.mark.parametrize(("curve", "words"), [
+    # From 6.8 to 7 - 0.5 = 6.5 nats at a slope of -0.3: e times the tokens.
+    (falling(-0.3, 100, 300, 500, 700), "about 2.7 times the budget (2.7 K tokens)"),
+    # The first half of a curve says nothing.
+    ([{"tokens": x, "mlm_loss": 99.0} for x in (1, 2, 3)] + falling(-0.15, 500, 700)[1:],
+     "about 7.4 times the budget (7.4 K tokens)"),
+    (falling(-0.05, 100, 300, 500, 700), "more than 30 times the budget"),
+    (falling(0.1, 100, 300, 500, 700), "the curve gives no budget: it does not fall"),
+    ([], ""),
+])  # fmt: skip
+def test_a_planted_curve_gives_the_budget_that_would_do(curve, words, tmp_path) -> None:
+    scores = arms(tmp_path, "mlm", curve=curve, mlm_loss=6.8)
+    why = scores.check_treatment(scores.rows, "qnli").untestable
+    assert "mlm_loss 6.8 against 7" in why and words in why
+    assert bool(words) == ("budget" in why)
+
+
+def test_the_curve_of_the_most_validations_gives_the_slope(tmp_path) -> None:
+    """A short second phase has a curve of its own, whose start is that of its length."""
+    curve = falling(-0.3, 100, 300, 500, 700)
+    scores = arms(tmp_path, "mlm", curve=curve, mlm_loss=6.8)
+    for path in tmp_path.glob("runs/*/metrics.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        shorter = [line | {"eval/max_len": 128} for line in lines[:-1]]
+        longer = [lines[-1] | {"tokens": 900, "eval/mlm_loss": 6.9}, lines[-1]]
+        path.write_text("".join(json.dumps(line) + "\n" for line in [*shorter, *longer]))
+    scores = StudyScores(study_runs.read(tmp_path), baselines=BASELINES)
+    why = scores.check_treatment(scores.rows, "qnli").untestable
+    assert "about 2.7 times the budget (2.7 K tokens)" in why
+
+
+def test_an_accuracy_must_rise_to_give_a_budget(tmp_path) -> None:
+    for place, slope in enumerate((0.01, -0.01)):
+        curve = [{"tokens": x, "nsp_accuracy": 0.52 + slope * np.log(x / 1000)}
+                 for x in (100, 300, 500, 700)]  # fmt: skip
+        scores = arms(tmp_path / str(place), "nsp", curve=curve, nsp_accuracy=0.52)
+        why = scores.check_treatment(scores.rows, "qnli").untestable
+        assert ("about 20 times", "it does not rise")[place] in why  # e^3
+
+
+def test_a_score_at_its_floor_has_a_budget_where_it_was_measured_before(tmp_path) -> None:
+    runs = [{"system": "bert", "shape": "2x32x2", "seed": s, "tasks": large(28, 29)}
+            for s in range(2)]  # fmt: skip
+    scores = read(tmp_path, runs)
+    assert "budget" not in scores.check_treatment(scores.rows, "qnli").untestable
+    for run in tmp_path.glob("runs/*"):
+        for share, wrong in ((0.25, 30), (0.5, 29)):
+            task_folders.write_run(run / f"early/{share}/qnli", "qnli", 0, wrong, system="bert")
+    scores = StudyScores(study_runs.read(tmp_path))
+    why = scores.check_treatment(scores.rows, "qnli").untestable
+    assert "at most 52.5" in why and " times the budget" in why
+
+
+@pytest.mark.parametrize(("num", "names"), [(7, "7 validation examples"), (200, ""), (None, "")])
+def test_gates_need_validation_examples(num, names, tmp_path) -> None:
+    scores = arms(tmp_path, "mlm+nsp", mlm_loss=5.0, nsp_accuracy=0.9, valid_examples=num)
+    why = scores.check_treatment(scores.rows, "qnli").untestable
+    assert names in why and bool(names) == bool(why)
+    assert "200" in why or not why
 
 
 def test_an_undefined_score_is_missing_and_named(tmp_path) -> None:

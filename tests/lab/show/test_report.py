@@ -4,6 +4,7 @@ import dataclasses
 import html
 import json
 import re
+import shutil
 import urllib.parse
 from xml.etree import ElementTree
 
@@ -13,12 +14,13 @@ import pytest
 import reported_study
 
 from scalelab.config.durations import CLOCKS
-from scalelab.lab.compare import claims, hypotheses
+from scalelab.lab.compare import claims, estimates, hypotheses
 from scalelab.lab.compare.scores import Comparison
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import answer, figures, report
 from scalelab.records import archive
+from scalelab.records.baselines import BaselineCheck
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & $_^ [a](b)'
 ONE_SHAPE = {"systems": ("bert",), "shapes": ((2, 16, 2),), "tasks": ("qnli",)}
@@ -193,7 +195,7 @@ def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) 
 
 
 def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> None:
-    """At its floor, or not ahead of the nets from scratch; then the report says so."""
+    """At its floor, or not ahead of the models from scratch; then the report says so."""
     lines = [["bert > gpt2", score] for score in ("mnli_m", "qnli")]
     monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "mnli_m" else 0.1)
     assert find(tmp_path / "one", claims=lines) == ("qnli", "")
@@ -207,7 +209,24 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
     study = study_runs.read(tmp_path / "all")
     scores = StudyScores(study)
     monkeypatch.setattr(StudyScores, "scratch", scores)  # as good as the nets from scratch
-    assert "not ahead of the same nets from scratch" in answer.find_primary(study, scores)[1]
+    assert "not ahead of the same models from scratch" in answer.find_primary(study, scores)[1]
+
+
+def test_terminal_and_page_have_the_same_reasons(tmp_path, monkeypatch) -> None:
+    """One score is at its floor, the other has one seed; the end of `study run` says the same."""
+    lines, said = [["bert > gpt2", score] for score in ("mnli_m", "qnli")], []
+    facts = TWO_TASKS | {"seeds": 1, "claims": lines, "figures": []}
+    reported_study.write(tmp_path, **facts)
+    monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "mnli_m" else 0.1)
+    page = report.make(tmp_path, None, tmp_path / "out", say=said.append)
+    texts = [said[0], report.describe_verdicts(tmp_path, "invented")]
+    texts += [
+        page.with_suffix(".md").read_text().replace("\\", ""),
+        html.unescape(page.read_text()),
+    ]
+    for text in (" ".join(text.split()) for text in texts):
+        assert "bert > gpt2: MNLI-m is at most" in text and "exceed the trivial score 90.0" in text
+        assert f"bert > gpt2, QNLI: undecided: {estimates.SINGLE_SEED}." in text
 
 
 def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
@@ -221,11 +240,23 @@ def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
 
 
 def test_a_loss_that_no_objective_brought_down_is_no_headline(tmp_path, monkeypatch) -> None:
-    failure = [("mlm", "mlm_loss 7 against 7 of the unigram entropy", "")]
+    failure = [BaselineCheck("None", "mlm_loss 7 against 7 of the unigram entropy")]
     name = "scalelab.lab.compare.study_scores.check_baselines"
     monkeypatch.setattr(name, lambda *_: failure)
     headline, reason = find(tmp_path, systems=("bert",), tasks=())
-    assert headline is None and "the objective of bert 2x16x2 did not take (mlm_loss 7" in reason
+    assert headline is None and "does not beat its baseline (mlm_loss 7" in reason
+
+
+def test_finished_runs_of_other_studies_are_named(tmp_path) -> None:
+    reported_study.write(tmp_path, **ONE_SHAPE, figures=[])
+    (source,) = tmp_path.glob("runs/bert-2x16x2-seed0")
+    assert not any("not part" in line for line in report.describe_limits(study_runs.read(tmp_path)))
+    for k in range(10):
+        shutil.copytree(source, tmp_path / f"runs/other{k}")
+    (tmp_path / "runs/other9/result.json").unlink()
+    (line,) = (x for x in report.describe_limits(study_runs.read(tmp_path)) if "not part" in x)
+    assert line.startswith("9 finished runs in this folder are not part of this study: other0, ")
+    assert "other7, ..." in line and "other8" not in line
 
 
 def test_a_damaged_run_is_named_without_the_path_of_the_folder(tmp_path) -> None:

@@ -1,0 +1,155 @@
+"""Power of a study that has not run: the differences that its seeds will probably show.
+
+seed_spread.csv beside this file has, for each scale and score, the standard deviation over
+pre-training seeds of a difference of two rows, as the packed studies of `results/` measured it;
+`write` makes it anew. Chance on dev examples is part of it as far as seeds differ on the same
+examples.
+"""
+
+import functools
+import math
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scalelab.helpers.files import write_text
+from scalelab.lab.compare import comparability, estimates
+from scalelab.lab.compare.claims import UNITS, Region, with_unit
+from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
+from scalelab.lab.compare.study_scores import StudyScores
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import Point
+from scalelab.lab.load.task_runs import MAIN
+
+FILE = pathlib.Path(__file__).with_name("seed_spread.csv")
+MOST_SEEDS = 1000
+
+
+class Spread(NamedTuple):
+    """How a difference of two rows varies over pre-training seeds."""
+
+    scale: str
+    score: str  # a name in scores.SCORES
+    deviation: float  # standard deviation: scores as fractions, losses in nats
+    rows: int
+    seeds: int
+    study: str  # that measured it
+
+
+def measure_spreads(folder: pathlib.Path) -> list[Spread]:
+    """Returns the spread of each scale and score of packed studies, from the one of most rows.
+
+    Args:
+      folder: of packed studies, such as results/.
+    """
+    found: dict[tuple[str, str], Spread] = {}
+    for path in sorted(folder.glob("*/studies/*.json")):
+        study = study_runs.read(path.parent.parent, path.stem)
+        scores = StudyScores(study)
+        named = [MAIN[name] for name in study.facts.measured if name in MAIN]
+        for score in (*named, "loss", "bits_per_byte"):
+            table = np.array(_by_seed(study.points, scores, score))
+            if table.ndim == 2 and min(table.shape) > 1:
+                rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+                num_rows, num_seeds = table.shape
+                variance = 2 * (rest**2).sum() / ((num_rows - 1) * (num_seeds - 1))
+                key, size = (study.facts.scale, score), (num_rows, num_seeds)
+                deviation = float(f"{math.sqrt(variance):.4g}")
+                if deviation and (key not in found or found[key][3:5] < size):
+                    found[key] = Spread(*key, deviation, *size, study.name)
+    return [found[key] for key in sorted(found)]
+
+
+def _by_seed(points: Sequence[Point], scores: StudyScores, score: str) -> list[list[float]]:
+    """Returns a score by seed of the rows with all seeds, of the most rows that compare."""
+    most, groups = max(len(point.runs) for point in points), list[list[Point]]()
+    for point in points:
+        if len(point.finished) == most == len(scores.by_seed(point, score)):
+            compares = (
+                score not in PRETRAINING_SCORES
+                or not comparability.differing_losses((own[0], point), score) for own in groups
+            )  # fmt: skip
+            place = next((k for k, alike in enumerate(compares) if alike), len(groups))
+            groups[place:] = groups[place:] or [[]]
+            groups[place].append(point)
+    return [scores.by_seed(point, score) for point in max(groups, key=len, default=[])]
+
+
+def write(folder: pathlib.Path) -> None:
+    """Writes the file anew from packed studies, such as those of results/."""
+    lines = [Spread._fields, *measure_spreads(folder)]
+    write_text(FILE, "".join(",".join(map(str, line)) + "\n" for line in lines))
+
+
+@functools.cache
+def load() -> Mapping[tuple[str, str], Spread]:
+    """Returns (scale, score) -> spread, of the file."""
+    lines = (line.split(",") for line in FILE.read_text().splitlines()[1:])
+    spreads = [Spread(a, b, float(c), int(d), int(e), f) for a, b, c, d, e, f in lines]
+    return {(own.scale, own.score): own for own in spreads}
+
+
+def find_detectable(spread: Spread, num_seeds: int, num_rows: int, num_pairs: int) -> float:
+    """Returns the difference that a test at 5% of a planned study shows with power 80%.
+
+    As `Estimate.detectable`, before the correction for several claims. A difference of two rows
+    has the variance of all rows of the study; a mean over pairs has that of its own seeds.
+
+    Args:
+      spread: of a difference of two rows.
+      num_seeds: pre-training seeds, 2 or more.
+      num_rows: rows of the study.
+      num_pairs: pairs of rows over which the claim averages.
+    """
+    degrees = (num_seeds - 1) * (max(1, num_rows - 1) if num_pairs == 1 else 1)
+    error = spread.deviation / math.sqrt(num_seeds * num_pairs)
+    return estimates.detectable(error, degrees)
+
+
+def _show(value: float, score: str) -> str:
+    """Returns a difference in the unit of tables: "5.3 points", "0.02 nats"."""
+    scale = 1 if score in PRETRAINING_SCORES else 100
+    return with_unit(scale * value, UNITS.get(title_of(score), "points"))
+
+
+class PlannedClaim(NamedTuple):
+    """What a claim will compare."""
+
+    score: str
+    num_pairs: int
+    region: Region | None = None
+
+
+def describe(
+    claims: Iterable[PlannedClaim], scale: str, num_seeds: int, num_rows: int
+) -> list[str]:
+    """Returns for each kind of claim what its seeds will probably show, one line each."""
+    kinds: dict[PlannedClaim, int] = {}
+    for claim in claims:
+        kinds[claim] = kinds.get(claim, 0) + 1
+    lines = []
+    for claim, count in kinds.items():
+        name = f"{title_of(claim.score)}" + (f" ({count} claims)" if count > 1 else "")
+        spread = load().get((scale, claim.score))
+        if spread is None:
+            lines.append(f"power, {name}: no packed study has measured it at scale {scale}")
+            continue
+        find = functools.partial(
+            find_detectable, spread, num_rows=num_rows, num_pairs=claim.num_pairs
+        )
+        margin, target = "", find(max(2, num_seeds)) / 3
+        if claim.region is not None and 0 < claim.region.high < math.inf:
+            margin, target = "the margin of ", claim.region.high
+        needed = next((k for k in range(2, MOST_SEEDS) if find(k) <= target), None)
+        wanted = f"{margin}{_show(target, claim.score)} needs"
+        wanted += f" {needed or f'more than {MOST_SEEDS}'} seeds"
+        shown = f"{num_seeds} seeds will probably show {_show(find(num_seeds), claim.score)}"
+        lines.append(
+            f"power, {name}: {shown if num_seeds > 1 else 'one seed shows nothing'}; {wanted}"
+            f" (spread of {spread.rows} rows x {spread.seeds} seeds of {spread.study})"
+        )
+    if lines:
+        lines.append("Power: 80%, two-sided test at 5%, before the correction for several claims.")
+    return lines
