@@ -1,4 +1,4 @@
-"""The device mesh, and the one table from the nets' logical axis names to its axes."""
+"""The device mesh, and the table that maps logical axis names of models to its axes."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 
 MESH_AXES = ("data", "fsdp", "tensor")
-HEARTBEAT_SECS = 20  # without one, a process counts as dead, which ends the others
+HEARTBEAT_SECS = 20  # a process without a heartbeat counts as dead, which ends the others
 
-# Logical name -> mesh axis (None: replicated). First come, first served within one array: a mesh
-# axis is used once.
+# Logical name -> mesh axis (None: replicated). Within one array a mesh axis is used once, by the
+# first dimension that names it.
 RULES: dict[str, str | tuple[str, ...] | None] = {
     axes.BATCH: ("data", "fsdp"),
     axes.VOCAB: "tensor",
@@ -51,7 +51,7 @@ def join_processes() -> None:
 
 
 def any_process(flag: bool) -> bool:
-    """Returns whether `flag` is set in any process; all processes must call it at the same step."""
+    """Returns True if `flag` is set in any process; all processes must call it at the same step."""
     if jax.process_count() == 1:
         return flag
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
@@ -61,8 +61,8 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
     """Arranges all devices as (data, fsdp, tensor).
 
     Args:
-      data: size of the data axis; -1 takes the devices that the other two leave.
-      fsdp: size of the axis that shards parameters and batch alike.
+      data: size of the data axis; -1 means the number of devices divided by the other two sizes.
+      fsdp: size of the axis that shards parameters and batch.
       tensor: size of the axis that shards heads, FFN and vocabulary.
 
     Raises:
@@ -80,7 +80,7 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
 
 
 def _axis(name: str | None, size: int, mesh: Mesh, used: set[str]) -> str | tuple[str, ...] | None:
-    """Returns the mesh axis for one dimension; None where it does not divide it or is taken."""
+    """Returns the mesh axis for a dimension; None if it is used or does not divide the size."""
     if name is None:
         return None
     if name not in axes.ALL:
@@ -95,11 +95,11 @@ def _axis(name: str | None, size: int, mesh: Mesh, used: set[str]) -> str | tupl
 
 
 def spec(names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
-    """Turns the logical names of an array into a partition of it over the mesh.
+    """Returns the partition of an array over the mesh, by its logical names.
 
     Args:
-      names: logical name of each dimension (see nn/axes.py), or None.
-      shape: the array's shape; a dimension that its mesh axis does not divide stays whole.
+      names: logical name of each dimension (nn/axes.py), or None.
+      shape: the array's shape; a dimension that its mesh axis does not divide is not split.
       mesh: the devices.
 
     Raises:
@@ -135,9 +135,9 @@ def batch_ways(mesh: Mesh) -> int:
 
 
 def activation_rules() -> list[tuple[str, str | tuple[str, ...] | None]]:
-    """Returns the table in the form that `nn.logical_axis_rules` takes, for activations.
+    """Returns RULES for activations, as a list for `nn.logical_axis_rules`.
 
-    Width is left whole there: activations are already split by batch over the same mesh axis.
+    Width is not split: activations are already split by batch over the same mesh axis.
     """
     return [(name, RULES.get(name) if name != axes.WIDTH else None) for name in axes.ALL]
 
@@ -170,12 +170,12 @@ def split_batch(batch: dict[str, jax.Array], mesh: Mesh) -> dict[str, jax.Array]
 def replicate(
     arrays: Mapping[str, np.ndarray], mesh: Mesh, placed: NamedSharding | None = None
 ) -> dict[str, jax.Array]:
-    """Puts host arrays, of which every process has the whole, on the devices.
+    """Puts host arrays on the devices; every process must have the whole arrays.
 
     Args:
-      arrays: on the host.
+      arrays: arrays on the host.
       mesh: the devices.
-      placed: the part of each device; None: each has the whole.
+      placed: the sharding; None: every device has the whole arrays.
     """
     placed = placed or NamedSharding(mesh, PartitionSpec())
     if jax.process_count() == 1:
@@ -187,7 +187,7 @@ def replicate(
 
 
 def rows_sharding(mesh: Mesh, batch_size: int | None) -> NamedSharding:
-    """Returns the sharding of the rows that a block of steps sends; see `put_rows`."""
+    """Returns the sharding of rows [K, B, ...] for a block of steps, as for `put_rows`."""
     return NamedSharding(mesh, PartitionSpec(*((None, ("data", "fsdp")) if batch_size else ())))
 
 
@@ -197,10 +197,10 @@ def put_rows(
     """Sends the rows of a block of steps, [K, B, ...].
 
     Args:
-      rows: arrays with K steps first.
+      rows: arrays [K, B, ...], K steps; with `batch_size` only this process's rows of B.
       mesh: the devices.
-      batch_size: B, of which each process gives the part that `host_rows` names; None: each process
-        gives all rows, and they lie whole on each device.
+      batch_size: B; each process gives the rows of `host_rows`. None: each process gives all rows,
+        and every device gets all.
     """
     if batch_size is None:
         return replicate(rows, mesh)
@@ -219,7 +219,7 @@ def check_batches(mesh: Mesh, batch_sizes: Sequence[int], num_microbatches: int)
     """Refuses batch sizes that do not divide over the devices.
 
     Raises:
-      ValueError: with the sizes.
+      ValueError: a batch size does not divide; the message names it.
     """
     ways = batch_ways(mesh) * num_microbatches
     for size in batch_sizes:
@@ -232,12 +232,12 @@ def check_batches(mesh: Mesh, batch_sizes: Sequence[int], num_microbatches: int)
 
 
 def host_rows(mesh: Mesh, batch_size: int) -> slice:
-    """Returns the rows of a global batch that this process makes: those that its devices hold.
+    """Returns the rows of a global batch that this process makes for its devices.
 
-    Processes whose devices differ only in the tensor axis make the same rows.
+    If the devices of two processes differ only in the tensor axis, both make the same rows.
 
     Raises:
-      ValueError: the rows are not one block; no mesh of ours has such.
+      ValueError: the rows are not contiguous; meshes of `make_mesh` have contiguous rows.
     """
     local_rows = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
     rows = sorted({row for (index,) in local_rows for row in range(*index.indices(batch_size))})

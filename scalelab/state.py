@@ -27,20 +27,20 @@ BYTES_PER_PARAMETER = 16  # float32: weight, gradient and AdamW's two moments
 
 @flax.struct.dataclass
 class TrainState:
-    """All that a step changes."""
+    """The state of training: everything that a step reads and changes, except its batch."""
 
     step: jax.Array  # int32 [], steps taken so far
-    params: ArrayPytree  # the net's parameters, float32; layers stacked on axis 0
+    params: ArrayPytree  # the model's parameters, float32; layers stacked on axis 0
     opt_state: optax.OptState  # the optimizer's state
     rng: jax.Array  # key data of the run's root key, uint32; each step folds its number in
-    # Memories, queues, averages: changed by steps, not by the optimizer; {} for most nets.
+    # Memories, queues, averages: changed by steps, not by the optimizer; {} for most models.
     carried: ArrayPytree = dataclasses.field(default_factory=dict)
-    # Name -> parameters of another run's net, which no step changes; {} for most runs.
+    # Name -> parameters of another run's model, which no step changes; {} for most runs.
     frozen: ArrayPytree = dataclasses.field(default_factory=dict)
 
 
 class Trained(Protocol):
-    """A net of another run; `training.pretrained.Pretrained` is one."""
+    """A model of another run; `training.pretrained.Pretrained` is one."""
 
     @property
     def net(self) -> nn.Module: ...  # noqa: D102
@@ -56,11 +56,11 @@ class Model:
     net: nn.Module  # unbound
     terms: tuple[Term, ...]  # the summands of the loss
     tx: optax.GradientTransformation  # the optimizer, at learning rate 1
-    frozen: Mapping[str, ArrayPytree]  # name -> parameters of another run's net
+    frozen: Mapping[str, ArrayPytree]  # name -> parameters of another run's model
 
     @property
     def token_losses(self) -> dict[str, bool]:
-        """Name of each loss that is a mean over tokens -> whether it covers the text."""
+        """{name of a loss that is a mean over tokens: whether it covers the text}."""
         made = [term.objective for term in self.terms if term.objective.predicts]
         return {f"{own.name}_loss": getattr(own, "covers_text", False) for own in made}
 
@@ -79,13 +79,13 @@ def make_model(
     """Makes the parts of a training program from a config.
 
     Args:
-      config: of the run.
+      config: the run's config.
       special_ids: role -> token id; None: as in a tokenizer trained for the system.
-      frozen: name -> net of another run, from `training.pretrained.load_frozen`.
+      frozen: name -> model of another run, from `training.pretrained.load_frozen`.
       joins: as in `objectives.Setting`.
 
     Raises:
-      ValueError: net, format and objectives do not go together, or one of them is unknown.
+      ValueError: model, format and objectives do not go together, or one of them is unknown.
     """
     system, size = systems.load(config.system), config.tokenizer.vocab_size
     frozen = frozen or {}
@@ -120,7 +120,7 @@ def make_terms(
     nets: Mapping[str, nn.Module] | None = None,
     joins: bytes | None = None,
 ) -> tuple[Term, ...]:
-    """Makes the summands of a config's loss; see `make_model` and `objectives.make`."""
+    """Makes the terms of a config's loss; arguments as in `make_model`."""
     size, form = config.tokenizer.vocab_size, config.data.format
     ids = systems.special_ids(systems.load(config.system), special_ids)
     options = config.format_options
@@ -129,11 +129,11 @@ def make_terms(
 
 
 def check_frozen(config: Config, given: Collection[str]) -> None:
-    """Refuses nets of other runs that are not those that system and objectives declare.
+    """Refuses a config if its models of other runs are not the ones declared in `FROZEN`.
 
     Args:
-      config: of the run.
-      given: names of the nets that there are.
+      config: the run's config.
+      given: names of the given models.
 
     Raises:
       ValueError: one is missing, or nothing uses one.
@@ -159,13 +159,13 @@ def check_frozen(config: Config, given: Collection[str]) -> None:
 
 
 def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> None:
-    """Refuses a net whose training state cannot fit, before anything is allocated.
+    """Refuses a model if its training state cannot fit, before anything is allocated.
 
     Args:
       model: the parts of the program.
       max_len: length of an example.
       mesh: the devices.
-      free: bytes that this process may take on its host; None if not known.
+      free: bytes of host memory that this process may use; None if not known.
 
     Raises:
       ValueError: it cannot fit; the message has the sum.
@@ -192,10 +192,10 @@ def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> No
 
 
 def check_phases(model: Model, config: Config) -> None:
-    """Refuses several phases for a net that carries state of other shapes in each.
+    """Refuses several phases for a model if the shape of its carried state differs between them.
 
     Raises:
-      ValueError: it does.
+      ValueError: a shape differs.
     """
     first, *later = config.phases
     carried = _carried_shapes(model, first) if later else {}
@@ -227,16 +227,16 @@ def fresh(
     batch_size: int = 1,
     frozen: Mapping[str, ArrayPytree] | None = None,
 ) -> TrainState:
-    """Initialises a state, with parameters boxed with the names of their axes.
+    """Initializes a state, with parameters boxed with the names of their axes.
 
     Args:
-      key: of the parameters, and of every later draw.
-      net: the unbound net.
-      terms: what is trained; only parameters that they use come to exist.
+      key: random key for the parameters and all later draws.
+      net: the unbound model.
+      terms: the terms of the loss; only parameters that they use are made.
       tx: the optimizer.
-      max_len: length of the example to trace with; must be no longer than the net's positions.
-      batch_size: B, on which carried state may depend.
-      frozen: name -> parameters of another run's net.
+      max_len: length of the example to trace with, at most the model's positions.
+      batch_size: B; the shape of carried state may depend on it.
+      frozen: name -> parameters of another run's model.
     """
     variables = init_variables(
         key, net, terms, max_len=max_len, batch_size=batch_size, frozen=frozen
@@ -262,12 +262,12 @@ def create(
     seed: int,
     mesh: Mesh,
 ) -> tuple[TrainState, TrainState]:
-    """Initialises a run's state on its devices; no device ever holds a whole sharded array.
+    """Initializes a run's state on its devices; no device ever holds a whole sharded array.
 
-    The arguments are those of `fresh`, with a seed for the key, and the devices.
+    The arguments are as in `fresh`, with `seed` in place of the key, and `mesh`, the devices.
 
     Returns:
-      The state, and a tree like it of shardings.
+      The state, and its shardings as a tree of the same structure.
     """
     leaves, tree = jax.tree.flatten(dict(frozen or {}))
     like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
@@ -277,7 +277,7 @@ def create(
         return init(jax.random.key(seed), given), placed
 
 
-@functools.lru_cache(maxsize=2)  # so that other seeds of one net do not compile it again
+@functools.lru_cache(maxsize=2)  # other seeds of a model do not compile again
 def _initialiser(
     net: nn.Module,
     terms: Sequence[Term],
@@ -293,7 +293,7 @@ def _initialiser(
     `like` and `tree` are the frozen parameters, abstract and flattened.
     """
 
-    @jax.jit  # traced once: for the shapes, and again from the cache
+    @jax.jit  # traced once, for the shapes; the call reuses the trace
     def init(key: jax.Array, frozen: ArrayPytree) -> TrainState:
         sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
         return fresh(key, net, terms, tx, **sizes)

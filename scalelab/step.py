@@ -1,8 +1,8 @@
 """One training step and one evaluation step, pure functions of (state, batch), and blocks of them.
 
-Losses travel as (sum, weight) and are divided once. With microbatches the weights of the whole
-batch are computed first, so that the split cannot move the loss; the compiler drops what weights do
-not need.
+Losses are passed as (sum, weight) and divided once. With microbatches the weights of the whole
+batch are computed first, so that the split does not change the loss. The compiler removes all
+computations of that pass that the weights do not need.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ EVAL_SEED = 0
 
 
 def _flatten(terms: dict[str, dict[str, tuple[jax.Array, jax.Array]]]) -> Metrics:
-    """{"mlm": {"loss": x}} -> {"mlm_loss": x}."""
+    """Flattens {"mlm": {"loss": x}} to {"mlm_loss": x}."""
     return {f"{name}_{key}": value for name, group in terms.items() for key, value in group.items()}
 
 
@@ -53,7 +53,7 @@ def _split(batch: Batch, count: int) -> Batch:
 
 
 def _sum_parts(compute: Callable[[Batch], ArrayPytree], batch: Batch, count: int) -> ArrayPytree:
-    """Sums what `compute` returns for each of `count` parts of a batch, one after another."""
+    """Sums the results of `compute` over `count` parts of a batch, one after another."""
 
     def accumulate(total: ArrayPytree, part: Batch) -> tuple[ArrayPytree, None]:
         return jax.tree.map(jnp.add, total, compute(part)), None
@@ -77,13 +77,14 @@ def make_train_step(
       net: unbound.
       terms: the summands of the loss.
       tx: the optimizer at learning rate 1.
-      num_microbatches: gradients are accumulated over so many parts of the batch.
+      num_microbatches: number of parts of the batch over which gradients are accumulated.
 
     Returns:
-      A pure function. Its metrics are (sum, weight) pairs: "loss", "<objective>_loss", "grad_norm",
-      and "finite": 0 if loss or gradient were not; all but the step is then left as it was. If not
-      `alive`, the step is left as it was, too.
-      It raises ValueError, when traced, for several microbatches of a state that carries something.
+      A pure function. `batch` has arrays [B, ...], `learning_rate` is float32 []. The metrics are
+      (sum, weight) pairs of float32 scalars: "loss", "<objective>_loss", "grad_norm", "finite". If
+      loss or gradient is not finite, "finite" is 0 and only the step number changes. If `alive` is
+      False, nothing changes.
+      It raises ValueError, when traced, for several microbatches of a state with carried arrays.
 
     Raises:
       ValueError: there are several microbatches, and an objective crosses examples.
@@ -119,7 +120,7 @@ def make_train_step(
 
         with nn.logical_axis_rules(sharding.activation_rules()):
             drawn, key = batch, rng
-            if "mask_ids" in batch:  # static masks, see config.mask_copies
+            if "mask_ids" in batch:  # static masks (config.mask_copies)
                 drawn, key = batch | {"examples": batch["mask_ids"]}, root
             prepared = prepare(drawn, terms, named_key(key, "mask"))
             prepared["examples"] = batch["examples"]
@@ -166,7 +167,7 @@ def weighted_sum(
     Args:
       terms: the summands.
       found: name -> {"loss": (sum, weight), ...}.
-      weights: name -> weight of the whole batch, where `found` is of a part of it.
+      weights: name -> weight of the whole batch, if `found` is from a part of it.
     """
     means = [
         (term.weight, pairs["loss"][0], (weights or {}).get(term.name, pairs["loss"][1]))
@@ -182,7 +183,7 @@ def make_eval_step(
     """Builds eval_step(params, batch, rng, carried, frozen) -> (metrics, carried).
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
-    "num_text_tokens". `rng` decides masks and samples.
+    "num_text_tokens". `rng` determines masks and samples.
     """
 
     def eval_step(
@@ -212,7 +213,7 @@ def compile_train(
     state: TrainState,
     batch: Batch,
 ) -> jax.stages.Compiled:
-    """Compiles a single train step ahead of time, its state donated; runs take `compile_blocks`.
+    """Compiles a single train step ahead of time, its state donated; runs use `compile_blocks`.
 
     Args:
       step: from make_train_step.
@@ -242,18 +243,18 @@ def compile_train(
 class Blocks:
     """Up to `size` training steps, started at once.
 
-    On a GPU the host starts the steps one by one, and no step waits for it: a loop in the program
-    would return to the host for its condition, and its kernels would start one by one. Elsewhere
-    the program has the loop, and the number of steps is its argument, so that where blocks begin
-    and end cannot change a result.
+    On a GPU the host starts the steps one by one, and no step waits for the host. A loop in the
+    program would be slower there: it returns to the host for its condition. Elsewhere the program
+    has the loop, and the number of steps is its argument. So the boundaries of blocks cannot change
+    a result.
     """
 
     compiled: jax.stages.Compiled
     read: Callable[..., Batch]  # (arrays, rows [K, B, ...]) -> batches [K, B, ...]
-    empty: Callable[[], Metrics]  # room for the metrics of `size` steps
+    empty: Callable[[], Metrics]  # allocates the metrics of `size` steps
     mesh: Mesh
     size: int  # the largest number of steps, K, at least 2
-    batch_size: int | None  # see `sharding.put_rows`
+    batch_size: int | None  # B or None, as in `sharding.put_rows`
     has_loop: bool  # whether the program has the loop
 
     def __call__(
@@ -268,14 +269,14 @@ class Blocks:
 
         Args:
           state: donated.
-          arrays: of the source of the batches.
-          rows: of each step, 1 to K.
-          rates: learning rates.
-          alive: bool []; False: takes no step, because an earlier one was not finite.
+          arrays: arrays on the devices, from which `read` makes batches.
+          rows: one entry per step, 1 to K.
+          rates: learning rate of each step.
+          alive: bool []; False takes no step, because an earlier step was not finite.
 
         Returns:
-          The state, metrics with (sum, weight) arrays [K], and whether all steps were finite. The
-          first step that is not finite is the last one; see `make_train_step`.
+          The state, metrics with (sum, weight) arrays [K], and whether all steps were finite. No
+          step is taken after a step that is not finite.
         """
         count = len(rows)
         padded = [*rows, *[rows[0]] * (self.size - count)]
@@ -295,7 +296,7 @@ class Blocks:
 
 
 class BlockParts(NamedTuple):
-    """What `compile_blocks` compiles up to K training steps from.
+    """The arguments of `compile_blocks`.
 
     Attributes:
       step: from make_train_step.
@@ -303,11 +304,12 @@ class BlockParts(NamedTuple):
       mesh: the devices.
       placed: shardings of the state.
       state: concrete or abstract.
-      arrays: of the source of the batches, on the devices.
-      row: that of one step, as the host makes it.
-      size: K; one step gets room for two, because XLA would compile it otherwise, and round it so.
-      batch_size: see `sharding.put_rows`.
-      has_loop: see `Blocks`; None: by the kind of device.
+      arrays: arrays on the devices, from which `read` makes batches.
+      row: the row of one step, as the host makes it.
+      size: K; a single step gets the metrics buffer of two steps, because XLA would compile it
+        differently with a buffer of one, and round differently.
+      batch_size: as in `sharding.put_rows`.
+      has_loop: as in `Blocks`; None: by the kind of device.
     """
 
     step: Callable[..., tuple[TrainState, Metrics]]
@@ -325,8 +327,8 @@ class BlockParts(NamedTuple):
 def compile_blocks(parts: BlockParts) -> Blocks:
     """Compiles a program of up to K training steps.
 
-    Another program reads the batches of a block, so that the way in which they are stored cannot
-    change how the steps are compiled, and their rounding.
+    A second program reads the batches of a block. So the storage of batches cannot change how the
+    steps are compiled and rounded.
     """
     step, read, mesh, placed, state, arrays, row, size, batch_size, has_loop = parts
     size = max(size, 2)
@@ -334,7 +336,7 @@ def compile_blocks(parts: BlockParts) -> Blocks:
         has_loop = mesh.devices.flat[0].platform != "gpu"
     replicated = jax.NamedSharding(mesh, PartitionSpec())
 
-    # Traced once: for the shapes of the metrics, and again from the cache in the loop.
+    # Traced once, for the shapes of the metrics; the loop reuses the cached trace.
     one = jax.jit(functools.partial(step, alive=True) if has_loop else step)
 
     def take_step(
@@ -367,7 +369,7 @@ def compile_blocks(parts: BlockParts) -> Blocks:
     reader = jax.jit(
         jax.vmap(read, in_axes=(None, 0)), in_shardings=(replicated, sent), out_shardings=split
     )
-    # On the mesh, as in the loop: JAX finds the trace again only for the same types.
+    # On the mesh, as in the loop: JAX reuses a trace only for the same types.
     on_mesh = functools.partial(jax.ShapeDtypeStruct, sharding=replicated)
     number, flag = on_mesh((), jnp.float32), on_mesh((), bool)
     with jax.set_mesh(mesh):
@@ -398,9 +400,9 @@ def compile_evaluation(
 ) -> Evaluate:
     """Compiles an evaluation: state -> metrics of each draw of each batch, on the host.
 
-    Where an objective samples, each batch has several draws. Their keys are the same for all runs
-    and steps, so that losses compare. If the system's order is contiguous, each draw begins with a
-    fresh carried state (memory) and hands it from batch to batch. For other systems, every batch
+    If an objective samples, each batch has several draws. Their keys are the same for all runs and
+    steps, so that losses are comparable. If the system's order is contiguous, each draw begins with
+    a fresh carried state (memory) and passes it from batch to batch. For other systems, every batch
     reads the carried state of `state`.
 
     Args:
@@ -408,7 +410,7 @@ def compile_evaluation(
       mesh: the devices, on which the batches stay.
       placed: shardings of the state.
       state: concrete or abstract; it is not changed.
-      batches: of all processes, on the host.
+      batches: batches of all processes, on the host.
     """
     made = list(batches)
     stacked = {name: np.stack([batch[name] for batch in made]) for name in made[0]}

@@ -25,20 +25,23 @@ from scalelab.helpers.names import SpecialIds, nearest
 
 VERSION = "1"  # version of the training; part of the cache's key
 KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe")
-SPACES = ("Ġ", "▁")  # begin the first piece of a word: of bytebpe, of unigram
+SPACES = ("Ġ", "▁")  # first character of a word's first piece: in bytebpe, in unigram
 IN_TEXT = {"lstrip": True}  # options of a special token that text may contain
-FILES = ("tokenizer.json", "special_tokens_map.json")  # they decide how text is read
-ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # beside sentinel_0, sentinel_1, ...
+FILES = ("tokenizer.json", "special_tokens_map.json")  # they determine the ids of a text
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # besides sentinel_0, sentinel_1, ...
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerSpec:
     """A tokenizer to train.
 
-    Kinds are wordpiece (BERT's pieces, learnt by merging the most frequent pair, as Hugging Face
-    does), wordpiece_likelihood (by the likelihood, WordPiece's own rule), bytebpe (GPT-2, RoBERTa),
-    unigram (SentencePiece's), and bpe (GPT's own: words split at white space and punctuation, the
-    last piece of a word marked `</w>`).
+    The kinds are:
+
+      wordpiece: BERT's pieces, learned by merging the most frequent pair, as in Hugging Face
+      wordpiece_likelihood: BERT's pieces, learned by the likelihood, WordPiece's own rule
+      bytebpe: GPT-2 and RoBERTa
+      unigram: SentencePiece
+      bpe: GPT; words are split at white space and punctuation; `</w>` ends a word's last piece
     """
 
     kind: str
@@ -46,8 +49,8 @@ class TokenizerSpec:
     lowercase: bool  # letters lose their case (and, except for bytebpe, their accents)
     special_tokens: tuple[tuple[str, str], ...]  # role and text; their ids are 0, 1, ...
     begin: tuple[str, ...] = ()  # special tokens before the first segment
-    between: tuple[str, ...] = ()  # between two segments
-    end: tuple[str, ...] = ()  # after the last segment
+    between: tuple[str, ...] = ()  # special tokens between two segments
+    end: tuple[str, ...] = ()  # special tokens after the last segment
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -72,7 +75,7 @@ class Tokenizer:
     """A trained tokenizer; `special_ids` is role -> id, such as {"pad": 0, "mask": 4}."""
 
     def __init__(self, backend: tokenizers.Tokenizer, roles: dict[str, str]):
-        backend.encode_special_tokens = True  # what spells a special token is text
+        backend.encode_special_tokens = True  # a special token's spelling in text is text
         self._backend = backend
         self.special_ids = {role: backend.token_to_id(text) for role, text in roles.items()}
         self.vocab_size = backend.get_vocab_size()
@@ -97,7 +100,7 @@ class Tokenizer:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the special ids and the backend, which decide a text's ids: 64 digits."""
+        """SHA-256 of the special ids and the backend, which determine a text's ids: 64 digits."""
         return hashlib.sha256(f"{self.special_ids}{self._backend.to_str()}".encode()).hexdigest()
 
     def encode(self, text: str) -> np.ndarray:
@@ -117,11 +120,12 @@ class Tokenizer:
         return np.fromiter(itertools.chain.from_iterable(pieces), np.int32, starts[-1]), starts
 
     def encode_aligned(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Encodes texts, and says where each piece stands, and its word.
+        """Encodes texts, with the characters and the word of each piece.
 
         Returns:
-          Each text's start [len(texts) + 1]; ids [n]; and [3, n], for each piece the first
-          character of its text, the one after its last, and the number of its word; all int64.
+          Three int64 arrays: each text's start [len(texts) + 1]; ids [n]; and [3, n] with, for each
+          piece, its first character in the text, the character after its last, and the index of
+          its word.
         """
         encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
         starts = np.cumsum([0, *(len(found.ids) for found in encoded)], dtype=np.int64)
@@ -156,10 +160,10 @@ class Tokenizer:
 
     @functools.cached_property
     def joins(self) -> bytes:
-        """Marks the pieces inside words, one byte an id.
+        """One byte per id, which tells how the piece joins its neighbors.
 
-        1: the piece goes on with the word of the piece before it; 2: the next piece goes on with
-        its word (`bpe` marks the last piece of a word); 0: neither.
+        1: the piece continues the word of the piece before it. 2: the next piece continues its word
+        (`bpe` marks the last piece of a word). 0: neither.
         """
         model, pieces = self._backend.model, map(self.token, range(self.vocab_size))
         if prefix := getattr(model, "continuing_subword_prefix", None):
@@ -170,17 +174,17 @@ class Tokenizer:
 
     @functools.cached_property
     def capitals(self) -> bytes:
-        """Marks the pieces whose first letter is a capital: 1, else 0, one byte an id."""
+        """One byte per id: 1 if the piece's first letter is a capital, else 0."""
         special = self.special_ids.values()
         pieces = ("" if i in special else self.decode([i]) for i in range(self.vocab_size))
         return bytes(next(filter(str.isalpha, piece), "").isupper() for piece in pieces)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of ids, special tokens spelt out."""
+        """Returns the text of ids, special tokens spelled out."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def token(self, token_id: int) -> str:
-        """Returns a piece as it stands in the vocabulary; raises ValueError for an unknown id."""
+        """Returns a piece of the vocabulary by its id; raises ValueError for an unknown id."""
         piece = self._backend.id_to_token(int(token_id))
         if piece is None:
             raise ValueError(f"no token has id {token_id}; there are {self.vocab_size}")
@@ -198,7 +202,7 @@ class Tokenizer:
         return Tokenizer(backend, roles)
 
     def save(self, source: Path, directory: Path) -> None:
-        """Writes it in Hugging Face layout: as in `source`, with the tokens added since."""
+        """Writes the tokenizer of the folder `source` with the added tokens, in the same layout."""
         shutil.copytree(source, directory, dirs_exist_ok=True)
         self._backend.save(str(directory / "tokenizer.json"))
 
@@ -206,10 +210,10 @@ class Tokenizer:
         """Returns the special ids and the frame of a run.
 
         Args:
-          texts: the system's FRAME. A foreign tokenizer that lacks one of its tokens keeps its own
+          texts: the system's FRAME. An imported tokenizer without one of its tokens keeps its own
             frame.
-          start: `START` of the system, the role of the token that begins a text behind a source;
-            None if it has no source.
+          start: the system's `START`, the role of the token that begins a text after a source; None
+            if the model has no source.
         """
         ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
         known = all(i is not None for part in ids for i in part)
@@ -217,7 +221,7 @@ class Tokenizer:
         return Specials(*frame, ids=SpecialIds(self.special_ids, start))
 
     def frame(self) -> Frame:
-        """Returns the ids that stand before, between and after two segments."""
+        """Returns the special ids before, between and after two segments."""
         pair = self._backend.encode("a", "a", add_special_tokens=True)
         text = [place for place, which in enumerate(pair.sequence_ids) if which is not None]
         second = pair.sequence_ids.index(1)
@@ -230,7 +234,7 @@ class Tokenizer:
 
 
 def digest(directory: Path) -> str:
-    """Returns the SHA-256 of the files that decide how a tokenizer reads text: 64 digits."""
+    """Returns the SHA-256 of a folder's FILES, which determine the ids of a text: 64 digits."""
     files = [directory / name for name in FILES]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
@@ -238,8 +242,8 @@ def digest(directory: Path) -> str:
 def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
     """Trains a tokenizer and writes it in Hugging Face layout.
 
-    Equal texts in equal order give equal files. A text is a document, its sentences joined by
-    spaces, as they are encoded; texts are iterated over more than once.
+    Equal texts in equal order give equal files. A text is a document: its sentences, joined by
+    spaces. `texts` is iterated more than once.
 
     Raises:
       ValueError: the vocabulary is too large for the texts, or too small for their characters.
@@ -264,7 +268,7 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
 def make_template(
     begin: Sequence[str], between: Sequence[str], end: Sequence[str], ids: Mapping[str, int]
 ) -> processors.TemplateProcessing:
-    """Returns what puts special tokens before, between and after texts; `ids` has all of them."""
+    """Returns the postprocessor that adds special tokens to texts; `ids` has all of them."""
     return processors.TemplateProcessing(
         single=[*begin, "$A", *end],
         pair=[*begin, "$A", *between, "$B:1", *(f"{text}:1" for text in end)],
@@ -280,7 +284,7 @@ def write(
 ) -> None:
     """Writes a tokenizer in Hugging Face layout into an existing folder.
 
-    `roles` is role -> text of the special token; `settings` are more of tokenizer_config.json.
+    `roles` maps roles to texts of special tokens; `settings` go to tokenizer_config.json.
     """
     named = {f"{role}_token": text for role, text in roles.items()}
     config = named | {

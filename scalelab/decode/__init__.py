@@ -1,6 +1,6 @@
-"""Text out of nets.
+"""Text out of models.
 
-`stepper` runs a net that reads from left to right one token at a time, over an explicit cache;
-`loop` continues prompts with it, `beam` searches for the most probable continuations. `gibbs` draws
-texts from a masked net. `choose` takes tokens from scores.
+`stepper` runs a left-to-right model one token at a time, with an explicit cache. `loop` continues
+prompts with it, and `beam` searches for the most probable continuations. `gibbs` samples texts from
+a masked model. `choose` chooses tokens by their scores.
 """

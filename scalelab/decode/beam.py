@@ -1,9 +1,9 @@
 """Beam search: keeps the K most probable texts at each step.
 
-The variant is that of `transformers` (`num_beams=K`, `early_stopping=False`), so that texts
-compare. A text that ends counts only if it is among the K best at that step; 2 K candidates ensure
-that K texts continue. A prompt is done when its best open text, at its present length, scores no
-better than the worst of K ended ones.
+The variant is the one in `transformers` (`num_beams=K`, `early_stopping=False`), so that texts are
+comparable. A text that ends counts only if it is among the K best at that step. 2 K candidates
+ensure that K texts continue. A prompt is done when its best open text, at its present length, does
+not score better than the worst of K ended texts.
 """
 
 import functools
@@ -33,21 +33,21 @@ def search(
     """Continues prompts, all at once.
 
     Args:
-      stepper: the net.
+      stepper: the model.
       prompts: token ids, each [n], n >= 1.
       num_beams: K.
       max_new_tokens: limit of a continuation.
-      max_len: positions that the net has.
-      end_token: ends a text; None: there is none.
-      rows: the sharding of arrays whose first axis is the prompts; None: one device.
-      sources: token ids of each prompt's source; None: the net has none.
+      max_len: the model's number of positions.
+      end_token: id of the token that ends a text; None: there is none.
+      rows: sharding of the axis of prompts, the first axis of arrays; None: one device.
+      sources: token ids of each prompt's source; None: the model has none.
 
     Returns:
       For each prompt K continuations, the best first. The score is the log probability divided by
       the number of tokens, the end token included.
 
     Raises:
-      ValueError: as for `loop.check` and `fill`; or there are fewer than 2 K tokens.
+      ValueError: as in `loop.check` and `loop.fill`; or the vocabulary has fewer than 2 K tokens.
     """
     begun = pad(prompts, max_new_tokens, max_len)
     given = begun, sources and fill(sources, max_len)
@@ -64,7 +64,7 @@ def search(
 
 
 def _take_rows(x: jax.Array, places: jax.Array) -> jax.Array:
-    """Takes places [B, J] of the second axis of x [B, K, ...]."""
+    """Selects `places` [B, J] of the second axis of x [B, K, ...]: [B, J, ...]."""
     return jax.vmap(lambda row, place: row[place])(x, places)
 
 
@@ -83,7 +83,7 @@ def _search(
     num_prompts, prompt_len = tokens.shape
 
     def take(logits: jax.Array, state: State) -> State:
-        """Extends open texts by logits [B, K, V]; closes those that end."""
+        """Extends open texts by logits [B, K, V]; closes the texts that end."""
         count, vocab_size = state["step"] + 1, logits.shape[-1]
         totals = state["scores"][:, :, None] + jax.nn.log_softmax(logits)
         best, places = jax.lax.top_k(totals.reshape(num_prompts, -1), 2 * num_beams)
@@ -134,7 +134,7 @@ def _search(
     state = dict(
         step=jnp.int32(0),
         texts=nothing,
-        scores=worst.at[:, 0].set(0.0),  # all texts are the prompt: one of them is enough
+        scores=worst.at[:, 0].set(0.0),  # all K texts equal the prompt: only one may be extended
         chosen=nothing[:, :, 0],
         parents=nothing[:, :, 0],
         ended=nothing,

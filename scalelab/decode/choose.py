@@ -1,6 +1,6 @@
-"""Choice of the next token from the scores of all, and detection of repetition.
+"""Choice of the next token by the scores of all tokens, and detection of repetition.
 
-Every function takes scores [B, V] float32 and keeps rows apart.
+Scores are [B, V] float32; rows do not depend on each other.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ class Rules:
     """The rules by which the next token is chosen, in the order in which they apply.
 
     Attributes:
-      repetition_penalty: see `penalise`; None: none.
-      temperature: divides scores before a token is drawn; 0: the best token is taken.
+      repetition_penalty: as in `penalise`; None: none.
+      temperature: divides scores before a token is drawn; 0 means the best token.
       top_k: only the best k tokens can be drawn; None: all.
       top_p: only the fewest best tokens of this total probability can be drawn; None: all.
-      repetition_stop: a text ends when its last n tokens stand in it before; None: never.
+      repetition_stop: a text ends when its last n tokens occur earlier in it; None: never.
 
     Raises:
       ValueError: a number is outside its range, or would have no effect.
@@ -47,8 +47,8 @@ class Rules:
 def penalise(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
     """Lowers the scores [B, V] of tokens that the text has: `seen` [B, V] bool, prompt included.
 
-    Keskar et al. 2019, 4.1, divide by the penalty, which raises negative scores; as in their
-    published code, those are multiplied instead.
+    Keskar et al. 2019, 4.1: positive scores are divided by the penalty. Negative scores are
+    multiplied by it, as in their published code.
     """
     lowered = jnp.where(logits > 0, logits / penalty, logits * penalty)
     return jnp.where(seen, lowered, logits)
@@ -82,9 +82,9 @@ def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Ar
 
     Args:
       logits: [B, V].
-      rules: how to choose.
+      rules: rules for choosing a token.
       seen: [B, V] bool, the tokens of each text; needed for a penalty.
-      keys: [B] random keys, one a text: a draw does not depend on the other texts.
+      keys: [B] random keys, one per text: a draw does not depend on the other texts.
 
     Returns:
       [B] int32.
@@ -103,12 +103,12 @@ def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Ar
 
 
 def repeats(tokens: jax.Array, count: jax.Array, length: int) -> jax.Array:
-    """Returns whether the last tokens of each text stand in it before, even overlapping: [B] bool.
+    """Returns True if the last tokens of a text occur earlier in it, even overlapping: [B] bool.
 
     Args:
       tokens: [B, M].
       count: scalar, length of the texts.
-      length: number of last tokens that are looked for.
+      length: number of last tokens to compare.
     """
     num_windows = max(tokens.shape[1] - length, 0)
     last = jax.lax.dynamic_slice_in_dim(

@@ -1,7 +1,8 @@
-"""Gibbs sampling from a masked net: masks one token, draws it given all others, again and again.
+"""Gibbs sampling from a masked model: masks one token, draws it given all others, again and again.
 
-Wang and Cho 2019, "BERT has a Mouth, and It Must Speak". Where the net's conditionals are those of
-one joint distribution, the law of the texts tends to it, at temperature 1 and without top k or p.
+Wang and Cho 2019, "BERT has a Mouth, and It Must Speak". If the model's conditionals belong to one
+joint distribution, the texts' distribution converges to it, at temperature 1 and without top k or
+top p.
 """
 
 import functools
@@ -38,16 +39,16 @@ def sample(
     """Draws `count` tokens of each text, all others given.
 
     Args:
-      score: the net.
+      score: the model.
       params: its parameters.
-      tokens: [B, T] int32, where the chain starts; masks at first, mostly.
+      tokens: [B, T] int32, the start of the chain, usually with masks.
       lengths: [B] int32.
       starts: [B] int32, the place of the first token to draw.
-      keys: [B] random keys, see `loop.text_keys`.
-      count: of tokens to draw, one after another.
-      sweeps: how often each is drawn.
+      keys: [B] random keys (`loop.text_keys`).
+      count: number of consecutive tokens to draw.
+      sweeps: number of draws of each token.
       order: in a sweep: "random", a permutation for each text and sweep, or "left_to_right".
-      rules: how a token is chosen; without penalty and repetition.
+      rules: rules for choosing a token; without penalty and repetition.
       mask: id of the mask token.
 
     Returns:

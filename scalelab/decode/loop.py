@@ -13,7 +13,7 @@ from flax.typing import ArrayPytree
 from scalelab.decode.choose import Rules, choose, repeats
 from scalelab.decode.stepper import Source, Stepper
 
-SHORTEST = 16  # bucket of lengths; the others are its doubles, and each is compiled once
+SHORTEST = 16  # shortest bucket of lengths; longer ones double it, and each compiles once
 ENDINGS = ("length", "end", "repetition")
 State = dict[str, ArrayPytree]  # name -> array, or the cache
 
@@ -25,7 +25,7 @@ class Continuation:
     Attributes:
       tokens: [n] int32, without the token that ends a text.
       ended_by: one of ENDINGS: the length limit, the end token, or a repetition.
-      score: of a beam search, see `beam.search`.
+      score: the score of `beam.search`.
     """
 
     tokens: np.ndarray
@@ -34,12 +34,12 @@ class Continuation:
 
 
 def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) -> jax.Array:
-    """Returns random keys [B] that depend on each prompt, not on its place or its neighbours.
+    """Returns random keys [B] that depend on each prompt, not on its place or on other prompts.
 
     Args:
-      seed: shared by all.
-      prompts: token ids, each [n]; where there are sources, each source and its prompt in one.
-      samples: for each prompt the number of the text that is drawn for it.
+      seed: shared by all prompts.
+      prompts: token ids, each [n]; with sources, each is its source and prompt concatenated.
+      samples: for each prompt the index of its sample.
     """
     digests = np.array([zlib.crc32(np.asarray(p, np.int32).tobytes()) for p in prompts], np.uint32)
     fold = jax.vmap(jax.random.fold_in)
@@ -62,15 +62,15 @@ def generate(
     """Continues prompts, all at once; raises ValueError as `check` and `fill` do.
 
     Args:
-      stepper: the net.
+      stepper: the model.
       prompts: token ids, each [n], n >= 1.
-      rules: how tokens are chosen.
+      rules: rules for choosing tokens.
       max_new_tokens: limit of a continuation.
-      max_len: positions that the net has.
-      end_token: ends a text and is left out of it; None: there is none.
-      keys: [B] random keys, see `text_keys`; needed where the temperature is not 0.
-      rows: the sharding of arrays whose first axis is the prompts; None: one device.
-      sources: token ids of each prompt's source; None: the net has none.
+      max_len: the model's number of positions.
+      end_token: id of the token that ends a text, left out of it; None: there is none.
+      keys: [B] random keys (`text_keys`); needed if the temperature is not 0.
+      rows: sharding of the axis of prompts, the first axis of arrays; None: one device.
+      sources: token ids of each prompt's source; None: the model has none.
     """
     begun = pad(prompts, max_new_tokens, max_len)
     given = begun, sources and fill(sources, max_len)
@@ -148,10 +148,10 @@ def _generate(
 
 
 def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
-    """Refuses prompts that a net of `max_len` positions cannot continue.
+    """Refuses prompts that a model of `max_len` positions cannot continue.
 
     Raises:
-      ValueError: a prompt is empty, or has no room for the new tokens.
+      ValueError: a prompt is empty, or has no space for the new tokens.
     """
     lengths = list(map(len, prompts))
     if min(lengths, default=0) < 1 or max_new_tokens < 1:
@@ -167,7 +167,7 @@ def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> N
 def pad(
     prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Puts prompts into the rows of one array, see `fill`; raises ValueError as `check` does."""
+    """Puts prompts into the rows of one array, as `fill`; raises ValueError as `check`."""
     check(prompts, max_new_tokens, max_len)
     return fill(prompts, max_len)
 
@@ -176,8 +176,8 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
     """Puts texts into the rows of one array.
 
     Returns:
-      [B, P] int32, zeros behind each text, and their lengths [B] int32. P is SHORTEST, doubled
-      until it holds the longest, or max_len if that is less.
+      [B, P] int32, with zeros after each text, and lengths [B] int32. P is SHORTEST, doubled until
+      the longest text fits, but at most max_len.
 
     Raises:
       ValueError: a text is empty, or longer than max_len.

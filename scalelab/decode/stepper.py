@@ -1,12 +1,12 @@
-"""A net that reads a few tokens at a time, its parameters laid out for that.
+"""A model that reads a few tokens at a time, with parameters laid out for it.
 
-A step of a few tokens takes as long as reading the parameters from memory.
+Reading the parameters from memory dominates a step of a few tokens.
 
 - Parameters and caches stacked by layer would be copied out of their stack in every step. Here each
-  layer has arrays of its own; they are joined where the net is applied, and the compiler cancels
-  joining against the slices that an unrolled stack takes.
-- On CPU, a product of few rows with the table of tokens spends most of its time on rearranging the
-  table. Here it is kept, once more, as blocks of columns that are read from front to back.
+  layer has its own arrays. They are stacked inside the program, and the compiler removes both the
+  stacking and the slicing of the unrolled layers.
+- On CPU, a product of few rows with the token table spends most of its time on rearranging the
+  table. So a second copy of the table is kept as blocks of columns, which are read in order.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from flax.typing import ArrayPytree
 from scalelab.nn import axes
 
 COLUMNS = 64  # columns of a block
-Cache = ArrayPytree  # a net's, see nets/decoder.py; arrays in `layers` are Unstacked here
+Cache = ArrayPytree  # a DecoderCache; arrays in `layers` are Unstacked here
 Source = tuple[jax.Array, jax.Array]  # tokens [B, S] int32, lengths [B] int32
 
 
@@ -33,12 +33,12 @@ class Unstacked:
 
 @flax.struct.dataclass
 class Stepper:
-    """A net with its parameters; `prepare` makes it.
+    """A model with its parameters; `prepare` makes it.
 
     Attributes:
-      params: the net's parameters; those stacked by layers or groups are Unstacked.
-      blocks: [V / COLUMNS, E, COLUMNS], the table of tokens; None: the net's own is used.
-      net: the unbound net, as in nets/decoder.py or nets/encdec.py.
+      params: the model's parameters; arrays stacked by layers or groups are Unstacked.
+      blocks: [V / COLUMNS, E, COLUMNS], the token table; None: the table in `params` is used.
+      net: the unbound model, as in nets/decoder.py or nets/encdec.py.
     """
 
     params: ArrayPytree
@@ -46,7 +46,7 @@ class Stepper:
     net: Any = flax.struct.field(pytree_node=False)
 
     def init_cache(self, batch_size: int, max_len: int, source: Source | None = None) -> Cache:
-        """Returns the cache of texts without tokens: with room for `max_len`, and of the source."""
+        """Returns an empty cache for `max_len` tokens, with the source read if there is one."""
         if source is None:
             cache = self.net.init_cache(batch_size, max_len)
         else:
@@ -63,12 +63,12 @@ class Stepper:
         """Reads the next tokens.
 
         Args:
-          tokens: [B, T] int32, those after the tokens in the cache.
+          tokens: [B, T] int32, the next tokens after the tokens in the cache.
           lengths: [B] int32, number of real tokens, at least 1.
           cache: from `init_cache` or an earlier call.
 
         Returns:
-          Scores [B, V] float32 of the token after the last of each row, and the cache.
+          Scores [B, V] float32 of the token after each row's last token, and the cache.
         """
         rows = jnp.arange(len(tokens))
         batch = {"tokens": tokens, "lengths": lengths, "examples": rows}
@@ -91,7 +91,7 @@ class Stepper:
 
 
 def prepare(net: Any, params: ArrayPytree) -> Stepper:
-    """Lays out a copy of the parameters of an unbound net for steps."""
+    """Returns a stepper with a copy of the parameters of the unbound model `net`."""
     one = jnp.zeros((1, 1), jnp.int32)
     batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
     batch |= {"source": one, "source_lengths": one[0] + 1}

@@ -5,25 +5,26 @@
 
 DIR is the challenge's folder `full_eval`. DIR or DIR/eval holds blimp_filtered/, entity_tracking/,
 wug_adj_nominalization/, reading/reading_data.csv and, optionally, supplement_filtered/ and
-wug_past_tense/. Without blimp_filtered/, BLiMP itself is read from DIR/blimp/, or from blimp/
-beside DIR, and DIR/babylm_2025_filtered_rows.json lists its rows that count. --rows=fast needs this
-layout and DIR/babylm_2025_fast_rows.json.
+wug_past_tense/. Without blimp_filtered/, BLiMP itself is read from DIR/blimp/ or DIR/../blimp/, and
+DIR/babylm_2025_filtered_rows.json lists the rows that count. --rows=fast needs this layout and
+DIR/babylm_2025_fast_rows.json.
 
 | column | equal scores | dtype | surprisal of a word |
 |---|---|---|---|
 | official | the right text wins | the run's | of the word without the blank before it |
-| fair | the texts share the point | float32 | of the word as it stands in its sentence |
+| fair | the texts share the point | float32 | of the word in its sentence |
 
-A left-to-right net without a start token does not score the first token. Accuracies are means over
-paradigms. Entity tracking scores only the continuations; items with an option "nothing" are left
-out, as in the pipeline of 2026. Wugs are scored by Spearman's correlation between the preferences
-of the net and of people. scalelab/eval/reading_times.py scores reading. Intervals are 95%.
+A left-to-right model without a start token does not score the first token. Accuracies are means
+over paradigms. Entity tracking scores only the continuations; items with an option "nothing" are
+left out, as in the pipeline of 2026. The score of wugs is Spearman's correlation between the
+preferences of the model and of people. scalelab/eval/reading_times.py scores reading. Intervals are
+95%.
 
 result.json and predictions.tsv hold the minimal pairs (BLiMP and its supplement). The predictions
-of each task that was scored whole are in WORKDIR/seed0/results/RUN/REVISION, in the layout that
-`strict/evaluation_pipeline/collate_preds.py` of github.com/babylm-org/babylm-eval reads. It reads
-the fast evaluation of the revisions chck_1M, chck_2M, ... alone. EWoK, COMPS, Global PIQA and age
-of acquisition are not measured.
+of each completely scored task are in WORKDIR/seed0/results/RUN/REVISION, in the layout for
+`strict/evaluation_pipeline/collate_preds.py` of github.com/babylm-org/babylm-eval. For the
+revisions chck_1M, chck_2M, ... that program reads only the fast evaluation. EWoK, COMPS, Global
+PIQA and age of acquisition are not measured.
 """
 
 import collections
@@ -80,13 +81,13 @@ COLUMNS = ["level", "group", "metric", "items", "official", "fair", "low", "high
 
 
 class Question(NamedTuple):
-    """An item of a task. Its first text is the right one; for wugs, the one that people rated."""
+    """An item of a task; its first text is the right one, or for wugs the one that people rated."""
 
     task: str
     item: Item
-    answers: tuple[str, ...]  # the texts as the prediction files spell them
-    ratio: float | None = None  # wugs: share of people who prefer the first text
-    fast: bool = False  # whether the fast evaluation has it
+    answers: tuple[str, ...]  # the texts as in the prediction files
+    ratio: float | None = None  # wugs: share of people that prefer the first text
+    fast: bool = False  # whether it is in the fast evaluation
 
 
 # --- Files ----------------
@@ -173,10 +174,10 @@ def _read_blimp(folder: pathlib.Path) -> list[Question]:
 
 
 def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> Measured:
-    """Measures a net on all tasks.
+    """Measures a model on all tasks.
 
     Raises:
-      ValueError: the net predicts no tokens, can score no pair of BLiMP, or an option is wrong.
+      ValueError: the model predicts no tokens, can score no pair of BLiMP, or an option is wrong.
     """
     from scalelab.eval import sentence_scores
 
@@ -236,7 +237,7 @@ def _note(
     most: int,
     readings: Sequence[Mapping[str, np.ndarray]],
 ) -> Iterator[str]:
-    """Yields sentences about what was left out of each task."""
+    """Yields sentences about the items left out of each task."""
     for task, kind in KINDS.items():
         uids, kept = (
             [q.item.groups[0] for q in part if q.task == task] for part in (chosen, scored)
@@ -330,7 +331,7 @@ def _tabulate_reading(
 def _predict(
     questions: Sequence[Question], sums: np.ndarray, tasks: Sequence[str], *, fast: bool
 ) -> dict[str, dict[str, Any]]:
-    """Returns folder -> content of predictions.json, for `tasks` that were scored whole."""
+    """Returns {folder: content of predictions.json} for the completely scored `tasks`."""
     found: dict[str, dict[str, Any]] = {}
     best = sums.astype(np.float32).argmax(axis=1)
     for question, choice, preference in zip(questions, best, _preference(sums), strict=True):

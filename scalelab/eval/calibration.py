@@ -1,9 +1,9 @@
 """Calibration of token predictions, and confidence intervals over documents.
 
-A net is calibrated if a share p of its guesses with probability p is right. The expected
-calibration error sorts the most probable guesses into 15 bins of equal width by probability. It is
-the mean of |share right - mean probability| over bins, weighted by guesses (Guo et al. 2017, "On
-calibration of modern neural networks", eq. 3).
+A model is calibrated if a share p of its guesses with probability p is right. For the expected
+calibration error, the most probable tokens (guesses) are sorted into 15 bins of equal width by
+probability. The error is the mean of |share right - mean probability| over bins, weighted by the
+number of guesses (Guo et al. 2017, "On calibration of modern neural networks", eq. 3).
 """
 
 import math
@@ -21,9 +21,9 @@ def bin_guesses(best_nats: np.ndarray, right: np.ndarray, starts: np.ndarray) ->
     """Counts the guesses of each document in bins of their probability.
 
     Args:
-      best_nats: [n], minus the log-probability of the most probable token; NaN: no guess.
+      best_nats: [n], minus the log-probability of the most probable token; NaN without a guess.
       right: [n], whether that token is the text's token.
-      starts: [num_documents + 1], where each document begins.
+      starts: [num_documents + 1], offset of each document.
 
     Returns:
       [num_documents, bins, 3] float64: guesses, right guesses, sum of probabilities.
@@ -38,7 +38,7 @@ def bin_guesses(best_nats: np.ndarray, right: np.ndarray, starts: np.ndarray) ->
 
 
 def calibration_error(bins: np.ndarray) -> np.ndarray:
-    """Returns the expected calibration error of bins [..., bins, 3]: [...]."""
+    """Returns the expected calibration error of bins [..., bins, 3]: [...], in [0, 1]."""
     gaps = np.abs(bins[..., 1] - bins[..., 2]).sum(axis=-1)
     return gaps / bins[..., 0].sum(axis=-1)
 
@@ -69,7 +69,7 @@ def jackknife(
     value = float(statistic(total[None])[0])
     if num < 2:
         return value, None
-    with np.errstate(divide="ignore", invalid="ignore"):  # one document may hold all
+    with np.errstate(divide="ignore", invalid="ignore"):  # one document may have all guesses
         without = statistic(total - parts)
     half = float(stats.t.ppf(0.975, num - 1) * math.sqrt(num - 1) * np.std(without))
     return value, [value - half, value + half] if 0 < half < math.inf else None

@@ -2,9 +2,9 @@
 
   python -m scalelab.eval.cats --run=RUN --data=DIR --workdir=DIR
 
-DIR holds commonsense_ability_test/<test>.txt, and perhaps Robust_commonsense_test/<change>.txt,
-whose pairs come in two versions. A sentence's score is the mean over its tokens. The paper
-has GPT-2 (base) at 52.0, BERT (base) at 56.9 and people at 94.5 on average, guessing at 41.6.
+DIR holds commonsense_ability_test/<test>.txt, and optionally Robust_commonsense_test/<change>.txt
+with two versions of each pair. A sentence's score is the mean over its tokens. On average GPT-2
+(base) has 52.0 in the paper, BERT (base) 56.9, people 94.5, and guessing 41.6.
 """
 
 from scalelab.eval import suites

@@ -1,4 +1,4 @@
-"""Fine-tunes on CoLA, as `scalelab eval cola` does."""
+"""Fine-tunes on CoLA: the same program as `scalelab eval cola`."""
 
 from scalelab.eval import program
 

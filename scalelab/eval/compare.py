@@ -2,16 +2,16 @@
 
   python -m scalelab.eval.compare RUN_A RUN_B [--allow] [--csv=FILE]
 
-RUN_A and RUN_B are folders of fine-tunings, on many tasks (<task>/seed<k>) or on one (seed<k>), or
-pre-trainings of a study, whose fine-tunings are in their folder tasks. A variant with several
-pre-trainings is a pattern, 'runs/bert-2x128x2-seed*', or folders joined by commas. The
-Multi-Bootstrap then resamples the pre-trainings too; only then does the answer hold for the system
-and not just for these weights.
+RUN_A and RUN_B are folders of fine-tuning runs, on many tasks (<task>/seed<k>) or on one (seed<k>),
+or pre-training runs of a study with fine-tuning runs in their folder tasks. For a variant with
+several pre-training runs give a pattern, 'runs/bert-2x128x2-seed*', or folders joined by commas.
+The Multi-Bootstrap then also resamples the pre-training runs. Only then does the answer hold for
+the system and not just for these weights.
 
 Differences are B minus A. A task's claim is about its main metric on its main dev set. Holm's
-correction is over these claims; the task's other metrics are shown without it. Runs are paired if A
-and B began with the same weights and the same seeds; otherwise their seeds are drawn independently.
-A degenerate run counts like any other.
+correction is over these claims; the task's other metrics are shown without correction. Runs are
+paired if A and B began with the same weights and the same seeds; otherwise their seeds are drawn
+independently. A degenerate run counts like any other.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import SHORT, TaskRuns
 from scalelab.records import archive
 
-NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
+NUM_RESAMPLES = 2000  # the smallest p-value, 2 / 2001, survives the correction for nine tasks
 HEADER = ("task", "metric", "A", "B", "B - A", "95% interval", "p", "p (Holm)", "B is")
 HEADER += ("detectable",)
 COLUMNS = ("name", "task", "split", "metric", "a", "b", "difference", "low", "high", "p", "holm",
@@ -45,14 +45,14 @@ NOTES = (
     " difference may exist.",
 )
 
-System = list[dict[str, TaskRuns]]  # one a pre-training
+System = list[dict[str, TaskRuns]]  # one entry per pre-training run
 
 
 def open_system(folders: str) -> System:
     """Reads the folders of one system: joined by commas, or a pattern.
 
     Raises:
-      ValueError: one is no folder or holds no fine-tuning.
+      ValueError: one is not a folder or has no fine-tuning.
     """
     paths = archive.find_runs(folders)
     return [task_runs.read(path / "tasks" if (path / "tasks").is_dir() else path) for path in paths]
@@ -62,12 +62,12 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.Dat
     """Compares two systems on every task that both have.
 
     Returns:
-      A line for each metric, and for the mean over several tasks, with the columns of the CSV
-      except the last; and notes.
+      A table with a row for each metric, and for the mean over several tasks, with all columns of
+      the CSV except the last; and notes.
 
     Raises:
-      ValueError: dev sets, gold labels or (unless `allow_recipe`) recipes differ, or there is no
-        task that both have.
+      ValueError: dev sets, gold labels or (unless `allow_recipe`) recipes differ, or no task is in
+        both.
     """
     sides = {"A": a, "B": b}
     runs = frame.make((x, str(k), k, own) for x in sides for k, own in enumerate(sides[x]))
@@ -183,7 +183,7 @@ def _describe_sides(
 
 
 def cells(table: pd.DataFrame) -> list[list[str]]:
-    """Returns the lines of the table for a terminal, in points."""
+    """Returns the lines of the table for a terminal, in percentage points."""
     lines = []
     for row in table.itertuples():
         least = np.inf if pd.isna(row.detectable) else row.detectable

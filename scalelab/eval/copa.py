@@ -2,8 +2,8 @@
 
   python -m scalelab.eval.copa --run=RUN --data=DIR --workdir=DIR
 
-DIR holds val.jsonl, or has it in COPA/. The premise is joined to each choice by "because" or "so";
-a choice's score is of its own words, given the premise (Brown et al. 2020, 2.4).
+DIR holds val.jsonl, or has it in COPA/. The premise is joined to each choice by "because" or "so".
+The score of a choice is log p of its own words, given the premise (Brown et al. 2020, 2.4).
 """
 
 from scalelab.eval import suites

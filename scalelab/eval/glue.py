@@ -1,10 +1,10 @@
-"""Fine-tunes one net on all nine GLUE tasks and prints one table.
+"""Fine-tunes one model on all nine GLUE tasks and prints one table.
 
   python -m scalelab.eval.glue --init=RUN --workdir=DIR --data=DATA [--tasks=rte,...] [--seeds=5]
 
-With --config.sharing=hard all tasks are trained at once, on one body with a head a task.
-Writes DIR/<task>/seed<k>/, the same for a net from random weights in DIR/scratch/, and DIR/glue.md
-and glue.csv. Start the same command again to continue.
+With --config.sharing=hard all tasks are trained at once, on one body with a head for each task.
+Writes DIR/<task>/seed<k>/, the same for a model from random weights in DIR/scratch/, and
+DIR/glue.md and glue.csv. Start the same command again to continue.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from scalelab.tasks import submission
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
 
-# MNLI before the tasks that may start from its weights; the small ones first otherwise.
+# MNLI comes before the tasks that may start from its weights; otherwise small tasks come first.
 ORDER = ("wnli", "mnli", "rte", "mrpc", "stsb", "cola", "qnli", "qqp", "sst2")
 AFTER_MNLI = ("rte", "mrpc", "stsb")  # Liu et al. 2019, RoBERTa, section 5.1
 
@@ -25,7 +25,7 @@ def choose(names: list[str]) -> list[Task]:
     """Returns the tasks of these names: GLUE's in ORDER, then others by name.
 
     Raises:
-      ValueError: there is no such task, or none at all.
+      ValueError: there is no such task, or `names` is empty.
     """
     if not names:
         raise ValueError(f"--tasks is empty: expected some of {', '.join(ORDER)}")

@@ -1,8 +1,8 @@
 """The table of a benchmark: every task's scores over seeds, with intervals and notes.
 
-`write(WORKDIR)` reads WORKDIR/<task>/seed<k> and, as the baseline, WORKDIR/scratch/<task>/seed<k>,
-leaves WORKDIR/glue.md and glue.csv, and returns the same for a terminal. Scores are of dev sets, in
-percent; in glue.csv they are fractions with all digits.
+`write(WORKDIR)` reads WORKDIR/<task>/seed<k> and, as the baseline, WORKDIR/scratch/<task>/seed<k>.
+It writes WORKDIR/glue.md and glue.csv, and returns the table for a terminal. Scores are of dev
+sets, in percent; in glue.csv they are fractions with all digits.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
 from scalelab.records.run_files import TaskResult
 
-Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net from random weights
+Row = dict[str, Any]  # a line of the table; columns scratch_* are for the model from random weights
 
 NO_BASELINE = "no baseline run"
 COUNTS = ("seeds", "failed", "unfinished", "degenerate")
@@ -34,7 +34,7 @@ SCORES = (
     " ones included. 95% interval of the mean: Multi-Bootstrap over fine-tuning seeds and dev"
     " examples together; pre-training was not repeated, so its variation is not included."
 )
-MARKS = {  # field of a result -> what is said of the tasks that have it
+MARKS = {  # field of a result -> note on the tasks that have it
     "mnli_first": "mnli-first: started from weights fine-tuned on MNLI",
     "early_stopping": "Early stopping on dev: steps chosen by dev score, too high",
     "chosen": "Grid: settings chosen on dev with the first seed, which is among the scores shown,"
@@ -47,10 +47,10 @@ def write(workdir: pathlib.Path, *, only: str | None = None) -> str:
 
     Args:
       workdir: the folder of all tasks, or of the seeds of one.
-      only: shows this task alone, without averages, and writes no file.
+      only: shows only this task, without averages, and writes no file.
 
     Raises:
-      ValueError: the folder holds no fine-tuning, or files that do not go together.
+      ValueError: the folder has no fine-tuning, or files that contradict each other.
     """
     rows, notes = read(workdir, only=only)
     texts = _texts(rows)
@@ -99,7 +99,7 @@ def read(workdir: pathlib.Path, *, only: str | None = None) -> tuple[list[Row], 
 def _task_rows(
     task: TaskRuns, baseline: TaskRuns | None, lines: pd.DataFrame, missing: list[str]
 ) -> list[Row]:
-    """Returns a row for every metric on every split; one without scores if no run is finished."""
+    """Returns a row for each metric and split, or a row without scores if no run is finished."""
     rows = []
     several = len({split for split, _ in task.keys}) > 1
     lines = lines[lines["task"] == task.name]
@@ -122,7 +122,7 @@ def _task_rows(
 
 
 def _count(task: TaskRuns) -> Row:
-    """Returns how many runs of a task failed, are unfinished, or are degenerate."""
+    """Returns the numbers of failed, unfinished and degenerate runs of a task."""
     return {
         "failed": sum(run.failed is not None for run in task.runs),
         "unfinished": sum(run.unfinished for run in task.runs),
@@ -131,7 +131,7 @@ def _count(task: TaskRuns) -> Row:
 
 
 def _score(task: TaskRuns, lines: pd.DataFrame, missing: list[str]) -> Row:
-    """Returns the columns of some runs; `missing` gets a note where there is no interval."""
+    """Returns the columns of some runs; `missing` gets a note if there is no interval."""
     values = pd.Series(list(lines["score"]), dtype=float)
     found = NOTHING | {
         "median": values.median(), "mean": values.mean(), "sd": values.std(),
@@ -150,7 +150,7 @@ def _score(task: TaskRuns, lines: pd.DataFrame, missing: list[str]) -> Row:
 
 
 def _find_gaps(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """Returns the tasks and splits of GLUE without scores, and the dev sets that are not GLUE's."""
+    """Returns the tasks and splits of GLUE without scores, and dev sets that differ from GLUE's."""
     absent, other = [], []
     for name, sizes in DEV_SIZES.items():
         scored = {r["split"]: r["examples"] for r in rows if r["task"] == name and r["seeds"]}
@@ -168,7 +168,7 @@ def _find_gaps(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
 def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
     """Returns the average over tasks, and GLUE-Large by QQP's accuracy and by its F1.
 
-    `whole`: the rows are of GLUE's nine tasks, on every one of GLUE's dev sets.
+    `whole`: the rows have GLUE's nine tasks, on all of GLUE's dev sets.
     """
     scored = {name: [r for r in rows if r["task"] == name and r["seeds"]] for name in TITLES}
     tasks = [own for own in scored.values() if own]
@@ -186,9 +186,9 @@ def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
 
 
 def _average(tasks: Sequence[Sequence[Row]], prefix: str) -> Row:
-    """Returns the mean over tasks of the mean of a task's rows; no column if one is missing.
+    """Returns the mean over tasks of the mean of a task's rows; {} if a value is missing.
 
-    A median or sd over seeds would need the same seeds in every task.
+    It has no median or sd over seeds: they would need the same seeds in every task.
     """
     if not all(row[prefix + "seeds"] for rows in tasks for row in rows):
         return NOTHING
@@ -231,7 +231,7 @@ def _texts(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
-    """Describes how runs were adapted, which failed or learnt nothing, which data is missing."""
+    """Describes recipes of runs, runs that failed or learned nothing, and missing data."""
     done = [(task, run) for task in tasks.values() for run in task.finished]
     results = [(task.title, run.result) for task, run in done if run.result]
     names = {"System": "system", "recipe": "recipe", "initial weights": "init"}
@@ -260,13 +260,13 @@ def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
 
 
 def differing_settings(lines: pd.DataFrame, sides: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Returns titles of tasks that two sides were adapted to differently, and the fields.
+    """Returns the tasks with different settings on the two sides, and the settings.
 
     A field that one side does not record counts as equal, because earlier results record few.
 
     Args:
-      lines: of `frame.make`.
-      sides: row of `lines` -> how to say it: "A" -> "in A".
+      lines: the result of `frame.make`.
+      sides: row of `lines` -> its words in messages: "A" -> "in A".
 
     Returns:
       Pairs such as ("RTE, WNLI", "epochs 1 in A, 6 in B").

@@ -14,19 +14,19 @@ import pandas as pd
 
 from scalelab.lab.compare.estimates import wilson
 
-NUM_DRAWS = 100_000  # for the chance of a formula, to about 0.002
+NUM_DRAWS = 100_000  # draws for the probability of a formula, accurate to about 0.002
 UNFIT = "a text is too long for the net, or has no token that it scores"
 LEFT_OUT = "{:,} of {:,} items are left out: " + UNFIT
 TIED = "{:,} of {:,} items count as ties: " + UNFIT
 
 
-Spans = tuple[tuple[int, int], ...]  # from each first character to the one after the last
+Spans = tuple[tuple[int, int], ...]  # (first character, character after the last) of each
 
 
 class Item(NamedTuple):
     """A question: which text is the right one?"""
 
-    groups: tuple[str, ...]  # the rows of the table that count it, the finest first
+    groups: tuple[str, ...]  # the rows of the table that include it, the finest first
     texts: tuple[str, ...]  # the alternatives
     right: int  # index of the right text
     # For each text, the ranges of characters that count; None: all.
@@ -41,7 +41,7 @@ class Item(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """The answers of a net: [n] each."""
+    """The answers of a model: [n] each."""
 
     gold: np.ndarray  # int32, index of the right text after `turn`
     outputs: np.ndarray  # [n, C] float32, the scores in the same order; -inf: no such text
@@ -50,11 +50,12 @@ class Answers(NamedTuple):
 
 
 def judge(items: Sequence[Item], sums: np.ndarray, counts: np.ndarray) -> Answers:
-    """Compares the scores of each item's texts. Ties go to the first text after `turn`.
+    """Compares the scores of each item's texts; the first text after `turn` wins a tie.
 
     Args:
       items: the questions.
-      sums: [n, C] log-probabilities; columns beyond an item's texts are ignored. NaN: a tie.
+      sums: [n, C] log-probabilities in nats; columns beyond an item's texts are ignored. NaN counts
+        as a tie.
       counts: [n, C], numbers of scored tokens.
     """
     gold = np.zeros(len(items), np.int32)
@@ -74,11 +75,14 @@ def judge(items: Sequence[Item], sums: np.ndarray, counts: np.ndarray) -> Answer
 
 
 def split_ties(items: Sequence[Item], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the points of each item, ties for the first text and ties shared: [n] each.
+    """Returns the points of each item: if the first text wins ties, and if ties share the point.
 
     Args:
       items: the questions.
       values: [n, C] scores; -inf in columns beyond an item's texts.
+
+    Returns:
+      Two arrays [n], in [0, 1].
     """
     values, right = values.astype(np.float32), np.array([item.right for item in items])
     best = values == values.max(axis=1, keepdims=True)
@@ -93,7 +97,7 @@ def turn(values: Sequence[Any], by: int) -> list[Any]:
 
 
 def shared_words(a: str, b: str) -> tuple[Spans, Spans]:
-    """Returns the places of the words that two texts have in common."""
+    """Returns the character ranges, in each text, of the words that both texts have."""
     words = [[match for match in re.finditer(r"\w+|[^\w\s]", text)] for text in (a, b)]
     matcher = difflib.SequenceMatcher(None, *([m[0] for m in own] for own in words), autojunk=False)
     blocks = [(block.a, block.b, block.size) for block in matcher.get_matching_blocks()]
@@ -108,7 +112,7 @@ REGION = re.compile(r"\((\d+|\*);%([^%]+)%\)")  # (number of the region;%conditi
 
 
 def name_regions(formula: str) -> tuple[str, list[tuple[str, str]]]:
-    """Returns a formula of SyntaxGym with x0, x1, ... for its regions, and these, each once."""
+    """Returns a formula of SyntaxGym with x0, x1, ... for its regions, and the regions."""
     regions = list(dict.fromkeys(REGION.findall(formula)))
     names = {key: f"x{k}" for k, key in enumerate(regions)}
     code = REGION.sub(lambda match: names[match.groups()], formula)
@@ -118,7 +122,7 @@ def name_regions(formula: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def join_regions(regions: list[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Joins regions by spaces; returns the text and the place of each region in it."""
+    """Joins regions by spaces; returns the text and each region's range of characters in it."""
     text, edges = "", []
     for content in regions:
         begin = len(text)
@@ -164,7 +168,7 @@ def _is_sum(node: ast.expr) -> bool:
 
 
 def holds(formula: str, values: np.ndarray) -> np.ndarray:
-    """Returns whether the formula holds for the values x0, x1, ... of [k] or [k, R]: [] or [R]."""
+    """Returns True if the formula holds for the values x0, x1, ... in [k] or [k, R]: [] or [R]."""
     code = compile(parse_formula(formula), "formula", "eval")
     made = eval(code, {"__builtins__": {}}, {f"x{k}": x for k, x in enumerate(values)})
     return np.asarray(made, bool)
@@ -174,7 +178,7 @@ def holds(formula: str, values: np.ndarray) -> np.ndarray:
 def chance_of(formula: str) -> float:
     """Estimates the probability that the formula holds if all values are drawn independently.
 
-    The values are standard normal. Comparisons without a common value hold with 1/2 each.
+    The values are standard normal. If comparisons share no value, each holds with probability 1/2.
     """
     names = {node.id for node in ast.walk(parse_formula(formula)) if isinstance(node, ast.Name)}
     draws = np.random.default_rng(0).standard_normal((len(names), NUM_DRAWS))
@@ -182,7 +186,7 @@ def chance_of(formula: str) -> float:
 
 
 def table(items: Sequence[Item], right: np.ndarray, by_mean: np.ndarray) -> pd.DataFrame:
-    """Makes the table of accuracies: each level of groups, then both means over all of them.
+    """Makes the table of accuracies: rows for each level of groups, then two means over all.
 
     Args:
       items: the questions.
@@ -190,7 +194,7 @@ def table(items: Sequence[Item], right: np.ndarray, by_mean: np.ndarray) -> pd.D
       by_mean: [n], the points by scores divided by numbers of tokens.
 
     Returns:
-      Columns level, group, items, accuracy, low, high, by_mean, chance; see `group_means`.
+      Columns level, group, items, accuracy, low, high, by_mean, chance, as from `group_means`.
     """
     chances = [item.chance for item in items]
     values = pd.DataFrame({"accuracy": right, "by_mean": by_mean, "chance": chances})
@@ -207,9 +211,9 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
       values: [n] rows of numbers; the first column is in [0, 1].
 
     Returns:
-      Columns level, group, items, those of `values`, and low and high, the 95% interval of the
-      first. A row of a higher level, and `mean`, averages its finest groups. The last row,
-      `all items`, averages the items.
+      Columns level, group, items, the columns of `values`, and low and high, the 95% interval of
+      the first of them. A row of a higher level, and `mean`, averages its finest groups. The last
+      row, `all items`, averages the items.
     """
     names, levels = list(values), range(max(map(len, groups)))
     frame = pd.DataFrame(groups, columns=levels).join(values)
@@ -226,7 +230,7 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
 
 
 def hits(right: np.ndarray, labels: Sequence[str] = ("missed", "found")) -> dict[str, Any]:
-    """Returns the fields of `Measured` that follow from right and wrong answers [n]."""
+    """Returns the fields of `Measured` that right and wrong answers [n] determine."""
     with np.errstate(divide="ignore"):
         outputs = np.log(np.eye(2, dtype=np.float32)[right.astype(int)])
     return {

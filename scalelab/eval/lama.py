@@ -3,20 +3,21 @@
   python -m scalelab.eval.lama --run=RUN --data=DIR --workdir=DIR [--vocabulary=RUN2,RUN3]
 
 DIR holds relations.jsonl, TREx/<relation>.jsonl, Google_RE/<relation>_test.jsonl and
-Squad/test.jsonl, or some of them. The object of a fact is masked. A causal net reads the text
+Squad/test.jsonl, or some of them. The object of a fact is masked. A causal model reads the text
 before the object; facts with a word after the object are left out.
 
-Possible answers are the words that are one piece of the net's vocabulary. --vocabulary keeps only
-the words and facts that this net and the named nets share, so that scores compare; a study keeps
-the words and facts that all its nets share. Words are compared without case. Other right objects of
-the same question do not compete (filtered ranks, Bordes et al. 2013).
+Possible answers are the words that are one piece of the model's vocabulary. --vocabulary keeps only
+the words and facts that this model and the named models share, so that scores are comparable; a
+study keeps the words and facts that all its models share. Words are compared without case. Other
+right objects of the same question do not compete (filtered ranks, Bordes et al. 2013).
 
-With --answers=relation, the possible answers are the objects of the relation, of any number of
-pieces. They rank by the mean log p of their pieces in the sentence: of a causal net given the text
-before, of a masked net given all else, each piece masked in turn. This costs a sentence for every
-answer; --per_relation asks fewer facts, spread evenly over the file of each relation.
+With --answers=relation, the possible answers are the objects of the relation, with any number of
+pieces. They rank by the mean log p of their pieces in the sentence. A causal model sees the text
+before the piece; a masked model sees the rest of the sentence, with one piece masked at a time.
+Every answer needs a sentence; --per_relation asks fewer facts, spread evenly over the file of each
+relation.
 
-P@1 and P@10 are the shares of facts whose object ranks first, or among the first ten. MRR is the
+P@1 and P@10 are the shares of facts with the object ranked first, or in the first ten. MRR is the
 mean of 1 / rank. All are in percent, and means over relations; the row `all items` is over facts.
 `most frequent` is the P@1 of always answering the most frequent object among all facts of the
 relation. Texts of SQuAD with two masks are left out. Intervals are 95%, as in
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
     from scalelab.eval.sentence_scores import Encoded
     from scalelab.training.pretrained import Pretrained
 
-# Templates of Google-RE (Petroni et al. 2019, table 1); those of T-REx are in relations.jsonl.
+# Templates of Google-RE (Petroni et al. 2019, table 1); relations.jsonl has the ones of T-REx.
 GOOGLE_RE = {
     "place_of_birth": "[X] was born in [Y] .",
     "date_of_birth": "[X] (born [Y]).",
     "place_of_death": "[X] died in [Y] .",
 }
-MASK = "[MASK]"  # stands for the object in SQuAD's sentences
+MASK = "[MASK]"  # the gap of the object in SQuAD's sentences
 LEFT_OUT = (
     "a word stands after the object", "the object has an unknown piece",
     "the object is not a possible answer", "the text is too long",
@@ -114,10 +115,10 @@ def list_words(tokenizer: "Tokenizer") -> dict[str, list[int]]:
 def encode(
     opened: "Pretrained", facts: Sequence[Fact], answers: str | None = None
 ) -> "tuple[Encoded, np.ndarray]":
-    """Encodes facts, with the object as span, and marks those that the net cannot be asked.
+    """Encodes facts, with the object as span, and marks facts that do not suit the model.
 
     Returns:
-      The texts; and [num_facts, 4], which reasons of LEFT_OUT hold for --answers.
+      The texts; and bool [num_facts, 4], True for the reasons of LEFT_OUT that hold for `answers`.
     """
     from scalelab.eval import lm, sentence_scores
 
@@ -131,7 +132,7 @@ def encode(
     pieces, words = made.add_up(np.ones(len(made.tokens))), made.add_up(is_word + 0.0)
     unknown = made.add_up(made.tokens == opened.tokenizer.special_ids.get("unk", -1))
     many = answers is not None
-    # Bytes bound the pieces that another object may have more.
+    # Another object may have more pieces; the longest object in bytes bounds their number.
     room = max(len(own.answer.encode()) for own in facts) if many else 0
     flaws = [
         [reading.mask_id is None and any(map(str.isalnum, own.after)) for own in facts],
@@ -145,7 +146,7 @@ def encode(
 def choose(
     nets: "Sequence[Pretrained]", facts: Sequence[Fact], answers: str | None = None
 ) -> tuple[list[Fact], list[str]]:
-    """Returns the facts that all nets can be asked, and notes on the facts left out.
+    """Returns the facts that suit all models, and notes on the facts left out.
 
     Raises:
       ValueError: no fact is left, or a tokenizer has unknown pieces in most objects.
@@ -165,11 +166,17 @@ def choose(
 def rank(
     opened: "Pretrained", facts: Sequence[Fact], among: np.ndarray, asked: Asked
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks the objects of facts among the pieces marked in `among` [V].
+    """Ranks the objects of facts among the vocabulary's pieces in `among`.
+
+    Args:
+      opened: the run.
+      facts: questions with an object of one piece.
+      among: [V] bool, the possible answers.
+      asked: the request.
 
     Returns:
-      [num_facts] each: the object's piece, and the number of other pieces that are at least as
-      probable, without other right objects of the same question.
+      [num_facts] each: the object's piece, and its rank: the number of other pieces with at least
+      its probability, without other right objects of the same question.
     """
     from scalelab.eval import lm, sentence_scores, token_scores
 
@@ -197,7 +204,7 @@ def rank_objects(
     """Ranks the objects of facts among the `objects` of their relation: by mean log p of pieces.
 
     Returns:
-      [num_facts] each: the object's place in `objects`, and its rank, as `rank` counts.
+      [num_facts] each: the object's index in `objects`, and its rank as in `rank`.
     """
     asked_items, right = [], collections.defaultdict(set)
     for own in facts:
@@ -222,7 +229,7 @@ def choose_rule(opened: "Pretrained") -> str:
 
 
 def spread(facts: Sequence[Fact], most: int) -> list[Fact]:
-    """Keeps `most` facts of each relation at equal distances: some files are sorted by object."""
+    """Keeps `most` facts of each relation, equally spaced, because some files are sorted."""
     totals, found = collections.Counter(own.relation for own in facts), []
     seen = collections.defaultdict(itertools.count)
     for own in facts:
@@ -238,7 +245,7 @@ def tabulate(facts: Sequence[Fact], usual: np.ndarray, ranks: np.ndarray) -> pd.
     Args:
       facts: the facts.
       usual: [num_facts], whether the object is the most frequent one of the relation.
-      ranks: [num_facts], as of `rank`.
+      ranks: [num_facts], from `rank`.
     """
     groups = pd.DataFrame([(own.relation, own.source) for own in facts])
     columns = {"P@1": ranks == 0, "P@10": ranks < 10, "MRR": 1 / (1 + ranks)}
@@ -249,7 +256,7 @@ def tabulate(facts: Sequence[Fact], usual: np.ndarray, ranks: np.ndarray) -> pd.
 def _ask(
     nets: "Sequence[Pretrained]", facts: Sequence[Fact], asked: Asked
 ) -> tuple[np.ndarray, np.ndarray, str]:
-    """Ranks the objects among the words that all nets have; the last value describes these."""
+    """Ranks the objects among the words that all models have; also returns their description."""
     words = [list_words(net.tokenizer) for net in nets]
     common = set.intersection(*map(set, words))
     among = np.zeros(nets[0].config.tokenizer.vocab_size, bool)
@@ -259,7 +266,7 @@ def _ask(
 
 
 def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measured:
-    """Measures a net on the facts.
+    """Measures a model on the facts.
 
     Raises:
       ValueError: a run of --vocabulary cannot be read, a wrong option, or as in `choose`.

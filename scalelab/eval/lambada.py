@@ -3,14 +3,15 @@
   python -m scalelab.eval.lambada --run=RUN --data=DIR --workdir=DIR
 
 DIR holds lambada_test.jsonl, the cased variant (`{"text": ...}` on each line). --data may also name
-a file: another .jsonl, or plain text with one passage per line. Accuracies on different variants do
-not compare. The word is the text after the last space.
+a file: another .jsonl, or plain text with one passage per line. Accuracies on different variants
+are not comparable. The word is the text after the last space.
 
-The pieces of the word are predicted from the left, each given the right pieces before it. A word is
-right if each piece is the single most probable token. A causal net sees the passage up to the
-piece. A masked net sees masks for the piece and the rest of the word, so it knows the number of
-pieces; then a full stop, because without it nets predict one. The perplexity is exp(mean of
--log p(word)). A passage longer than the net's training inputs loses its first tokens.
+The pieces of the word are predicted from left to right, each given the correct pieces before it. A
+word is right if each piece is the single most probable token. A causal model sees the passage up to
+the piece. A masked model sees masks for the piece and the rest of the word, so it knows the number
+of pieces. It also sees a full stop after them, because without it models predict a full stop. The
+perplexity is exp(mean of -log p(word)). A passage longer than the model's training inputs loses its
+first tokens.
 
 Intervals are 95%: Wilson's for accuracy, a percentile bootstrap over passages for perplexity.
 scalelab/eval/yardstick.py lists the files of --workdir.
@@ -35,7 +36,7 @@ FILE = "lambada_test.jsonl"
 
 
 class Passage(NamedTuple):
-    """A passage; the net predicts its last word."""
+    """A passage; the model predicts its last word."""
 
     source: str  # the file name without suffix
     text: str
@@ -64,7 +65,7 @@ class Guesses(NamedTuple):
     """The predictions of the last words: [n] each."""
 
     right: np.ndarray
-    nats: np.ndarray  # minus the log-probability of the word; NaN: unknown or too long
+    nats: np.ndarray  # minus the log-probability of the word; NaN if unknown or too long
     pieces: np.ndarray  # number of pieces of the word
     is_cut: np.ndarray  # whether the passage was too long
 
@@ -73,7 +74,7 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     """Predicts the last word of every passage.
 
     Raises:
-      ValueError: the net predicts no tokens, or most words are unknown to the tokenizer.
+      ValueError: the model predicts no tokens, or most words are unknown to the tokenizer.
     """
     from scalelab.eval import lm, sentence_scores, token_scores
 
@@ -99,12 +100,12 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
 
 
 def choose_rule(opened: "Pretrained") -> str:
-    """Returns the rule that predicts a word from its left."""
+    """Returns the rule that predicts a word from the text to its left."""
     return "log_likelihood" if opened.predicts == "next" else "pll_word"
 
 
 def tabulate(made: Guesses, source: str) -> pd.DataFrame:
-    """Makes the table: all passages, words of one piece, words of several pieces."""
+    """Makes the table with rows for all passages, words of one piece, words of several pieces."""
     groups = {source: made.pieces >= 0, "1 piece": made.pieces == 1, "more": made.pieces > 1}
     rows = []
     for name, own in groups.items():
@@ -121,7 +122,10 @@ def tabulate(made: Guesses, source: str) -> pd.DataFrame:
 
 
 def bootstrap_mean(numbers: np.ndarray, num_resamples: int = 2000) -> tuple[float, float]:
-    """Returns the 95% percentile-bootstrap interval of a mean; NaN if all numbers are equal."""
+    """Returns the 95% percentile-bootstrap interval of the mean of numbers [n].
+
+    It is (NaN, NaN) if all numbers are equal.
+    """
     if np.ptp(numbers) == 0:
         return np.nan, np.nan
     rng = np.random.default_rng(0)
@@ -131,7 +135,7 @@ def bootstrap_mean(numbers: np.ndarray, num_resamples: int = 2000) -> tuple[floa
 
 
 def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Measured:
-    """Measures a net on the passages."""
+    """Measures a model on the passages."""
     from scalelab.lab import tables
 
     made = guess(opened, passages, asked)

@@ -1,12 +1,13 @@
 """Likelihood of documents, token by token.
 
-A causal net predicts a token from the tokens before it: -log p(x_t | x_<t). The first token of a
-document is not predicted, as in training (`scalelab.objectives.clm`). A masked net predicts a token
-from all others: -log p(x_t | x without t), with each token masked in turn. The log-probabilities
-sum to the pseudo-log-likelihood of Salazar et al. 2020 ("Masked language model scoring", eq. 1).
+A causal model predicts a token from the tokens before it: -log p(x_t | x_<t). The first token of a
+document is not predicted, as in training (`scalelab.objectives.clm`). A masked model predicts a
+token from all others: -log p(x_t | x without t), with each token masked in turn. The
+log-probabilities sum to the pseudo-log-likelihood of Salazar et al. 2020 ("Masked language model
+scoring", eq. 1).
 
-Documents longer than the context are read in windows: a token of a causal net has at least
-context - stride tokens before it, a token of a masked net half as many on either side.
+Documents longer than the context are read in windows. A token of a causal model has at least
+context - stride tokens before it; a token of a masked model has at least half of them on each side.
 """
 
 import functools
@@ -30,15 +31,15 @@ from scalelab.helpers.progress import show_bar
 from scalelab.training.pretrained import Pretrained
 
 AT_ONCE = 256  # documents that are encoded together
-SAVE_SECS = 10.0  # between two saves of what is done
-MOST_CELLS = 2**25  # cells of the largest table that finds equal prefixes
+SAVE_SECS = 10.0  # between two saves of partial results
+MOST_CELLS = 2**25  # maximum cells of the table that finds equal prefixes
 OPENING = 48  # characters of a document that tables show
 
 
 class Documents(NamedTuple):
     """Documents to score, as training reads them: sentences joined by single spaces."""
 
-    tokens: np.ndarray  # [n] int32, ids of all of them, without special tokens
+    tokens: np.ndarray  # [n] int32, ids of all documents, without special tokens
     starts: np.ndarray  # [num_documents + 1] int64, the offset of each in `tokens`
     num_bytes: list[int]  # UTF-8 bytes of each
     openings: list[str]  # the first characters of each
@@ -73,21 +74,21 @@ def read_documents(
 
 
 class Reading(NamedTuple):
-    """The way a net reads documents."""
+    """The way a model reads documents."""
 
     begin: tuple[int, ...]  # special ids before the text of a window
-    end: tuple[int, ...]  # special ids after it; none for a causal net
-    mask_id: int | None  # replaces the predicted token; None: the net is causal
+    end: tuple[int, ...]  # special ids after it; none for a causal model
+    mask_id: int | None  # replaces the predicted token; None: the model is causal
     context: int  # tokens of text that a window holds
-    stride: int  # tokens of text by which it moves on
-    in_place: bool = False  # nothing is masked, and each token is judged where it stands
-    # A net whose state before a masked token predicts this token; all tokens see each other.
+    stride: int  # tokens of text between the starts of two windows
+    in_place: bool = False  # nothing is masked, and each token is judged at its own position
+    # The state before a masked token predicts this token, and all tokens see each other.
     shifted: bool = False
-    source: tuple[int, ...] | None = None  # ids that the encoder reads; None: there is no encoder
+    source: tuple[int, ...] | None = None  # ids that the encoder reads; None without an encoder
 
     @property
     def num_special(self) -> int:
-        """Special tokens of a row."""
+        """Number of special tokens of a row."""
         return len(self.begin) + len(self.end)
 
     @property
@@ -105,7 +106,7 @@ def make_reading(
       opened: the run.
       causal: whether each token is predicted from the tokens before it.
       masked: whether a mask replaces the predicted token.
-      length: tokens of a row, special ones included; None means the net's number of positions.
+      length: tokens of a row, special ones included; None means the model's number of positions.
     """
     begin, end, source = opened.frame_text(causal=causal)
     room = (length or opened.config.net.max_len) - len(begin) - len(end)
@@ -116,24 +117,24 @@ def make_reading(
 class Windows(NamedTuple):
     """Windows of documents, in order: [n] int64 each, indices of tokens."""
 
-    starts: np.ndarray  # the first token that each sees
-    stops: np.ndarray  # after the last one that it sees
-    firsts: np.ndarray  # the first token that it scores; a masked net sees a mask there
-    lasts: np.ndarray  # after the last one that it scores
-    hidden: np.ndarray  # after the last one that a masked net sees a mask for
+    starts: np.ndarray  # the first token that the window sees
+    stops: np.ndarray  # the token after the last one that it sees
+    firsts: np.ndarray  # the first token that it scores; a masked model sees a mask there
+    lasts: np.ndarray  # the token after the last one that it scores
+    hidden: np.ndarray  # the token after the last masked one, for a masked model
 
 
 def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
-    """Lays windows over a document; each token is scored in one of them.
+    """Cuts a document into windows; each token is scored in one of them.
 
-    A window holds behind + stride + ahead = context tokens: `stride` scored tokens, and the context
-    on either side of them (except at the document's ends).
+    A window has behind + stride + ahead = context tokens: `stride` scored tokens, and context
+    tokens on both sides of them (except at the document's ends).
 
     Args:
-      num_tokens: of the document, at least 1.
-      context: tokens of it that the net sees at once.
-      stride: tokens that a window adds, in [1, context].
-      ahead: least number of tokens after a scored one, in [0, context - stride].
+      num_tokens: number of tokens of the document, at least 1.
+      context: number of tokens that the model sees at once.
+      stride: number of scored tokens of a window, in [1, context].
+      ahead: minimum number of tokens after a scored token, in [0, context - stride].
     """
     assert num_tokens > 0 and 1 <= stride <= context and 0 <= ahead <= context - stride
     count = 1 + max(0, -(-(num_tokens - context) // stride))
@@ -145,13 +146,13 @@ def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
 
 
 def lay_rows(starts: np.ndarray, reading: Reading, word_stops: np.ndarray | None = None) -> Windows:
-    """Lays out the rows that score every token once; a row of a masked net scores one token.
+    """Lays out the rows that score every token once; a row of a masked model scores one token.
 
     Args:
-      starts: [num_documents + 1] int64, where each document begins in the flat tokens.
-      reading: how they are read.
-      word_stops: [n] int64, the place after the last token of each token's word: a masked net does
-        not see the rest of the word (Kauf and Ivanova 2023, "PLL-word-l2r"); None: it does.
+      starts: [num_documents + 1] int64, offset of each document in the flat tokens.
+      reading: the way to read them.
+      word_stops: [n] int64, index after the last token of each token's word. With it a masked model
+        does not see the rest of the word (Kauf and Ivanova 2023, "PLL-word-l2r"); None: it does.
     """
     whole_rows = reading.mask_id is None
     ahead = 0 if whole_rows else (reading.context - reading.stride) // 2
@@ -174,7 +175,7 @@ def lay_rows(starts: np.ndarray, reading: Reading, word_stops: np.ndarray | None
 
 
 def trim(rows: Windows, wanted: np.ndarray) -> Windows:
-    """Drops rows that score none of the `wanted` [n] tokens, and scored tokens on either side."""
+    """Drops rows without `wanted` [n] tokens, and unwanted scored tokens at the ends of rows."""
     places = np.flatnonzero(wanted)
     first, last = np.searchsorted(places, rows.firsts), np.searchsorted(places, rows.lasts)
     kept = Windows(*(column[last > first] for column in rows))
@@ -185,7 +186,7 @@ def trim(rows: Windows, wanted: np.ndarray) -> Windows:
 class Batch(NamedTuple):
     """Rows that are scored together."""
 
-    rows: np.ndarray  # [at most B] int64, their numbers
+    rows: np.ndarray  # [at most B] int64, their indices
     size: int  # B
     length: int  # T
 
@@ -193,8 +194,8 @@ class Batch(NamedTuple):
 def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> Iterator[Batch]:
     """Sorts rows into batches of few lengths, the longest first.
 
-    A batch has `batch_size` rows of a full context, more of shorter ones; B is a multiple of
-    `ways`, the devices that share it.
+    A batch has `batch_size` rows of full length, or more shorter rows. B is a multiple of `ways`,
+    the number of devices that share a batch.
     """
     longest = reading.context + reading.num_special
     lengths = _round_up(rows.stops - rows.starts + reading.num_special, longest)
@@ -217,12 +218,23 @@ def _round_up(lengths: np.ndarray, most: int) -> np.ndarray:
 def fill(
     batch: Batch, rows: Windows, tokens: np.ndarray, reading: Reading
 ) -> tuple[dict[str, np.ndarray], token_scores.Places, np.ndarray]:
-    """Returns the batch for the net, the places that it scores, and their numbers in `tokens`."""
+    """Fills a batch with its rows.
+
+    Args:
+      batch: from `plan`.
+      rows: all rows.
+      tokens: [n] int32, ids of all documents.
+      reading: the way to read documents.
+
+    Returns:
+      The batch for the model (tokens [B, T], lengths [B], ...), its scored places, and the index in
+      `tokens` of each scored token.
+    """
     begin, end = (np.asarray(ids, np.int32) for ids in (reading.begin, reading.end))
     starts, stops, firsts, lasts, hidden = (column[batch.rows, None] for column in rows)
     ids = np.zeros((batch.size, batch.length), np.int32)
     text, num = ids[: len(batch.rows)], stops - starts
-    at = np.arange(batch.length) - len(begin)  # in the text
+    at = np.arange(batch.length) - len(begin)  # index in the text
     inside = (at >= 0) & (at < num)
     np.copyto(text, tokens[np.clip(starts + at, 0, len(tokens) - 1)], where=inside)
     text[:, : len(begin)] = begin
@@ -250,9 +262,9 @@ def fill(
 
 
 def first_with_prefix(tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Returns for each token [n] the number of one with the same prefix, itself included.
+    """Returns for each token [n] the index of one token with the same prefix, itself included.
 
-    Each prefix has one such number. A causal net gives these tokens the same score.
+    All tokens with equal prefixes get the same index. A causal model gives them the same score.
     """
     lengths, found = np.diff(starts), np.arange(len(tokens))
     table = np.full((len(lengths), lengths.max(initial=0)), -1, np.int32)
@@ -260,7 +272,7 @@ def first_with_prefix(tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
     table[inside] = tokens
     order = np.lexsort(table.T[::-1])
     table, inside = table[order], inside[order]
-    shared = np.zeros_like(inside)  # whether the text before, in this order, has the same prefix
+    shared = np.zeros_like(inside)  # whether the previous text in this order has the same prefix
     shared[1:] = np.logical_and.accumulate(table[1:] == table[:-1], axis=1)
     owner = np.maximum.accumulate(np.where(shared, 0, np.arange(len(order))[:, None]), axis=0)
     places = starts[:-1][order][owner] + np.arange(table.shape[1])
@@ -281,23 +293,24 @@ def score(
     partial: pathlib.Path | None = None,
     show: bool = True,
 ) -> np.ndarray:
-    """Judges tokens where they stand in their texts.
+    """Judges the tokens of texts in their context.
 
     Args:
-      placed: the net on the devices.
+      placed: the model on the devices.
       tokens: [n] ids.
-      starts: [num_texts + 1], where each text begins in `tokens`.
-      reading: how the net reads texts.
-      batch_size: rows of a full context in a batch.
-      judge: a function of token_scores; None: the one that computes nats.
-      word_stops: see `lay_rows`.
-      wanted: [n], the tokens that need a score; None: all.
-      partial: see `score_rows`.
-      show: whether there is a progress bar.
+      starts: [num_texts + 1], offset of each text in `tokens`.
+      reading: the way to read texts.
+      batch_size: number of rows of full length in a batch.
+      judge: a function of token_scores; None: `token_scores.nats`.
+      word_stops: as in `lay_rows`.
+      wanted: [n] bool, the tokens that need a score; None: all.
+      partial: as in `score_rows`.
+      show: whether to show a progress bar.
 
     Returns:
-      [n, ...] float32, minus the log-probabilities for a judge of nats; NaN for tokens that are
-      not judged: those not wanted (some may be), and the first of a text if nothing predicts it.
+      [n, ...] float32; minus the log-probabilities, in nats, for the default judge. NaN for tokens
+      that are not judged: unwanted tokens (some are judged), and a text's first token if nothing
+      predicts it.
 
     Raises:
       ValueError: a score is not finite.
@@ -330,8 +343,9 @@ def score_rows(
 ) -> np.ndarray:
     """Judges the tokens that the rows score, with a progress bar.
 
-    `partial` is a file that keeps what is done; the next call with the same batches goes on from
-    there. Returns [n, ...] float32 for the `tokens` [n]; NaN for those that no row scores.
+    Arguments are as in `score`; `rows` come from `lay_rows`. `partial` is a file for partial
+    results; the next call with the same batches continues from them. Returns [n, ...] float32 for
+    the `tokens` [n]; NaN for tokens that no row scores.
 
     Raises:
       ValueError: a score is not finite.
@@ -341,7 +355,7 @@ def score_rows(
     run = compile_judge(placed.net, judge)
     found, done, saved_at = np.full(len(tokens), np.nan, np.float32), 0, time.monotonic()
     saved = load_partial(partial)
-    if saved.get("of") == len(batches):  # another number of devices makes other batches
+    if saved.get("of") == len(batches):  # the number of devices changes the batches
         found, done = saved["found"], int(saved["done"])
     with show_bar("scores", total, show=show) as tick:
         tick(sum(len(batch.rows) * batch.length for batch in batches[:done]))
@@ -363,7 +377,7 @@ def score_rows(
 
 
 def save_partial(path: pathlib.Path | None, **arrays: np.typing.ArrayLike) -> None:
-    """Keeps the results so far in an npz file; an interruption leaves the file before it."""
+    """Writes the results so far to an npz file; an interruption leaves the previous file."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -372,7 +386,7 @@ def save_partial(path: pathlib.Path | None, **arrays: np.typing.ArrayLike) -> No
 
 
 def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
-    """Returns the arrays that `save_partial` kept; none if there is no file."""
+    """Returns the arrays of `save_partial`; {} if there is no file."""
     if path is None or not path.exists():
         return {}
     with files.reading(path, ": delete it to start again"), path.open("rb") as file:
@@ -380,7 +394,7 @@ def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
             return dict(saved)
 
 
-@functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
+@functools.lru_cache(maxsize=4)  # the next call does not compile again
 def compile_judge(net: nn.Module, judge: token_scores.Judge) -> token_scores.Judge:
     """Returns the compiled judge: (params, batch, places, carried) -> (scores, carried)."""
     return jax.jit(functools.partial(judge, net))

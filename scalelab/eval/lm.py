@@ -1,29 +1,29 @@
-"""How well a pre-trained net predicts text: loss, perplexity and bits per byte of documents.
+"""Measures how well a model predicts text: loss, perplexity and bits per byte of documents.
 
   python -m scalelab.eval.lm --run=RUN --corpus=wikitext:DIR [--split=valid] [--workdir=DIR]
 
 RUN is a run folder: a pre-training, or an import from Hugging Face. For gpt and gpt2 the measure is
-the log-likelihood; for bert and roberta the pseudo-log-likelihood (PLL), which masks each token in
-turn and so costs one pass for each token. The two measures do not compare with each other.
+the log-likelihood. For bert and roberta it is the pseudo-log-likelihood (PLL), which masks each
+token in turn and so costs one pass for each token. The two measures are not comparable.
 
-A document is scored as training reads it: its sentences joined by single spaces. Special tokens are
-not scored. Losses are nats a predicted token. Bits per byte are loss x tokens / (bytes x ln 2), as
-in the validation of a training. `bytes` are the UTF-8 bytes of the text, equal for every tokenizer.
-`tokens` are all tokens, so the mean loss stands for a document's first token, which a causal net
-does not predict. The 95% interval is over documents. A tokenizer that lowers case or replaces
-unknown text predicts less than the bytes hold; a note below the table says so.
+The text of a document is the same as in training: its sentences joined by single spaces. Special
+tokens are not scored. Losses are nats per predicted token. Bits per byte are loss x tokens / (bytes
+x ln 2), as in the validation of a training. `bytes` are the UTF-8 bytes of the text, equal for
+every tokenizer. `tokens` are all tokens: a causal model does not predict a document's first token,
+and the mean loss is used for it. The 95% interval is over documents. A tokenizer that lowers case
+or replaces unknown text predicts less than the text; a note below the table says so.
 
-A document longer than the context is read in windows that move on by the stride; each token is
-scored once. It has at least context - stride tokens before it in a causal net, and half as many on
-either side in a masked net (except at the document's ends). For a net with a memory, windows do not
-overlap: each window sees the memory of the windows before it, as in training; the memory of a
-masked net is that of the text without masks.
+A document longer than the context is read in windows that start `stride` tokens apart; each token
+is scored once. In a causal model it has at least context - stride tokens before it, in a masked
+model at least half of them on each side (except at the document's ends). For a model with a memory,
+windows do not overlap: each window sees the memory of the windows before it, as in training. The
+memory of a masked model comes from the text without masks.
 
-The calibration error asks whether the probability of a net's best guess is the share of its right
-guesses; scalelab/eval/calibration.py defines it.
+The calibration error is the mean distance between the probability of a model's best guesses and
+the share of right guesses (scalelab/eval/calibration.py).
 
-Under --workdir: documents.tsv (a line a document), calibration.tsv (a line a bin), result.json,
-environment.json.
+Under --workdir: documents.tsv (a line for each document), calibration.tsv (a line for each bin),
+result.json, environment.json.
 """
 
 import argparse
@@ -82,15 +82,15 @@ def has_memory(opened: "Pretrained") -> bool:
 
 
 def make_reading(opened: "Pretrained", context: int | None, stride: int | None) -> "Reading":
-    """Decides how the net of a run reads documents.
+    """Returns the way in which the model of a run reads documents.
 
     Args:
       opened: the run.
-      context: tokens of a row, special ones included; None: the longest of its training.
-      stride: tokens; None: half of a row's text.
+      context: tokens of a row, special tokens included; None: the longest of its training.
+      stride: in tokens; None: half of a row's text.
 
     Raises:
-      ValueError: the net predicts no tokens, or context or stride does not fit it.
+      ValueError: the model predicts no tokens, or context or stride does not fit it.
     """
     from scalelab.eval import likelihood
 
@@ -133,7 +133,7 @@ def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
 
     Args:
       opened: the run.
-      changes: NAME=VALUE each.
+      changes: strings NAME=VALUE.
 
     Raises:
       ValueError: the system has no such option, or the parameters do not fit the new options.
@@ -189,7 +189,7 @@ def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
         with show_bar("documents", size, show=True) as tick:
             tokenizer = opened.tokenizer
             return likelihood.read_documents(corpus, given.split, given.max_docs, tokenizer, tick)
-    except ValueError as error:  # its message names a flag of trainings
+    except ValueError as error:  # this message names a flag of `train`
         raise ValueError(str(error).replace("--config.data.errors", "--errors")) from error
 
 
@@ -200,12 +200,13 @@ def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame
     """Adds up the scores of each document.
 
     Args:
-      nats: [n], minus the log-probability of each token; NaN: not predicted.
+      nats: [n], minus the log-probability of each token; NaN if not predicted.
       documents: the documents.
 
     Returns:
-      A row a document: its opening, tokens, those that were predicted, bytes, nll in nats, loss in
-      nats a predicted token, and bits_per_byte; the last two NaN where nothing is predicted.
+      A row for each document: its opening, numbers of tokens and of predicted tokens, bytes, nll in
+      nats, loss in nats per predicted token, and bits_per_byte. The last two are NaN if nothing is
+      predicted.
     """
     import numpy as np
     import pandas as pd
@@ -226,7 +227,7 @@ def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame
 
 
 def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
-    """Returns the numbers of all documents, given those of each and the net's objective."""
+    """Returns the totals over documents; `predicts` is "next" or "masked"."""
     from scalelab.eval import calibration
     from scalelab.records.metrics import bits_per_byte
 
@@ -277,7 +278,7 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
 
 
 def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
-    """Lists reasons why bits per byte are not comparable with other nets or tokenizers."""
+    """Lists reasons why bits per byte are not comparable with other models or tokenizers."""
     found = [*opened.reading_notes]
     if opened.config.tokenizer.lowercase:
         found.append("the tokenizer lowers case: capital letters are not predicted")

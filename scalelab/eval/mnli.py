@@ -1,4 +1,4 @@
-"""Fine-tunes on MNLI, as `scalelab eval mnli` does."""
+"""Fine-tunes on MNLI: the same program as `scalelab eval mnli`."""
 
 from scalelab.eval import program
 

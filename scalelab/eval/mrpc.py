@@ -1,4 +1,4 @@
-"""Fine-tunes on MRPC, as `scalelab eval mrpc` does."""
+"""Fine-tunes on MRPC: the same program as `scalelab eval mrpc`."""
 
 from scalelab.eval import program
 

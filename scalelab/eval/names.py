@@ -1,6 +1,6 @@
-"""The yardsticks: which there are, and the facts that tables need of them. Imports nothing.
+"""The list of evaluations, with facts for tables. This module imports nothing.
 
-A yardstick is the module scalelab/eval/<name>.py and a row here.
+An evaluation is the module scalelab/eval/<name>.py and a row here.
 """
 
 # In the order of tables: name -> title, metric of the dev split.
@@ -27,6 +27,6 @@ YARDSTICKS = {
     "prompts": ("prompts", "accuracy"),
 }
 # Trivial scores that do not follow from the gold labels. SyntaxGym: the mean of `Item.chance` over
-# its 34 published suites, where an item is right if several comparisons hold at once.
+# its 34 published suites; an item of a suite is right if all its comparisons hold.
 TRIVIAL = {"syntaxgym": 0.291}
-BIAS = ("crows_pairs", "winogender")  # yardsticks of which more is not better
+BIAS = ("crows_pairs", "winogender")  # a higher score is not better

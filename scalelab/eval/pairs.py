@@ -1,15 +1,15 @@
-"""Minimal pairs: does a net give the better sentence the higher score?
+"""Minimal pairs: does a model give the better sentence the higher score?
 
   python -m scalelab.eval.pairs --run=RUN --data=FILE.jsonl --workdir=DIR
 
-A line of the file is an object with `good` and `bad`, two sentences, and perhaps `group`, by which
-the table has rows. scalelab/eval/sentence_scores.py has the rules that score a sentence. An item is
-right where the right text has the highest score. Of equal scores the text that stands first wins;
-the right one takes every place in turn, so that ties give what guessing gives.
+A line of the file is an object with the sentences `good` and `bad`, and optionally `group`, a row
+of the table. scalelab/eval/sentence_scores.py has the rules that score a sentence. An item is right
+if the right text has the highest score. If scores are equal, the text that comes first wins; the
+right text comes first equally often as the others, so that ties score as guessing does.
 
-The row `mean` weights the finest groups alike. The row `all items` is the share of right items, the
-score in result.json and in studies. `by mean` is the accuracy by mean scores of tokens, `chance`
-the accuracy of guessing. Intervals hold 95%.
+The row `mean` weights the finest groups equally. The row `all items` is the share of right items,
+the score in result.json and in studies. `by mean` is the accuracy by mean scores of tokens,
+`chance` the accuracy of guessing. Intervals are 95%.
 
 scalelab/eval/yardstick.py lists the files of --workdir.
 """
@@ -37,10 +37,10 @@ Published = Callable[[pathlib.Path], pd.DataFrame]
 
 
 def watch(training: "Pretraining") -> None:
-    """Has a training evaluate the pairs of config.eval.pairs: a user's own, or BLiMP's folder.
+    """Makes a training evaluate the pairs of config.eval.pairs: a user's own, or BLiMP's folder.
 
     Raises:
-      ValueError: several processes, no such pairs, or the net cannot score them.
+      ValueError: several processes, no such pairs, or the model cannot score them.
     """
     import jax
 
@@ -98,10 +98,10 @@ def encode(opened: "Pretrained", items: Sequence[Item]) -> "Encoded":
 
 
 def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> np.ndarray:
-    """Returns for each item the fewest and the most tokens of its texts: [n, 2].
+    """Returns for each item the minimum and the maximum number of tokens of its texts: [n, 2].
 
     Raises:
-      ValueError: in most items the right text equals another text, or both have the same tokens.
+      ValueError: in most items the right text equals another text, or has the same tokens.
     """
     rows = iter([encoded.tokens[a:b].tobytes() for a, b in itertools.pairwise(encoded.starts)])
     found = [[next(rows) for _ in item.texts] for item in items]
@@ -127,10 +127,10 @@ def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> 
 def fitting(
     opened: "Pretrained", items: Sequence[Item], encoded: "Encoded", rule: str
 ) -> np.ndarray:
-    """Returns for each item whether a row of the net holds and scores its texts: [n] bool.
+    """Returns True for items with texts that fit a row of the model and have a score: [n] bool.
 
     Raises:
-      ValueError: none does, or as in `lengths`.
+      ValueError: no item fits, or as in `lengths`.
     """
     from scalelab.eval import sentence_scores
 
@@ -161,12 +161,12 @@ def score(
       items: the questions.
       rule: one of `sentence_scores.rules(opened)`.
       asked: the request.
-      encoded: their texts, as `encode` returns them.
-      fits: [n], the items to score; None: all.
+      encoded: their texts, from `encode`.
+      fits: [n] bool, the items to score; None: all.
 
     Returns:
-      Log-probabilities [n, C], and the numbers of tokens that they are of; C is the largest number
-      of alternatives. An item with fewer has -inf there, one that is not to be scored NaN.
+      Log-probabilities [n, C] in nats, and numbers of scored tokens [n, C]; C is the largest number
+      of alternatives. Missing alternatives have -inf, items that are not scored NaN.
     """
     from scalelab.eval import sentence_scores
 
@@ -186,7 +186,7 @@ def score(
     return sums, counts
 
 
-# --- The yardstick ----------------
+# --- The evaluation ----------------
 
 OPTIONS = {
     "rule": (None, "how a sentence is scored; default: by what the net predicts"),
@@ -198,17 +198,17 @@ def measure(
     opened: "Pretrained", items: Sequence[Item], asked: Asked, *, by_mean: bool = False,
     published: Published | None = None,
 ) -> Measured:  # fmt: skip
-    """Measures a net on items.
+    """Measures a model on items.
 
     Args:
       opened: the run.
       items: the questions.
       asked: the request, with the options of OPTIONS.
-      by_mean: whether a text's score is the mean over its tokens, and not their sum.
-      published: reads the scores of other models, which the table shows beside the net's.
+      by_mean: True scores a text by the mean over its tokens, False by the sum.
+      published: reads the scores of other models, which the table adds as columns.
 
     Raises:
-      ValueError: the rule does not suit the net, or it can score no item.
+      ValueError: the rule does not suit the model, or it can score no item.
     """
     from scalelab.eval import sentence_scores
 
@@ -217,7 +217,7 @@ def measure(
     if most := asked.options["per_group"]:
         nth = collections.defaultdict(itertools.count)
         items = [item for item in items if next(nth[item.groups[0]]) < most]
-    # An item that this net cannot hold stays, so that nets compare item by item.
+    # Items that do not fit this model are kept, so that models can be compared item by item.
     encoded = encode(opened, items)
     fits = fitting(opened, items, encoded, rule)
     sums, counts = score(opened, items, rule, asked, encoded=encoded, fits=fits)

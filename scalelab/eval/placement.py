@@ -1,4 +1,4 @@
-"""Puts a pre-trained net on all devices, for evaluation and decoding."""
+"""Puts a pre-trained model on all devices, for evaluation and decoding."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,25 +14,25 @@ from scalelab.training.pretrained import Pretrained
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A pre-trained net on the devices of a mesh."""
+    """A pre-trained model on the devices of a mesh."""
 
     net: nn.Module  # unbound
     params: ArrayPytree  # sharded by the table of training
-    frozen: Mapping[str, ArrayPytree]  # name -> parameters of another run's net, on each device
+    frozen: Mapping[str, ArrayPytree]  # name -> parameters of another run's model, on each device
     mesh: Mesh
 
     @property
     def rows(self) -> NamedSharding:
-        """The sharding of arrays whose first axis is the batch."""
+        """The sharding of arrays with the batch as first axis."""
         return sharding.batch_sharding(self.mesh)
 
     @property
     def ways(self) -> int:
-        """The number of parts of a batch; its size must be a multiple."""
+        """The number of parts of a batch; batch sizes must be multiples of it."""
         return sharding.batch_ways(self.mesh)
 
     def round_up(self, size: int) -> int:
-        """Returns the least size of a batch that holds `size` rows."""
+        """Returns the smallest batch size of at least `size` rows."""
         return -(-size // self.ways) * self.ways
 
     def put(self, batch: ArrayPytree) -> ArrayPytree:
@@ -41,7 +41,7 @@ class Placed:
 
 
 def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
-    """Puts the net of a run on all devices; `tensor_parallel` of them share each matrix.
+    """Puts the model of a run on all devices; `tensor_parallel` of them share each matrix.
 
     Raises:
       ValueError: tensor_parallel does not divide the number of devices.

@@ -25,7 +25,7 @@ FINETUNES: dict[str, Any] = {"config": FinetuneConfig, "setup": host.keep_freed}
 
 
 def add_flags(made: cli.Parser, data: str = DATA) -> None:
-    """Adds the flags that all fine-tunings share; `data` is the help of --data."""
+    """Adds the flags of all fine-tuning programs; `data` is the help of --data."""
     add = made.add_argument
     add("--workdir", metavar="DIR", help=cli.WORKDIR)
     add("--init", metavar="RUN", help=f"{cli.INIT}. Also none: random weights")
@@ -93,7 +93,7 @@ def fine_tune(given: argparse.Namespace, task: Task) -> None:
 
 
 def stop_if_failed(results: Iterable[Mapping[str, Any]]) -> None:
-    """Raises exits.Stopped with exit code 1 if one of the fine-tunings in `results` failed."""
+    """Raises exits.Stopped with exit code 1 if a fine-tuning run in `results` failed."""
     failed = [r for r in results if r["status"] == run_files.FAILED]
     named = dict.fromkeys(f"{r['task']} seed {r['seed']}: {r['degenerate']}" for r in failed)
     if named:

@@ -4,15 +4,16 @@
 
 DIR has a folder for each task: SST-2, MNLI, QNLI, QQP in GLUE's layout; RTE, CB, BoolQ, WiC in
 SuperGLUE's; agnews; trec. Absent tasks are skipped. `TASKS` has the templates and label words. The
-answer is the label whose word scores highest. A causal net scores log p of the word given the text
-before it; a masked net scores log p of the word's pieces at the gap, from the left; ELECTRA's
-discriminator scores log p that the word is original. --rule chooses another rule of
-scalelab/eval/sentence_scores.py.
+answer is the label with the highest score of its word. A causal model scores log p of the word
+given the text before it. A masked model scores log p of the word's pieces at the gap, from left to
+right. ELECTRA's discriminator scores log p that the word is original. --rule chooses another rule
+of scalelab/eval/sentence_scores.py.
 
 Demonstrations are drawn from the training set with balanced labels: --seeds draws, each in --orders
 orders. --random_labels gives them random labels, as a control. A prompt is never cut. A task gets
-fewer demonstrations if its median example does not fit beside the longest draw. An example that is
-too long for one prompt counts as a tie, so that nets compare example by example. Notes count both.
+fewer demonstrations if its median example does not fit together with the longest draw. An example
+that is too long for a prompt counts as a tie, so that models can be compared example by example.
+Notes count both cases.
 
 `accuracy` is the accuracy of the mean probabilities over prompts, as in predictions.tsv, with a 95%
 interval. `mean`, `worst` and `best` are accuracies of single prompts. `majority` is the share of
@@ -131,7 +132,7 @@ def read(folder: pathlib.Path) -> list[Example]:
 
 
 def _read_rows(path: pathlib.Path, task: PromptTask) -> Iterator[Mapping[str, Any]]:
-    """Yields the examples of a file by column; the file's suffix decides how it is read."""
+    """Yields the examples of a file by column; the file's suffix determines its format."""
     if path.suffix == ".jsonl":
         yield from (row for _, row in data_files.read_objects(path, task.keys, (task.label,)))
     elif path.suffix == ".tsv":
@@ -160,7 +161,7 @@ def render(example: Example, word: str, before: str = "") -> tuple[str, tuple[in
 
 
 def ask(example: Example, before: str) -> Item:
-    """Makes the item for an example: a text per label word, after the demonstrations."""
+    """Makes the item of an example: the demonstrations and a text, for each label word."""
     texts, spans = zip(*(render(example, word, before) for word in words_of(example)), strict=True)
     return Item((example.task,), texts, example.label, tuple((span,) for span in spans))
 
@@ -198,10 +199,10 @@ def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any])
 class Prompts(NamedTuple):
     """The prompts of n examples."""
 
-    items: list[list[Item]]  # for each prompt [n]
-    fits: np.ndarray  # [n], whether all are at most as long as the net's longest training input
+    items: list[list[Item]]  # n items for each prompt
+    fits: np.ndarray  # [n] bool, all prompts are at most as long as the longest training input
     texts: list[str]  # [n], the examples without demonstrations and label word
-    notes: list[str]  # what does not fit
+    notes: list[str]  # about examples that do not fit
 
 
 def choose(
@@ -248,8 +249,8 @@ def tabulate(
 
     Args:
       asked: the examples.
-      combined: [n], whether the mean over prompts is right.
-      single: for each prompt [n], whether it is right.
+      combined: bool [n]: the answers by the mean over prompts that are right.
+      single: for each prompt, bool [n]: the answers that are right.
     """
     groups = [item.groups for item in asked]
     gold = pd.Series([item.right for item in asked])
@@ -262,10 +263,10 @@ def tabulate(
 
 
 def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> Measured:
-    """Measures a net on the tasks.
+    """Measures a model on the tasks.
 
     Raises:
-      ValueError: an option or the rule does not suit the net, or no example fits it.
+      ValueError: an option or the rule does not suit the model, or no example fits it.
     """
     from scalelab.eval import sentence_scores
 
@@ -298,7 +299,7 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     way += ", random labels" * options["random_labels"]
     width = answers.outputs.shape[1]
     return Measured(
-        # The same for nets that read fewer demonstrations.
+        # The same items for models that read fewer demonstrations.
         texts=[[text for own in made for text in own.texts]],
         gold=answers.gold,
         outputs=answers.outputs,

@@ -1,4 +1,4 @@
-"""Fine-tunes on QNLI, as `scalelab eval qnli` does."""
+"""Fine-tunes on QNLI: the same program as `scalelab eval qnli`."""
 
 from scalelab.eval import program
 

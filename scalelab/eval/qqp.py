@@ -1,4 +1,4 @@
-"""Fine-tunes on QQP, as `scalelab eval qqp` does."""
+"""Fine-tunes on QQP: the same program as `scalelab eval qqp`."""
 
 from scalelab.eval import program
 

@@ -1,6 +1,6 @@
 """Reading times: the variance that surprisal explains beyond length, frequency and position.
 
-Words, times and regressions are those of the BabyLM evaluation (de Varda et al. 2023). The score is
+Words, times and regressions come from the BabyLM evaluation (de Varda et al. 2023). The score is
 (R2 with surprisal - R2 without) / (1 - R2 without), the squared partial correlation of surprisal
 and reading time.
 """
@@ -22,7 +22,7 @@ BEFORE = ("prev_length", "prev_surprisal")  # further controls of self-paced rea
 EYE = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
 SELF_PACED = "self_paced_reading_time"
 COLUMNS = (*TEXTS, *CONTROLS, BEFORE[0], *EYE, SELF_PACED, "sent_id")
-MASKS = 3  # masks that a masked net sees in place of the word and the text after it
+MASKS = 3  # masks that a masked model sees in place of the word and the text after it
 RESAMPLES = 500
 
 Row = tuple[tuple[int, ...], int]  # ids before the piece, the piece
@@ -43,13 +43,13 @@ def read(
 ) -> dict[str, np.ndarray]:
     """Returns the numeric columns, and the surprisal of each word and of the word before it.
 
-    `words` are the rows of the file; the other arguments are those of `surprisals`.
+    `words` are the rows of the file; the other arguments are as in `surprisals`.
     """
     frame = pd.DataFrame(words)
     numbers = frame.drop(columns=list(TEXTS)).apply(pd.to_numeric)
     columns = {str(name): numbers[name].to_numpy(float) for name in numbers}
-    # An empty `item` stands for the context "None". As in the pipeline, an empty or "None"
-    # `prev_item` counts as missing.
+    # An empty `item` means the context "None". As in the pipeline, an empty or "None" `prev_item`
+    # counts as missing.
     now = [*zip(frame["item"].replace("", "None"), frame["word"], strict=True)]
     has_before = ~frame["prev_item"].isin(["", "None"]).to_numpy()
     before = frame.loc[has_before, ["prev_item", "prev_word"]].itertuples(index=False, name=None)
@@ -70,11 +70,11 @@ def surprisals(
     """Computes surprisals of words after their contexts: [n] nats; NaN if the text is too long.
 
     Args:
-      opened: the run; its net predicts tokens.
+      opened: the run; its model predicts tokens.
       words: pairs of context and word.
       official: True: as in the pipeline, the word is encoded without the blank before it, and its
         pieces are decoded and encoded again; False: the word is encoded in its context.
-      tensor_parallel: devices that share the net.
+      tensor_parallel: devices that share the model.
     """
     from scalelab.eval import likelihood, placement, sentence_scores, token_scores
     from scalelab.eval.likelihood import Windows
@@ -83,7 +83,7 @@ def surprisals(
     is_masked = opened.predicts == "masked"
     reading = likelihood.make_reading(opened, causal=not is_masked, masked=is_masked)
     num = MASKS if is_masked else 1
-    # A row has the ids before the piece, then the piece; a masked net sees masks in its place.
+    # A row has the ids before the piece, and the piece; a masked model sees masks for the piece.
     most = reading.context - num * is_masked
     rows = [*dict.fromkeys(row for own in asked for row in own if len(row[0]) <= most)]
     tokens = np.array([x for ids, piece in rows for x in (*ids, *[piece] * num)], np.int32)
@@ -99,9 +99,9 @@ def surprisals(
 
 
 def _rows(opened: "Pretrained", context: str, word: str, *, official: bool) -> list[Row]:
-    """Returns one row for each piece of a word: the text that the net reads before the piece."""
+    """Returns one row for each piece of a word: the text that the model reads before the piece."""
     tokenizer = opened.tokenizer
-    # The pipeline ends a causal net's text as training ends one.
+    # The pipeline ends a causal model's text with the same token as training.
     tail = tokenizer.frame().end if official and opened.predicts != "masked" else ()
     pieces = (_official_pieces if official else _pieces)(tokenizer, context, word)
     return [((*before, *tail), piece) for before, piece in pieces]
@@ -141,8 +141,8 @@ def explained(
     Args:
       columns: name -> [n] numbers; rows with NaN in a used column are left out.
       outcome: name of the explained column.
-      controls: names of the controls; the products of any two are controls too.
-      weights: [n], how many times each row counts; None: once.
+      controls: names of the controls; the products of any two are controls, too.
+      weights: [n] multiplicities of the rows; None: 1.
     """
     table = np.stack([columns[name] for name in (outcome, "surprisal", *controls)], axis=1)
     used = np.isfinite(table).all(axis=1)

@@ -1,4 +1,4 @@
-"""Fine-tunes on RTE, as `scalelab eval rte` does."""
+"""Fine-tunes on RTE: the same program as `scalelab eval rte`."""
 
 from scalelab.eval import program
 

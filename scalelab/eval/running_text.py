@@ -1,9 +1,9 @@
-"""Scores the tokens of documents under a net with a memory.
+"""Scores the tokens of documents under a model with a memory.
 
-A document is read in windows that do not overlap. Each window sees the memory that the windows
-before it left, as in training; the first sees an empty memory (Dai et al. 2019, "Transformer-XL",
-3.2). A masked net reads a window once for each token, with this token masked, and once without
-masks, for the memory.
+A document is read in windows that do not overlap. Each window sees the memory of the windows before
+it, as in training; the first window sees an empty memory (Dai et al. 2019, "Transformer-XL", 3.2).
+A masked model reads a window once for each token, with this token masked, and once without masks,
+for the memory.
 """
 
 import itertools
@@ -20,16 +20,16 @@ from scalelab.helpers.progress import show_bar
 def lay_windows(starts: np.ndarray, reading: Reading) -> tuple[Windows, np.ndarray]:
     """Cuts documents into windows of `reading.context` tokens.
 
-    If a causal net has no special token before the text, the last state of a window predicts the
+    If a causal model has no special token before the text, the last state of a window predicts the
     first token of the next one.
 
     Args:
-      starts: [num_documents + 1] int64, where each document begins in the flat tokens.
-      reading: how the documents are read.
+      starts: [num_documents + 1] int64, offset of each document in the flat tokens.
+      reading: the way to read documents.
 
     Returns:
-      The windows in order, and [num_documents + 1] offsets: document d has the windows from
-      offset d up to offset d + 1.
+      The windows in order, and offsets [num_documents + 1]: document d has the windows
+      offsets[d] to offsets[d + 1] - 1.
     """
     parts = [np.arange(start, stop, reading.context) for start, stop in itertools.pairwise(starts)]
     places = np.cumsum([0, *map(len, parts)])
@@ -42,7 +42,7 @@ def lay_windows(starts: np.ndarray, reading: Reading) -> tuple[Windows, np.ndarr
 
 
 def passes(windows: Windows, reading: Reading) -> Iterator[Windows]:
-    """Yields the passes over windows; the memory after the last one is that of the text."""
+    """Yields the passes over windows; the last one reads the text without masks, for the memory."""
     if reading.mask_id is None:
         yield windows
         return
@@ -59,7 +59,7 @@ def score(
     batch_size: int,
     judge: token_scores.Judge,
 ) -> np.ndarray:
-    """Judges the tokens of documents; arguments and result are those of `likelihood.score`.
+    """Judges the tokens of documents; arguments and result as in `likelihood.score`.
 
     Raises:
       ValueError: a score is not finite.

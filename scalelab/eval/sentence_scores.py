@@ -1,16 +1,16 @@
-"""Scores of sentences, by a rule that suits what the net predicts.
+"""Scores of sentences, by a rule that suits the model's objective.
 
-| rule | of each token | nets |
+| rule | score of a token | models |
 |---|---|---|
-| log_likelihood | log p given the tokens before it | those that predict the next token |
-| pll | log p where it alone is masked (Salazar et al. 2020, eq. 1) | masked nets |
-| pll_word | the same, with the rest of its word masked (Kauf and Ivanova 2023) | masked nets |
+| log_likelihood | log p given the tokens before it | left-to-right models |
+| pll | log p with only this token masked (Salazar et al. 2020, eq. 1) | masked models |
+| pll_word | the same, with the rest of its word masked (Kauf and Ivanova 2023) | masked models |
 | pll, pll_word | the same, from the state before the token, which sees the row | GPT-BERT |
 | conditional | log p given the tokens before it and a source of special tokens | encoder-decoders |
 | discriminator | log p that it is original (Clark et al. 2020, 2) | ELECTRA's discriminator |
 
-A sentence's score is the sum over its tokens. If the state before a token predicts the token, a net
-without a start token does not score the first one.
+A sentence's score is the sum over its tokens, in nats. If the state before a token predicts the
+token, a model without a start token does not score the first token.
 """
 
 import pathlib
@@ -36,12 +36,12 @@ BY_PREDICTION = {"next": ("log_likelihood",), "masked": ("pll", "pll_word"), Non
 
 
 class Encoded(NamedTuple):
-    """Texts as token ids [n], one text after the other."""
+    """Texts as concatenated token ids [n]."""
 
     tokens: np.ndarray  # [n] int32
-    starts: np.ndarray  # [num_texts + 1] int64, where each text begins
-    stops: np.ndarray  # [n] int64, the character after each token in its text
-    words: np.ndarray  # [n] int64, the number of each token's word in its text
+    starts: np.ndarray  # [num_texts + 1] int64, offset of each text
+    stops: np.ndarray  # [n] int64, index in the text of the character after each token
+    words: np.ndarray  # [n] int64, index of each token's word in its text
     inside: np.ndarray  # [n] bool, whether a token's last character is in the spans of its text
 
     @property
@@ -56,14 +56,14 @@ class Encoded(NamedTuple):
         return totals[self.starts[1:]] - totals[self.starts[:-1]]
 
     def spread(self, values: np.ndarray) -> np.ndarray:
-        """Returns for each token the value of its text, of `values` [num_texts]: [n]."""
+        """Repeats `values` [num_texts] for each token of the text: [n]."""
         return np.repeat(values, self.lengths)
 
 
 def encode(
     tokenizer: Tokenizer, texts: Sequence[str], spans: Sequence[Spans | None] | None = None
 ) -> Encoded:
-    """Encodes texts; `spans` [num_texts] says which characters count (None: all of them)."""
+    """Encodes texts; `spans` [num_texts] are the characters that count (None: all)."""
     parts = [
         tokenizer.encode_aligned(texts[k : k + AT_ONCE]) for k in range(0, len(texts), AT_ONCE)
     ]
@@ -81,7 +81,7 @@ def encode(
 
 
 def rules(opened: Pretrained) -> list[str]:
-    """Returns the rules that can score with the net of a run, the default first."""
+    """Returns the rules that can score with the model of a run, the default first."""
     if opened.system.HAS_SOURCE:
         return ["conditional"] if opened.predicts == "next" else []
     found = ["discriminator"] if _is_discriminator(opened) else []
@@ -90,10 +90,10 @@ def rules(opened: Pretrained) -> list[str]:
 
 
 def choose_rule(opened: Pretrained, rule: str | None) -> str:
-    """Returns `rule`, or the net's default.
+    """Returns `rule`, or the model's default.
 
     Raises:
-      ValueError: the net has no such rule, or none at all.
+      ValueError: the model does not have the rule, or has no rule.
     """
     able = rules(opened)
     if not able:
@@ -107,7 +107,7 @@ def choose_rule(opened: Pretrained, rule: str | None) -> str:
 
 
 def _is_discriminator(opened: Pretrained) -> bool:
-    """Whether the net was trained to tell replaced tokens."""
+    """Returns True if the model was trained to detect replaced tokens."""
     if not any("replaced" in objectives.load(term.name).HEADS for term in opened.terms):
         return False
     batch = objectives.example_batch(1, ())
@@ -126,7 +126,7 @@ def make_reading(opened: Pretrained, rule: str) -> Reading:
     """Returns the `Reading` of a rule: each sentence is one row, with its special tokens.
 
     Raises:
-      ValueError: the net reads a source, but READING and FRAME of its system put no token in it.
+      ValueError: the model reads a source, but its READING and FRAME put no token into it.
     """
     is_masked = rule.startswith("pll")
     made = likelihood.make_reading(opened, causal=rule in CAUSAL, masked=is_masked)
@@ -140,8 +140,8 @@ def make_reading(opened: Pretrained, rule: str) -> Reading:
 
 
 def choose_batch_size(reading: Reading, batch_tokens: int | None) -> int:
-    """Returns the rows of a full context that a batch has; None: what suits the device."""
-    # On CPU a step of 4,096 tokens took three times as long a token as one of 2,048 (LOG.md).
+    """Returns the number of rows of full length in a batch; None chooses it for the device."""
+    # On CPU a step of 4,096 tokens cost three times the time per token of 2,048 tokens (LOG.md).
     batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
     return max(1, batch_tokens // (reading.context + reading.num_special))
 
@@ -168,18 +168,18 @@ def score(
       opened: the run.
       encoded: the texts.
       rule: one of `rules(opened)`.
-      reading: how the net reads them; None: as `make_reading` says.
-      judge: a function of token_scores; None: the one that computes nats.
-      wanted: [num_texts], the texts that need scores; None: all.
-      words: [n], for the rule pll_word another division into words than the tokenizer's.
-      batch_tokens: tokens in a batch, padding included; None: what suits the device.
-      tensor_parallel: devices that share the net.
-      partial: file that keeps what is done; the next call goes on from there.
-      show: whether there is a progress bar.
+      reading: the way to read them; None: from `make_reading`.
+      judge: a function of token_scores; None: `token_scores.nats`.
+      wanted: [num_texts] bool, the texts that need scores; None: all.
+      words: [n], word indices for the rule pll_word; None: the tokenizer's words.
+      batch_tokens: tokens in a batch, padding included; None: chosen for the device.
+      tensor_parallel: devices that share the model.
+      partial: file for partial results; the next call continues from them.
+      show: whether to show a progress bar.
 
     Returns:
-      [n, ...] float32, minus the log-probabilities in nats or what the judge returns; NaN where
-      nothing is scored. A token outside the spans may lack its score.
+      [n, ...] float32, minus the log-probabilities in nats or the judge's results; NaN for tokens
+      without a score. Tokens outside the spans may have no score.
 
     Raises:
       ValueError: a score is not finite.
@@ -202,7 +202,7 @@ def score(
 
 
 def _word_stops(words: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Returns for each token [n] the place after the last token of its word."""
+    """Returns for each token the index after the last token of its word: [n]."""
     begins = np.ones(len(words) + 1, bool)
     begins[1:-1] = words[1:] != words[:-1]
     begins[starts] = True

@@ -1,4 +1,4 @@
-"""Fine-tunes on SST-2, as `scalelab eval sst2` does."""
+"""Fine-tunes on SST-2: the same program as `scalelab eval sst2`."""
 
 from scalelab.eval import program
 

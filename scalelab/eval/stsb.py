@@ -1,4 +1,4 @@
-"""Fine-tunes on STS-B, as `scalelab eval stsb` does."""
+"""Fine-tunes on STS-B: the same program as `scalelab eval stsb`."""
 
 from scalelab.eval import program
 

@@ -1,10 +1,10 @@
 """The table of suites: questions with one right text among several, asked without training.
 
-A row of SUITES says how the files of a suite become items (`scalelab.eval.items.Item`: texts, the
-right one, the characters that count, the groups of the table), where the files are, and whether a
-text's score is a sum or a mean over tokens. `scalelab.eval.pairs` asks them all.
-`python -m scalelab.eval.NAME` is `run(NAME)`; LAMBADA, LAMA and the prompts score other
-things than whole texts and have a function of their own.
+A row of SUITES has a function that turns the suite's files into items (`scalelab.eval.items.Item`:
+texts, the right one, the characters that count, the groups of the table), the place of the files,
+and whether a text's score is a sum or a mean over tokens. `scalelab.eval.pairs` measures them.
+`python -m scalelab.eval.NAME` is `run(NAME)`. LAMBADA, LAMA and the prompts do not score whole
+texts and have their own functions.
 """
 
 import argparse
@@ -83,7 +83,7 @@ MARVIN = "marvin_linzen/pairs_sample.tsv"
 
 
 def read_agreement(folder: pathlib.Path) -> list[Item]:
-    """Reads those of the three sets that are in a folder; one must be."""
+    """Reads the sets in a folder; one or more of the three must be there."""
     sets = {GREEN: _green, f"{LINZEN}.gold": _linzen, MARVIN: _marvin}
     there = [(read, folder / name) for name, read in sets.items() if (folder / name).exists()]
     if not there:
@@ -131,7 +131,7 @@ def _marvin(path: pathlib.Path) -> list[Item]:
 
 # --- SyntaxGym ----------------
 
-CIRCUITS = {  # by the beginning of a suite's name
+CIRCUITS = {  # prefix of a suite's name -> circuit
     "number": "agreement",
     "center_embed": "center embedding",
     "mvrr": "garden-path effects",
@@ -146,7 +146,7 @@ CIRCUITS = {  # by the beginning of a suite's name
 
 
 def read_syntaxgym(folder: pathlib.Path) -> list[Item]:
-    """Reads all suites of a folder; there must be one, and each must be whole."""
+    """Reads all suites of a folder; there must be one, and each must be complete."""
     paths = sorted([*folder.glob("*.json"), *folder.glob("json/*.json")])
     if not paths:
         raise ValueError(f"{folder}: expected <suite>.json files in it or in json/")
@@ -227,7 +227,7 @@ def _superglue(folder: pathlib.Path, task: str, splits: tuple[str, ...]) -> list
 
 
 def read_wsc(folder: pathlib.Path) -> list[Item]:
-    """Reads both splits: of each pronoun its candidates, if exactly one of several is right."""
+    """Reads both splits: the pronouns with several candidates of which exactly one is right."""
     asked: dict[tuple[str, int], dict[str, tuple[str, int]]] = {}
     for path in _superglue(folder, "WSC", ("val", "train")):
         for number, row in data_files.read_objects(path, ("text",), ("target", "label")):
@@ -245,7 +245,7 @@ def read_wsc(folder: pathlib.Path) -> list[Item]:
 
 
 def substitute(text: str, place: int, name: str) -> str:
-    """Puts a name in the place of the pronoun that is the word `place` of a text."""
+    """Replaces the pronoun, which is word `place` of the text, by a name."""
     words = text.split()
     pronoun = words[place].strip(".,;:!?\"'").lower()
     rest = words[place][len(pronoun) :]
@@ -260,7 +260,7 @@ ANSWERS = {"0": "the occupation", "1": "the other participant"}
 
 
 def read_crows_pairs(folder: pathlib.Path) -> list[Item]:
-    """Reads the pairs; the words that both texts of a pair have count."""
+    """Reads the pairs; only the words that both texts of a pair have count."""
     paths = [
         path for path in (folder / CROWS_PAIRS, folder / "data" / CROWS_PAIRS) if path.exists()
     ]

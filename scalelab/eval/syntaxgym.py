@@ -3,9 +3,10 @@
   python -m scalelab.eval.syntaxgym --run=RUN --data=DIR --workdir=DIR
 
 DIR holds <suite>.json, or has them in json/. A prediction compares the surprisals of regions of a
-sentence in several conditions; an item is right where all comparisons of its prediction hold. If a
-suite has several predictions, each makes an item. Predictions of equality are left out: real
-numbers are never equal. `chance` is the share of items that hold for independent random surprisals.
+sentence in several conditions. An item is right if all comparisons of its prediction hold. If a
+suite has several predictions, each makes an item. Predictions of equality are left out, because
+real numbers are never equal. `chance` is the share of right items for independent random
+surprisals.
 """
 
 from scalelab.eval import suites

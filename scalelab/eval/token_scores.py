@@ -1,4 +1,4 @@
-"""Token scores of a net at given places of a batch, for evaluation and for filling masks."""
+"""Token scores of a model at given places of a batch, for evaluation and for filling masks."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,9 +13,9 @@ from scalelab.nn.heads import tied_logits
 from scalelab.objectives import CARRIED, Pass
 
 Batch = dict[str, jax.Array]
-SHORTEST = 16  # tokens that a batch is padded to
-# Scores in memory at once. 4M scores stay near a CPU's caches: a place took 0.6 of the time that it
-# took with 16M (2,048 places, V = 8,192, two cores).
+SHORTEST = 16  # minimum padded length, in tokens
+# Number of scores in memory at once. With 4M scores, which suit a CPU's caches, a place cost 0.6 of
+# the time with 16M (2,048 places, V = 8,192, two cores).
 MOST_SCORES, DEFAULT_MOST_SCORES = {"cpu": 2**22}, 2**28
 
 
@@ -28,7 +28,7 @@ def round_up(length: int, most: int) -> int:
 
 
 def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndarray]:
-    """Makes a batch [size, length] of one-segment rows of ids; absent rows have length 0."""
+    """Makes a batch [size, length] of single texts; missing rows have length 0."""
     tokens, lengths = np.zeros((size, length), np.int32), np.zeros(size, np.int32)
     for i, row in enumerate(rows):
         tokens[i, : len(row)] = row
@@ -42,10 +42,10 @@ def apply(
     params: ArrayPytree,
     carried: ArrayPytree = None,
 ) -> tuple[ArrayPytree, ArrayPytree]:
-    """Applies a function to the bound net.
+    """Applies a function to the bound model.
 
     Args:
-      function: net -> result.
+      function: model -> result.
       net: unbound.
       params: its parameters.
       carried: its collection `carried` (memory) before the call; None means an empty memory.
@@ -60,7 +60,10 @@ def apply(
 
 
 def log_chances(net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array) -> jax.Array:
-    """Returns log-probabilities of all tokens at `places` [B, P]: [B, P, V] float32."""
+    """Returns log-probabilities of all tokens at `places` [B, P] int32: [B, P, V] float32.
+
+    `net` is unbound; `batch` has tokens [B, T] and lengths [B].
+    """
 
     def score(model: nn.Module) -> jax.Array:
         hidden = Pass(jax.random.key(0)).token_hidden(model, batch)
@@ -71,21 +74,24 @@ def log_chances(net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.A
 
 
 class Places(NamedTuple):
-    """Tokens of a batch that are judged; N is one number for each shape of a batch."""
+    """The tokens of a batch that are judged; N depends only on the batch's shape."""
 
-    at: np.ndarray | jax.Array  # [N] int32, places in the batch's flat [B * T]; padded with 0
-    targets: np.ndarray | jax.Array  # [N] int32, ids that the places are judged by
-    num: np.int32 | jax.Array  # [] int32, how many of the N count
+    at: np.ndarray | jax.Array  # [N] int32, indices into the flat batch [B * T]; padded with 0
+    targets: np.ndarray | jax.Array  # [N] int32, target id of each place
+    num: np.int32 | jax.Array  # [] int32, number of places that count, the first of the N
 
 
-# (net, params, batch, places, carried) -> (scores [N, ...], carried); see `apply`.
+# (model, params, batch, places, carried) -> (scores [N, ...], carried), as in `apply`.
 Judge = Callable[..., tuple[jax.Array, ArrayPytree]]
 
 
 def nats(
     net: nn.Module, params: ArrayPytree, batch: Batch, places: Places, carried: ArrayPytree = None
 ) -> tuple[jax.Array, ArrayPytree]:
-    """Returns minus the log-probability of the targets, [N] float32, and the carried state."""
+    """Returns minus the log-probability of the targets, [N] float32 in nats, and carried state.
+
+    Arguments are as in `guesses`.
+    """
 
     def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
         return jax.nn.logsumexp(scores) - scores[target]
@@ -101,20 +107,20 @@ def guesses(
     carried: ArrayPytree = None,
     among: jax.Array | np.ndarray | None = None,
 ) -> tuple[jax.Array, ArrayPytree]:
-    """Says how near the net's best guesses are to the targets.
+    """Compares the targets with the model's best guesses.
 
     Args:
       net: unbound.
       params: its parameters.
-      batch: rows of tokens.
-      places: in the rows.
-      carried: the net's memory, see `apply`.
-      among: [V], the tokens that may be guessed; None: all.
+      batch: tokens [B, T] and lengths [B].
+      places: the judged places.
+      carried: the model's memory, as in `apply`.
+      among: [V] bool, the tokens that may be guessed; None: all.
 
     Returns:
       Scores [N, 3] float32 and the carried state. The scores are minus the log-probability of the
-      target, minus that of the most probable token, and the number of other tokens that are at
-      least as probable as the target (0: a right guess).
+      target, minus the log-probability of the most probable token, and the target's rank: the
+      number of other tokens with at least its probability (0: a right guess).
     """
 
     def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
@@ -131,8 +137,8 @@ def replaced_nats(
 ) -> tuple[jax.Array, ArrayPytree]:
     """Returns minus the log-probability that tokens are original, and the carried state.
 
-    The first result has one float32 for each of the N places. It is the judgement of a
-    discriminator (Clark et al. 2020, 2), which does not read the targets.
+    The first result is [N] float32, in nats, from a discriminator (Clark et al. 2020, 2). The
+    targets are not used. Arguments are as in `guesses`.
     """
 
     def score(model: nn.Module) -> jax.Array:
@@ -153,7 +159,7 @@ def _judge_each(
 ) -> tuple[jax.Array, ArrayPytree]:
     """Returns `judge(scores [V], target)` of each place, [N, *shape], and the carried state.
 
-    The scores of a chunk of places are in memory at once; chunks of padding are not computed.
+    Only the scores of one chunk of places are in memory; chunks of padding are not computed.
     """
 
     def read(model: nn.Module) -> tuple[jax.Array, jax.Array, jax.Array | None]:
@@ -165,7 +171,7 @@ def _judge_each(
     chunk = min(total, max(1, most // table.shape[0]))
 
     def add(k: jax.Array, found: jax.Array) -> jax.Array:
-        start = jnp.minimum(k * chunk, total - chunk)  # the last chunk may begin in the one before
+        start = jnp.minimum(k * chunk, total - chunk)  # the last chunk may overlap the one before
         part = jax.lax.dynamic_slice_in_dim(features, start, chunk)
         targets = jax.lax.dynamic_slice_in_dim(jnp.asarray(places.targets), start, chunk)
         made = jax.vmap(judge)(tied_logits(part, table, bias), targets)

@@ -1,4 +1,4 @@
-"""A user's own task: `train.tsv`, `dev.tsv` and perhaps `test.tsv` in one folder.
+"""A user's own task: `train.tsv`, `dev.tsv` and optionally `test.tsv` in one folder.
 
   python -m scalelab.eval.tsv --init=RUN --workdir=DIR --data=FOLDER \
       --kind=classification --columns=question,answer,verdict
@@ -20,7 +20,7 @@ from scalelab.tasks.files import Columns
 from scalelab.tasks.task import load_task, task_names
 
 KINDS = ("classification", "regression")
-MOST_CLASSES = 1000  # more suggest texts or scores in the label column
+MOST_CLASSES = 1000  # a label column with more classes probably has texts or scores
 
 
 def make_task(
@@ -35,8 +35,8 @@ def make_task(
     Args:
       data_dir: the folder.
       kind: "classification" or "regression".
-      columns: one or two text columns, then the label's.
-      relation: of two texts, "entailment" (the default) or "similarity".
+      columns: one or two text columns, then the label column.
+      relation: relation of two texts, "entailment" (the default) or "similarity".
 
     Raises:
       ValueError: the columns or the training file's labels do not fit.
@@ -55,7 +55,7 @@ def make_task(
     name = folder.resolve().name
     published = [load_task(task) for task in task_names()]
     if name.casefold() in {spelt.casefold() for t in published for spelt in (t.name, t.title)}:
-        name = f"own-{name}"  # not to be confused with the published task
+        name = f"own-{name}"  # differs from the published task's name
     return Task(
         name=name,
         title=name,
@@ -85,7 +85,7 @@ def parser() -> cli.Parser:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Fine-tunes on the task that the flags describe; raises ValueError as `make_task`."""
+    """Fine-tunes on the task of the flags; raises ValueError as `make_task`."""
     data = cli.required(given.data, "data")
     program.fine_tune(given, make_task(data, given.kind, given.columns, relation=given.relation))
 

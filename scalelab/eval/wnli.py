@@ -1,4 +1,4 @@
-"""Fine-tunes on WNLI, as `scalelab eval wnli` does."""
+"""Fine-tunes on WNLI: the same program as `scalelab eval wnli`."""
 
 from scalelab.eval import program
 

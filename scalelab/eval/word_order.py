@@ -1,13 +1,13 @@
-"""Measures how much a net uses word order: its loss on original and on shuffled text.
+"""Measures how much a model uses word order: its loss on original and on shuffled text.
 
   python -m scalelab.eval.word_order --run=RUN [--num_examples=512] [--seed=0]
 
 RUN is a pre-training of this project; the program reads its validation examples of the short
 length. Tokens are shuffled within each segment; special tokens stay in place. The loss of a
-bag-of-words net stays the same; the loss of a net that uses neighbours rises (Sinha et al. 2021,
-"Masked language modeling and the distributional hypothesis", section 3, shuffle the corpus before
-training; here the net is trained on original text). Losses are nats a prediction, one for each
-objective. Masks and labels are drawn with the same key both times.
+bag-of-words model does not change; the loss of a model that uses word order rises. Sinha et al.
+2021 ("Masked language modeling and the distributional hypothesis", section 3) shuffle the corpus
+before training; here the model is trained on original text. Losses are nats per prediction, one for
+each objective. Masks and labels are drawn with the same key both times.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def parser() -> cli.Parser:
 
 
 def shuffled(tokens: np.ndarray, special: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Shuffles tokens [B, T] in each stretch between `special` [B, T] positions (or padding)."""
+    """Shuffles tokens [B, T] between the `special` [B, T] positions (special tokens, padding)."""
     found = tokens.copy()
     for row, stays in zip(found, special, strict=True):
         edges = np.flatnonzero(np.diff(np.concatenate([[1], stays, [1]])))
@@ -46,10 +46,10 @@ def shuffled(tokens: np.ndarray, special: np.ndarray, rng: np.random.Generator) 
 def losses(
     run: pathlib.Path, num_examples: int, seed: int, tensor_parallel: int = 1
 ) -> dict[str, tuple[float, float]]:
-    """Returns each objective's loss on validation examples as they are, and shuffled.
+    """Returns {objective: (loss on validation examples, loss on the shuffled examples)}.
 
     Raises:
-      ValueError: the run is no pre-training of this project, or its corpus is not found.
+      ValueError: the run is not a pre-training of this project, or its corpus is not found.
     """
     import jax
 
@@ -63,7 +63,7 @@ def losses(
     opened.check_alone()
     config = opened.config
     host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
-    tokenizer = None if config.init is None else opened.tokenizer_dir  # the init run may be gone
+    tokenizer = None if config.init is None else opened.tokenizer_dir  # the init run may be deleted
     store = load_data(config, opened.system, tokenizer_dir=tokenizer).phases[0].valid
     ids, placed = opened.tokenizer.special_ids, placement.place(opened, tensor_parallel)
     evaluate = jax.jit(step.make_eval_step(placed.net, opened.terms))

@@ -1,10 +1,11 @@
-"""WSC: what a pronoun stands for, by substitution (Levesque et al. 2012; in SuperGLUE).
+"""WSC: the referent of a pronoun, by substitution (Levesque et al. 2012; in SuperGLUE).
 
   python -m scalelab.eval.wsc --run=RUN --data=DIR --workdir=DIR
 
-DIR holds val.jsonl and train.jsonl, or has them in WSC/. SuperGLUE asks yes or no of one candidate;
-here all candidates for a pronoun stand in its place in turn, and the best text is the answer
-(Trinh and Le 2018, full scoring). Pronouns without both a right and a wrong candidate are left out.
+DIR holds val.jsonl and train.jsonl, or has them in WSC/. SuperGLUE asks yes or no about one
+candidate; here each candidate replaces the pronoun in turn, and the text with the best score is the
+answer (Trinh and Le 2018, full scoring). Pronouns without a right or a wrong candidate are left
+out.
 Both splits are read, because nothing is trained.
 """
 

@@ -1,12 +1,12 @@
-"""Yardsticks: evaluations of a pre-trained net without fine-tuning.
+"""Evaluations of a pre-trained model without fine-tuning.
 
-A `Yardstick` names the functions that read its data and measure a net. `program` makes its command
-line, `evaluate` writes its files, and a study runs it by name.
+A `Yardstick` names the functions that read its data and measure a model. `program` makes its
+command line, `evaluate` writes its files, and a study runs it by name.
 
 WORKDIR/seed0 has the files of a fine-tuning: result.json, predictions.tsv, config.json and
-environment.json. So `python -m scalelab.eval.compare` compares two nets item by item, and reports
-of studies show yardsticks beside tasks. groups.tsv holds the table, groups.txt the printed text. An
-evaluation that writes `Asked.partial` continues after an interruption.
+environment.json. So `python -m scalelab.eval.compare` compares two models item by item, and reports
+of studies show evaluations like tasks. groups.tsv holds the table, groups.txt the printed text.
+An evaluation that writes `Asked.partial` continues after an interruption.
 """
 
 import argparse
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """The result of a yardstick: [n] items, each with scores of C alternatives."""
+    """The result of an evaluation: [n] items, each with scores of C alternatives."""
 
     texts: Sequence[Sequence[str]]  # one entry per text column of predictions.tsv: [n] texts
     gold: "np.ndarray"  # [n] int32, index of the right alternative
@@ -44,7 +44,7 @@ class Measured:
     scores: Mapping[str, float]  # metric of scalelab.tasks.metrics -> score, the main one first
     table: "pd.DataFrame"  # groups.tsv
     printed: str  # the table for a terminal
-    notes: tuple[str, ...] = ()  # what was left out, and why
+    notes: tuple[str, ...] = ()  # about items that are left out
     files: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more JSON, path -> content
 
     @property
@@ -55,15 +55,15 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The request to measure a net."""
+    """The request to measure a model."""
 
     # File for intermediate results; it and its folder may be absent. None: nothing is kept.
     partial: pathlib.Path | None
     data: pathlib.Path  # --data
-    options: Mapping[str, Any]  # the yardstick's own flags, by name
-    batch_tokens: int | None = None  # in a batch, padding included; None: chosen for the device
-    tensor_parallel: int = 1  # devices that share the net
-    peers: "Sequence[Pretrained]" = ()  # nets of the study to compare; may lack parameters
+    options: Mapping[str, Any]  # the evaluation's own flags, by name
+    batch_tokens: int | None = None  # tokens of a batch with padding; None: chosen for the device
+    tensor_parallel: int = 1  # devices that share the model
+    peers: "Sequence[Pretrained]" = ()  # models of the study to compare; may lack parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +79,14 @@ class Yardstick:
     options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
     compares: bool = False  # whether `measure` reads `Asked.peers`
     scratch: bool = False  # whether studies also measure random weights, as a baseline
-    source: bool = False  # whether it also measures nets that read a source and a text
+    source: bool = False  # whether it also measures models that read a source and a text
 
 
 def load(name: str) -> Yardstick:
-    """Returns the row of `suites`, or the yardstick of scalelab/eval/<name>.py.
+    """Returns the row of `suites`, or the evaluation of scalelab/eval/<name>.py.
 
     Raises:
-      ValueError: there is no such yardstick.
+      ValueError: there is no such evaluation.
     """
     from scalelab.eval import suites
     from scalelab.helpers.names import nearest
@@ -99,10 +99,10 @@ def load(name: str) -> Yardstick:
 
 
 def read(yardstick: Yardstick, data: pathlib.Path) -> Sequence[Any]:
-    """Reads the items of a yardstick.
+    """Reads the items of an evaluation.
 
     Raises:
-      ValueError: `data` does not hold such items.
+      ValueError: `data` does not have such items.
     """
     try:
         return yardstick.read(data)
@@ -114,10 +114,10 @@ def read(yardstick: Yardstick, data: pathlib.Path) -> Sequence[Any]:
 
 
 def choose_options(yardstick: Yardstick, lines: Sequence[str]) -> dict[str, Any]:
-    """Returns the options that lines such as "blimp.rule=pll_word" set for a yardstick.
+    """Returns the options that lines such as "blimp.rule=pll_word" set for an evaluation.
 
     Raises:
-      ValueError: the yardstick has no such option, or the value has another type.
+      ValueError: the evaluation has no such option, or the value has another type.
     """
     from scalelab.config.fields import parse_value
     from scalelab.helpers.names import nearest
@@ -150,7 +150,7 @@ def check_options(yardstick: Yardstick, options: Mapping[str, Any]) -> None:
 def program(
     yardstick: Yardstick, text: str | None
 ) -> tuple[Callable[[], cli.Parser], Callable[[argparse.Namespace], None]]:
-    """Returns `parser` and `main` of a yardstick's program; `text` is its help text."""
+    """Returns `parser` and `main` of an evaluation's program; `text` is its help text."""
 
     def parser() -> cli.Parser:
         prog = f"python -m scalelab.eval.{yardstick.name}"
@@ -162,7 +162,7 @@ def program(
 
 
 def run(yardstick: Yardstick, given: argparse.Namespace) -> None:
-    """Measures what the command line asks for, and prints."""
+    """Runs the evaluation of the command line, and prints its table."""
     options = {name: getattr(given, name) for name in yardstick.options}
     more = given.batch_tokens, given.tensor_parallel
     folders = given.run, given.data, given.workdir
@@ -170,7 +170,7 @@ def run(yardstick: Yardstick, given: argparse.Namespace) -> None:
 
 
 def add_flags(made: cli.Parser, yardstick: Yardstick) -> None:
-    """Adds the flags of a yardstick."""
+    """Adds the flags of an evaluation."""
     add = made.add_argument
     add("--run", required=True, type=pathlib.Path, help="run folder of the net")
     add("--data", required=True, type=pathlib.Path, help=yardstick.data)
@@ -207,21 +207,21 @@ def evaluate(
 
     Args:
       yardstick: the evaluation.
-      run: run folder of the net.
+      run: run folder of the model.
       data: folder or file of the items.
       workdir: folder for the results.
-      options: the yardstick's own flags, by name; None: the defaults.
+      options: the evaluation's own flags, by name; None: the defaults.
       batch_tokens: tokens in a batch, padding included; None: chosen for the device.
-      tensor_parallel: devices that share the net.
+      tensor_parallel: devices that share the model.
       step: training step of the checkpoint; None: the newest.
       random: whether to replace the run's weights by random ones.
-      peers: all nets of the study, if the yardstick reads them (`compares`).
+      peers: all models of the study, if the evaluation reads them (`compares`).
 
     Returns:
       The table, for a terminal.
 
     Raises:
-      ValueError: run, data or options do not allow it, or `workdir` holds another evaluation.
+      ValueError: run, data or options do not suit, or `workdir` has another evaluation.
     """
     from scalelab.eval import placement
     from scalelab.records import run_files
@@ -274,7 +274,7 @@ def evaluate(
 
 
 def _reading_digest(net: "Pretrained") -> str:
-    """Returns a digest of a net's tokenizer, prediction and length, which decide its items."""
+    """Returns a digest of a model's tokenizer, prediction and length; they determine its items."""
     reads = [net.tokenizer.digest, net.predicts, max(phase.max_len for phase in net.config.phases)]
     return hashlib.sha256(json.dumps(reads).encode()).hexdigest()[:12]
 

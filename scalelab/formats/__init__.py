@@ -10,8 +10,8 @@ import numpy as np
 from scalelab.config.fields import make_options
 from scalelab.helpers import names
 
-# Bits of a token that continues the word, the phrase or the entity of the token before it, and of
-# one whose word begins with a capital.
+# Bits of a token: it continues the word, the phrase or the entity of the token before it; its word
+# begins with a capital.
 WORD, PHRASE, ENTITY, CAPITAL = 1, 2, 4, 8
 TURN = 16  # a token that continues the turn of the token before it; plus SPEAKER * (0 to 3)
 SPEAKER = 32
@@ -19,17 +19,17 @@ SPEAKER = 32
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """One split of a corpus, tokenised. The arrays may be memory-mapped.
+    """One split of a corpus, tokenized. The arrays may be memory-mapped.
 
-    No sentence is empty. Its bytes are those of its source text in UTF-8, one more for the space
-    that joins it to the sentence before it in its document.
+    No sentence is empty. Its bytes count its source text in UTF-8, plus one for the space before it
+    unless it is the first of its document.
     """
 
     tokens: np.ndarray  # [num_tokens] uint16 or uint32, without special tokens
     sentence_starts: np.ndarray  # [num_sentences + 1] int64, offsets into the tokens
     sentence_bytes: np.ndarray  # [num_sentences] int32
     document_starts: np.ndarray  # [num_documents + 1] int64, offsets into the sentences
-    units: np.ndarray | None = None  # [num_tokens] uint8, sums of the bits above; None: not known
+    units: np.ndarray | None = None  # [num_tokens] uint8, sums of bits such as WORD; None: unknown
 
     @property
     def num_documents(self) -> int:
@@ -46,9 +46,9 @@ class Documents:
 class Frame:
     """The special ids that a system puts around text."""
 
-    begin: tuple[int, ...] = ()  # before the first segment
-    between: tuple[int, ...] = ()  # between two segments, or two documents in one example
-    end: tuple[int, ...] = ()  # after the last segment
+    begin: tuple[int, ...] = ()  # ids before the first segment
+    between: tuple[int, ...] = ()  # ids between two segments, or two documents in one example
+    end: tuple[int, ...] = ()  # ids after the last segment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Array:
 
     name: str
     kind: Literal["flat", "ragged"] = "flat"
-    dtype: str | None = "int32"  # on disk; int8: a label; None: the documents' type of token
+    dtype: str | None = "int32"  # type on disk; int8: a label; None: the documents' token type
     # Function (max_len, the format's Options) -> T of a ragged array; None means max_len.
     length: Callable[[int, Any], int] | None = None
     item: tuple[int, ...] = ()  # shape of an item, such as (512,) for features; () for a number
-    # Whether the token clock counts its items, because the net reads them as tokens. None means
-    # yes if it is ragged and made of the documents' tokens (dtype None).
+    # Whether its items count as tokens in the training budget. None means yes if it is ragged and
+    # made of the documents' tokens (dtype None).
     counts: bool | None = None
     options: Any = None  # the format's Options, for `length`; set by `arrays_of`
 
@@ -94,7 +94,7 @@ class Array:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the token clock counts its items."""
+        """True if its items count as tokens in the training budget."""
         of_tokens = self.kind == "ragged" and self.dtype is None
         return of_tokens if self.counts is None else self.counts
 
@@ -119,7 +119,7 @@ class Array:
             declared = f"{self.dtype or 'whole numbers'} {list(self.item)}"
             raise ValueError(f"array {self.name!r}: the format makes {made}, declared: {declared}")
         read = batch_type(dtype)
-        with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             cast = values.astype(dtype, copy=False)
             kept = cast if np.can_cast(dtype, read) else cast.astype(read)
         same = kept is values or np.array_equal(kept, values)
@@ -135,8 +135,8 @@ def batch_type(dtype: np.typing.DTypeLike) -> np.dtype:
     return np.dtype({"b": "bool", "f": "float32"}.get(kind, "int32"))
 
 
-# Every format has these: the main text, its source bytes (a cut sentence counts pro rata, rounded),
-# and its tokens that are not special.
+# Every format has these: the main text, its number of source bytes (a cut sentence counts in
+# proportion, rounded), and its number of tokens without special tokens.
 COMMON = (Array("tokens", "ragged", None), Array("num_bytes"), Array("num_text_tokens"))
 
 
@@ -168,7 +168,7 @@ def lengths_name(name: str) -> str:
 
 
 class Ragged(NamedTuple):
-    """Rows of different lengths, laid end to end."""
+    """Rows of different lengths, concatenated."""
 
     values: np.ndarray  # [num_items, ...]
     starts: np.ndarray  # [num_examples + 1] int64, offsets into `values`, from 0
@@ -193,12 +193,12 @@ class Pieces(Protocol):
 
     @property
     def joins(self) -> bytes:
-        """Marks the pieces inside words, one byte an id."""
+        """One byte per id, as `Tokenizer.joins`: whether the piece continues a word."""
         ...
 
     @property
     def capitals(self) -> bytes:
-        """Marks the pieces whose first letter is a capital, one byte an id."""
+        """One byte per id: 1 if the piece's first letter is a capital."""
         ...
 
     def encode(self, text: str) -> np.ndarray:
@@ -209,16 +209,19 @@ class Pieces(Protocol):
 class Format(Protocol):
     """A module of this package.
 
-    It may export `Options`, a frozen dataclass with defaults (config.format_options), and
-    `annotate(documents, tokenizer, options)`, which returns the documents of all splits with
-    `units`, learnt from the split "train"; `tokenizer` has the type `Pieces`. Documents of a
-    corpus with spans already have the units of these spans. If rows change at random in each epoch,
-    it exports `corrupt(batch, *, seed, epochs, examples, specials, options, max_len)`, a pure
-    function of seed, epochs [B] and examples [B] (index in the store, -1 for padding) that returns
-    a batch of ARRAYS, and STORED, the arrays on disk if they are others.
+    Optional exports:
+
+      Options: frozen dataclass with defaults (config.format_options)
+      annotate(documents, tokenizer, options): returns the documents of all splits with `units`,
+        learned from the split "train"; `tokenizer` is a `Pieces`. Documents of a corpus with spans
+        already have the units of these spans.
+      corrupt(batch, *, seed, epochs, examples, specials, options, max_len): changes rows at random
+        in each epoch. A pure function of seed, epochs [B] and examples [B] (index in the store, -1
+        for padding) that returns a batch of ARRAYS.
+      STORED: the arrays on disk, if they differ from ARRAYS
     """
 
-    VERSION: int  # part of the cache's key; to be raised when the output changes
+    VERSION: int  # part of the cache's key; raise it when the output changes
     ARRAYS: tuple[Array, ...]  # arrays of a batch; COMMON among them
 
     def build(
@@ -236,13 +239,13 @@ class Format(Protocol):
         Args:
           documents: one split.
           specials: special ids around the text and between its parts.
-          max_len: tokens of the longest example, special ones included.
-          seed: of all choices; unused where nothing is random.
-          document_ids: which documents, in the order of their indices; None: all.
+          max_len: tokens of the longest example, special tokens included.
+          seed: seed of all choices; unused if nothing is random.
+          document_ids: [n] indices of the documents, ascending; None: all.
           options: the module's `Options`; None if it has none.
 
         Raises:
-          ValueError: `max_len` leaves no room for text, or the documents do not suit the format.
+          ValueError: `max_len` leaves no space for text, or the documents do not suit the format.
         """
         ...
 
@@ -258,9 +261,9 @@ def arrays_of(
     """Returns the arrays of a format.
 
     Args:
-      name: of the format.
+      name: name of the format.
       options: config.format_options.
-      stored: whether to return the arrays on disk (`STORED`) instead of those of a batch.
+      stored: True returns the arrays on disk (`STORED`), False the arrays of a batch.
     """
     form = load(name)
     given = make_options(form, options)
@@ -269,6 +272,6 @@ def arrays_of(
 
 
 def declarations(array: str) -> dict[str, Array]:
-    """Returns how each format that has the array `array` declares it: format -> declaration."""
+    """Returns {format: declaration} for all formats that have the array `array`."""
     found = {name: load(name).ARRAYS for name in names.module_names("formats")}
     return {name: a for name, arrays in found.items() for a in arrays if a.name == array}

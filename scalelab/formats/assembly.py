@@ -1,4 +1,4 @@
-"""Shared by the formats: walking over documents, and copying planned pieces into examples."""
+"""Shared parts of the formats: walk over documents, and copy planned pieces into examples."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,12 @@ TOKENS_PER_CHUNK = 1 << 22  # copied at once
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Some whole documents, their n sentences laid end to end; arrays are int64."""
+    """Some whole documents as n consecutive sentences; arrays are int64."""
 
     sentences: np.ndarray  # [n], index of each sentence in the split
     offsets: np.ndarray  # [n + 1], tokens before each sentence, counted within the block
-    document_begins: np.ndarray  # [n], where in the block the sentence's document begins
-    document_ends: np.ndarray  # [n], where it ends
+    document_begins: np.ndarray  # [n], first sentence of each sentence's document
+    document_ends: np.ndarray  # [n], the sentence after its last
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -26,7 +26,7 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Examples as pieces of text, stretches of tokens of the split; arrays are int64."""
+    """Examples as pieces of text, ranges of tokens of the split; arrays are int64."""
 
     num_pieces: np.ndarray  # [num_examples], at least 1 each
     first: np.ndarray  # [sum(num_pieces)], offset of each piece's first token in the split
@@ -34,7 +34,7 @@ class Plan:
 
 
 def ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Lays the ranges [first, first + length) end to end: int64 [sum(length)]."""
+    """Concatenates the ranges [first, first + length): int64 [sum(length)]."""
     ends = np.cumsum(length)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - length), length)
@@ -57,7 +57,7 @@ def select(documents: Documents, document_ids: np.ndarray | None) -> np.ndarray:
 
 
 def lay_out(documents: Documents, document_ids: np.ndarray) -> Block:
-    """Lays the sentences of the given documents end to end."""
+    """Concatenates the sentences of the given documents to a block."""
     first = np.asarray(documents.document_starts)[document_ids]
     count = np.asarray(documents.document_starts)[document_ids + 1] - first
     sentences = ranges(first, count)
@@ -69,7 +69,7 @@ def lay_out(documents: Documents, document_ids: np.ndarray) -> Block:
 
 
 def split_into_chunks(documents: Documents, document_ids: np.ndarray) -> Iterator[np.ndarray]:
-    """Cuts `document_ids` into runs of about SENTENCES_PER_CHUNK sentences, not within one."""
+    """Cuts `document_ids` into runs of about SENTENCES_PER_CHUNK sentences of whole documents."""
     starts = np.asarray(documents.document_starts)
     ends = np.cumsum(starts[document_ids + 1] - starts[document_ids])
     cuts = np.flatnonzero(np.diff(ends // SENTENCES_PER_CHUNK)) + 1
@@ -77,7 +77,7 @@ def split_into_chunks(documents: Documents, document_ids: np.ndarray) -> Iterato
 
 
 def room_for_text(specials: Specials, max_len: int, num_pieces: int, at_least: int) -> int:
-    """Returns how many tokens of text fit beside the special ones; ValueError below `at_least`."""
+    """Returns the number of text tokens that fit; raises ValueError if it is below `at_least`."""
     special = len(specials.begin) + (num_pieces - 1) * len(specials.between) + len(specials.end)
     if max_len - special < at_least:
         raise ValueError(
@@ -97,9 +97,9 @@ def assemble(
 ) -> Iterator[Examples]:
     """Copies planned pieces: begin, piece, between, piece, ..., end.
 
-    `byte_offsets` is from `count_bytes_before`. Yields chunks of about TOKENS_PER_CHUNK tokens, at
-    least one, with the arrays of `formats.COMMON` and of `flat` [num_examples]; the first carries
-    `dropped_tokens`, the text tokens that the plan leaves out.
+    `byte_offsets` is from `count_bytes_before`. Yields at least one chunk, each of about
+    TOKENS_PER_CHUNK tokens, with the arrays of `formats.COMMON` and of `flat` [num_examples]. The
+    first chunk has all `dropped_tokens`, the text tokens that the plan leaves out.
     """
     piece_ends = np.cumsum(plan.num_pieces)
     text_ends = np.cumsum(plan.length)
@@ -119,11 +119,11 @@ def _copy(
     documents: Documents, plan: Plan, specials: Specials, byte_offsets: np.ndarray, dropped: int
 ) -> Examples:
     num_begin, num_between, num_end = map(len, (specials.begin, specials.between, specials.end))
-    opens = np.cumsum(plan.num_pieces) - plan.num_pieces  # each example's first piece
+    opens = np.cumsum(plan.num_pieces) - plan.num_pieces  # first piece of each example
     is_open = np.zeros(len(plan.first), bool)
     is_open[opens] = True
     is_close = np.roll(is_open, -1)
-    # A piece travels with the special ids before it, and the last one with those after it too.
+    # Each piece is copied with the special ids before it, the last one also with the ids after it.
     before = np.where(is_open, num_begin, num_between)
     ends = np.cumsum(before + plan.length + num_end * is_close)
     text_at = ends - num_end * is_close - plan.length

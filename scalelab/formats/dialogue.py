@@ -1,16 +1,16 @@
-"""DIALOGUE: up to three turns of a dialogue, whose segment ids are the roles of the speakers.
+"""DIALOGUE: up to three turns of a dialogue; segment ids are the roles of the speakers.
 
 Sun et al. 2019, "ERNIE: Enhanced Representation through Knowledge Integration", 4.2.2: "QRQ, QRR,
 QQR", Q for query and R for response. With the objective `mlm` this is the paper's dialogue model,
-without its task to tell replaced turns.
+without its task of detecting replaced turns.
 
-- An example is `begin` turn `between` turn `between` turn `end`: a dialogue is cut into threes, and
-  what is left of it makes a shorter example. A turn is cut after a third of the room.
-- Who speaks first in an example has the role 0, the second speaker 1, all others 2.
-- A special token has the role of the turn before it, the first ones that of the first turn, so that
-  one turn has the segment ids of a plain text.
+- An example is `begin` turn `between` turn `between` turn `end`: a dialogue is cut into groups of
+  three turns, and the last group may be shorter. A turn is cut after a third of `room`.
+- The first speaker of an example has the role 0, the second 1, all others 2.
+- A special token has the role of the turn before it, `begin` the role of the first turn. So a
+  single turn has the segment ids of a plain text.
 
-Turns come from a corpus that has them, see `data.corpora.jsonl`.
+The corpus must have turns (`data.corpora.jsonl`).
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ NUM_TURNS = 3
 def annotate(
     documents: Mapping[str, Documents], tokenizer: Pieces, options: None
 ) -> Mapping[str, Documents]:
-    """Returns documents with turns as they are.
+    """Returns the documents unchanged.
 
     Raises:
       ValueError: the corpus has no turns.
@@ -62,7 +62,7 @@ def build(
     document_ids: np.ndarray | None = None,
     options: None = None,
 ) -> Iterator[Examples]:
-    """Formats documents as `formats.Format.build` says; nothing here is random.
+    """Yields examples as `formats.Format.build`, without random choices.
 
     A document without turns is one turn.
     """
@@ -107,7 +107,7 @@ def _find_roles(speakers: np.ndarray, opens: np.ndarray, num_turns: np.ndarray) 
     """Returns the role of each turn: 0 for the example's first speaker, 1, 2; uint8."""
     first = np.repeat(speakers[opens], num_turns)
     is_other = speakers != first
-    # Of three turns, the third alone can be a third speaker's.
+    # Only the third of three turns can have a third speaker.
     before = np.roll(speakers, 1)
     is_third = is_other & np.roll(is_other, 1) & ~opens & (speakers != before)
     return is_other.astype(np.uint8) + is_third

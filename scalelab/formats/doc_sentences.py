@@ -2,10 +2,10 @@
 
 Liu et al. 2019 ("RoBERTa", section 4.2) name the format; the protocol's text decides the details:
 
-- An example is `begin` text `end`. Sentences are strung together until the text reaches the room
+- An example is `begin` text `end`. Sentences are concatenated until the text has `room` tokens, all
   that the special tokens leave, or the document ends (then the example is shorter).
-- The sentence that does not fit is cut there and its remainder is dropped: `dropped_tokens` counts
-  it. A sentence longer than the room is thus an example of its own first tokens.
+- A sentence that does not fit is cut and its rest is dropped: `dropped_tokens` counts it. So of a
+  sentence longer than `room` only the first tokens are used.
 - The next example starts with the next sentence. No example holds text of two documents.
 - A document without text makes no example.
 """
@@ -29,7 +29,7 @@ def build(
     document_ids: np.ndarray | None = None,
     options: None = None,
 ) -> Iterator[Examples]:
-    """Formats documents as `formats.Format.build` says; nothing here is random."""
+    """Yields examples as `formats.Format.build`, without random choices."""
     del seed, options
     room = assembly.room_for_text(specials, max_len, num_pieces=1, at_least=1)
     byte_offsets = assembly.count_bytes_before(documents)
@@ -46,7 +46,7 @@ def build(
 def string_together(
     documents: Documents, document_ids: np.ndarray | None, room: int
 ) -> Iterator[tuple[assembly.Block, np.ndarray, np.ndarray]]:
-    """Yields blocks with the sentences [at, ends) of each example, the last of them perhaps cut."""
+    """Yields blocks with the sentences [at, ends) of each example; its last may have to be cut."""
     for ids in assembly.split_into_chunks(documents, assembly.select(documents, document_ids)):
         block = assembly.lay_out(documents, ids)
         # Planned from every sentence, then only the sentences at which an example starts are kept.

@@ -1,21 +1,21 @@
 """DOC-UNITS: DOC-SENTENCES, its tokens marked with the words, phrases and entities of the text.
 
 Sun et al. 2019, "ERNIE: Enhanced Representation through Knowledge Integration", 3.2, find phrases
-and entities by tools for Chinese that are not published. A corpus with spans (`jsonl`) says what
-the phrases and entities are; in others no labels are needed:
+and entities by tools for Chinese that are not published. A corpus with spans (`jsonl`) marks its
+phrases and entities. In other corpora they are found without labels:
 
-| unit | what it is |
+| unit | definition |
 |---|---|
-| word | pieces that the tokenizer joins; punctuation is a word of its own in `wordpiece` alone |
-| phrase | a run of words in which each two neighbours are a collocation |
+| word | pieces that the tokenizer joins; only `wordpiece` makes punctuation a word |
+| phrase | a run of words in which each two adjacent words are a collocation |
 | entity | a run of words that begin with a capital |
 
 A pair of words is a collocation if it occurs `min_count` times in the training text, and its
 pointwise mutual information, log(n(ab) n / (n(a) n(b))) of n words, is `min_pmi` or more. A capital
-at the start of a sentence counts only if that piece stands inside sentences more often than at
-their start ("Paris", not "The"). Words like the "of" in "House of Lords" part entities. Statistics
-are those of the first LEARN_TOKENS training tokens. Units lie in one sentence; runs are cut after
-`max_words`.
+at the start of a sentence counts only if that piece occurs inside sentences more often than at
+their start ("Paris", not "The"). Words like the "of" in "House of Lords" end an entity. Statistics
+come from the first LEARN_TOKENS training tokens. A unit is inside one sentence; runs are cut after
+`max_words` words.
 """
 
 import dataclasses
@@ -48,17 +48,17 @@ BLOCK_TOKENS = 1 << 20
 class Options:
     """Options of the format."""
 
-    min_count: Count = 10  # times that a collocation occurs in the training text
-    # In nats.
+    min_count: Count = 10  # minimum occurrences of a collocation in the training text
+    # Minimum pointwise mutual information of a collocation, in nats.
     min_pmi: Annotated[float, ("a number", lambda value: value == value)] = 3.0
-    max_words: Count = 5  # words of a phrase or an entity
+    max_words: Count = 5  # maximum words of a phrase or an entity
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
     """The words of some sentences."""
 
-    tokens: slice  # its tokens among those of the split
+    tokens: slice  # range of its tokens in the split
     joined: np.ndarray  # bool [num_tokens], pieces that continue a word
     first: np.ndarray  # int64 [n], place of each word's first piece among the tokens
     pieces: np.ndarray  # [n], ids of the first pieces
@@ -73,7 +73,7 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Learnt:
-    """What the training text tells of units."""
+    """Statistics of the training text that mark units."""
 
     collocations: np.ndarray  # hashes of pairs, uint64, ascending
     opening: np.ndarray  # bool [V], pieces that mostly begin sentences
@@ -82,7 +82,7 @@ class Learnt:
 def annotate(
     documents: Mapping[str, Documents], tokenizer: Pieces, options: Options
 ) -> dict[str, Documents]:
-    """Marks the units of all splits; see `formats.Format`."""
+    """Returns the documents of all splits with `units` marked."""
     inside = np.frombuffer(tokenizer.joins, np.uint8)
     is_capital = np.frombuffer(tokenizer.capitals, np.uint8) > 0
     given = documents["train"].units is not None
@@ -161,7 +161,7 @@ def _mark(words: Words, learnt: Learnt, is_capital: np.ndarray, max_words: int) 
 
 
 def build(documents: Documents, *, options: Options | None = None, **given) -> Iterator[Examples]:
-    """Formats documents as `doc_sentences` does; without `units` each token is a unit."""
+    """Yields examples as `doc_sentences.build`; without `units` each token is a unit."""
     del options
     if documents.units is None:
         none = np.zeros(len(documents.tokens), np.uint8)

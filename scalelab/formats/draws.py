@@ -11,7 +11,7 @@ _MASK = (1 << 64) - 1
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser: a bijection of uint64; every input bit moves every output bit."""
+    """Applies SplitMix64's finalizer to uint64: a bijection; every input bit moves every output."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -33,16 +33,16 @@ def bits(stream: int | np.ndarray, index: np.ndarray) -> np.ndarray:
       stream: a key; or several keys, uint64, which broadcast with `index`.
       index: addresses >= 0.
     """
-    with np.errstate(over="ignore"):  # numpy warns where `index` is a single number
+    with np.errstate(over="ignore"):  # numpy warns if `index` is a single number
         counter = (np.asarray(index).astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
         return mix(counter + np.uint64(stream))
 
 
 def uniform(stream: int | np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Uniform draws in [0, 1), one per index: float64, same shape as `index`."""
+    """Draws uniformly in [0, 1), one number per index: float64, same shape as `index`."""
     return (bits(stream, index) >> np.uint64(11)) * 2.0**-53
 
 
 def below(stream: int | np.ndarray, index: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-    """Uniform integers in [0, limit), one per index: int64, same shape as `index`; limit >= 1."""
+    """Draws uniform integers in [0, limit), limit >= 1: int64, same shape as `index`."""
     return (uniform(stream, index) * limit).astype(np.int64)

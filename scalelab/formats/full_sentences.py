@@ -1,14 +1,14 @@
 """FULL-SENTENCES: contiguous sentences up to the maximum length, across documents.
 
-After Liu et al. 2019 ("RoBERTa", section 4.2). It is DOC-SENTENCES but for one thing, so that the
-two can be compared: where a document ends, `between` follows and the next document goes on.
+After Liu et al. 2019 ("RoBERTa", section 4.2). One thing differs from DOC-SENTENCES, so that the
+two can be compared: after the end of a document, the example continues with `between` and the next
+document.
 
 - An example is `begin` text `end`; the text of two documents in it is separated by `between`.
-- The sentence that does not fit is cut there and its remainder dropped: `dropped_tokens` counts it.
-  (Liu et al. leave such a sentence to the next example.)
-- Where `between` and one token of the next document no longer fit, the example ends with the
-  document.
-- The next example starts with the next sentence. Only the last example may be shorter than that.
+- A sentence that does not fit is cut and its rest is dropped: `dropped_tokens` counts it. (Liu et
+  al. move such a sentence to the next example.)
+- If `between` and one token of the next document do not fit, the example ends with the document.
+- The next example starts with the next sentence. Only the last example may be shorter.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def build(
     document_ids: np.ndarray | None = None,
     options: None = None,
 ) -> Iterator[Examples]:
-    """Formats documents as `formats.Format.build` says; nothing here is random."""
+    """Yields examples as `formats.Format.build`, without random choices."""
     del seed, options
     room = assembly.room_for_text(specials, max_len, num_pieces=1, at_least=1)
     byte_offsets = assembly.count_bytes_before(documents)
@@ -56,8 +56,8 @@ def _pack(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Fills examples with sentences of `lengths` tokens, up to `room`, separators included.
 
-    Returns, for each example, its first sentence, the one after its last, and the tokens kept of
-    its last.
+    Returns for each example its first sentence, the sentence after its last, and the number of
+    tokens kept of its last sentence.
     """
     separators = num_between * is_first
     offsets = np.concatenate([[0], np.cumsum(lengths + separators)])
@@ -81,7 +81,7 @@ def _plan(
     end: np.ndarray,
     kept: np.ndarray,
 ) -> tuple[assembly.Plan, int]:
-    """Cuts examples into pieces of one document each: the plan, and the dropped tokens."""
+    """Cuts examples into pieces of one document each; returns plan and number of dropped tokens."""
     covered = int(end[-1]) if len(end) else 0
     opens = is_first[:covered].copy()
     opens[at] = True

@@ -5,9 +5,9 @@ the first sentence of its document (data.keep_headings).
 
 Discourse markers are found as by Sileo et al. 2019, "Mining Discourse Markers for Unsupervised
 Sentence Representation Learning", 2: a marker is the first words of a sentence, before a comma. The
-paper finds 174 markers in the text and takes each equally often; we use six frequent markers of
-different relations. For each marker, as many sentences are drawn as the rarest marker has in the
-training text; the other sentences with markers are plain text.
+paper finds 174 markers in the text and uses each equally often. Here there are six frequent markers
+of different relations. The same number of sentences is drawn for each marker: the count of the
+rarest marker in the training text. Other sentences with markers are plain text.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ def _find(documents: Documents, tokenizer: Pieces) -> np.ndarray:
             made[at] = k, len(ids), 0
 
     signs, homes = _encode(tokenizer, "= ="), np.asarray(documents.document_starts)
-    first = homes[:-1][np.diff(homes) > 1]  # in a document of one sentence a title is text
+    first = homes[:-1][np.diff(homes) > 1]  # the only sentence of a document is text
     sizes = ends[first] - begins[first]
     before, after = np.zeros_like(sizes), np.zeros_like(sizes)
     for count, edge, step in ((before, begins[first], 1), (after, ends[first] - 1, -1)):

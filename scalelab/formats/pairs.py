@@ -15,7 +15,7 @@ CHOICES = ("is_short", "target", "split", "label", "only", "other_document", "ot
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Probabilities of label 1 where there is a choice, and of keeping an only sentence."""
+    """Probabilities of label 1 if both labels are possible, and of keeping an only sentence."""
 
     random: float
     only: float
@@ -23,22 +23,22 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Examples before a random B is known; all [num_examples], places are counted in the block.
+    """Examples before a random B is chosen; all [num_examples], indices are in the block.
 
     A is the sentences [first, middle), B of label 0 is [middle, end).
     """
 
-    sentences: np.ndarray  # index in the split of the first sentence used up: addresses the choices
+    sentences: np.ndarray  # index in the split of the first new sentence: addresses the draws
     first: np.ndarray
     middle: np.ndarray
     end: np.ndarray
-    target: np.ndarray  # tokens
+    target: np.ndarray  # number of tokens
     labels: np.ndarray
     is_repeated: np.ndarray  # A was used before
-    is_only: np.ndarray  # A is its document
+    is_only: np.ndarray  # A is its whole document
 
     def select(self, block: assembly.Block, keep: np.ndarray) -> tuple["Pairs", int]:
-        """Returns the pairs where `keep` [num_examples] holds, and the tokens of the other As."""
+        """Returns the pairs with `keep` [num_examples] True, and the token count of the other A."""
         left_out = (block.offsets[self.middle] - block.offsets[self.first])[~keep].sum()
         fields = dataclasses.fields(self)
         return Pairs(*(getattr(self, field.name)[keep] for field in fields)), int(left_out)
@@ -60,22 +60,22 @@ class Choices:
         self._keys = {name: draws.key(seed, place) for place, name in enumerate(CHOICES)}
 
     def uniform(self, name: str, sentences: np.ndarray) -> np.ndarray:
-        """Uniform in [0, 1)."""
+        """Draws uniformly in [0, 1), one number per sentence."""
         return draws.uniform(self._keys[name], sentences)
 
     def below(self, name: str, sentences: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-        """Integer in [0, limit)."""
+        """Draws uniform integers in [0, limit), one per sentence."""
         return draws.below(self._keys[name], sentences, limit)
 
     def target(self, sentences: np.ndarray) -> np.ndarray:
-        """Tokens that an example aims at."""
+        """Draws the target length of each example, in tokens."""
         is_short = self.uniform("is_short", sentences) < self._short_rate
         return np.where(is_short, 2 + self.below("target", sentences, self.room - 1), self.room)
 
 
 def cut_spans(block: assembly.Block, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts documents into spans: the first sentence of each, and the one after its last."""
-    # A span is cut from every sentence; then the chain of those that follow each other is kept.
+    """Cuts documents into spans; returns first sentences, and the sentences after the last ones."""
+    # A span is cut from every sentence; then the chain of consecutive spans is kept.
     ends = _cut(block, np.arange(len(block)), block.document_ends, choices)[0]
     first = assembly.follow(ends)
     return first, ends[first]
@@ -84,7 +84,7 @@ def cut_spans(block: assembly.Block, choices: Choices) -> tuple[np.ndarray, np.n
 def choose_pairs(
     block: assembly.Block, spans: tuple[np.ndarray, np.ndarray], choices: Choices, rates: Rates
 ) -> Pairs:
-    """Decides target, A, label, and a B that follows, of every example of a block."""
+    """Chooses target, A, label and a following B of every example of a block."""
     (here, stop), rounds = spans, []
     while len(here):  # one round makes one example from each span that is not used up
         pairs, used = _choose_round(block, here, stop, choices, rates)
@@ -99,7 +99,11 @@ def choose_pairs(
 def _cut(
     block: assembly.Block, here: np.ndarray, stop: np.ndarray, choices: Choices
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where the sentences from `here` reach a target drawn for each, or `stop`; and the target."""
+    """Returns the end of each span (exclusive) and its drawn target length.
+
+    The end is the first sentence at which the span from `here` holds `target` tokens, at most
+    `stop`.
+    """
     target = choices.target(block.sentences[here])
     end = np.searchsorted(block.offsets, block.offsets[here] + target)
     return np.minimum(np.maximum(end, here + 2), stop), target
@@ -108,14 +112,14 @@ def _cut(
 def _choose_round(
     block: assembly.Block, here: np.ndarray, stop: np.ndarray, choices: Choices, rates: Rates
 ) -> tuple[Pairs, np.ndarray]:
-    """Makes the next example of each span [here, stop); returns also where each is used up to."""
+    """Makes the next example of each span [here, stop); also returns the next unused sentences."""
     sentences = block.sentences[here]
     end, target = _cut(block, here, stop, choices)
     is_single = end - here == 1
     is_only = is_single & (block.document_ends[here] - block.document_begins[here] == 1)
     labels = is_only | (choices.uniform("label", sentences) < rates.random)
     is_repeated = is_single & ~labels
-    # Sentences before the single one that fit the target with it, at least one.
+    # The sentences before a single last one that fit the target together with it, at least one.
     earliest = np.searchsorted(block.offsets, block.offsets[end] - target)
     earliest = np.clip(earliest, block.document_begins[here], np.maximum(here - 1, 0))
     num_choices = np.where(is_repeated, here - earliest, np.maximum(end - here - 1, 1))

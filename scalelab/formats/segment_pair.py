@@ -1,38 +1,38 @@
 """SEGMENT-PAIR + NSP: `[CLS] A [SEP] B [SEP]`, where B follows A or comes from another document.
 
-The protocol (section "SEGMENT-PAIR + NSP") after Devlin et al. 2019. With `room` the tokens of text
-that fit beside the special ones, and every choice below random:
+The protocol (section "SEGMENT-PAIR + NSP") after Devlin et al. 2019. `room` is the number of text
+tokens that fit next to the special tokens. Every choice below is random:
 
-- Target: of each example `room`; with probability `short_rate` an integer uniform in [2, room]
-  instead.
-- Span: sentences of one document, from where the last span ended, until they hold `target` tokens
-  or the document ends; at least two sentences where the document has two left. Examples are made
-  from a span until it is used up: later ones from what is left of it, cut at their own target in
-  the same way.
+- Target: the target length of an example is `room`; with probability `short_rate` it is an integer
+  uniform in [2, room].
+- Span: consecutive sentences of one document, from the end of the last span, until they hold
+  `target` tokens or the document ends. A span has at least two sentences if the document has two
+  left. Examples are made from a span until it is used up. Each later example has its own target
+  and is cut in the same way from the rest of the span.
 - A: the first a of the span's n sentences, a uniform in [1, n - 1].
 - B, label 0: the rest of the span; both are used up.
-- B, label 1: sentences of another document, chosen uniformly among the others that have text, from
-  a sentence chosen uniformly to where A and B hold `target` tokens (at least one sentence) or that
-  document ends. A alone is used up: its continuation is kept for the next example.
-- One sentence left of a span: with label 1 it is A, as above. With label 0 it is B, and A is the
-  sentences before it, a uniform number of those that fit `target` with it (at least one). A
-  document's only sentence has nothing around it and always gets label 1.
-- Too long together: the longer segment is cut at its end until both fit `room` (not `target`).
-  Devlin's code drops from either end; here every segment begins with a sentence.
+- B, label 1: sentences of another document. The document is uniform over the others with text, and
+  the first sentence is uniform over the document. B ends when A and B hold `target` tokens or the
+  document ends; it has at least one sentence. Only A is used up: the rest of the span is kept for
+  the next example.
+- One sentence is left of a span: with label 1 it is A, as above. With label 0 it is B, and A is a
+  uniform number of the sentences before it that fit `target` with it (at least one). A document's
+  only sentence always gets label 1.
+- A and B are too long: the longer segment is cut at its end until both fit `room` (not `target`).
+  Devlin's code cuts at both ends; here every segment begins with a sentence.
 
-What is left of a span is not filled up with what follows the span, unlike in Devlin's code. That is
-how the protocol's source words it ("from the retained content"), and it is what its Table 7.1
-says: with Wikipedia's articles as documents it gives 1.9 times the examples of DOC-SENTENCES at
-length 512 (the table has 1.90; filling up gives 1.5).
+Unlike in Devlin's code, the rest of a span is not filled up with the sentences after the span. The
+protocol's source says so ("from the retained content"), and its Table 7.1 agrees: with Wikipedia's
+articles as documents, this rule makes 1.9 times the examples of DOC-SENTENCES at length 512 (table:
+1.90); filling up makes 1.5 times.
 
-Balance: the only sentence of a document makes label 1 more frequent, so elsewhere label 1 is drawn
-with a probability of less than one half, solved on a sample of the documents so that all examples
-together are balanced. If too few documents have two sentences even for that, so many documents of
-one sentence are left out that it balances.
+Balance: documents with one sentence make label 1 more frequent. So for other examples the
+probability of label 1 is less than one half; it is solved on a sample of the documents so that half
+of all examples have label 1. If single-sentence documents alone exceed half of the examples, enough
+of them are dropped to balance the labels.
 
-Accounting: each sentence is used up once. `dropped_tokens` counts its tokens that were cut there,
-or left out. A random B, and an A that was used before, are copies; what is cut from a copy is not
-counted.
+Accounting: each sentence is used up once. `dropped_tokens` counts its tokens that are cut or left
+out. A random B, and an A that was used before, are copies; tokens cut from a copy do not count.
 """
 
 from collections.abc import Iterator
@@ -55,10 +55,10 @@ VERSION = 1
 ARRAYS = (
     *COMMON,
     Array("second_starts"),  # index in the example where B begins
-    Array("random_second", dtype="int8"),  # label: 1 where B is random, 0 where it follows A
+    Array("random_second", dtype="int8"),  # label: 1 if B is random, 0 if it follows A
 )
 SENTENCES_FOR_BALANCE = 400_000
-BALANCED = 2e-4  # share of label 1 away from one half
+BALANCED = 2e-4  # accepted distance of the share of label 1 from one half
 
 
 def build(
@@ -70,14 +70,14 @@ def build(
     document_ids: np.ndarray | None = None,
     options: Options | None = None,
 ) -> Iterator[Examples]:
-    """Formats documents into labelled pairs as `formats.Format.build` says.
+    """Yields labeled pairs as `formats.Format.build`.
 
-    The choices of an example depend on the seed and its first sentence alone. A random B comes from
-    among `document_ids` too.
+    The choices of an example depend on the seed and its first sentence alone. A random B also comes
+    from `document_ids`.
 
     Raises:
-      ValueError: no room for two tokens of text; fewer than two documents have text; or no document
-        has two sentences.
+      ValueError: no space for two tokens of text; fewer than two documents have text; or no
+        document has two sentences.
     """
     room = assembly.room_for_text(specials, max_len, num_pieces=2, at_least=2)
     ids = assembly.select(documents, document_ids)
@@ -124,7 +124,7 @@ def balance(documents: Documents, ids: np.ndarray, choices: Choices) -> Rates:
         pairs = choose_pairs(block, spans, choices, Rates(0.0, 1.0))
         only = np.sort(choices.uniform("only", pairs.sentences[pairs.is_only]))
         num_following = int((pairs.labels == 0).sum())
-        return Rates(0.0, float(np.append(only, 1.0)[num_following]))  # keeps as many as follow
+        return Rates(0.0, float(np.append(only, 1.0)[num_following]))  # keep the number of label 0
     for _ in range(20):  # the excess is nearly linear in the rate
         rate = low + (high - low) * below / (below - above)
         found = excess(rate)
@@ -145,7 +145,7 @@ def _plan(
     rates: Rates,
     choices: Choices,
 ) -> tuple[assembly.Plan, np.ndarray, int]:
-    """Chooses the random B and cuts what is too long: pieces, labels, dropped tokens."""
+    """Chooses random Bs and cuts long pairs; returns pieces, labels, number of dropped tokens."""
     pairs, left_out = pairs.select(
         block, ~pairs.is_only | (choices.uniform("only", pairs.sentences) < rates.only)
     )
@@ -175,7 +175,7 @@ def _random_segments(
     wanted: np.ndarray,
     choices: Choices,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes whole sentences of about `wanted` tokens out of another document than `sentences`.
+    """Chooses sentences with about `wanted` tokens from another document than `sentences`.
 
     Returns the offset of the first token, and the number of tokens.
     """

@@ -3,13 +3,13 @@
 Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
 3.1. Both segments always come from one document, so the topic tells nothing about the label.
 
-Pairs are cut by the rules of `segment_pair` for a B that follows A. Half of the pairs are swapped,
-each with probability 1/2 (the array `swapped`). A document of one sentence makes no pair. One
-sentence that is left of a span is B, and A repeats the sentences before it. Of segments that are
-too long together, the longer is cut at its end after the swap: before it, the odd token of two long
-segments would always go to A, and so tell the label.
+Pairs are cut by the rules of `segment_pair` for a B that follows A. Each pair is swapped with
+probability 1/2 (the array `swapped`). A document with one sentence makes no pair. If one sentence
+is left of a span, it is B, and A repeats the sentences before it. If the segments are too long, the
+longer one is cut at its end, after the swap. A cut before the swap would always give A the odd
+token of two long segments, and so reveal the label.
 
-`dropped_tokens` counts the tokens that were cut, and those of documents of one sentence.
+`dropped_tokens` counts the tokens that are cut and the tokens of documents with one sentence.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ VERSION = 2
 ARRAYS = (
     *COMMON,
     Array("second_starts"),  # index in the example where the second segment begins
-    Array("swapped", dtype="int8"),  # label: 1 where the second segment comes first in the text
+    Array("swapped", dtype="int8"),  # label: 1 if the second segment comes first in the text
 )
 ALWAYS_FOLLOWS = Rates(random=0.0, only=0.0)
 
@@ -37,12 +37,12 @@ def build(
     document_ids: np.ndarray | None = None,
     options: Options | None = None,
 ) -> Iterator[Examples]:
-    """Formats documents into labelled pairs as `formats.Format.build` says.
+    """Yields labeled pairs as `formats.Format.build`.
 
     The choices of an example depend on the seed and its first sentence alone.
 
     Raises:
-      ValueError: no room for two tokens of text, or no document has two sentences.
+      ValueError: no space for two tokens of text, or no document has two sentences.
     """
     room = assembly.room_for_text(specials, max_len, num_pieces=2, at_least=2)
     ids = assembly.select(documents, document_ids)
@@ -72,5 +72,5 @@ def build(
 
 
 def _swap(swapped: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Exchanges the values of two segments in the pairs that are swapped."""
+    """Exchanges the values of the two segments in swapped pairs."""
     return np.where(swapped, b, a), np.where(swapped, a, b)

@@ -1,34 +1,33 @@
 """SENTENCE-TASKS: examples with labels for ERNIE 2.0's tasks on words and on document structure.
 
 Sun et al. 2020, "ERNIE 2.0: A Continual Pre-training Framework for Language Understanding", 4.2.
-Texts are strung together as by `doc_sentences`, units are those of `doc_units`. Each example draws
-its kind:
+Texts are made as in `doc_sentences`, units as in `doc_units`. Each example draws its kind:
 
 | kind | text | label (-1: another kind) |
 |---|---|---|
 | reorder | three parts of a text, in one of 3! orders | `order`: place in `ORDERS` |
 | distance | A, and a B of whole sentences that fit | `distance`: 0: B follows A |
-| | | 1: B stands elsewhere in the document; 2: in another one |
+| | | 1: B is elsewhere in the document; 2: B is in another document |
 | relevance | a title, and a text | `title`: 0: the text's own title; 1: another document's |
-| discourse | A, and the text behind a marker | `marker`: index in `marks.MARKERS` |
+| discourse | A, and the text after a marker | `marker`: index in `marks.MARKERS` |
 | plain | a text | |
 
-`reorder` needs three whole sentences; `distance` two, another place and another document;
-`relevance` a title (`data.keep_headings`). A text with a marker between two sentences becomes
-`discourse` with the probability discourse_rate; the other texts draw another kind.
+`reorder` needs three whole sentences. `distance` needs two, another place in the document and
+another document. `relevance` needs a title (`data.keep_headings`). A text with a marker between two
+sentences becomes `discourse` with probability `discourse_rate`; the other texts draw another kind.
 
-Lengths do not tell the label. Only plain texts end with a sentence that the maximum length cuts.
-The length of B follows the same rule for each label; behind a marker, B has the room that the
-longest marker leaves. Other titles belong to other texts, so each title is as often own as other.
+Lengths do not reveal the label. Only plain texts end with a cut sentence. The length of B follows
+the same rule for each label; after a marker, B has the space that the longest marker leaves. The
+"other" title of a text is the title of another text, so each title is used equally often as both.
 
 `word_labels` [T] has the bits TEXT (the token is not special), CAPITAL (of a word that begins with
 a capital) and ELSEWHERE (the token occurs in its document outside the example; 4.2.1).
 Titles are in examples of relevance only. `dropped_tokens` counts tokens cut off texts, titles,
 markers, and each own B that another B replaces.
 
-Departs from the paper (4.2.3): relevance there has three classes (users of a search engine chose
-the title, saw it, or did not see it); no public corpus separates the first two. Discourse pairs
-there are single sentences of Sileo et al. 2019; ours are texts of the corpus.
+Departs from the paper (4.2.3): the paper's relevance has three classes (users of a search engine
+chose the title, saw it, or did not see it); no public corpus separates the first two. The paper's
+discourse pairs are single sentences of Sileo et al. 2019; here they are texts of the corpus.
 """
 
 import dataclasses
@@ -64,13 +63,13 @@ ARRAYS = (
     Array("marker", dtype="int8"),
 )
 ORDERS = np.array([*itertools.permutations(range(3))])
-ELSEWHERE, TEXT = 1, 128  # bits of `word_labels`, beside CAPITAL
+ELSEWHERE, TEXT = 1, 128  # bits of `word_labels`, besides CAPITAL
 UNIT_BITS = CAPITAL - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Options(doc_units.Options):
-    """Those of `doc_units`, and the shares of the examples by kind; the rest is plain."""
+    """The options of `doc_units`, and the shares of kinds; the other examples are plain."""
 
     reorder_rate: Share = 1 / 4
     distance_rate: Share = 1 / 4
@@ -103,9 +102,9 @@ def build(
     document_ids: np.ndarray | None = None,
     options: Options | None = None,
 ) -> Iterator[Examples]:
-    """Formats documents as `formats.Format.build` says.
+    """Yields examples as `formats.Format.build`.
 
-    The other document of a B is one of those that are planned at the same time.
+    The other document of a B comes from the same block.
     """
     room = assembly.room_for_text(specials, max_len, num_pieces=3, at_least=3)
     units = np.zeros(len(documents.tokens), np.uint8)
@@ -162,7 +161,7 @@ class _Texts:
 
     @property
     def count(self) -> np.ndarray:
-        """Whole sentences of each text that fit into the room."""
+        """Returns the number of whole sentences of each text that fit into `room`."""
         return np.minimum(self.fit(self.at, self.room), self.ends) - self.at
 
     def uniform(self, stream: int) -> np.ndarray:
@@ -280,7 +279,7 @@ def _find_elsewhere(
 ) -> np.ndarray:
     """Returns which tokens of the plan occur in their document outside their example: bool.
 
-    `places` are those of the pieces in the block.
+    `places` are the indices of the pieces' first tokens in the block.
     """
     starts = np.asarray(documents.sentence_starts)[block.sentences]
     sizes = np.diff(block.offsets)

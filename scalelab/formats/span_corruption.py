@@ -1,16 +1,16 @@
-"""SPAN-CORRUPTION: a text with spans replaced by sentinels, and a target that has these spans.
+"""SPAN-CORRUPTION: a text with spans replaced by sentinels, and a target of these spans.
 
 Raffel et al. 2020, 3.1.4 and 3.3.4; google-research/text-to-text-transfer-transformer,
-`random_spans_noise_mask`. Of a text of sentences of one document, as `doc_sentences` cuts it:
+`random_spans_noise_mask`. A text has sentences of one document, as in `doc_sentences`:
 
     text    w1 w2 w3 w4 w5 w6 w7 w8
     source  w1 w2 sentinel_0 w4 w5 w6 sentinel_1 eos
     tokens  sentinel_0 w3 sentinel_1 w7 w8 eos
 
 - `noise_rate` of the tokens is dropped, rounded, in spans of `mean_span` tokens on average.
-- Kept and dropped stretches alternate, and the text ends with a dropped one. All ways to cut are
+- Kept and dropped spans alternate, and the text ends with a dropped span. All ways to cut are
   equally likely. They change with the epoch.
-- The text is so long that its source has `max_len` tokens.
+- The length of a text is chosen so that its source has at most `max_len` tokens.
 - The paper's figure 2 ends the target with one more sentinel; the published code does not.
 """
 
@@ -35,7 +35,10 @@ class Options:
 
 
 def counts(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the dropped tokens and the spans of texts of so many tokens; 0 of an empty text."""
+    """Returns the numbers of dropped tokens and of spans for texts of `num_tokens` [n]: [n] each.
+
+    Both are 0 for an empty text.
+    """
     dropped = np.clip(np.rint(num_tokens * options.noise_rate), 1, np.maximum(num_tokens - 1, 1))
     spans = np.clip(np.rint(dropped / options.mean_span), 1, np.maximum(num_tokens - dropped, 1))
     some = num_tokens > 0
@@ -44,14 +47,14 @@ def counts(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.nda
 
 @functools.cache
 def text_length(max_len: int, options: Options) -> int:
-    """Returns the tokens of the longest text whose source, with `eos`, has at most `max_len`."""
+    """Returns the length of the longest text with a source, `eos` included, of `max_len` tokens."""
     lengths = np.arange(2 + int(max_len / (1 - options.noise_rate)))
     dropped, spans = counts(lengths, options)
     return int(np.flatnonzero(lengths - dropped + spans + 1 <= max_len).max(initial=0))
 
 
 def target_length(max_len: int, options: Options) -> int:
-    """Returns the tokens of the longest target, with `eos`."""
+    """Returns the length in tokens of the longest target, `eos` included."""
     dropped, spans = counts(np.array(text_length(max_len, options)), options)
     return int(dropped + spans + 1)
 
@@ -73,10 +76,10 @@ def build(
     options: Options | None = None,
     **given,
 ) -> Iterator[Examples]:
-    """Cuts documents into texts as `formats.Format.build` says.
+    """Cuts documents into texts; arguments as in `formats.Format.build`.
 
     Raises:
-      ValueError: `max_len` leaves no room, or the system has too few sentinels.
+      ValueError: `max_len` leaves no space, or the system has too few sentinels.
     """
     options = options or Options()
     longest = text_length(max_len, options)
@@ -100,7 +103,7 @@ def corrupt(
     options: Options,
     max_len: int,
 ) -> dict[str, np.ndarray]:
-    """Drops spans of each text [B, T]; see the module and `formats.Format`."""
+    """Drops spans of each text [B, T]; arguments as in `formats.Format`."""
     text, lengths = batch["tokens"], batch["lengths"].astype(np.int64)
     dropped, num_spans = counts(lengths, options)
     streams = [
@@ -129,12 +132,12 @@ def corrupt(
 
 
 def cut(chances: np.ndarray, num_tokens: np.ndarray, num_parts: np.ndarray) -> np.ndarray:
-    """Cuts stretches of tokens into parts that are not empty, all ways equally likely.
+    """Cuts rows of tokens into parts that are not empty; all ways are equally likely.
 
     Args:
       chances: uniform draws [B, T].
-      num_tokens: of each stretch [B], at most T.
-      num_parts: of each stretch [B], at most its tokens.
+      num_tokens: length of each row [B], at most T.
+      num_parts: number of parts of each row [B], at most its length.
 
     Returns:
       The length of each part, int64 [B, most parts].
@@ -153,9 +156,9 @@ def cut(chances: np.ndarray, num_tokens: np.ndarray, num_parts: np.ndarray) -> n
 def _pack(
     pairs: np.ndarray, taken: np.ndarray, eos: int, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lays the items of [B, T, 2] that are taken side by side: [B, width] with `eos`, and lengths.
+    """Packs the `taken` items of each row to the left: [B, width], ended by `eos`, and lengths.
 
-    A row of which nothing is taken stays empty.
+    `pairs` and `taken` are [B, T, 2]. A row without taken items stays empty.
     """
     taken = taken.reshape(len(taken), -1)
     count = taken.sum(1, dtype=np.int32)

@@ -1,1 +1,1 @@
-"""Chassis: how embeddings, a layer stack and heads make a net. Families fill the slots."""
+"""Chassis: how embeddings, a layer stack and heads make a model. Families fill the slots."""

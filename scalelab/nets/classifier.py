@@ -1,4 +1,4 @@
-"""A pre-trained net with a head for a labelled task."""
+"""A pre-trained model with a head for a labeled task."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -19,7 +19,17 @@ class States(Protocol):
 
 
 def one_vector(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.Array:
-    """Returns a vector [B, F] of each example: of one token of its rows, summed over the rows."""
+    """Returns a vector of each example: one token's state per row, summed over the rows.
+
+    Args:
+      hidden: [B R, T, F]; [B R, T, 2 F] if `reads` is "ends".
+      batch: with lengths [B R].
+      reads: "first", "last" or "ends", as in `Classifier`.
+      num_rows: R.
+
+    Returns:
+      [B, F]; [B, 2 F] for "ends".
+    """
     if reads == "ends":
         forward, backward = jnp.split(hidden, 2, axis=-1)
         ends = one_vector(forward, batch, "last", 1), one_vector(backward, batch, "first", 1)
@@ -33,18 +43,18 @@ def one_vector(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> ja
 
 
 class Classifier(nn.Module):
-    """Net -> vectors of some tokens -> scores.
+    """Model -> vectors of some tokens -> scores.
 
     Attributes:
-      body: a system's net.
+      body: a system's model.
       head: (vectors [B, ..., F], ctx) -> scores [B, ..., C] float32.
       reads: the vector of a row: "first": of its first token; "last": of its last token; "ends":
         the last state of each direction of the head's BiLSTM (`nn.heads.BiLSTMHead`).
       num_rows: R, rows of an example, one after another.
       vectors: (hidden [B R, T, F], batch, reads, R) -> the vectors [B, ..., F] that are scored.
-      source: "both": the rows are the net's source, too; "source": they are its source alone; None:
-        it reads no source.
-      start: id of the token that is the text with "source".
+      source: "both": the rows are the model's source and its text. "source": they are the source,
+        and the text is the token `start`. None: the model reads no source.
+      start: id of the text's only token, for "source".
     """
 
     body: nn.Module
@@ -60,7 +70,7 @@ class Classifier(nn.Module):
 
         Args:
           batch: tokens [B R, T], lengths, examples, and second_starts of the same rows.
-          ctx: computes the states of the body, and keeps them for objectives beside the task.
+          ctx: computes the states of the body, and keeps them for further objectives.
           train: whether dropout is on.
         """
         if self.source is not None:
@@ -72,7 +82,7 @@ class Classifier(nn.Module):
         return self.classify(ctx.hidden(self.body, batch), batch, train=train)
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:
-        """Scores [B, ..., C] of hidden states [B R, T, F]."""
+        """Returns the scores [B, ..., C] of hidden states [B R, T, F]."""
         if self.reads == "ends":
             hidden = self.head.read(hidden, batch["lengths"])
         vectors = self.vectors(hidden, batch, self.reads, self.num_rows)

@@ -1,4 +1,4 @@
-"""The decoder: a token sees itself and what lies before it."""
+"""The decoder: a token sees itself and the tokens before it."""
 
 import flax.struct
 import jax
@@ -14,7 +14,7 @@ Batch = dict[str, jax.Array]
 
 @flax.struct.dataclass
 class DecoderCache:
-    """What earlier calls leave for later ones.
+    """The state that one call leaves for the next.
 
     Attributes:
       layers: caches of the layers: in all arrays, axis 0 is the layers and axis 1 the examples.
@@ -35,10 +35,10 @@ class Decoder(nn.Module):
       stack: (carry, ctx, cache) -> (carry, cache).
       token_head: hidden -> (features [..., E], bias) for the table that scores tokens.
       norm: after the last layer; None: nothing (post-norm families).
-      output_embed: the table that scores tokens; None: that of `embed` (tied).
+      output_embed: the table that scores tokens; None: the table of `embed` (tied).
     """
 
-    EMBEDDING = ("embed",)  # paths of what turns tokens into vectors
+    EMBEDDING = ("embed",)  # paths of the modules that turn tokens into vectors
     TOKEN_TABLE = "embed/tokens/table"
 
     embed: nn.Module
@@ -48,7 +48,7 @@ class Decoder(nn.Module):
     output_embed: nn.Module | None = None
 
     def init_cache(self, batch_size: int, max_len: int, *source_len: int) -> DecoderCache:
-        """An empty cache for `max_len` tokens an example, and for the source if there is one."""
+        """Returns an empty cache for `max_len` tokens per example and a source of `source_len`."""
         layers = self.stack.init_cache(batch_size, max_len, *source_len)
         return DecoderCache(layers=layers, lengths=jnp.zeros((batch_size,), jnp.int32))
 
@@ -64,12 +64,12 @@ class Decoder(nn.Module):
         """Computes hidden states.
 
         Args:
-          batch: tokens [B, T], lengths [B], examples [B]; visible [B, T, 2] where an objective
-            decides who sees whom, see `nn.masks.Mask`. With a cache, tokens go behind those of
-            earlier calls, and lengths counts the new ones alone: prompts may differ in length.
+          batch: tokens [B, T], lengths [B], examples [B]; visible [B, T, 2] (`nn.masks.Mask`) if
+            an objective sets the attention mask. With a cache, tokens continue the tokens of
+            earlier calls, and lengths counts only the new ones: prompts may differ in length.
           train: whether dropout is on (needs the random key "dropout").
           cache: from init_cache or an earlier call.
-          step: of the training, for layers that depend on it.
+          step: number of the training step, for layers that depend on it.
           source: [B, S, D], of batch["source_lengths"] [B]; None: the cache has it, if any.
 
         Returns:
@@ -94,11 +94,11 @@ class Decoder(nn.Module):
         return hidden, None if cache is None else DecoderCache(layers, lengths, source_lengths)
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """What scores tokens at hidden [..., D]: features [..., E], table [V, E], bias [V]|None."""
+        """Returns features [..., E], table [V, E] and bias [V] or None for hidden [..., D]."""
         features, bias = self.token_head(hidden)
         output = self.embed.tokens if self.output_embed is None else self.output_embed
         return features, output.table, bias
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores of all tokens at hidden [..., D] -> [..., V] float32."""
+        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
         return tied_logits(*self.token_features(hidden))

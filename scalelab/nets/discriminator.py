@@ -1,4 +1,4 @@
-"""A discriminator for tasks, and a generator that fills masks: two towers on embeddings."""
+"""A discriminator for tasks and a generator that fills masks: two towers on embeddings."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ class Tower(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """A discriminator for tasks, and the generator that it is trained with.
+    """A discriminator for tasks, and the generator of its pre-training.
 
     Attributes:
       embed: (batch, ctx) -> [B, T, E], with a token table [V, E] at `tokens.table`.
@@ -43,8 +43,8 @@ class Discriminator(nn.Module):
       token_head: generator's hidden -> (features [..., E], bias).
       replaced_head: discriminator's hidden -> scores.
       restored_head: discriminator's hidden -> (features [..., E], bias), for all-tokens MLM.
-      generator_embed: as `embed`, of the generator; None: they share one.
-      output_embed: the table that scores the generator's tokens; None: that of its embedding.
+      generator_embed: as `embed`, for the generator; None: both share `embed`.
+      output_embed: the table that scores the generator's tokens; None: its embedding's table.
     """
 
     EMBEDDING = ("embed", "discriminator/projection")
@@ -62,7 +62,7 @@ class Discriminator(nn.Module):
     def __call__(
         self, batch: Batch, *, train: bool, cache: None = None, step: Step = None
     ) -> tuple[jax.Array, None]:
-        """Computes the discriminator's hidden states [B, T, D]; see `nets.encoder`."""
+        """Computes the discriminator's hidden states [B, T, D]; arguments as `Encoder`."""
         assert cache is None, "an encoder takes no cache"
         return self._states(self.embed, self.discriminator, batch, train, step), None
 
@@ -82,20 +82,20 @@ class Discriminator(nn.Module):
         return tower(embed(batch, ctx), ctx)
 
     def token_features(self, hidden: jax.Array) -> Features:
-        """What scores tokens at the generator's hidden states; see `nets.encoder`."""
+        """Returns features [..., E], table and bias for the generator's hidden states [..., D]."""
         features, bias = self.token_head(hidden)
         output = self.output_embed or (self.generator_embed or self.embed).tokens
         return features, output.table, bias
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores of all tokens at the generator's hidden states -> [..., V] float32."""
+        """Returns the scores of all tokens at the generator's states: [..., V] float32."""
         return tied_logits(*self.token_features(hidden))
 
     def replaced_logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores [B, T] of the discriminator's hidden states: positive means replaced."""
+        """Returns the scores [B, T] of the discriminator's states; positive means replaced."""
         return self.replaced_head(hidden)
 
     def restored_features(self, hidden: jax.Array) -> Features:
-        """What scores the original tokens at the discriminator's hidden states."""
+        """Returns features, table and bias to restore tokens from the discriminator's states."""
         features, bias = self.restored_head(hidden)
         return features, self.embed.tokens.table, bias

@@ -1,4 +1,4 @@
-"""The encoder-decoder: a decoder whose tokens also see every token of a source."""
+"""The encoder-decoder: the decoder's tokens also see every token of a source."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ class EncoderDecoder(nn.Module):
     Attributes:
       encoder: (carry, ctx, cache) -> (carry, cache), for the source.
       decoder: a nets.decoder.Decoder; its layers have cross-attention.
-      source_embed: (batch, ctx) -> [B, S, D]; None: that of the decoder.
+      source_embed: (batch, ctx) -> [B, S, D]; None: the decoder's `embed`.
       source_norm: after the last layer of the encoder; None: nothing (post-norm families).
     """
 
@@ -33,7 +33,7 @@ class EncoderDecoder(nn.Module):
 
         Args:
           batch: source [B, S], source_lengths [B], examples [B].
-          max_len: room for target tokens.
+          max_len: maximum number of target tokens.
 
         Returns:
           The cache of an empty target, with the keys and values of the source in it.
@@ -41,7 +41,7 @@ class EncoderDecoder(nn.Module):
         size, source_len = batch["source"].shape
         empty = self.decoder.init_cache(size, max_len, source_len)
         empty = empty.replace(source_lengths=batch["source_lengths"])
-        # On no target token, the decoder's layers compute the source's keys and values alone.
+        # Without target tokens the decoder's layers compute only the source's keys and values.
         nothing = {"tokens": jnp.zeros((size, 0), jnp.int32), "lengths": empty.lengths}
         _, cache = self(batch | nothing, train=False, cache=empty)
         assert cache is not None
@@ -52,8 +52,8 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[jax.Array, DecoderCache | None]:
         """Computes hidden states [B, T, D] of the target.
 
-        Arguments and results are those of a Decoder. The batch has source [B, S] and source_lengths
-        [B] too, unless a cache from `encode` has read them.
+        Arguments and results are as in `Decoder`. The batch also has source [B, S] and
+        source_lengths [B], unless `cache` comes from `encode`.
         """
         source = self._read(batch, train, step) if "source" in batch else None
         return self.decoder(batch, train=train, cache=cache, step=step, source=source)
@@ -67,9 +67,9 @@ class EncoderDecoder(nn.Module):
         return hidden if self.source_norm is None else self.source_norm(hidden)
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """What scores tokens at hidden [..., D], see Decoder.token_features."""
+        """Returns features [..., E], table [V, E] and bias [V] or None, as `Decoder`."""
         return self.decoder.token_features(hidden)
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores of all tokens at hidden [..., D] -> [..., V] float32."""
+        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
         return self.decoder.token_logits(hidden)

@@ -20,10 +20,10 @@ class Encoder(nn.Module):
       token_head: hidden -> (features [..., E], bias) for the table that scores tokens.
       pair_head: hidden [B, T, D] -> [B, C]; None: the family has none.
       label_heads: see `nn.heads.LabelHeads`; None: the family has none.
-      output_embed: the table that scores tokens; None: that of `embed` (tied).
+      output_embed: the table that scores tokens; None: the table of `embed` (tied).
     """
 
-    EMBEDDING = ("embed",)  # paths of what turns tokens into vectors
+    EMBEDDING = ("embed",)  # paths of the modules that turn tokens into vectors
     TOKEN_TABLE = "embed/tokens/table"
 
     embed: nn.Module
@@ -39,11 +39,11 @@ class Encoder(nn.Module):
         """Computes hidden states.
 
         Args:
-          batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] where there are pairs;
-            visible [B, T, 2] where an objective decides who sees whom, see `nn.masks.Mask`.
+          batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] for pairs of texts;
+            visible [B, T, 2] (`nn.masks.Mask`) if an objective sets the attention mask.
           train: whether dropout is on (needs the random key "dropout").
-          cache: must be None: an encoder has no use for one.
-          step: of the training, for layers that depend on it.
+          cache: must be None.
+          step: number of the training step, for layers that depend on it.
 
         Returns:
           [B, T, D] in the compute dtype, and None.
@@ -61,17 +61,17 @@ class Encoder(nn.Module):
         return hidden, None
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """What scores tokens at hidden [..., D]: features [..., E], table [V, E], bias [V]|None."""
+        """Returns features [..., E], table [V, E] and bias [V] or None for hidden [..., D]."""
         features, bias = self.token_head(hidden)
         output = self.embed.tokens if self.output_embed is None else self.output_embed
         return features, output.table, bias
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores of all tokens at hidden [..., D] -> [..., V] float32."""
+        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
         return tied_logits(*self.token_features(hidden))
 
     def pair_logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores of the two classes of a sentence pair, from hidden [B, T, D] -> [B, 2] float32.
+        """Returns the scores of the two classes of a sentence pair: [B, T, D] -> [B, 2] float32.
 
         Raises:
           ValueError: the family has no head for pairs.
@@ -83,6 +83,15 @@ class Encoder(nn.Module):
     def label_logits(
         self, hidden: jax.Array, task: str, num_classes: int, of_text: bool
     ) -> jax.Array:
-        """Scores of labels, where HEADS has "labels": [B, C] of texts, [B, T, C] of tokens."""
+        """Returns the scores of labels, float32: [B, C] of texts, or [B, T, C] of tokens.
+
+        The system's HEADS must have "labels".
+
+        Args:
+          hidden: [B, T, D].
+          task: name of the head.
+          num_classes: C.
+          of_text: True scores texts, False tokens.
+        """
         assert self.label_heads is not None
         return self.label_heads(hidden, task, num_classes, of_text)

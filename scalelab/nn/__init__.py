@@ -1,1 +1,1 @@
-"""Parts of neural nets. No part knows a family: what differs between families is passed in."""
+"""Parts of neural models. No part knows a family: families pass their differences as arguments."""

@@ -17,7 +17,7 @@ from scalelab.nn.linear import ZEROS, Linear
 from scalelab.nn.masks import Context
 from scalelab.nn.product import product
 
-# Finite, so that a row in which nothing may be seen (a padding example) gives no NaN.
+# Finite, so that a query without visible keys (in a padding example) gives no NaN.
 MASKED_SCORE = -1e30
 
 # (query [B, T, N, K], keys [B, S, N, K], ctx) -> scores [B, N, T, S] float32.
@@ -42,7 +42,7 @@ class KeyValueCache:
     values: jax.Array
 
     def write(self, keys: jax.Array, values: jax.Array, positions: jax.Array) -> "KeyValueCache":
-        """Puts keys and values [B, T, N, K] at positions [B, T]; what lies outside is dropped."""
+        """Writes keys and values [B, T, N, K] at positions [B, T]; drops positions outside."""
         rows = jnp.arange(positions.shape[0])[:, None]
         return KeyValueCache(
             keys=self.keys.at[rows, :, positions].set(keys, mode="drop"),
@@ -51,7 +51,7 @@ class KeyValueCache:
 
 
 def head_size(width: int, num_heads: int) -> int:
-    """Size K of an attention head."""
+    """Returns the size K of an attention head."""
     assert width % num_heads == 0, f"{num_heads} heads do not divide the width {width}"
     return width // num_heads
 
@@ -76,8 +76,8 @@ def _attend(
 ) -> jax.Array:
     """Attends from x [B, T, D] to keys and values with axes `place`, "bsnk" or "bnsk" (a cache's).
 
-    The mask and bias of ctx apply. Returns [B, T, D]. Who applies the net with
-    mutable=["intermediates"] also finds there the weights before dropout, by the name WEIGHTS.
+    The mask and bias of ctx apply. Returns [B, T, D]. With mutable=["intermediates"], this
+    collection holds the weights before dropout under the name WEIGHTS.
     """
     query = _project(module, "query", x)
     needed = useful(0.5 if ctx.mask.causal else 1.0)
@@ -108,12 +108,12 @@ class SelfAttention(nn.Module):
     Attributes:
       num_heads: N.
       head_size: K.
-      dropout_rate: on the attention weights.
-      kernel_init: initialiser of the query, key and value kernels, or one for each of them.
-      out_kernel_init: initialiser of the output kernel.
+      dropout_rate: dropout on the attention weights.
+      kernel_init: initializer of the query, key and value kernels, or one for each of them.
+      out_kernel_init: initializer of the output kernel.
       dtype: dtype of the computation; scores and softmax are float32.
       score: see Score, without parameters; None: scaled dot product.
-      bias_init: initialiser of all biases; None: no biases.
+      bias_init: initializer of all biases; None: no biases.
     """
 
     num_heads: int
@@ -126,22 +126,22 @@ class SelfAttention(nn.Module):
     bias_init: Init | None = ZEROS
 
     def init_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
-        """An empty cache for `max_len` tokens."""
+        """Returns an empty cache for `max_len` tokens: zeros [B, N, max_len, K]."""
         return _init_cache(self, batch_size, max_len)
 
     @nn.compact
     def __call__(
         self, x: jax.Array, ctx: Context, cache: KeyValueCache | None
     ) -> tuple[jax.Array, KeyValueCache | None]:
-        """Attends.
+        """Attends from x to x and to the tokens in the cache.
 
         Args:
           x: [B, T, D].
           ctx: mask, bias and positions; positions say where x goes in the cache.
-          cache: keys and values of earlier tokens, or None: x is all there is.
+          cache: keys and values of earlier tokens; None: there are none.
 
         Returns:
-          [B, T, D] and the cache with x written in.
+          [B, T, D] and the cache with the keys and values of x.
         """
         keys, values = (_project(self, name, x) for name in ("key", "value"))
         found, place = KeyValueCache(keys, values), "bsnk"
@@ -154,7 +154,7 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Softmax attention of a sequence to a source (Vaswani et al. 2017, 3.2.3).
 
-    Attributes: those of SelfAttention.
+    It has the attributes of SelfAttention.
     """
 
     num_heads: int
@@ -167,7 +167,7 @@ class CrossAttention(nn.Module):
     bias_init: Init | None = ZEROS
 
     def init_cache(self, batch_size: int, source_len: int) -> KeyValueCache:
-        """An empty cache for a source of `source_len` tokens."""
+        """Returns an empty cache for a source: zeros [B, N, source_len, K]."""
         return _init_cache(self, batch_size, source_len)
 
     @nn.compact
@@ -176,7 +176,7 @@ class CrossAttention(nn.Module):
     ) -> tuple[jax.Array, KeyValueCache | None]:
         """Attends from x [B, T, D] to ctx.source [B, S, D], and puts its keys into the cache.
 
-        Where ctx has no source, the cache has its keys. Returns [B, T, D] and the cache.
+        If ctx has no source, the keys come from the cache. Returns [B, T, D] and the cache.
         """
         found, place = cache, "bnsk"
         if ctx.source is not None:

@@ -1,8 +1,8 @@
-"""Names that a net writes into its program: of array axes, and of its parts.
+"""Names that a model writes into its program: names of array axes and of model parts.
 
 The table in `scalelab/sharding.py` maps axes to the mesh. `scalelab/resources/flops.py` counts
 matrix products by part. Products without a part belong to the head: objectives and classifiers run
-outside the parts that nets mark.
+outside the parts that models mark.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ HEADS = "heads"
 HEAD_SIZE = "head_size"
 FFN = "ffn"
 CLASSES = "classes"
-NORM = "norm"  # scales and shifts of normalisation layers
+NORM = "norm"  # scales and shifts of normalization layers
 BATCH = "batch"  # activations only
 LENGTH = "length"  # activations only
 
@@ -60,9 +60,9 @@ def parameter(
     then "temperature_undecayed".
 
     Args:
-      module: who owns it; call this where `module.param` may be called.
-      name: of the parameter in the module.
-      init: its initialiser.
+      module: the owner; call this where `module.param` may be called.
+      name: the parameter's name in the module.
+      init: its initializer.
       names: logical name of each axis.
       shape: its shape.
       decay: False switches weight decay off, and appends "_undecayed" to the name.
@@ -80,18 +80,18 @@ def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
 
 
 def group_of(layer: Any, num_layers: int, num_groups: int) -> Any:
-    """Returns which of the groups of consecutive layers has a layer, an int or a scalar array."""
+    """Returns the index of the layer's group; `layer` is an int or a scalar array."""
     # A constant index keeps the loop's backward pass from storing the parameters of each layer.
     return 0 if num_groups == 1 else layer * num_groups // num_layers
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
-    """Asks for an activation to be laid out as its axis names say; does nothing without a mesh."""
+    """Constrains the sharding of an activation by its axis names; does nothing without a mesh."""
     return with_logical_constraint(x, names)
 
 
 def part(name: str) -> contextlib.AbstractContextManager[object]:
-    """Marks what is traced inside as one of PARTS; the innermost mark decides."""
+    """Marks the code traced inside as one of PARTS; the innermost mark decides."""
     assert name in PARTS, name
     return jax.named_scope(f"part:{name}")
 
@@ -105,12 +105,16 @@ def useful(share: float) -> contextlib.AbstractContextManager[object]:
 
 
 def forward_only() -> contextlib.AbstractContextManager[object]:
-    """Marks products whose results get no gradient: a teacher's, or those of a sample."""
+    """Marks products without a backward pass, such as a teacher's or a sampler's."""
     return jax.named_scope(_FORWARD_ONLY)
 
 
 def innermost_part(scopes: Sequence[str]) -> tuple[str, float, bool]:
-    """Returns the part that scopes name, outermost first; their shares; whether forward only."""
+    """Returns (part, share, forward_only) of a product inside `scopes`, outermost first.
+
+    That is the innermost part, the product of the shares of `useful`, and True if the product has
+    no backward pass.
+    """
     found, share = "head", 1.0
     for scope in scopes:
         if mark := _MARK.search(scope):

@@ -1,4 +1,4 @@
-"""Dropout whose masks belong to examples, not to places in a batch."""
+"""Dropout with masks that depend on the example, not on its place in the batch."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,8 @@ from flax import linen as nn
 
 from scalelab.nn.masks import Context
 
-# Of the indices of a place, the last axis first: two axes of up to 65,536 never meet, and the third
-# (attention heads) is thrown far off, by the golden ratio of 2^32.
+# Factors of the indices of an element, last axis first. Two axes of up to 65,536 never collide; the
+# third (attention heads) is spread by 2^32 divided by the golden ratio.
 STRIDES = (1, 2**16, 0x9E3779B1)
 
 
@@ -22,23 +22,26 @@ def _mix(x: jax.Array) -> jax.Array:
 
 
 def example_words(key: jax.Array, examples: jax.Array) -> jax.Array:
-    """Two random words of each example [B] -> [B, 2] uint32, by JAX's own generator."""
+    """Draws two random words for each of `examples` [B] with JAX's generator: [B, 2] uint32."""
     return jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,)))(examples)
 
 
 def hashed(places: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
-    """32 random bits of each place of an example that has these two words; all uint32."""
+    """Hashes element indices with the two words of their example to 32 random bits.
+
+    All three arguments are uint32 and broadcast, such as [1, ...], [B, 1, ...] and [B, 1, ...].
+    """
     return _mix(_mix(places + first) ^ second)
 
 
 def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Draws 32 random bits per element: a function of key, example and place in the example alone.
+    """Draws 32 random bits per element: a function of key, example and element indices alone.
 
-    A place is made of its indices, so that padding an example to another length moves nothing.
+    Padding an example to another length does not change the bits.
 
-    JAX's own generator makes the key of each example. Within one, places are hashed with that key:
-    dropout needs no more, it fuses with what uses it, and the generator's twenty rounds for each
-    element would take a fifth of the training step on CPU at length 512.
+    JAX's generator makes the key of each example. The indices of an element are hashed with this
+    key: that is random enough for dropout, and XLA fuses it with its use. JAX's generator for each
+    element would cost a fifth of the training step on CPU at length 512.
 
     Args:
       key: a JAX random key.
@@ -62,12 +65,16 @@ def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) ->
 
 
 def threshold(rate: float) -> jax.Array:
-    """Words from which on an element is kept."""
+    """Returns the uint32 threshold: an element is kept if its random word is at least this."""
     return jnp.uint32(round(rate * 2**32))
 
 
 def drop(x: jax.Array, key: jax.Array, examples: jax.Array, rate: float) -> jax.Array:
-    """Sets a share `rate` of x [B, ...] to zero and scales the rest up; see random_words."""
+    """Sets a share `rate` of x [B, ...] to zero and scales the rest by 1 / (1 - rate).
+
+    Srivastava et al. 2014. `key` and `examples` [B] int32 determine the mask (`random_words`). The
+    result has shape and dtype of x.
+    """
     keep = random_words(key, examples, x.shape) >= threshold(rate)
     return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 

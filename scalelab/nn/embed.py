@@ -1,4 +1,4 @@
-"""Embeddings, and their sum as the input of a net."""
+"""Embeddings, and their sum as the input of a model."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ class Embed(nn.Module):
     Attributes:
       num_rows: V for tokens, 2 for the segments of a pair.
       width: D.
-      table_init: initialiser of the table.
+      table_init: initializer of the table.
       rows_axis: logical name of the axis of rows.
     """
 
@@ -34,8 +34,8 @@ class Embed(nn.Module):
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Looks up ids [...] -> [..., D]."""
         if self.num_rows == 2:
-            # A choice, whose gradient is two sums: that of a look-up scatters all positions into
-            # two rows, which on a GPU may wait for one another (benchmarks/RESULTS.md).
+            # The gradient of `where` is two sums. The gradient of a look-up would scatter all
+            # positions into two rows, which is slow on a GPU (benchmarks/RESULTS.md).
             return jnp.where(ids[..., None] > 0, self.table[1], self.table[0])
         return jnp.take(self.table, ids, axis=0, mode="clip")
 
@@ -43,9 +43,9 @@ class Embed(nn.Module):
 def output_table(
     output_embedding: str | None, vocab_size: int, width: int, init: nn.initializers.Initializer
 ) -> Embed | None:
-    """The table that scores tokens, where it is not the input's: config.net.output_embedding.
+    """Returns an untied table for scoring tokens, if `config.net.output_embedding` asks for one.
 
-    None: the input's scores them (tied, Press & Wolf 2017).
+    None means that the input table scores tokens (tied, Press & Wolf 2017).
     """
     return None if output_embedding is None else Embed(vocab_size, width, init)
 
@@ -61,7 +61,7 @@ class InputEmbed(nn.Module):
       dropout_rate: after the norm.
       dtype: dtype of the result.
       projection: [B, T, E] -> [B, T, D], after the dropout (Lan et al. 2020, 3.1); None: E = D.
-      tasks: task id [] -> [E] (Sun et al. 2020, "ERNIE 2.0", 4.1.2); None: the net reads none.
+      tasks: task id [] -> [E] (Sun et al. 2020, "ERNIE 2.0", 4.1.2); None: the model reads none.
     """
 
     tokens: nn.Module
@@ -78,7 +78,7 @@ class InputEmbed(nn.Module):
         self.dropout = Dropout(self.dropout_rate)
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Embeds batch["tokens"]: [B, T, D].
+        """Embeds batch["tokens"] [B, T] -> [B, T, D] of `dtype`.
 
         Segment ids are batch["segments"] [B, T] if an objective gives them; otherwise segment 1
         begins at batch["second_starts"], if any. The task is batch["task_ids"] [], or 0.

@@ -15,15 +15,15 @@ from scalelab.nn.masks import Context
 
 
 def gelu_exact(x: jax.Array) -> jax.Array:
-    """GELU: x Phi(x), by the error function (Hendrycks and Gimpel 2016); BERT and RoBERTa.
+    """Returns the exact GELU of x [...], x Phi(x) (Hendrycks and Gimpel 2016); BERT, RoBERTa.
 
-    `jax.nn.gelu` computes the same with erfc, which takes longer on CPU.
+    It uses erf. `jax.nn.gelu` computes the same function with erfc, which is slower on CPU.
     """
     return 0.5 * x * (1.0 + jax.lax.erf(x * 0.5**0.5))
 
 
 def gelu_tanh(x: jax.Array) -> jax.Array:
-    """GELU in its tanh form, off by less than 5e-4; GPT and GPT-2."""
+    """Returns the tanh approximation of the GELU of x [...], error below 5e-4; GPT, GPT-2."""
     return jax.nn.gelu(x, approximate=True)
 
 
@@ -40,12 +40,12 @@ class FeedForward(nn.Module):
 
     Attributes:
       ffn_width: F.
-      activation: the function between.
-      kernel_init: initialiser of the first kernel.
-      out_kernel_init: initialiser of the second kernel.
+      activation: applied between the two maps.
+      kernel_init: initializer of the first kernel.
+      out_kernel_init: initializer of the second kernel.
       dtype: dtype of the computation.
-      bias_init: initialiser of both biases; None: no biases.
-      dropout_rate: of the dropout on the activation's output (Raffel et al. 2020, T5).
+      bias_init: initializer of both biases; None: no biases.
+      dropout_rate: dropout on the activation's output (Raffel et al. 2020, T5).
     """
 
     ffn_width: int
@@ -58,14 +58,14 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, ctx: Context) -> jax.Array:
-        """Maps x [B, T, D] to [B, T, D]; dropout applies if `ctx` is of a training step."""
+        """Maps x [B, T, D] to [B, T, D]; dropout applies if `ctx.train` is True."""
         inner = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,), self.kernel_init
         outer = (axes.FFN,), (axes.WIDTH,), (x.shape[-1],), self.out_kernel_init
         given = self.dtype, self.bias_init
         h = Linear(*inner, *given, name="inner")(x)
-        # The backward pass needs the activation's input and output. What lies between is four times
-        # the size of the residual stream: a loop of layers does not keep it; without a loop XLA
-        # does, which on CPU takes no longer than computing it again (benchmarks/RESULTS.md).
+        # The backward pass needs the activation's input and output. Values computed inside the
+        # activation are as wide as the FFN. A loop of layers recomputes them. Without a loop XLA
+        # keeps them, which on CPU is not slower than recomputing (benchmarks/RESULTS.md).
         h = jax.checkpoint(self.activation, prevent_cse=False)(h)
         h = constrain(h, axes.BATCH, axes.LENGTH, axes.FFN)
         h = Dropout(self.dropout_rate, name="dropout")(h, ctx)

@@ -16,10 +16,10 @@ from scalelab.nn.masks import Context
 
 
 def tied_logits(features: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """Scores of all tokens, by the product with a table of them.
+    """Returns the scores of all tokens: features @ table.T + bias.
 
     Args:
-      features: [..., D]; its dtype is the dtype of the product's inputs.
+      features: [..., D]; the product casts the table to its dtype and sums in float32.
       table: [V, D].
       bias: [V] or None.
 
@@ -33,7 +33,7 @@ def tied_logits(features: jax.Array, table: jax.Array, bias: jax.Array | None) -
 
 
 class PlainHead(nn.Module):
-    """Hidden states go to the tied table as they are (GPT family)."""
+    """The identity: the tied table scores the hidden states directly (GPT family)."""
 
     def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
         """Returns hidden [..., D] and no bias."""
@@ -47,9 +47,9 @@ class TransformHead(nn.Module):
       vocab_size: V.
       activation: the function after the affine map.
       norm: the norm after the activation.
-      kernel_init: initialiser of the kernel.
+      kernel_init: initializer of the kernel.
       dtype: dtype of the computation.
-      width: E, that of the table of tokens; None: D.
+      width: E, the width of the token table; None: D.
     """
 
     vocab_size: int
@@ -76,7 +76,7 @@ class FirstTokenHead(nn.Module):
 
     Attributes:
       num_classes: number of scores.
-      kernel_init: initialiser of both kernels.
+      kernel_init: initializer of both kernels.
       dtype: dtype of the computation.
     """
 
@@ -99,10 +99,10 @@ class FirstTokenHead(nn.Module):
 
 
 class LabelHeads(nn.Module):
-    """A head for each task that predicts labels; only those that are used come to exist.
+    """One head for each task that predicts labels; only heads in use get parameters.
 
     Attributes:
-      kernel_init: initialiser of the kernels.
+      kernel_init: initializer of the kernels.
       dtype: dtype of the computation.
     """
 
@@ -111,7 +111,14 @@ class LabelHeads(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: jax.Array, task: str, num_classes: int, of_text: bool) -> jax.Array:
-        """Maps hidden [B, T, D] to scores [B, C] of texts, or [B, T, C] of tokens."""
+        """Maps hidden [B, T, D] to float32 scores [B, C] of texts, or [B, T, C] of tokens.
+
+        Args:
+          hidden: the states.
+          task: name of the head.
+          num_classes: C.
+          of_text: True scores texts, False tokens.
+        """
         if of_text:
             return FirstTokenHead(num_classes, self.kernel_init, self.dtype, name=task)(hidden)
         classes = (axes.CLASSES,), (num_classes,)
@@ -126,9 +133,9 @@ class TwoLayerHead(nn.Module):
 
     Attributes:
       num_classes: C.
-      width: of the layer between.
+      width: width of the hidden layer.
       dropout_rate: before each map.
-      kernel_init: initialiser of both kernels.
+      kernel_init: initializer of both kernels.
       activation: a name in ACTIVATIONS.
     """
 
@@ -156,7 +163,7 @@ class OneLayerHead(nn.Module):
     Attributes:
       num_classes: C.
       dropout_rate: before the map.
-      kernel_init: initialiser of the kernel.
+      kernel_init: initializer of the kernel.
     """
 
     num_classes: int
@@ -174,7 +181,7 @@ class OneLayerHead(nn.Module):
 class BiLSTMHead(nn.Module):
     """A head on a bidirectional LSTM over the states of a row (Devlin et al. 2019, 5.1).
 
-    The LSTM's parameters stand beside the head's parameters. Initialisers are Flax's defaults.
+    The LSTM's parameters are in the same scope as the head's. Initializers are Flax's defaults.
 
     Attributes:
       width: W, the width of each direction.
@@ -201,7 +208,7 @@ class BiLSTMHead(nn.Module):
         self.lstm = nn.Bidirectional(direction(), direction())
 
     def read(self, hidden: jax.Array, lengths: jax.Array) -> jax.Array:
-        """Maps hidden [B, T, F], of lengths [B], to [B, T, 2 W] float32: forward, then backward."""
+        """Maps hidden [B, T, F] with lengths [B] to [B, T, 2 W] float32: forward, then backward."""
         states = self.lstm(hidden.astype(jnp.float32), seq_lengths=lengths)
         return states  # pyright: ignore[reportReturnType]: without the carry
 
@@ -213,8 +220,8 @@ class BiLSTMHead(nn.Module):
 class WeightedLayers(nn.Module):
     """A head on a learned sum of layers: scale * sum_j softmax(weights)_j h_j.
 
-    Peters et al. 2018 (ELMo), equation 1; without the embeddings, which are its layer 0. The
-    parameters stand beside the head's. At the beginning the sum is the mean.
+    Peters et al. 2018 (ELMo), equation 1, without its layer 0, the embeddings. The parameters are
+    in the same scope as the head's. With its initial weights the sum is the mean.
 
     Attributes:
       num_layers: k.
@@ -231,7 +238,7 @@ class WeightedLayers(nn.Module):
         self.scale = parameter(self, "layer_scale", ones, (axes.NORM,), (1,))
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Maps the layers' vectors side by side, [B, ..., k F], to scores [B, ..., C] float32."""
+        """Maps the layers' concatenated vectors [B, ..., k F] to scores [B, ..., C] float32."""
         layers = vectors.astype(jnp.float32).reshape(*vectors.shape[:-1], self.num_layers, -1)
         mixed = jnp.einsum("k,...kf", jax.nn.softmax(self.weights), layers)
         return self.head(self.scale * mixed, ctx)

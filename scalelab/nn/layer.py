@@ -1,6 +1,7 @@
-"""Transformer layers, one Module for each place of the norms; signature (carry, ctx, cache).
+"""Transformer layers: one Module with norms after, one with norms before each sublayer.
 
-The cache of a layer with cross-attention is a pair: of its attention, and of its cross-attention.
+Their signature is (carry, ctx, cache) -> (carry, cache). A layer with cross-attention has a pair of
+caches: (self-attention's, cross-attention's).
 """
 
 from typing import Any
@@ -31,8 +32,8 @@ class PostNorm(nn.Module):
       ffn: (x, ctx) -> x.
       attention_norm: applied after the attention's residual sum.
       ffn_norm: applied after the feed-forward residual sum.
-      dropout_rate: on the output of each sublayer.
-      cross_attention: as `attention`, between it and the network; None: the layer sees no source.
+      dropout_rate: dropout on the output of each sublayer.
+      cross_attention: as `attention`, applied after it; None: the layer sees no source.
       cross_norm: applied as `attention_norm`, for the cross-attention.
     """
 
@@ -51,13 +52,16 @@ class PostNorm(nn.Module):
         self.ffn_dropout = Dropout(self.dropout_rate)
 
     def init_cache(self, *sizes: int) -> ArrayPytree:
-        """An empty cache for sizes B and T, and S where there is cross-attention."""
+        """Returns an empty cache for `sizes` B and T; B, T and S for a layer with cross-attention.
+
+        A KeyValueCache of zeros [B, N, T, K]; with cross-attention also one of zeros [B, N, S, K].
+        """
         return _init_cache(self, *sizes)
 
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer to carry [B, T, D]."""
+        """Applies the layer to carry [B, T, D]; returns [B, T, D] and the cache."""
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(carry, ctx, own)
         x = self.attention_norm(carry + self.attention_dropout(mixed, ctx))
@@ -80,8 +84,8 @@ class PreNorm(nn.Module):
       ffn: (x, ctx) -> x.
       attention_norm: applied to the attention's input.
       ffn_norm: applied to the feed-forward network's input.
-      dropout_rate: on the output of each sublayer.
-      cross_attention: as `attention`, between it and the network; None: the layer sees no source.
+      dropout_rate: dropout on the output of each sublayer.
+      cross_attention: as `attention`, applied after it; None: the layer sees no source.
       cross_norm: applied as `attention_norm`, for the cross-attention.
     """
 
@@ -100,13 +104,13 @@ class PreNorm(nn.Module):
         self.ffn_dropout = Dropout(self.dropout_rate)
 
     def init_cache(self, *sizes: int) -> ArrayPytree:
-        """An empty cache for sizes B and T, and S where there is cross-attention."""
+        """Returns an empty cache, as `PostNorm.init_cache`."""
         return _init_cache(self, *sizes)
 
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer to carry [B, T, D]."""
+        """Applies the layer to carry [B, T, D]; returns [B, T, D] and the cache."""
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(self.attention_norm(carry), ctx, own)
         x = carry + self.attention_dropout(mixed, ctx)

@@ -14,11 +14,10 @@ ZEROS = nn.initializers.zeros_init()
 
 @jax.custom_vjp
 def rows_times_kernel(rows: jax.Array, kernel: jax.Array) -> jax.Array:
-    """The matrix product rows [R, I] @ kernel [I, O] -> [R, O].
+    """Returns the matrix product rows [R, I] @ kernel [I, O] -> [R, O].
 
-    Its gradient is JAX's, but that of a kernel which narrows (I > O) is computed turned: the rows
-    are contracted, so that one operand has to be transposed, and on CPU the narrow one costs less
-    (benchmarks/RESULTS.md).
+    The gradients are JAX's. For I > O the kernel's gradient is computed as (cotangent^T rows)^T: it
+    transposes the narrower operand, which is faster on CPU (benchmarks/RESULTS.md).
     """
     return rows @ kernel
 
@@ -49,9 +48,9 @@ class Linear(nn.Module):
       in_axes: logical names of the contracted axes, the last ones of x.
       out_axes: logical names of the new axes.
       out_shape: sizes of the new axes.
-      kernel_init: initialiser of the kernel.
+      kernel_init: initializer of the kernel.
       dtype: dtype of the computation; parameters are float32.
-      bias_init: initialiser of the bias; None: no bias.
+      bias_init: initializer of the bias; None: no bias.
     """
 
     in_axes: tuple[str, ...]
@@ -67,8 +66,8 @@ class Linear(nn.Module):
         num_in = len(self.in_axes)
         names, shape = self.in_axes + self.out_axes, x.shape[-num_in:] + self.out_shape
         kernel = parameter(self, "kernel", self.kernel_init, names, shape)
-        # One product of two matrices, whatever the number of axes: XLA on CPU transposes and copies
-        # the gradients of anything else.
+        # Always one product of two matrices: for products with more axes XLA on CPU transposes and
+        # copies the gradients.
         rows = x.shape[: x.ndim - num_in]
         size_in, size_out = math.prod(x.shape[-num_in:]), math.prod(self.out_shape)
         flat = x.reshape(-1, size_in).astype(self.dtype)
@@ -77,5 +76,5 @@ class Linear(nn.Module):
         if self.bias_init is None:
             return y
         bias = parameter(self, "bias", self.bias_init, self.out_axes, self.out_shape)
-        # Added in float32, as the bias is: its gradient then sums over all rows in float32.
+        # Added in float32, the dtype of the bias: its gradient then sums over all rows in float32.
         return (y + bias).astype(self.dtype)

@@ -1,4 +1,4 @@
-"""Attention masks as structures: fields say who may see whom; attention alone makes them dense."""
+"""Attention masks as structures: fields say which keys a query may see; attention expands them."""
 
 import flax.struct
 import jax
@@ -23,7 +23,7 @@ class Mask:
       lengths: [B] int32, keys at this index and beyond are padding; None: no padding.
       segments: [B, S] int32, a query sees only keys of its own segment id; None: one segment.
       global_tokens: [B, S] bool, tokens that see all and are seen by all in spite of `window`.
-      query_positions: [B, T] int32, where the queries stand among the keys; None: query i at key i.
+      query_positions: [B, T] int32, index of each query among the keys; None: query i is at key i.
       visible: [B, T, 2] int32, the first key that each query sees and the key after the last, in
         place of `causal`: such masks differ by example; None: no such limits.
       causal: a query sees no key after itself.
@@ -53,7 +53,7 @@ class Mask:
             queries = jnp.arange(num_queries)[None, :]
         else:
             queries = self.query_positions
-        distance = queries[:, :, None] - keys  # [B or 1, T, S], positive = the key lies before
+        distance = queries[:, :, None] - keys  # [B or 1, T, S]; positive: the key comes first
         parts = []
         if self.window is not None:
             near = jnp.abs(distance) <= self.window
@@ -87,16 +87,17 @@ class Mask:
 
 @flax.struct.dataclass
 class Context:
-    """What every layer may need to know besides its input; the same for all but `layer`.
+    """The inputs of a layer in addition to its hidden states; only `layer` differs between layers.
 
     Attributes:
-      mask: who may attend to whom.
+      mask: which keys each query may attend to.
       positions: [B, T] int32, position of each token in its sequence (or cache); [1, T] where all
         examples have the same.
       examples: [B] int32, index of each example in the global batch: keys dropout.
       bias: added to the scores of self-attention, broadcastable to [B, N, T, S]; None: nothing.
-      source: [B, S, D], what cross-attention reads; None: its cache has it, or there is none.
-      source_mask: which of it may be seen; None: there is no source.
+      source: [B, S, D], the states that cross-attention reads; None: they are in its cache, or the
+        model has no source.
+      source_mask: which source states may be seen; None: the model has no source.
       step: int32 [], number of the training step; None outside training.
       layer: int32 [], index of the layer, set by the stack.
       train: True turns dropout on.

@@ -1,4 +1,4 @@
-"""Normalisation layers."""
+"""Normalization layers."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from scalelab.nn.axes import parameter
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation (Ba et al. 2016) with scale and shift, computed in float32.
+    """Layer normalization (Ba et al. 2016) with scale and shift, computed in float32.
 
     Attributes:
       epsilon: added to the variance.
@@ -19,7 +19,7 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalises x [..., D] over D; returns the dtype of x."""
+        """Normalizes x [..., D] over D; returns the dtype of x."""
         shape = (x.shape[-1],)
         scale = parameter(self, "scale", nn.initializers.ones_init(), (axes.NORM,), shape)
         bias = parameter(self, "bias", nn.initializers.zeros_init(), (axes.NORM,), shape)

@@ -14,7 +14,7 @@ class LearnedPositions(nn.Module):
     Attributes:
       max_len: number of positions.
       width: D.
-      table_init: initialiser of the table.
+      table_init: initializer of the table.
     """
 
     max_len: int

@@ -1,4 +1,4 @@
-"""Matrix products whose sums are float32, whatever their operands are."""
+"""Matrix products that sum in float32 for operands of any dtype."""
 
 import functools
 
@@ -7,16 +7,15 @@ import jax.numpy as jnp
 
 
 def _product(subscripts: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    """An einsum of two arrays of one dtype, its result in float32.
+    """Returns the einsum of two arrays of one dtype, in float32.
 
-    Its gradient takes the operands' dtype before it is multiplied: left to itself it would stay
-    float32, and so would both products of the backward pass, which matrix units for bfloat16 then
-    cannot take.
+    The backward pass casts the incoming gradient to the operands' dtype. Without the cast both
+    products of the backward pass would run in float32, so bfloat16 matrix units could not run them.
 
     Args:
-      subscripts: as of jnp.einsum.
+      subscripts: as in jnp.einsum.
       a: the first operand.
-      b: the second.
+      b: the second operand, with the dtype of `a`.
     """
     return jnp.einsum(subscripts, a, b, preferred_element_type=jnp.float32)
 

@@ -13,34 +13,34 @@ from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 from scalelab.nn.masks import Context
 
-# What the backward pass of a layer may keep: everything, nothing, or results of matrix products.
+# Results of the forward pass that are kept for the backward pass: all, none, or matrix products'.
 REMAT_POLICIES = {
     "none": None,
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
 
-# So few layers run without a loop, whose bookkeeping costs time on CPU, at two layers and at nine;
-# compiling takes longer for it (benchmarks/RESULTS.md). The parameters are stacked all the same.
+# At most this many layers are unrolled: a loop costs time on CPU, measured with 2 and 9 layers, and
+# unrolling costs compile time (benchmarks/RESULTS.md). Parameters are stacked in both cases.
 UNROLLED_LAYERS = 10
 
 
 def in_a_loop(num_layers: int, remat: str) -> bool:
-    """Whether training runs the layers in a loop.
+    """Returns True if training runs the layers in a loop.
 
-    Always where something is to be recomputed: only a loop keeps XLA on CPU from merging the two
-    forward passes, and keeping it all.
+    With rematerialization it always does. Without a loop XLA on CPU would merge the recomputation
+    with the first forward pass and keep all results.
     """
     return num_layers > UNROLLED_LAYERS or remat != "none"
 
 
-STATES = "states"  # the collection into which each layer puts its result, where somebody asks
+STATES = "states"  # Flax collection with the result of each layer, if it is mutable
 
 
 SHARED = "shared"  # the collection of shared parameters inside the scan
 Apply = Callable[..., Any]  # (layer, ...) -> ...
 Params = dict[str, Any]  # part of the layer -> its parameters
-Variables = dict[str, Params]  # by collection
+Variables = dict[str, Params]  # collection -> its parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Stack(nn.Module):
       layer: (carry, ctx, cache) -> (carry, cache).
       num_layers: L.
       remat: name of a policy in REMAT_POLICIES.
-      sharing: which parameters layers share; None: none.
+      sharing: the parameters that layers share; None: none.
     """
 
     layer: nn.Module
@@ -92,18 +92,18 @@ class Stack(nn.Module):
 
         Args:
           carry: any pytree, such as [B, T, D].
-          ctx: the same for all layers, each of which gets its index as `layer`.
+          ctx: context for all layers; the stack sets `layer` to the layer's index.
           cache: None, or a pytree with leading axis L.
 
         Returns:
-          The carry after the last layer, and the caches after each layer, stacked. Who applies the
-          net with mutable=[STATES] also finds there the carry after each layer, stacked.
+          The carry after the last layer, and the caches of all layers, stacked. With
+          mutable=[STATES], this collection holds the carry after each layer, stacked.
         """
         if self.remat not in REMAT_POLICIES:
             raise ValueError(
                 f"unknown remat policy {self.remat!r}: {nearest(self.remat, REMAT_POLICIES)}"
             )
-        # With a cache, too: a step of one token takes as long as reading the parameters does, and a
+        # Also unrolled with a cache: reading the parameters dominates a step of one token, and a
         # loop would first copy them out of their stack.
         unrolled = not in_a_loop(self.num_layers, self.remat) or cache is not None
         scan = _scan(self, unrolled, self.sharing)
@@ -117,7 +117,7 @@ class Stack(nn.Module):
 
 
 def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
-    """Returns (layer, carry, ctx, layer indices, cache) -> (carry, cache) over all layers."""
+    """Returns the scan: (layer, carry, ctx, layer indices, cache) -> (carry, cache)."""
 
     def apply(
         layer: nn.Module, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
@@ -154,7 +154,7 @@ def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
 
 
 def _create(scan: Apply, sharing: Sharing, num_layers: int) -> Apply:
-    """Wraps the scan that makes parameters: a group keeps those made for its first layer."""
+    """Wraps the scan that makes parameters: a group keeps the parameters of its first layer."""
     group_of = [axes.group_of(n, num_layers, sharing.num_groups) for n in range(num_layers)]
     if not 1 <= sharing.num_groups <= num_layers:
         raise ValueError(
@@ -185,7 +185,7 @@ def _split(scan: Apply, sharing: Sharing) -> Apply:
 
 
 def _join(apply: Apply, group: int | jax.Array) -> Apply:
-    """Wraps one layer: the parameters that its group shares stand beside its own."""
+    """Wraps one layer: it sees its own parameters and the shared ones of its group together."""
 
     def view(found: Variables) -> Variables:
         shared = jax.tree.map(lambda x: x[group], found.get(SHARED, {}))

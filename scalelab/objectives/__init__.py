@@ -1,4 +1,4 @@
-"""Objectives: what is minimised on a batch. Each file is one; none knows a net's inside."""
+"""Objectives: losses that training minimizes. Each file has one; none knows a model's modules."""
 
 import dataclasses
 import functools
@@ -18,20 +18,20 @@ from scalelab.helpers.names import load_module, module_names, nearest
 
 Batch = dict[str, jax.Array]
 Pairs = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, weight)
-# Flax collections beside the parameters: state that a pass changes, and `Pass.frozen`.
+# Flax collections besides "params": the state that a pass changes, and `Pass.frozen`.
 CARRIED, FROZEN = "carried", "frozen"
 
 
 @dataclasses.dataclass
 class Pass:
-    """What an objective may use in one forward pass, besides net and batch.
+    """The inputs of an objective in one forward pass, in addition to model and batch.
 
     Attributes:
-      rng: key of the step, or of the draw of an evaluation; see `key`.
+      rng: random key of the training step, or of one draw of an evaluation.
       step: int32 [], the number of the training step; None in an evaluation.
       train: whether dropout is on.
       accuracy: whether to add accuracies, which cost an argmax over the vocabulary.
-      frozen: name -> parameters of another run's net, which `Setting.frozen` has.
+      frozen: name -> parameters of another run's model, which `Setting.frozen` has.
     """
 
     rng: jax.Array
@@ -46,17 +46,17 @@ class Pass:
         return named_key(self.rng, name)
 
     def hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
-        """Returns the states [B, T, D] of a bound net on a batch, computed once."""
+        """Returns the states [B, T, D] of a bound model on a batch, computed once."""
         return self._states("__call__", model, batch)[0]
 
     def token_hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
-        """Returns the states that score tokens, which mostly are the same."""
+        """Returns the states [B, T, D] that score tokens; for most models the same as `hidden`."""
         if hasattr(model, "token_states"):
             return self._states("token_states", model, batch)
         return self.hidden(model, batch)
 
     def extend(self, batch: Batch, **arrays: jax.Array) -> Batch:
-        """Returns a batch with more arrays: the same one each time, so that states are shared."""
+        """Returns the batch with more arrays, the same object each time, to share its states."""
         key = "extend", id(batch)
         if key not in self._computed:
             self._computed[key] = batch | arrays, batch
@@ -71,29 +71,29 @@ class Pass:
 
 
 class Baseline(NamedTuple):
-    """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
+    """The score of a trivial predictor; a verdict needs models that beat it by the margin."""
 
     metric: str  # a key of `Objective.losses`: "loss" or "accuracy"
     # None means the unigram entropy of `array` in the training examples. A function gets the
-    # metrics of a validation ("batch_size", "unigram_nats", and those of all objectives, such as
-    # "mlm_loss"), and returns None if it needs a missing one.
+    # metrics of a validation ("batch_size", "unigram_nats", and all objectives' metrics, such as
+    # "mlm_loss"). It returns None if a metric is missing.
     value: float | Callable[[Mapping[str, float]], float | None] | None
     margin: float
     array: str | None = None  # the batch array with the predicted tokens; None means the text
 
 
 class Objective(Protocol):
-    """A frozen dataclass; its methods are device code.
+    """The methods of an objective: a frozen dataclass with methods that run on the device.
 
     Attributes:
-      name: of its module.
+      name: the module's name.
       samples: whether it draws at random, so that an evaluation averages several draws.
-      predicts: "next" or "masked" where the loss is a mean over tokens, else None.
-      covers_text: whether every token of the text is predicted, or all have the same probability to
-        be predicted. The mean loss then stands for every token, so that bits per byte exist.
+      predicts: "next" or "masked" if the loss is a mean over tokens, else None.
+      covers_text: whether all tokens of the text are predicted, or all with the same probability.
+        Bits per byte exist only then, because the mean loss estimates the mean over all tokens.
         Optional; absent means no.
       beside: names of other objectives that must be in the same sum; may be absent.
-      shifts_masks: whether it also trains the net on masked texts, in which each state sees the
+      shifts_masks: whether it also trains the model on masked texts, in which each state sees the
         whole row and predicts the next token; may be absent.
       crosses_examples: whether the loss of an example depends on the other examples of its batch,
         such as with in-batch negatives. Several microbatches are then refused, and every batch of
@@ -108,7 +108,7 @@ class Objective(Protocol):
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Changes the batch that all objectives of a pass see, such as by masks.
 
-        Random draws are keyed by example, so that splitting a batch cannot move them.
+        Random draws are keyed by example, so that splitting a batch does not change them.
         """
         ...
 
@@ -118,26 +118,26 @@ class Objective(Protocol):
         Weights must not depend on parameters; padding examples have none.
 
         Args:
-          model: the bound net, see `systems.System`.
+          model: the bound model (`systems.System`).
           batch: prepared by every objective.
-          ctx: the rest.
+          ctx: keys, step and shared states of the pass.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What objectives are made from; each uses what it needs.
+    """The inputs of `make`: facts of a run from which objectives are made.
 
     Attributes:
       vocab_size: V.
       special_ids: role (pad, mask, ...) -> token id. In a run it is a `SpecialIds`, which raises
         ValueError for a missing role.
       mask_rate: share of tokens to predict.
-      frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
-      format: that makes the batches; None: any that has the arrays.
+      frozen: name -> model of another run, unbound; its parameters are in `Pass.frozen`.
+      format: name of the format that makes the batches; None: any format that has the arrays.
       format_options: config.format_options.
-      joins: of a tokenizer's pieces, see `data.tokenizers.Tokenizer.joins`; None: no tokenizer yet.
+      joins: `data.tokenizers.Tokenizer.joins`; None: there is no tokenizer yet.
     """
 
     vocab_size: int
@@ -150,14 +150,15 @@ class Setting:
 
 
 class ObjectiveModule(Protocol):
-    """What a module in `objectives/` exports; perhaps a frozen dataclass `Options`, too.
+    """The exports of a module in `objectives/`; a frozen dataclass `Options` is optional.
 
-    It may also export `FROZEN`: names of the nets of other runs that it uses, such as ("teacher",).
+    It may also export `FROZEN`: names of the models of other runs that it uses, such as
+    ("teacher",).
 
     Attributes:
-      NEEDS: names of the arrays of a batch that it needs beside those of `formats.COMMON`.
-      HEADS: heads that the net must have, see `systems.System`.
-      SEES: what a position of the net must see, "left" or "both"; None: either.
+      NEEDS: names of the arrays of a batch that it needs in addition to `formats.COMMON`.
+      HEADS: heads that the model must have (`systems.System`).
+      SEES: the tokens that a position of the model must see, "left" or "both"; None: either.
       BASELINE: the trivial baseline, or a function of the Options that returns it.
     """
 
@@ -178,7 +179,7 @@ class Term:
 
     objective: Objective
     weight: float = 1.0
-    arrays: tuple[Array, ...] = ()  # what it reads of a batch, beside `formats.COMMON`
+    arrays: tuple[Array, ...] = ()  # batch arrays that it reads besides `formats.COMMON`
 
     @property
     def name(self) -> str:
@@ -187,7 +188,7 @@ class Term:
 
     @property
     def crosses_examples(self) -> bool:
-        """Whether the loss of an example depends on the other examples of its batch."""
+        """True if the loss of an example depends on the other examples of its batch."""
         return getattr(self.objective, "crosses_examples", False)
 
 
@@ -201,7 +202,7 @@ def load(name: str) -> ObjectiveModule:
 
 
 def load_baselines() -> dict[str, Callable[[Mapping[str, object]], Baseline]]:
-    """Returns for every objective config.objective_options -> its trivial baseline."""
+    """Returns {objective: function from config.objective_options to its trivial baseline}."""
     return {name: functools.partial(_baseline, name) for name in module_names("objectives")}
 
 
@@ -227,8 +228,8 @@ def make(
 
     Args:
       weights: name -> weight, such as config.objective_weights.
-      setting: what they are made from.
-      options: config.objective_options; each takes its own.
+      setting: facts of the run.
+      options: config.objective_options; each objective reads its own.
 
     Raises:
       ValueError: an objective needs another one in the sum.
@@ -258,10 +259,10 @@ def _declared(array: str, setting: Setting) -> Array:
 
 
 def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str) -> None:
-    """Refuses objectives that this net or format cannot serve.
+    """Refuses objectives that this model or format cannot serve.
 
     Args:
-      names: the objectives whose losses are to be summed.
+      names: the objectives of the sum.
       heads: the system's HEADS.
       sees: the system's SEES.
       format: name of the format.
@@ -305,12 +306,12 @@ def needed_arrays(terms: Iterable[Term]) -> list[Array]:
 def apply_objectives(
     model: nn.Module, batch: Batch, terms: Iterable[Term], ctx: Pass
 ) -> dict[str, Pairs]:
-    """Returns the losses of every objective by its name, given a bound net and a prepared batch."""
+    """Returns {objective: losses}, as `Objective.losses`, of a bound model on a prepared batch."""
     return {term.name: term.objective.losses(model, batch, ctx) for term in terms}
 
 
 def _first(model: nn.Module, batch: Batch, terms: Iterable[Term], ctx: Pass) -> None:
-    """Applies the objectives to a net that is being initialised."""
+    """Applies the objectives to a model that is being initialized."""
     for name, params in ctx.frozen.items():
         model.put_variable(FROZEN, name, params)
     apply_objectives(model, batch, terms, ctx)
@@ -324,15 +325,15 @@ def forward(
     ctx: Pass,
     carried: ArrayPytree = None,
 ) -> tuple[dict[str, Pairs], ArrayPytree]:
-    """Applies the objectives to an unbound net; returns their losses, and the new carried state.
+    """Applies the objectives to an unbound model; returns their losses and the new carried state.
 
     Args:
       net: unbound.
       params: its parameters.
       batch: prepared.
       terms: the objectives.
-      ctx: what they may use; it has the key of dropout.
-      carried: the collection CARRIED of the net before the pass.
+      ctx: inputs of the pass, with the key of dropout.
+      carried: the collection CARRIED of the model before the pass.
     """
     found, changed = net.apply(
         {"params": params, CARRIED: carried or {}, FROZEN: ctx.frozen},
@@ -372,18 +373,18 @@ def init_variables(
     batch_size: int = 1,
     frozen: Mapping[str, ArrayPytree] | None = None,
 ) -> dict[str, ArrayPytree]:
-    """Initialises the variables that the objectives use, boxed with the names of their axes.
+    """Initializes the variables that the objectives use, boxed with the names of their axes.
 
     Args:
-      key: of the run.
-      net: the unbound net.
-      terms: what is trained; only parameters that it uses come to exist.
-      max_len: length of the example to trace with, at most the net's positions.
-      batch_size: B, on which carried state may depend.
+      key: random key of the run.
+      net: the unbound model.
+      terms: the terms of the loss; only parameters that they use are made.
+      max_len: length of the example to trace with, at most the model's positions.
+      batch_size: B; the shape of carried state may depend on it.
       frozen: as in `Pass`.
 
     Returns:
-      {"params": ..., CARRIED: ...}; the second is {} for most nets.
+      {"params": ..., CARRIED: ...}; the second is {} for most models.
     """
     terms = tuple(terms)
     batch = prepare(example_batch(max_len, needed_arrays(terms), batch_size), terms, key)

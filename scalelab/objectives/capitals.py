@@ -1,8 +1,8 @@
-"""Capitalisation prediction: does the word of a hidden token begin with a capital?
+"""Capitalization prediction: does the word of a hidden token begin with a capital?
 
-Sun et al. 2020, "ERNIE 2.0", 4.2.1. The paper's net reads text without case and predicts all words.
-Ours reads case, so that a visible token tells its label: the loss counts tokens that an objective
-of the same sum, such as `knowledge_mlm`, has replaced by the mask token.
+Sun et al. 2020, "ERNIE 2.0", 4.2.1. The paper's model reads text without case and predicts all
+words. Ours reads case, so that a visible token tells its label: the loss counts tokens that an
+objective of the same sum, such as `knowledge_mlm`, has replaced by the mask token.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ SEES = None
 
 
 def baseline(name: str) -> Baseline:
-    """Returns the loss of the best constant chance of the label 1."""
+    """Returns the loss of the best constant probability of the label 1."""
 
     def constant(metrics: Mapping[str, float]) -> float | None:
         rate = metrics.get(f"{name}_rate")
@@ -38,7 +38,7 @@ BASELINE = baseline("capitals")
 
 @dataclasses.dataclass(frozen=True)
 class Capitals:
-    """A label for each token; see the module, and `scalelab.objectives` for the methods.
+    """A label for each token; `objectives.Objective` documents the methods.
 
     Attributes:
       mask_id: id of the tokens that count; None: all tokens that are not special.
@@ -51,12 +51,12 @@ class Capitals:
     predicts: ClassVar[str | None] = None
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch as it is: the format made the labels."""
+        """Returns the batch unchanged: the format made the labels."""
         del rng
         return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy, and share of label 1) of the tokens that count."""
+        """Returns the loss (and accuracy, and share of label 1) of the tokens that count."""
         bits, tokens = batch["word_labels"], batch["tokens"]
         counts = bits & sentence_tasks.TEXT > 0
         if self.mask_id is not None:

@@ -1,4 +1,4 @@
-"""Causal language modelling: every token but the first is predicted from those before it.
+"""Causal language modeling: every token but the first is predicted from the tokens before it.
 
 L = -sum_i log p(x_i | x_<i) (Radford et al. 2018, 3.1). There is no start token in pre-training, so
 the first token of an example has no loss term.
@@ -17,12 +17,12 @@ from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
 NEEDS: tuple[str, ...] = ()
 HEADS = ("token",)
 SEES = "left"
-BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context
+BASELINE = Baseline("loss", None, 0.5)  # half a nat below the unigrams: the model uses the context
 
 
 @dataclasses.dataclass(frozen=True)
 class CLM:
-    """Next-token prediction; see `scalelab.objectives` for the methods."""
+    """Next-token prediction; `objectives.Objective` documents the methods."""
 
     name: ClassVar[str] = "clm"
     samples: ClassVar[bool] = False
@@ -30,15 +30,15 @@ class CLM:
     covers_text: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch as it is."""
+        """Returns the batch unchanged."""
         del rng
         return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
+        """Returns the loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
         tokens, lengths = batch["tokens"], batch["lengths"]
         num_places = tokens.shape[1]
-        # The last column predicts nothing; keeping it keeps T a round number.
+        # The last column has weight 0; it is kept so that T stays a round number.
         targets = jnp.roll(tokens, -1, axis=1)
         weights = (jnp.arange(num_places) < lengths[:, None] - 1).astype(jnp.float32)
         hidden = ctx.token_hidden(model, batch)

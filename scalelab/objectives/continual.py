@@ -1,20 +1,21 @@
 """Continual multi-task learning: the other objectives of the sum are tasks that come one by one.
 
 Sun et al. 2020, "ERNIE 2.0", 3.2 and table 7. Stage t trains tasks 1 ... t of a sum such as
-knowledge_mlm+capitals+sentence_distance+continual, whose order is that of the stages. A step trains
-one task. Task i has N steps in all: N // (k + 1) in each stage behind its own, the rest in its own,
-as in the paper's table (k tasks; 50K steps of four: 20K, 10K, 10K, 10K for the first). Within a
-stage the tasks take turns in proportion. After the last stage its steps are repeated.
+knowledge_mlm+capitals+sentence_distance+continual: tasks enter in the order of the sum. A step
+trains one task. A task with N steps in all has N // (k + 1) steps in each stage after its own and
+the rest in its own stage, as in the paper's table (k = 4 tasks: the first task's 50K steps are 20K,
+10K, 10K, 10K). Within a stage the steps of the tasks are interleaved in proportion. After the last
+stage its steps are repeated.
 
-| schedule | what differs |
+| schedule | difference |
 |---|---|
 | continual | nothing |
 | sequential | all steps of a task are in its own stage |
-| joint | all steps are in the last stage, which is the only one |
+| joint | all steps are in the last stage, the only one |
 
 The task of a step is a pure function of the step; `format_ledger` shows the steps as a table. Every
-loss is computed at each step, those of other tasks with weight 0. A net with task ids reads
-`task_ids`, 0 for the first task. A validation scores all tasks, each under its own id.
+loss is computed at each step, the losses of other tasks with weight 0. A model with task ids reads
+`task_ids`, 0 for the first task. A validation scores all tasks, each with its own id.
 """
 
 import dataclasses
@@ -39,13 +40,13 @@ BASELINE = Baseline("loss", 0.0, 0.0)  # the schedule has no loss
 class Options:
     """Options of the objective."""
 
-    task_steps: tuple[Count, ...] = (1000,)  # steps of each task in all; one number: of all tasks
+    task_steps: tuple[Count, ...] = (1000,)  # total steps of each task, or one for all
     schedule: Annotated[str, choice("continual", "sequential", "joint")] = "continual"
 
 
 @dataclasses.dataclass(frozen=True)
 class Scheduled:
-    """An objective whose loss counts at the steps of its task."""
+    """An objective with weight 0 at the steps of other tasks."""
 
     objective: Objective
     task: int
@@ -56,7 +57,7 @@ class Scheduled:
         return getattr(self.objective, name)
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """As the objective; see `scalelab.objectives`."""
+        """Returns the objective's losses; zeros at steps of other tasks."""
         if ctx.step is None:
             task = batch | {"task_ids": jnp.int32(self.task)}
             return self.objective.losses(model, task, ctx)
@@ -71,7 +72,7 @@ class Scheduled:
 
 @dataclasses.dataclass(frozen=True)
 class Continual:
-    """See the module, and `scalelab.objectives` for the methods."""
+    """The schedule as an objective without a loss; `objectives.Objective` documents the methods."""
 
     options: Options
     name: ClassVar[str] = "continual"
@@ -79,16 +80,16 @@ class Continual:
     predicts: ClassVar[str | None] = None
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch as it is."""
+        """Returns the batch unchanged."""
         del rng
         return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """No loss."""
+        """Returns a loss of 0."""
         return {"loss": (jnp.zeros(()), jnp.ones(()))}
 
     def schedule(self, terms: Sequence[Term]) -> list[Term]:
-        """Returns the terms, the tasks among them with their steps."""
+        """Returns the terms; every task's objective is replaced by a `Scheduled` one."""
         tasks = [term for term in terms if term.name != self.name]
         counts = ledger(len(tasks), self.options)
         plan = order(counts), int(counts[-1].sum())
@@ -100,10 +101,10 @@ class Continual:
 
 
 def ledger(num_tasks: int, options: Options) -> np.ndarray:
-    """Returns the steps of each task [k] in each stage [k]: int64 [k, k].
+    """Returns the number of steps in each stage (row) of each task (column): int64 [k, k].
 
     Raises:
-      ValueError: no task, or numbers of steps that are not those of the tasks.
+      ValueError: there is no task, or `task_steps` has neither one number nor one per task.
     """
     given = options.task_steps * (num_tasks if len(options.task_steps) == 1 else 1)
     if not num_tasks or len(given) != num_tasks:
@@ -121,7 +122,10 @@ def ledger(num_tasks: int, options: Options) -> np.ndarray:
 
 
 def order(ledger: np.ndarray) -> bytes:
-    """Returns the task of each step: in each stage spread evenly, ties to the earlier task."""
+    """Returns the task of each step, one byte per step, from a `ledger` [k, k].
+
+    In a stage each task's steps are spread evenly; ties go to the earlier task.
+    """
     made = []
     for stage in ledger:
         tasks = np.repeat(np.arange(len(stage)), stage)

@@ -1,4 +1,4 @@
-"""Discourse relation: which marker, such as "However", stood between two texts?
+"""Discourse relation: which marker, such as "However", was between two texts?
 
 Sun et al. 2020, "ERNIE 2.0", 4.2.3; `formats.marks` finds the markers.
 """

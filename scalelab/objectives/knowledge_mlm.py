@@ -1,14 +1,14 @@
 """Knowledge masking: whole words, phrases or entities are hidden and predicted together.
 
-Sun et al. 2019, "ERNIE: Enhanced Representation through Knowledge Integration", 3.2. The format
-says what the units are, such as `doc_units`. Units come in a random order; each is hidden that fits
-into what is left of the budget, mask_rate of the tokens (Devlin et al.'s rule for whole words). All
-tokens of a unit become the mask token (80%), random tokens (10%) or stay (10%).
+Sun et al. 2019, "ERNIE: Enhanced Representation through Knowledge Integration", 3.2. A format such
+as `doc_units` marks the units. Units are tried in a random order; a unit is hidden if it fits the
+rest of the budget, mask_rate of the tokens (Devlin et al.'s rule for whole words). All tokens of a
+unit become the mask token (80%) or random tokens (10%), or are kept (10%).
 
-Each example draws its level, so that masking by words, phrases and entities is mixed, as the
-published code mixes two levels (PaddlePaddle/ERNIE, 1.0). What is no phrase or entity is hidden by
-words. The paper trains by one level after the other; three runs do so, each with other rates and
-with `--init=RUN` of the one before.
+Each example draws its level: words, phrases or entities. The published code mixes two levels in
+this way (PaddlePaddle/ERNIE, 1.0). Tokens outside phrases and entities are hidden by words. The
+paper trains one level after the other: for this make three runs with different rates, each with
+`--init=RUN` of the run before.
 """
 
 import dataclasses
@@ -41,10 +41,10 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class KnowledgeMLM:
-    """See the module, and `scalelab.objectives` for the methods.
+    """Knowledge masking; `objectives.Objective` documents the methods.
 
     Attributes:
-      masks: has the budget, random tokens and the loss.
+      masks: the MLM with the budget, the random tokens and the loss.
       options: shares of the levels.
     """
 
@@ -56,7 +56,7 @@ class KnowledgeMLM:
     covers_text: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Masks units of the batch, [B, T]; adds what `mlm` adds."""
+        """Masks units of the batch [B, T]; adds the same arrays as `MLM.prepare`."""
         if "mlm_positions" in batch:
             raise ValueError("knowledge_mlm and mlm both choose the masks: take one of them")
         keys = example_keys(named_key(rng, "level"), batch)
@@ -70,7 +70,7 @@ class KnowledgeMLM:
     def _mask_example(
         self, tokens: jax.Array, joined: jax.Array, length: jax.Array, key: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        """Masks one example, tokens [T]; `joined` [T] go on with the unit of the token before."""
+        """Masks one example, tokens [T]; `joined` [T]: the token continues the unit before it."""
         max_len = tokens.shape[0]
         counts = self.masks.num_chosen(max_len)
         size = int(counts[-1])
@@ -87,13 +87,13 @@ class KnowledgeMLM:
         taken = jnp.zeros(max_len, bool).at[order].set(taken)[first]
 
         found, positions = jax.lax.top_k(jnp.where(taken & eligible, lottery, -1.0), size)
-        units = first[positions]  # the positions of a unit are neighbours
+        units = first[positions]  # the positions of a unit are adjacent
         begins = jax.lax.cummax(jnp.where(units == positions, jnp.arange(size), 0))
         actions = jax.random.uniform(action_key, (size,))[begins]
         return self.masks.hide(tokens, positions, found >= 0, actions, word_key)
 
     def _take(self, sizes: jax.Array, budget: jax.Array) -> jax.Array:
-        """Takes each of `sizes` [T], in order, that fits into what is left; 0: nothing to take."""
+        """Takes units in order if they fit the rest of the budget; size 0 means no unit: [T]."""
 
         def take(state: tuple) -> tuple:
             able, taken, left = state
@@ -105,7 +105,7 @@ class KnowledgeMLM:
         return jax.lax.while_loop(lambda state: jnp.any(state[0]), take, start)[1]
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of the hidden tokens, as `mlm` has it."""
+        """Returns the loss (and accuracy) of the hidden tokens, as `MLM.losses`."""
         return self.masks.losses(model, batch, ctx)
 
 

@@ -1,4 +1,4 @@
-"""Masked language modelling: some tokens are hidden and predicted from all others.
+"""Masked language modeling: some tokens are hidden and predicted from all others.
 
 Devlin et al. 2019, 3.1: of the n tokens that are not special, ceil(0.15 n) are chosen; of these
 80% become the mask token, 10% a random token, 10% stay. A new draw at every step (Liu et al. 2019,
@@ -26,9 +26,9 @@ from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, example_k
 NEEDS: tuple[str, ...] = ()
 HEADS = ("token",)
 SEES = "both"
-BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context
+BASELINE = Baseline("loss", None, 0.5)  # half a nat below the unigrams: the model uses the context
 
-MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stays
+MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest is kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class MLM:
-    """Masked language modelling; see `scalelab.objectives` for the methods.
+    """Masked language modeling; `objectives.Objective` documents the methods.
 
     Attributes:
       vocab_size: V.
@@ -61,7 +61,10 @@ class MLM:
     covers_text: ClassVar[bool] = True
 
     def num_chosen(self, max_len: int) -> np.ndarray:
-        """How many of n = 0 ... max_len tokens are chosen; exact where floats would round up."""
+        """Returns ceil(mask_rate * n) for n = 0 ... max_len: [max_len + 1] int32.
+
+        It uses fractions, because a float product may exceed an integer and round up.
+        """
         rate = fractions.Fraction(str(self.mask_rate))
         return np.array([math.ceil(rate * n) for n in range(max_len + 1)], np.int32)
 
@@ -70,8 +73,8 @@ class MLM:
 
         Returns:
           The batch with masked tokens, and with mlm_positions, mlm_targets int32 and mlm_weights
-          float32, all [B, P], P = ceil(mask_rate * T); unused places have position 0 and weight 0.
-          A batch that has masks stays as it is.
+          float32, all [B, P], P = ceil(mask_rate * T); unused slots have position 0 and weight 0.
+          A batch with masks is returned unchanged.
         """
         if "mlm_positions" in batch:
             return batch
@@ -127,7 +130,12 @@ class MLM:
         return jnp.pad(joined & eligible[1:] & eligible[:-1], (1, 0))
 
     def is_text(self, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
-        """Returns which of tokens [..., T] are neither special nor padding; lengths are [...]."""
+        """Returns True for tokens that are neither special nor padding: bool [..., T].
+
+        Args:
+          tokens: [..., T].
+          lengths: [...].
+        """
         special = jnp.isin(tokens, jnp.array(self.special_ids, tokens.dtype))
         return (jnp.arange(tokens.shape[-1]) < lengths[..., None]) & ~special
 
@@ -139,17 +147,24 @@ class MLM:
         actions: jax.Array,
         key: jax.Array,
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        """Replaces tokens [T] of an example at those of `positions` [P] that are chosen [P].
+        """Replaces the chosen tokens of one example.
 
-        Uniform draws `actions` [P] decide between mask, random token and none; `key` draws tokens.
-        Returns the tokens, and positions, targets and weights as `prepare` describes them.
+        Args:
+          tokens: [T].
+          positions: [P] int32.
+          chosen: [P] bool; slots without a chosen position are False.
+          actions: [P] uniform draws that decide between mask, random token and no change.
+          key: random key for the random tokens.
+
+        Returns:
+          The tokens [T], and positions, targets and weights [P] as `prepare` describes them.
         """
         targets = jnp.where(chosen, tokens[positions], 0)
         new = jnp.where(
             actions < MASKED + RANDOM, self._random_tokens(key, len(positions)), targets
         )
         new = jnp.where(actions < MASKED, self.mask_id, new).astype(tokens.dtype)
-        # What is not chosen is written outside, that is nowhere.
+        # Unchosen slots get an index out of range, which mode="drop" ignores.
         tokens = tokens.at[jnp.where(chosen, positions, len(tokens))].set(new, mode="drop")
         return tokens, jnp.where(chosen, positions, 0), targets, chosen.astype(jnp.float32)
 
@@ -163,13 +178,13 @@ class MLM:
         return self.vocab_size - len(set(self.special_ids))
 
     def ordinary(self, ranks: jax.Array) -> jax.Array:
-        """Returns the ids of ordinary tokens, given their ranks in [0, num_ordinary)."""
+        """Maps ranks in [0, num_ordinary), of any shape, to the ids of ordinary tokens."""
         for special in sorted(set(self.special_ids)):
             ranks = ranks + (ranks >= special)
         return ranks
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of the chosen tokens; the head runs only on P of T positions."""
+        """Returns the loss (and accuracy) of the chosen tokens; the head reads only P positions."""
         places = batch["mlm_positions"][..., None]
         chosen = jnp.take_along_axis(ctx.token_hidden(model, batch), places, axis=1)
         features, table, bias = model.token_features(chosen)

@@ -1,16 +1,16 @@
-"""Masked next-token prediction and causal language modelling by example, with one head.
+"""Masked next-token prediction and causal language modeling by example, with one head.
 
 Charpentier and Samuel 2024, "GPT or BERT: why not both?". State k - 1 predicts token k in both:
 
 | example | input | a state sees | predicted |
 |---|---|---|---|
 | masked | tokens masked as in `mlm` | all tokens | the masked tokens |
-| causal | the tokens | itself and those before it | all tokens but the first |
+| causal | the tokens | itself and the tokens before it | all tokens but the first |
 
-Each example draws its kind, so that the share is binomial, and a pure function of seed, step and
-example. An example of n tokens counts n - 1 times whatever its kind, so the loss is the mean over
-the examples' kinds by their share, as in the reference code: each device has one kind there, and
-devices count equally. A mask on the first token has no state before it and no loss.
+Each example draws its kind: the number of masked examples is binomial, and the draw is a pure
+function of seed, step and example. An example of n tokens has weight n - 1 for both kinds, so the
+kinds count by their share of the examples. In the reference code, too: each device has one kind,
+and devices count equally. A masked first token has no loss, because no state is before it.
 """
 
 import dataclasses
@@ -37,23 +37,23 @@ from scalelab.objectives import (
 NEEDS: tuple[str, ...] = ()
 HEADS = ("token",)
 SEES = "left"
-BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context
+BASELINE = Baseline("loss", None, 0.5)  # half a nat below the unigrams: the model uses the context
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Options of the objective."""
 
-    # Share of masked examples; reference code, train_multi_gpu.py: hybrid 15 of 16.
+    # Share of masked examples; in the reference code (train_multi_gpu.py) 15 of 16.
     masked_rate: Share = 15 / 16
 
 
 @dataclasses.dataclass(frozen=True)
 class MNTP:
-    """See the module, and `scalelab.objectives` for the methods.
+    """Masked next-token prediction; `objectives.Objective` documents the methods.
 
     Attributes:
-      masks: chooses the tokens to predict of a masked example.
+      masks: the MLM that chooses the tokens to predict of a masked example.
       masked_rate: share of masked examples.
     """
 
@@ -66,11 +66,11 @@ class MNTP:
 
     @property
     def shifts_masks(self) -> bool:
-        """Whether some examples are masked."""
+        """True if some examples are masked."""
         return self.masked_rate > 0
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Masks the masked examples, and says who sees whom.
+        """Masks the masked examples, and sets the attention mask of each example.
 
         Returns:
           The batch with masked tokens, visible [B, T, 2], mntp_targets int32 and mntp_weights
@@ -98,7 +98,7 @@ class MNTP:
         }
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
+        """Returns the loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
         targets, weights = batch["mntp_targets"], batch["mntp_weights"]
         hidden, num_places = ctx.token_hidden(model, batch), targets.shape[1]
         with useful((num_places - 1) / num_places):  # the last column predicts nothing
@@ -106,10 +106,10 @@ class MNTP:
             found = xent.token_cross_entropy(
                 features, table, bias, targets, weights, accuracy=ctx.accuracy
             )
-        weight = jnp.sum(batch["mntp_totals"])  # without the rounding of a sum of quotients
+        weight = jnp.sum(batch["mntp_totals"])  # exact, unlike the sum of rounded quotients
         return {name: (total, weight) for name, (total, _) in found.items()}
 
 
 def make(setting: Setting, options: Options) -> MNTP:
-    """Makes the objective; raises ValueError where there is no mask token."""
+    """Makes the objective; raises ValueError without a mask token."""
     return MNTP(mlm.make(setting), options.masked_rate)

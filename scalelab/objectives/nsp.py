@@ -16,7 +16,7 @@ SEES = "both"
 
 @dataclasses.dataclass(frozen=True)
 class NSP:
-    """Two classes, 0 = B follows A, 1 = B is random; see `scalelab.objectives` for the methods."""
+    """Two classes, 0 = B follows A, 1 = B is random; methods as in `objectives.Objective`."""
 
     name: ClassVar[str] = "nsp"
     label: ClassVar[str] = "random_second"
@@ -24,12 +24,12 @@ class NSP:
     predicts: ClassVar[str | None] = None
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch as it is: the format made the labels."""
+        """Returns the batch unchanged: the format made the labels."""
         del rng
         return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of the labels, [B], of examples that are not padding."""
+        """Returns the loss (and accuracy) of the labels [B]; padding examples do not count."""
         logits = model.pair_logits(ctx.hidden(model, batch))
         return xent.class_cross_entropy(
             logits, batch[self.label], batch["lengths"] > 0, accuracy=ctx.accuracy

@@ -1,8 +1,8 @@
-"""Relevance: does a text stand under this title?
+"""Relevance: does a text belong to this title?
 
 Sun et al. 2020, "ERNIE 2.0", 4.2.3, "IR relevance". The corpus must have titles: headings, kept
-by config.data.keep_headings=True. The paper has three classes; `formats.sentence_tasks` says why we
-have two.
+by config.data.keep_headings=True. The paper has three classes; `formats.sentence_tasks` explains
+the two classes here.
 """
 
 import dataclasses

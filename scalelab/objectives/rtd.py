@@ -1,9 +1,9 @@
 """Replaced-token detection (Clark et al. 2020, 2) and the paper's variants of it (3.4).
 
-A generator, which `mlm` in the same sum trains, scores the masked positions. A sample from it fills
-each; the discriminator reads the filled text. No gradient passes through the samples. A
-sample that equals the original token counts as original. The proposal `uniform` needs no generator:
-it samples from the vocabulary without its special tokens.
+`mlm` in the same sum trains a generator, which scores the masked positions. A sample from it fills
+each masked position, and the discriminator reads the filled text. No gradient passes through the
+samples. A sample that equals the original token counts as original. The proposal `uniform` needs no
+generator: it samples from the vocabulary without its special tokens.
 
 Variants, as `config.objective_options`:
 
@@ -14,8 +14,8 @@ Variants, as `config.objective_options`:
 | Replace MLM | masked | token |
 | All-Tokens MLM | all | token |
 
-With the target `token` the discriminator predicts the original token. At all positions it predicts
-first with which probability to copy its input.
+With the target `token` the discriminator predicts the original token. With positions `all` it also
+predicts the probability of copying its input.
 """
 
 import dataclasses
@@ -40,13 +40,13 @@ SEES = "both"
 class Options:
     """Options of the objective."""
 
-    positions: Annotated[str, choice("all", "masked")] = "all"  # with a loss
-    target: Annotated[str, choice("replaced", "token")] = "replaced"  # what is predicted
-    proposal: Annotated[str, choice("generator", "uniform")] = "generator"  # makes replacements
+    positions: Annotated[str, choice("all", "masked")] = "all"  # positions with a loss
+    target: Annotated[str, choice("replaced", "token")] = "replaced"  # the predicted label
+    proposal: Annotated[str, choice("generator", "uniform")] = "generator"  # source of replacements
 
 
 def _baseline(options: Options) -> Baseline:
-    """Returns the loss of the best constant chance of "replaced", and the unigrams for tokens."""
+    """Returns the baseline: the best constant probability of "replaced", or unigrams for tokens."""
     if options.positions == "masked" and options.target == "token":
         return Baseline("loss", None, 0.5)
 
@@ -66,10 +66,10 @@ BASELINE = _baseline
 
 @dataclasses.dataclass(frozen=True)
 class RTD:
-    """See the module, and `scalelab.objectives` for the methods.
+    """Replaced-token detection; `objectives.Objective` documents the methods.
 
     Attributes:
-      masks: chooses the positions, unless another objective has.
+      masks: the MLM that chooses the positions, unless another objective has chosen them.
       options: the variant.
     """
 
@@ -81,15 +81,21 @@ class RTD:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """What trains the generator."""
+        """The objective that trains the generator; empty without a generator."""
         return () if self.options.proposal == "uniform" else ("mlm",)
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Masks the batch; the replacements need the net."""
+        """Masks the batch; `fill` replaces the masks, because that needs the model."""
         return self.masks.prepare(batch, rng)
 
     def fill(self, model: nn.Module, batch: Batch, ctx: Pass) -> tuple[jax.Array, jax.Array]:
-        """Returns the original tokens [B, T], and those with samples at the masked positions."""
+        """Returns two int arrays [B, T]: the original tokens, and with samples at masked positions.
+
+        Args:
+          model: the bound model with the generator.
+          batch: masked by `mlm`.
+          ctx: keys and states of the pass.
+        """
         tokens, places = batch["tokens"], batch["mlm_positions"]
         keys = example_keys(ctx.key("sample"), batch)
         uniforms = jax.vmap(lambda key: jax.random.uniform(key, places.shape[1:]))(keys)
@@ -101,14 +107,14 @@ class RTD:
             with axes.forward_only():
                 features, table, bias = model.token_features(chosen)
                 sampled = xent.sample_tokens(features, table, bias, uniforms)
-        # Places that are not used are written outside, that is nowhere.
+        # Unused slots get an index out of range, which is ignored.
         places = jnp.where(batch["mlm_weights"] > 0, places, tokens.shape[1])
         rows = jnp.arange(len(tokens))[:, None]
         write = tokens.at[rows, places].set
         return write(batch["mlm_targets"], mode="drop"), write(sampled, mode="drop")
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of the discriminator's predictions."""
+        """Returns the loss (and accuracy) of the discriminator's predictions."""
         original, filled = self.fill(model, batch, ctx)
         read = batch | {"tokens": filled}
         hidden = ctx.hidden(model, read)
@@ -132,7 +138,7 @@ class RTD:
             )
         chance = xent.token_log_probs(features, table, bias, original)
         scores = model.replaced_logits(hidden)
-        # log(c [filled = original] + (1 - c) p), c = 1 - sigmoid(scores): a copy is no replacement
+        # log(c [filled = original] + (1 - c) p), c = 1 - sigmoid(scores), the probability of a copy
         kept = jnp.where(is_replaced, -jnp.inf, jax.nn.log_sigmoid(-scores))
         losses = -jnp.logaddexp(kept, jax.nn.log_sigmoid(scores) + chance)
         return _mean(losses, losses < jnp.log(2.0), is_replaced, weights, ctx.accuracy)

@@ -22,7 +22,7 @@ BASELINE = Baseline("loss", None, 0.5)
 
 @dataclasses.dataclass(frozen=True)
 class SBO:
-    """See the module, and `scalelab.objectives` for the methods."""
+    """The span boundary objective; `objectives.Objective` documents the methods."""
 
     name: ClassVar[str] = "sbo"
     samples: ClassVar[bool] = True
@@ -30,12 +30,12 @@ class SBO:
     beside: ClassVar[tuple[str, ...]] = ("span_mlm",)
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch as it is: `span_mlm` masks it."""
+        """Returns the batch unchanged: `span_mlm` masks it."""
         del rng
         return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of the hidden tokens."""
+        """Returns the loss (and accuracy) of the hidden tokens."""
         hidden, lefts = ctx.token_hidden(model, batch), batch["span_lefts"]
         left, right = (
             jnp.take_along_axis(hidden, places[..., None], axis=1)

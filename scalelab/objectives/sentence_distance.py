@@ -1,4 +1,4 @@
-"""Sentence distance: B follows A, stands elsewhere in the document, or in another document.
+"""Sentence distance: B follows A, is elsewhere in the document, or is in another document.
 
 Sun et al. 2020, "ERNIE 2.0", 4.2.2. Examples of other kinds have the label -1 and do not count.
 """
@@ -17,14 +17,14 @@ BASELINE = Baseline("accuracy", 1 / 3, 0.05)
 
 @dataclasses.dataclass(frozen=True)
 class SentenceDistance(nsp.NSP):
-    """Three classes; see `scalelab.objectives` for the methods."""
+    """Three classes; `objectives.Objective` documents the methods."""
 
     name: ClassVar[str] = "sentence_distance"
     label: ClassVar[str] = "distance"
     num_classes: ClassVar[int] = 3
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of the labels, [B], of examples that have one."""
+        """Returns the loss (and accuracy) of the labels [B]; examples with -1 do not count."""
         labels = batch[self.label]
         logits = model.label_logits(ctx.hidden(model, batch), self.name, self.num_classes, True)
         counts = (batch["lengths"] > 0) & (labels >= 0)

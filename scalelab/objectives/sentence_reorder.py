@@ -1,4 +1,4 @@
-"""Sentence reordering: in which of 3! orders do three parts of a text stand?
+"""Sentence reordering: in which of 3! orders are three parts of a text?
 
 Sun et al. 2020, "ERNIE 2.0", 4.2.2, which cuts texts into one to m parts; here m = 3 always.
 """

@@ -1,6 +1,7 @@
-"""Maximum likelihood of a target given a source: each token from the source and those before it.
+"""Maximum likelihood of a target given a source.
 
-Raffel et al. 2020, 2.4. The net reads the target behind the start token, without its last token.
+Each token is predicted from the source and from the target's tokens before it (Raffel et al. 2020,
+2.4). The model reads the start token and then the target without its last token.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ BASELINE = Baseline("loss", None, 0.5, array="tokens")
 
 @dataclasses.dataclass(frozen=True)
 class Seq2Seq:
-    """See the module, and `scalelab.objectives` for the methods.
+    """Maximum likelihood of targets; `objectives.Objective` documents the methods.
 
     Attributes:
       start: id of the token before the target.
@@ -41,7 +42,7 @@ class Seq2Seq:
         }
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of each token of the target."""
+        """Returns the loss (and accuracy) of the target's tokens."""
         targets = batch["targets"]
         weights = jnp.arange(targets.shape[1]) < batch["lengths"][:, None]
         features, table, bias = model.token_features(ctx.token_hidden(model, batch))

@@ -1,12 +1,12 @@
-"""Masked language modelling of spans: runs of whole words are hidden and predicted.
+"""Masked language modeling of spans: runs of whole words are hidden and predicted.
 
 Joshi et al. 2020, 3.1: spans of 1 to `max_span` words, their lengths geometric with `span_p`, until
-mask_rate of the tokens are hidden. All tokens of a span become the mask token (80%), random tokens
-(10%) or stay (10%). A span begins at any word from which it fits, uniformly.
+mask_rate of the tokens are hidden. All tokens of a span become the mask token (80%) or random
+tokens (10%), or are kept (10%). The first word of a span is uniform over the words where it fits.
 
-Between two spans a token stays visible, as on either side of each, for `sbo`. The reference code
-merges spans that touch. It also cuts the last word where the budget ends; here a span is shortened
-to the words that fit, so up to one word of the budget may be left.
+On both sides of each span a token stays visible, because `sbo` reads it: spans never touch. The
+reference code merges spans that touch. It also cuts the last word at the end of the budget; here
+the span is shortened to whole words, so the rest of the budget is less than one word.
 """
 
 import dataclasses
@@ -33,19 +33,19 @@ ARRAYS = (
 class Options:
     """Options of the objective."""
 
-    # Chance that a span ends after each of its words.
+    # Probability that a span ends after each of its words.
     span_p: Annotated[float, ("a number in (0, 1]", lambda value: 0 < value <= 1)] = 0.2
     max_span: Annotated[int, between(1, 1000)] = 10  # words of the longest span
-    whole_words: bool = True  # False: a span is of tokens, and may begin inside a word
+    whole_words: bool = True  # False: a span consists of tokens, and may begin inside a word
 
 
 @dataclasses.dataclass(frozen=True)
 class SpanMLM:
-    """See the module, and `scalelab.objectives` for the methods.
+    """Masked language modeling of spans; `objectives.Objective` documents the methods.
 
     Attributes:
-      masks: has the budget, random tokens and the loss.
-      options: of the spans.
+      masks: the MLM with the budget, the random tokens and the loss.
+      options: lengths of the spans.
     """
 
     masks: mlm.MLM
@@ -60,8 +60,8 @@ class SpanMLM:
 
         Returns:
           The batch with masked tokens, with mlm_positions (ascending), mlm_targets and mlm_weights
-          as `mlm` makes them, and with span_lefts and span_rights int32 [B, P]: the positions next
-          to the span of each.
+          as `mlm` makes them, and with span_lefts and span_rights int32 [B, P]: for each predicted
+          token the positions before and after its span.
         """
         if "mlm_positions" in batch:
             raise ValueError("span_mlm and mlm both choose the masks: take one of them")
@@ -99,14 +99,15 @@ class SpanMLM:
         """Places spans one after another; loops until the budget is used or nothing fits.
 
         Args:
-          key: of the draws.
+          key: random key of the draws.
           free: bool [T], words that a span may have.
           begins: int32 [T + 1], the first token of each word, and the one after the last.
           budget: int32 [], tokens to hide.
           size: P, spans at most.
 
         Returns:
-          The span of each word, int32 [T], -1: none; and the tokens next to each, int32 [P, 2].
+          The span of each word, int32 [T], -1 for none; the positions before and after each span,
+          int32 [P, 2].
         """
         places = jnp.arange(len(free))
         numbers = np.arange(1, self.options.max_span + 1)
@@ -120,7 +121,7 @@ class SpanMLM:
         def place(state: tuple) -> tuple:
             step, budget, free, spans, bounds = state
             run = jax.lax.cummin(jnp.where(free, len(free), places), reverse=True) - places
-            # Words of the longest span from each place.
+            # Number of words of the longest span that begins at each word.
             most = jnp.minimum(run, jnp.sum(tokens <= budget, axis=1))
             length = jnp.minimum(lengths[step], jnp.max(most))
             able = jnp.cumsum((most >= length) & (length > 0))
@@ -138,7 +139,7 @@ class SpanMLM:
         return jax.lax.while_loop(lambda s: (s[0] < size) & (s[1] > 0), place, first)[3:]
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of the hidden tokens, as `mlm` has it."""
+        """Returns the loss (and accuracy) of the hidden tokens, as `MLM.losses`."""
         return self.masks.losses(model, batch, ctx)
 
 

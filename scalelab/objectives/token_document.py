@@ -1,6 +1,6 @@
 """Token-document relation: does a token occur elsewhere in its document?
 
-Sun et al. 2020, "ERNIE 2.0", 4.2.1. All tokens count that are not special, hidden ones too.
+Sun et al. 2020, "ERNIE 2.0", 4.2.1. All tokens except special tokens count, hidden ones too.
 """
 
 import dataclasses

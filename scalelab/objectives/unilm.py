@@ -1,20 +1,20 @@
 """UniLM's cloze tasks: `mlm` with one of four attention masks for each example.
 
 Dong et al. 2019, "Unified Language Model Pre-training for Natural Language Understanding and
-Generation", 2.2 and 2.3. The net is told the mask by segment ids.
+Generation", 2.2 and 2.3. Segment ids tell the model which mask an example has.
 
 | mask | a token sees | segment ids |
 |---|---|---|
 | bidirectional | all tokens | 0, and 1 for the second text of a pair |
-| left-to-right | itself and those before it | 2 |
-| right-to-left | itself and those after it | 3 |
-| sequence-to-sequence | a source token all of the source; a target token also its own left | 4, 5 |
+| left-to-right | itself and the tokens before it | 2 |
+| right-to-left | itself and the tokens after it | 3 |
+| sequence-to-sequence | source: all source tokens; target: these, itself and its left | 4, 5 |
 
 Source and target are the two texts of a pair. A format without pairs has one text: the target then
-begins at a token that is drawn uniformly, the first one excepted. Each example draws its mask, so
-that shares are binomial, and pure functions of seed, step and example.
+begins at a token that is drawn uniformly, but never the first. Each example draws its mask: the
+number of examples per mask is binomial, and the draw is a pure function of seed, step and example.
 
-A net with two segments reads all ids above 0 as 1, and is told less.
+A model with two segments reads all ids above 0 as 1, so it can tell fewer masks apart.
 """
 
 import dataclasses
@@ -42,10 +42,10 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class UniLM:
-    """See the module, and `scalelab.objectives` for the methods.
+    """UniLM's cloze tasks; `objectives.Objective` documents the methods.
 
     Attributes:
-      masks: chooses the tokens to predict.
+      masks: the MLM that chooses the tokens to predict.
       options: shares of the attention masks.
     """
 
@@ -57,7 +57,7 @@ class UniLM:
     covers_text: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Masks tokens as `mlm` does; adds visible [B, T, 2] and segments [B, T], both int32."""
+        """Masks tokens as `MLM.prepare`; adds int32 visible [B, T, 2] and segments [B, T]."""
         kinds, cuts = self._draw(batch, named_key(rng, "attention"))
         is_pair = "second_starts" in batch
         places = jnp.arange(batch["tokens"].shape[1], dtype=jnp.int32)[None]
@@ -86,7 +86,7 @@ class UniLM:
         return kinds, cuts.astype(jnp.int32)
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Loss (and accuracy) of the masked tokens; see `mlm`."""
+        """Returns the loss (and accuracy) of the masked tokens, as `MLM.losses`."""
         return self.masks.losses(model, batch, ctx)
 
 

@@ -1,10 +1,11 @@
 """Cross-entropy over a vocabulary, without ever holding all scores.
 
 -log p(target) = logsumexp(scores) - scores[target]. The second term is a dot product with one row
-of the table and needs no scores. The first runs over chunks of positions; its gradient is a
-softmax, so the forward pass of training multiplies it out chunk by chunk and keeps two gradients,
-[B, T, D] and [V, D], in place of the scores [B, T, V]: at V = 30,000 those are a gigabyte for 8,192
-positions, and moving them takes as long as the products.
+of the table and needs no scores. The first term is computed for chunks of positions. Its gradient
+needs only the softmax, so the forward pass of training also computes the gradients of features
+[B, T, D] and table [V, D] chunk by chunk and keeps them in place of the scores [B, T, V]. With
+V = 30,000 the scores of 8,192 positions are a gigabyte, and moving them costs as much time as the
+products.
 """
 
 import contextlib
@@ -19,20 +20,24 @@ import jax.numpy as jnp
 from scalelab.nn.axes import useful
 from scalelab.nn.product import product
 
-# Scores that are held at a time on one device. With fewer, products are smaller and the table's
-# gradient is added up more often: that costs more than caches give (benchmarks/RESULTS.md).
+# Number of scores in memory at a time on one device. Smaller chunks fit caches better, but their
+# products are slower and the table's gradient is summed more often: the sum is slower
+# (benchmarks/RESULTS.md).
 CHUNK_SCORES = {"cpu": 2**25}
 DEFAULT_CHUNK_SCORES = 2**28
-# Rows of the table in a product. On CPU a product packs its wide side (on the cores of
-# benchmarks/RESULTS.md 960 numbers of each row at a time), and a thread that is not the main one
-# keeps 64 MB of what it frees at most: it would be given a larger buffer's pages anew in each step.
+# Maximum number of table rows in one product. On CPU a product packs its wide operand into a
+# buffer, 960 columns at a time on the cores of benchmarks/RESULTS.md. The allocator of a worker
+# thread keeps at most 64 MB of freed memory, so a larger buffer would cost page faults every step.
 MOST_ROWS = {"cpu": 15_360}
 _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
 
 @contextlib.contextmanager
 def as_on(platform: str | None) -> Iterator[None]:
-    """What is traced within is made for a platform ("cpu", "gpu", "tpu"), not for this one."""
+    """Context: code traced inside is chunked for `platform` ("cpu", "gpu", "tpu").
+
+    None means the default backend.
+    """
     token = _PLATFORM.set(platform)
     try:
         yield
@@ -49,18 +54,18 @@ def token_cross_entropy(
     *,
     accuracy: bool = False,
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """Weighted cross-entropy of scores features @ table.T + bias.
+    """Returns the weighted cross-entropy, in nats, of the scores features @ table.T + bias.
 
     Args:
-      features: [B, T, D]; its dtype is that of the products, sums are float32.
+      features: [B, T, D]; products use its dtype and sum in float32.
       table: [V, D].
       bias: [V] or None.
       targets: [B, T] int32.
       weights: [B, T] float32, 0 for positions that do not count.
-      accuracy: whether to compute the share of targets with the highest score as well.
+      accuracy: True also computes the share of targets with the highest score.
 
     Returns:
-      {"loss": (sum, weight)} and, if asked for, "accuracy".
+      {"loss": (sum, weight)}, float32 scalars, and optionally "accuracy" in the same form.
     """
     rows = jnp.take(table, targets, axis=0, mode="clip").astype(features.dtype)
     own = product("btd,btd->bt", features, rows)
@@ -79,16 +84,16 @@ def token_cross_entropy(
 def class_cross_entropy(
     logits: jax.Array, labels: jax.Array, counts: jax.Array, *, accuracy: bool = False
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """Cross-entropy of classes.
+    """Returns the cross-entropy of classes, in nats.
 
     Args:
       logits: [B, C] float32.
       labels: [B] int32.
       counts: [B] bool, False for examples that do not count.
-      accuracy: whether to compute the share of labels with the highest score as well.
+      accuracy: True also computes the share of labels with the highest score.
 
     Returns:
-      {"loss": (sum, weight)} and, if asked for, "accuracy".
+      {"loss": (sum, weight)}, float32 scalars, and optionally "accuracy" in the same form.
     """
     weights = counts.astype(jnp.float32)
     weight = jnp.sum(weights)
@@ -117,7 +122,7 @@ def _platform() -> str:
 
 
 def chunk_size(batch_size: int, length: int, vocab_size: int) -> int:
-    """How many of T positions to score at a time: chunks of about equal size that fit the limit."""
+    """Returns the number of positions per chunk: about equal chunks within CHUNK_SCORES."""
     limit = CHUNK_SCORES.get(_platform(), DEFAULT_CHUNK_SCORES)
     devices = max(1, jax.sharding.get_abstract_mesh().size)
     num_chunks = min(length, math.ceil(batch_size * length * vocab_size / (limit * devices)))
@@ -125,7 +130,7 @@ def chunk_size(batch_size: int, length: int, vocab_size: int) -> int:
 
 
 def _scores(features: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """[..., D] -> [..., V] float32."""
+    """Returns features [..., D] @ table.T + bias: [..., V] float32."""
     table = table.T.astype(features.dtype)
     scores = jnp.matmul(features, table, preferred_element_type=jnp.float32)
     return scores if bias is None else scores + bias
@@ -135,7 +140,14 @@ def _scores(features: jax.Array, table: jax.Array, bias: jax.Array | None) -> ja
 def weighted_logsumexp(
     features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
 ) -> jax.Array:
-    """Sum of weights * logsumexp(features @ table.T + bias) over [B, T], a float32 scalar."""
+    """Returns the sum of weights * logsumexp(features @ table.T + bias), a float32 scalar.
+
+    Args:
+      features: [B, T, D].
+      table: [V, D].
+      bias: [V] or None.
+      weights: [B, T] float32.
+    """
     batch_size, length = weights.shape
     size = chunk_size(batch_size, length, table.shape[0])
 
@@ -152,11 +164,12 @@ def weighted_logsumexp(
 def _forward(
     features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
 ) -> tuple[jax.Array, tuple]:
-    """The value, and its gradients as residuals."""
+    """Returns the value, and its gradients as residuals."""
     batch_size, length = weights.shape
     size = chunk_size(batch_size, length, table.shape[0])
-    # A bias is one more column of the table, which all positions have a 1 for: two passes over the
-    # scores less. Not in bfloat16, which would round it, nor where products want even sizes.
+    # On CPU the bias becomes one more column of the table, and each position gets a 1 for it. This
+    # saves two passes over the scores. Not in bfloat16, which would round the bias, nor on other
+    # platforms, where products are faster with even sizes.
     scored, own_bias = table, bias
     if bias is not None and features.dtype == jnp.float32 and _platform() == "cpu":
         scored, own_bias = jnp.concatenate([table, bias[:, None]], axis=1), None
@@ -182,7 +195,7 @@ def _forward(
 
 
 def row_blocks(x: jax.Array | None) -> list[jax.Array]:
-    """Returns [V, ...] cut into about equal blocks, as few as MOST_ROWS allows; none of None."""
+    """Cuts [V, ...] into the fewest blocks that MOST_ROWS allows, about equal; None gives []."""
     if x is None:
         return []
     one_device = jax.sharding.get_abstract_mesh().size < 2
@@ -194,7 +207,11 @@ def row_blocks(x: jax.Array | None) -> list[jax.Array]:
 def _softmax_parts(
     scores: Sequence[jax.Array],
 ) -> tuple[Sequence[jax.Array], jax.Array, jax.Array]:
-    """Of scores [P, V] in blocks: exponentials up to a factor of each row, their sum, logsumexp."""
+    """Returns parts of the softmax of scores [P, V], which come in blocks of columns.
+
+    These are the exponentials exp(score - row maximum) in blocks, their sums [P], and the
+    logsumexp [P] of the scores.
+    """
     tops = [jnp.max(x, axis=-1, keepdims=True) for x in scores]
     top = functools.reduce(jnp.maximum, tops)
     exps = [jnp.exp(x - top) for x in scores]
@@ -209,24 +226,25 @@ def _chunk_terms(
     table: Sequence[jax.Array],
     weights: jax.Array,
 ) -> tuple[tuple, tuple[jax.Array, jax.Array]]:
-    """What some positions add, and what is theirs.
+    """Returns the loss sum and gradients of a chunk of positions.
 
     Args:
-      wide: [P, W] features; W is D, or D + 1 where the last is a 1 for the bias.
-      scored: [V, W] what they are scored with, in blocks of rows, as the others are.
-      bias: [V] what the scores want besides, or no block.
-      table: [V, D].
+      wide: [P, W] features. W is D, or D + 1 if a last column of ones multiplies the bias.
+      scored: [V, W] the table, with the bias as last column if W is D + 1; in blocks of rows.
+      bias: [V] in blocks; empty if there is no bias or `scored` contains it.
+      table: [V, D] in blocks of rows.
       weights: [P].
 
     Returns:
-      (weighted sum of logsumexp, gradient [W, V] of `scored`, gradient of `bias`), in blocks,
-      float32; (gradient [P, D] of the features, logsumexp [P]).
+      A pair. The first part sums over chunks, float32: weighted sum of logsumexp, gradient [W, V]
+      of `scored` in blocks, gradient [V] of `bias` in blocks. The second is per position: gradient
+      [P, D] of the features in their dtype, logsumexp [P].
     """
     dtype = wide.dtype
     biases = bias or [None] * len(scored)
     scores = [_scores(wide, rows, own) for rows, own in zip(scored, biases, strict=True)]
     exps, sums, lse = _softmax_parts(scores)
-    # The softmax is exps / sums; scaling the narrow side of each product saves a pass over V.
+    # The softmax is exps / sums. Scaling the narrow operand of each product saves a pass over V.
     scale = weights / sums
     exps = [x.astype(dtype) for x in exps]
     matmul = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
@@ -249,9 +267,18 @@ weighted_logsumexp.defvjp(_forward, _backward)
 def token_log_probs(
     features: jax.Array, table: jax.Array, bias: jax.Array | None, targets: jax.Array
 ) -> jax.Array:
-    """Log-probabilities [B, T] of targets [B, T] under softmax(features @ table.T + bias).
+    """Returns the log-probabilities of targets under softmax(features @ table.T + bias), in nats.
 
     The backward pass computes the scores again, chunk by chunk.
+
+    Args:
+      features: [B, T, D].
+      table: [V, D].
+      bias: [V] or None.
+      targets: [B, T] int32.
+
+    Returns:
+      [B, T] float32.
     """
 
     def log_probs(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -271,12 +298,12 @@ def sample_tokens(
       features: [B, T, D].
       table: [V, D].
       bias: [V] or None.
-      uniforms: [B, T] in [0, 1): the token is where the cumulative distribution exceeds it.
+      uniforms: [B, T] in [0, 1): the token is the first with a higher cumulative probability.
     """
 
     def sample(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
         cumulative = jnp.cumsum(jax.nn.softmax(_scores(chunk[0], table, bias)), axis=-1)
-        # Rounded sums may end below 1, so the draw is scaled by what they end at.
+        # The rounded cumulative sum may end below 1, so the draw is scaled by its last value.
         drawn = (chunk[1] * cumulative[..., -1])[..., None]
         return jnp.minimum(jnp.sum(cumulative <= drawn, axis=-1), table.shape[0] - 1)
 
@@ -300,7 +327,7 @@ def _map_chunks(
 def _normaliser_and_best(
     features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The weighted sum of logsumexp, and the ids [B, T] with the highest score."""
+    """Returns the weighted sum of logsumexp, and the ids [B, T] with the highest score."""
     batch_size, length = weights.shape
     size = chunk_size(batch_size, length, table.shape[0])
 

@@ -1,8 +1,8 @@
 """Parameters and FLOPs, counted from the program.
 
-A multiply-add counts as two FLOPs. Matrix products only: softmax, norms and element-wise work are
-left out, as everywhere in the literature. The backward pass costs twice what it goes through of the
-forward pass.
+A multiply-add counts as two FLOPs. Only matrix products count: softmax, norms and element-wise work
+are left out, as is usual in the literature. The backward pass counts twice the forward FLOPs of the
+products that get a gradient.
 """
 
 import dataclasses
@@ -32,35 +32,36 @@ PEAKS = {
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """Forward FLOPs of one batch, by the part of the net (`nn.axes.part`)."""
+    """Forward FLOPs of one batch, by the part of the model (`nn.axes.part`)."""
 
-    body: float  # projections and FFN of all layers, 2 * n_model per position (F = 4H)
-    attention: float  # scores and weighted sums, 4 L n H per position without a causal mask
+    body: float  # projections and FFN of all layers, 2 * n_model per position (F = 4D)
+    attention: float  # scores and weighted sums, 4 L T D per position without a causal mask
     head: float  # all products outside the other parts: transforms and vocabulary logits
     embedding: float = 0.0  # look-ups are copies, not products
     forward_only: float = 0.0  # the part without a gradient (`nn.axes.forward_only`)
 
     @property
     def forward(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return self.body + self.attention + self.head + self.embedding
 
     @property
     def train(self) -> float:
-        """Forward and backward: three times forward, once what gets no gradient."""
+        """Training FLOPs: 3 * forward, but 1 * forward for products without a gradient."""
         return 3.0 * self.forward - 2.0 * self.forward_only
 
 
 def count_parameters(params: ArrayPytree) -> int:
-    """Every parameter of a tree, of concrete or abstract arrays."""
+    """Returns the number of parameters of a tree of concrete or abstract arrays."""
     return int(sum(np.prod(leaf.shape, dtype=np.int64) for leaf in jax.tree.leaves(params)))
 
 
 def of_program(function: Callable[..., Any], *arguments: Any) -> Flops:
     """Counts the matrix products of a program by tracing it; nothing is computed.
 
-    The body of a loop counts at each turn (of a `while` loop, whose turns are not known, once), the
-    costliest branch of a condition counts alone, and what remat would compute again counts once.
+    The body of a `scan` counts once for each iteration, the body of a `while` loop once, because
+    its number of iterations is unknown. Of a condition only the costliest branch counts.
+    Recomputation by remat does not count.
 
     Args:
       function: a forward pass.
@@ -113,10 +114,10 @@ def count_phases(
     """Counts the forward pass of a training step of each phase of a config.
 
     Args:
-      params: the net's parameters, concrete or abstract.
+      params: the model's parameters, concrete or abstract.
       net: unbound.
-      terms: what is trained.
-      config: of the run.
+      terms: the terms of the loss.
+      config: the run's config.
       carried: as in `objectives.forward`.
       frozen: as in `objectives.Pass`.
     """

@@ -1,4 +1,4 @@
-"""Systems: one module for each family, found by its name; see `System` for what it exports."""
+"""Systems: one module for each model family, found by its name; `System` lists its exports."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -14,21 +14,21 @@ from scalelab.helpers.names import SpecialIds, load_module
 
 @dataclasses.dataclass(frozen=True)
 class Adaptation:
-    """What a system declares of fine-tuning, each with its source in the system's file.
+    """The input template of fine-tuning and its head; the system's file names the sources.
 
     Attributes:
       begin: texts of the special tokens before the first text.
-      between: those between two texts.
-      end: those after the last text.
-      added_tokens: those of them that pre-training did not have; they get new rows of the
-        embedding, in this order, behind the vocabulary.
-      reads: "first": the hidden state of the first token is classified; "last": of the last.
-      both_orders: whether the two texts of a similarity task go through the net in both orders,
-        their vectors added.
-      activation: a name in nn.heads.ACTIVATIONS: between the two layers of a classifier's head.
-      source: where a task's text goes if the net reads a source. "both": it is source and text
-        (Lewis et al. 2020, 3.3); "source": it is the source, and the text is `START` alone; None:
-        such a net is fine-tuned on tasks as text alone (`finetuning.kinds.words`).
+      between: texts of the special tokens between two texts.
+      end: texts of the special tokens after the last text.
+      added_tokens: special tokens that pre-training did not have; they get new rows of the
+        embedding, in this order, after the vocabulary.
+      reads: the classified hidden state, of the "first" or the "last" token.
+      both_orders: whether the model reads the two texts of a similarity task in both orders and
+        adds the two vectors.
+      activation: a name in nn.heads.ACTIVATIONS, between the two layers of a classifier's head.
+      source: the place of a task's text if the model reads a source. "both": source and text
+        (Lewis et al. 2020, 3.3). "source": the source, and the text is `START` alone. None: such a
+        model is fine-tuned only to generate labels as text (`finetuning.kinds.words`).
     """
 
     begin: tuple[str, ...]
@@ -49,9 +49,9 @@ class Reading:
     """The special tokens, by role, around a single text that is scored or continued.
 
     Attributes:
-      begin: roles before the text; if the net reads a source, they follow `START`. None means the
-        begin of FRAME, or with a source nothing.
-      end: roles after the text. None means the end of FRAME, or nothing if each token is predicted
+      begin: roles before the text; if the model reads a source, they follow `START`. None means
+        FRAME's `begin`, or nothing if the model reads a source.
+      end: roles after the text. None means FRAME's `end`, or nothing if each token is predicted
         from the tokens before it.
       source: roles that make up the source. None means FRAME around an empty text.
       trained: whether pre-training had such inputs. If not, tables mark the scores.
@@ -70,7 +70,7 @@ class Departure:
     Attributes:
       field: dotted name of the config field, such as "tokenizer.kind".
       value: the system's own value.
-      source: where the value comes from: paper and section.
+      source: paper and section of the value.
     """
 
     field: str
@@ -80,7 +80,7 @@ class Departure:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """The sizes of a net.
+    """The sizes of a model.
 
     Attributes:
       num_heads: N.
@@ -88,13 +88,13 @@ class Sizes:
       num_layers: L.
       ffn_width: F.
       max_len: number of positions.
-      dropout_rate: of residual branches and attention.
-      dtype: of the computation; parameters are float32.
+      dropout_rate: dropout on residual branches and attention.
+      dtype: dtype of the computation; parameters are float32.
       remat: a name in nn.stack.REMAT_POLICIES.
-      output_embedding: None where the input's table scores tokens, "untied" where its own does.
-      special_ids: role -> id of each special token of the tokenizer; "start" is that of `START`.
+      output_embedding: None if the input's table scores tokens, "untied" if another table does.
+      special_ids: role -> id of each special token of the tokenizer; "start" is the id of `START`.
       activation: a name in nn.ffn.ACTIVATIONS; None: the system's own.
-      norm_epsilon: of the norms; None: the system's own.
+      norm_epsilon: epsilon of the norms; None: the system's own.
     """
 
     num_heads: int
@@ -113,12 +113,12 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A net inside a system's net that is a net of the same system by itself.
+    """A part of a system's model that is itself a model of the same system.
 
     Attributes:
-      net: the fields of config.net in which it differs.
-      options: the options of the system in which it differs.
-      paths: first names of its parameters' paths in the whole -> in the part.
+      net: the fields of config.net that differ.
+      options: the options of the system that differ.
+      paths: prefixes of its parameters' paths: in the whole -> in the part.
     """
 
     net: Mapping[str, Any]
@@ -127,44 +127,46 @@ class Part:
 
 
 class System(Protocol):
-    """What a module in `systems/` exports.
+    """The exports of a module in `systems/`.
 
-    The net that `build` returns offers:
+    The model that `build` returns has these methods:
 
       net(batch, *, train, cache=None, step=None) -> (hidden [B, T, D], cache), for tasks
-      net.token_states(batch, *, train, step=None) -> the states [B, T, D] that score tokens, only
-        where they are not those above, as in a net with a generator
+      net.token_states(batch, *, train, step=None) -> the states [B, T, D] that score tokens, if
+        they differ from `hidden`, as in a model with a generator
       net.token_features(hidden [..., D]) -> (features [..., E], table [V, E], bias [V] | None)
       net.token_logits(hidden [..., D]) -> [..., V] float32
-      net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, where HEADS has "pair"
-      net.label_logits(hidden, task, num_classes, of_text), where HEADS has "labels"
-      net.init_cache(batch_size, max_len) -> cache, where it predicts "next"; unbound, too
+      net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, if HEADS has "pair"
+      net.label_logits(hidden, task, num_classes, of_text), if HEADS has "labels"
+      net.init_cache(batch_size, max_len) -> cache, if PREDICTS is "next"; works unbound, too
 
-    Only parameters that are used come to exist: initialise through the same function that computes
-    the losses, and a net without NSP has no pooler.
+    Only parameters in use are made: the function that computes the losses also initializes them, so
+    a model without NSP has no pooler.
 
-    A module may also export `Options`, a frozen dataclass of its own settings
-    (config.system_options); `READING`, if FRAME does not describe a single text or the net reads a
-    source; `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
-    configs/finetune.py in which its fine-tuning differs from every recipe;
-    `parts(sizes, options)`, name -> Part, the net for tasks first, where a net is several nets; and
-    `FROZEN`, names of the nets of other runs that its net reads, such as ("teacher",): `build` gets
-    these nets as `frozen`, name -> unbound net, and in training the Flax collection "frozen" has
-    their parameters.
+    Optional exports of a module:
+
+      Options: frozen dataclass of its own settings (config.system_options)
+      READING: a `Reading`, if FRAME does not fit a single text or the model reads a source
+      n_model(sizes, options): parameters of the layers without biases and norms, if not 12 L D^2
+      RECIPE: fields of configs/finetune.py in which its fine-tuning differs from every recipe
+      parts(sizes, options): name -> Part, the model for tasks first, if a model contains models
+      FROZEN: names of the models of other runs that its model reads, such as ("teacher",). `build`
+        gets them as `frozen`, name -> unbound model. In training the Flax collection "frozen" has
+        their parameters.
 
     Attributes:
-      DEPARTURES: the config fields in which the family differs from the control.
+      DEPARTURES: the config fields in which the family differs from the base config.
       SPECIAL_TOKENS: (role, text) in the order of ids, from 0; roles: pad unk cls sep mask bos eos.
       FRAME: (begin, between, end): texts of the special tokens around and between segments.
-      ADAPTATION: its input for labelled tasks, and what is classified.
-      HEADS: what the net can score: "token", "pair", ...; objectives ask for them by name.
+      ADAPTATION: its input for labeled tasks, and the classified state.
+      HEADS: names of the model's heads: "token", "pair", ...; objectives ask for them by name.
       PREDICTS: "next" or "masked": the tokens that its token head predicts; None: none.
-      SEES: what a position sees: "left", "both" or "source + left".
-      HAS_SOURCE: whether the net reads a second text, its source, framed as FRAME says; then the
-        module also exports `START`, the role of the special token with which a text begins.
+      SEES: the tokens that a position sees: "left", "both" or "source + left".
+      HAS_SOURCE: whether the model reads a second text, its source, inside FRAME. Then the module
+        also exports `START`, the role of the special token that begins a text.
       ORDER: "shuffled", or "contiguous": row b of a batch continues row b of the previous batch, in
-        training and validation. The net's collection `objectives.CARRIED` is then a memory of each
-        row. Every pass changes it, and a pass without one begins with a fresh memory.
+        training and validation. The model's collection `objectives.CARRIED` is then a memory of
+        each row. Every pass changes it, and a pass without one begins with a fresh memory.
     """
 
     DEPARTURES: tuple[Departure, ...]
@@ -179,10 +181,10 @@ class System(Protocol):
 
     @staticmethod
     def build(sizes: Sizes, options: Any, vocab_size: int) -> nn.Module:
-        """Builds the net, unbound.
+        """Builds the model, unbound.
 
         Args:
-          sizes: of the net.
+          sizes: the model's sizes.
           options: the module's Options; None if it has none.
           vocab_size: V.
         """
@@ -190,7 +192,7 @@ class System(Protocol):
 
 
 class NetConfig(Protocol):
-    """The sizes as `config.net` has them; `ffn_width` None means 4 * width."""
+    """The fields of `config.net` that set sizes; `ffn_width` None means 4 * width."""
 
     @property
     def num_heads(self) -> int: ...  # noqa: D102
@@ -217,17 +219,17 @@ class NetConfig(Protocol):
 def active_departures(
     departures: Iterable[Departure], fields: Mapping[str, object]
 ) -> list[dict[str, object]]:
-    """Returns the departures that the run's config keeps, for its result.json.
+    """Returns the declared differences that the run's config keeps, for its result.json.
 
     Args:
-      departures: those of its system.
-      fields: of its config, by dotted name.
+      departures: the system's DEPARTURES.
+      fields: the fields of the run's config, by dotted name.
     """
     return [dataclasses.asdict(d) for d in departures if fields[d.field] == d.value]
 
 
 def special_ids(system: System, ids: Mapping[str, int] | None = None) -> SpecialIds:
-    """Returns the id of each special token by role; "start" is that of `START`.
+    """Returns the id of each special token by role; "start" is the id of `START`.
 
     Args:
       system: the module.
@@ -248,7 +250,7 @@ def make_net(
     frozen: Mapping[str, nn.Module] = {},  # noqa: B006
     ids: Mapping[str, int] | None = None,
 ) -> nn.Module:
-    """Builds the system's net, unbound.
+    """Builds the system's model, unbound.
 
     Args:
       system: the module.
@@ -256,7 +258,7 @@ def make_net(
       options: config.system_options.
       vocab_size: V.
       remat: as in `Sizes`.
-      frozen: name -> net of another run, unbound; for a system with `FROZEN`.
+      frozen: name -> model of another run, unbound; for a system with `FROZEN`.
       ids: role -> id in the run's tokenizer; None means a tokenizer trained for the system.
     """
     sizes = dataclasses.replace(make_sizes(net, remat), special_ids=special_ids(system, ids))
@@ -282,7 +284,10 @@ def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
 
 
 def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) -> int:  # noqa: B006
-    """Returns the parameters of the layers without biases and norms, as the system declares."""
+    """Returns the number of parameters of the layers without biases and norms.
+
+    That is the system's own `n_model`, or 12 L D^2 with F = 4 D.
+    """
     declared = getattr(system, "n_model", None)
     if declared is None:
         return 12 * net.num_layers * net.width**2
@@ -290,14 +295,17 @@ def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) 
 
 
 def more_inputs(system: System, *, source: bool = False) -> str | None:
-    """Returns what the system's net reads beside a text; None: nothing, or a source if allowed."""
+    """Names the inputs that the system's model reads in addition to a text.
+
+    None means that there are none, or only a source if `source` is True.
+    """
     frozen = [f"the net of another run ({name})" for name in frozen_names(system)]
     found = ["a source"] * system.HAS_SOURCE + frozen
     return " and ".join(found) if frozen or not source else None
 
 
 def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict[str, Part]:
-    """Returns the nets that the system's net consists of; {} if it is one."""
+    """Returns the models that the system's model contains; {} if it has no parts."""
     declared = getattr(system, "parts", None)
     return declared(make_sizes(net), make_options(system, options)) if declared else {}
 
@@ -305,7 +313,7 @@ def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict
 def reading(system: System) -> Reading:
     """Returns the system's `READING`, or the default.
 
-    By default a net without a source was trained on such inputs, and a net with a source was not.
+    The default has `trained` True for a model without a source, False for a model with a source.
     """
     return getattr(system, "READING", Reading(trained=not system.HAS_SOURCE))
 

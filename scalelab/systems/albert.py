@@ -3,10 +3,10 @@
 Reference code: google-research/albert, modeling.py.
 
 Departs from it:
-  - masks are single tokens, 80/10/10, as the benchmark's control has them; the paper masks n-grams
-    of up to three words (4.1);
+  - masks are single tokens, 80/10/10, as in the base config; the paper masks n-grams of up to three
+    words (4.1);
   - tokens are drawn anew at every step;
-  - the optimiser is the control's AdamW, not LAMB; batch size and budget are the protocol's.
+  - the optimizer is the base config's AdamW, not LAMB; batch size and budget are the protocol's.
 """
 
 import dataclasses
@@ -65,13 +65,13 @@ PARTS = {  # parts of a layer that layers may share
 class Options:
     """Options of the system."""
 
-    embed_width: Count | None = 128  # E; None: the net's width, without a projection
-    shared: Annotated[str, choice("all", "attention", "ffn", "none")] = "all"  # parts of layers
+    embed_width: Count | None = 128  # E; None: the model's width, without a projection
+    shared: Annotated[str, choice("all", "attention", "ffn", "none")] = "all"  # shared layer parts
     num_groups: Count = 1  # groups of layers; each group has its own shared parameters
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu_tanh"]
     width = options.embed_width or sizes.width
@@ -109,7 +109,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
 
 
 def n_model(sizes: Sizes, options: Options) -> int:
-    """Returns the parameters of the layers without biases and norms: shared ones count once."""
+    """Counts the layers' parameters without biases and norms; shared ones count once."""
     attention, ffn = 4 * sizes.width**2, 2 * sizes.width * sizes.ffn_width
     copies = {part: sizes.num_layers for part in ("attention", "ffn")}
     for part in copies:

@@ -4,7 +4,7 @@ Reference code: google-research/bert, modeling.py and create_pretraining_data.py
 
 Departs from it, as the benchmark protocol does:
   - masks are drawn anew at every step, not once before training (protocol, "Masking");
-    `config.mask_copies=10` has the reference's;
+    `config.mask_copies=10` is the reference's way;
   - random replacements come from the vocabulary without its special tokens, as in RoBERTa's code;
   - the vocabulary is trained on the corpus and has 30,000 pieces;
   - batch size, warm-up and budget are the protocol's; the paper has 256, 10,000 steps, a million.
@@ -49,7 +49,7 @@ LAYER_NORM_EPSILON = 1e-12
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     del options
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu"]

@@ -1,14 +1,14 @@
 """BERT from left to right: Devlin et al. 2019, 5.1, "LTR & No NSP".
 
-An ablation: BERT's data and net, but each token sees only the tokens to its left, in fine-tuning
+An ablation: BERT's data and model, but each token sees only the tokens to its left, in fine-tuning
 too, and all tokens but the first are predicted. "No NSP" is BERT with `objective=mlm`, in BERT's
 format. "+ BiLSTM" is a fine-tuning with `--config.head.lstm_width=W`.
 
 Reference code: none is published for the ablation; BERT's is google-research/bert.
 
 Departs from it:
-  - tasks read the last token, as the first sees nothing; the paper does not say what it reads;
-  - the departures of BERT here, see `systems/bert.py`.
+  - tasks read the last token, because the first token sees only itself; the paper names no token;
+  - the differences that `systems/bert.py` lists.
 """
 
 from functools import partial
@@ -49,7 +49,7 @@ LAYER_NORM_EPSILON = 1e-12
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     del options
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu"]

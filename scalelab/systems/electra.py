@@ -6,9 +6,10 @@ A small masked language model, the generator, fills the masks; the discriminator
 it has replaced. Tasks get the discriminator. `objectives/rtd.py` has the losses and the variants.
 
 Departs from it:
-  - examples are the control's DOC-SENTENCES, and masks are 80/10/10; the reference packs two
+  - examples are the base config's DOC-SENTENCES, and masks are 80/10/10; the reference packs two
     segments, and masks 85% of the chosen tokens;
-  - the default embedding is as wide as the discriminator (3.2, base size); small sizes have 128;
+  - the default embedding is as wide as the discriminator, as in the paper's base size (3.2); its
+    small size has width 128;
   - batch size and budget are the protocol's.
 """
 
@@ -60,17 +61,17 @@ class Options:
     """Options of the system."""
 
     embed_width: Count | None = None  # E; None: the discriminator's width
-    # Width, heads and FFN of the generator / the discriminator's; None: no generator.
+    # Ratio of the generator's width, heads and FFN to the discriminator's; None: no generator.
     generator_rate: Positive | None = 0.25
-    embeddings: Annotated[str, choice("shared", "own")] = "shared"  # own: one for each net
+    embeddings: Annotated[str, choice("shared", "own")] = "shared"  # own: two tables
 
 
 class ReplacedHead(nn.Module):
-    """Affine map, activation, affine map to a score a token (google-research/electra, modeling.py).
+    """Affine map, activation, affine map to a score per token (electra, modeling.py).
 
     Attributes:
-      activation: the net's.
-      dtype: of the computation.
+      activation: the model's activation.
+      dtype: dtype of the computation.
     """
 
     activation: Callable[[jax.Array], jax.Array]
@@ -86,7 +87,7 @@ class ReplacedHead(nn.Module):
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu"]
     embed_width = options.embed_width or sizes.width
@@ -140,7 +141,7 @@ def narrow(sizes: Sizes, rate: float) -> dict[str, int]:
 
 
 def parts(sizes: Sizes, options: Options) -> dict[str, Part]:
-    """Returns the two nets; see `scalelab.systems`."""
+    """Returns the two models as `System.parts`: discriminator and generator."""
     if options.generator_rate is None:
         return {}
     own = {"embed_width": options.embed_width or sizes.width, "generator_rate": None}

@@ -2,8 +2,8 @@
 
 Reference code: PaddlePaddle/ERNIE, branch repro, ERNIE 1.0.
 
-BERT's net, from which whole words, phrases and entities are hidden; `objectives/knowledge_mlm.py`
-says how, `formats/doc_units.py` what they are.
+BERT's model, trained to predict hidden words, phrases and entities. `formats/doc_units.py` finds
+them, and `objectives/knowledge_mlm.py` hides them.
 
 Departs from it:
   - phrases and entities are spans of the corpus, or found without labels (no tool is published);
@@ -11,7 +11,7 @@ Departs from it:
   - all tokens of a unit are replaced in one way; the reference draws for each token;
   - next sentences are not predicted; the dialogue model is `mlm` on the format `dialogue`;
   - the activation is BERT's GELU; the published checkpoint has a ReLU;
-  - of ERNIE 2.0 (Sun et al. 2020) it has task ids and label heads, each with a pooler of its own;
+  - task ids and label heads, each with its own pooler, are ERNIE 2.0's (Sun et al. 2020);
   - batch size, rate and budget are the protocol's; the vocabulary is trained on the corpus.
 """
 
@@ -56,13 +56,13 @@ LAYER_NORM_EPSILON = 1e-12
 class Options:
     """Options of the system."""
 
-    num_segments: Count = 2  # 3: the roles of the format `dialogue`
-    # Ids of tasks that the net reads; the last stands for all behind it. None: it reads none.
+    num_segments: Count = 2  # number of segment ids; 3 for the roles of `dialogue`
+    # Number of task ids; larger ids count as the last one. None: no task ids.
     num_tasks: Count | None = None
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu"]
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
@@ -90,7 +90,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
 
 
 def parts(sizes: Sizes, options: Options) -> dict[str, Part]:
-    """Returns the net without the heads for labels, which no class of `transformers` has."""
+    """Returns the model without the heads for labels, which no class of `transformers` has."""
     del sizes, options
     paths = {name: name for name in ("embed", "stack", "token_head", "output_embed")}
     return {"encoder": Part({}, {}, paths)}

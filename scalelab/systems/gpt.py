@@ -3,11 +3,11 @@
 Reference code: openai/finetune-transformer-lm, train.py.
 
 Departs from it:
-  - dropout falls on the summed embeddings of each place; the published code drops elements of the
-    embedding matrix itself, the same for all places of a batch;
-  - DOC-SENTENCES and 30,000 tokens, as the benchmark protocol has it; the paper reads contiguous
+  - dropout applies to the summed embeddings of each position; the published code drops elements of
+    the embedding matrix itself, the same for all positions of a batch;
+  - DOC-SENTENCES and 30,000 tokens, as in the benchmark protocol; the paper reads contiguous
     text with 40,478 tokens;
-  - one token ends a text where a format asks for that; the paper's pre-training has none;
+  - one token ends a text if a format asks for it; the paper's pre-training has none;
   - text is lower-cased, stripped of accents and split at punctuation by BERT's rules; the paper has
     ftfy and spaCy;
   - the schedule and warm-up are the protocol's, linear over 1,000 steps; the paper has a cosine
@@ -37,7 +37,7 @@ DEPARTURES = (
 )
 SPECIAL_TOKENS = (("unk", "<unk>"), ("eos", "<|endoftext|>"))
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# Radford et al. 2018, 3.3: start, delimiter and end tokens are new, the end is classified.
+# Radford et al. 2018, 3.3: start, delimiter and end tokens are new; the end token is classified.
 ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
 ADAPTATION = Adaptation(
     *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
@@ -53,7 +53,7 @@ LAYER_NORM_EPSILON = 1e-5
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     del options
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu_tanh"]

@@ -3,12 +3,12 @@
 Reference code: openai/gpt-2, src/model.py.
 
 Departs from it:
-  - kernels that write into the residual stream start at 0.02 / sqrt(number of residual layers), two
-    a layer: the paper says so (2.3), the published code, which never trains, does not;
-  - dropout, which the published code leaves out, is the protocol's;
-  - DOC-SENTENCES without special tokens and 30,000 tokens, as the benchmark protocol has it; the
+  - kernels that write into the residual stream are initialized with 0.02 / sqrt(2 L), as in the
+    paper (2.3); the published code does not scale them, but it never trains;
+  - dropout is the protocol's; the published code has none;
+  - DOC-SENTENCES without special tokens and 30,000 tokens, as in the benchmark protocol; the
     paper packs documents with <|endoftext|> between and has 50,257;
-  - the optimizer is the protocol's throughout: the paper says little of its own.
+  - the optimizer is the protocol's; the paper describes its own only in part.
 """
 
 from functools import partial
@@ -30,11 +30,11 @@ DEPARTURES = (
     Departure("objective", "clm", "Radford et al. 2019, 2"),
     Departure("optim.learning_rate", 2.5e-4, "protocol: thesis 7.2"),
 )
-# One token marks the end of a text and serves every other role; pre-training on one document an
-# example uses it nowhere.
+# One token ends a text and serves every other role. Pre-training with one document per example does
+# not use it.
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# The GPT-2 paper does not fine-tune: as Radford et al. 2018, 3.3 (protocol, "Fine-tuning").
+# The GPT-2 paper does not fine-tune. This is Radford et al. 2018, 3.3 (protocol, "Fine-tuning").
 ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
 ADAPTATION = Adaptation(
     *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
@@ -52,7 +52,7 @@ LAYER_NORM_EPSILON = 1e-5
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     del options
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu_tanh"]

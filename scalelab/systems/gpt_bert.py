@@ -2,22 +2,22 @@
 
 Reference code: ltgoslo/gpt-bert, model_pretraining/dataset.py, train_multi_gpu.py.
 
-One net learns from masked examples, which it reads from both sides, and from causal ones;
-`objectives/mntp.py` has the two. Where nothing says another mask, as in tasks and evaluations, a
-token sees its left: PREDICTS and SEES are those of GPT-2, so yardsticks sum next-token scores,
-`sample` continues texts, `fill_mask` refuses the net, and a task reads the last token. With
-`--rule=pll` it scores sentences as a masked net, as in the paper.
+One model learns from masked examples, which it reads from both sides, and from causal examples
+(`objectives/mntp.py`). In tasks and evaluations a token sees its left, and PREDICTS and SEES equal
+GPT-2's: evaluations sum next-token scores, `sample` continues texts, `fill_mask` refuses the model,
+and a task reads the last token. With `--rule=pll` it scores sentences as a masked model, as in the
+paper.
 
 Departs from it:
-  - the net is GPT-2's, so that only the objective differs from GPT-2; the paper's is LTG-BERT with
-    relative positions, gated feed-forward and attention, and learned weights of the layers;
+  - the model is GPT-2's, so that only the objective differs from GPT-2; the paper's is LTG-BERT
+    with relative positions, gated feed-forward and attention, and learned weights of the layers;
   - masks are single tokens at `config.mask_rate`; the paper masks spans of up to three tokens, more
     of them at the beginning of training;
-  - examples are DOC-SENTENCES without a start token, as those of GPT-2 here; the paper has <s>;
-  - the optimiser is the control's AdamW, not LAMB; no z-loss; batch size and budget are the
+  - examples are DOC-SENTENCES without a start token, as for GPT-2 here; the paper has <s>;
+  - the optimizer is the base config's AdamW, not LAMB; no z-loss; batch size and budget are the
     protocol's;
-  - the head scores every place of a masked example, too, of which it needs few. FLOPs count them,
-    and attention whole: a step costs about as much as GPT-2's.
+  - the head scores all positions of a masked example, although few have a loss. FLOPs count all of
+    them and the whole attention matrix: a step costs about as much as GPT-2's.
 """
 
 from functools import partial
@@ -63,7 +63,7 @@ LAYER_NORM_EPSILON = 1e-5
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     del options
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu_tanh"]

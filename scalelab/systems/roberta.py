@@ -3,10 +3,10 @@
 Reference code: fairseq, models/roberta/model.py and modules/transformer_sentence_encoder.py.
 
 Departs from it:
-  - positions count from 0; fairseq starts behind the padding index and leaves two rows without use;
-  - DOC-SENTENCES and 30,000 tokens, as the benchmark protocol has it; the paper ended with
+  - positions count from 0; fairseq starts after the padding index and leaves two rows unused;
+  - DOC-SENTENCES and 30,000 tokens, as in the benchmark protocol; the paper ended with
     FULL-SENTENCES and 50,265;
-  - optimisation as in the protocol, the same for all systems.
+  - optimization as in the protocol, the same for all systems.
 """
 
 from functools import partial
@@ -27,7 +27,7 @@ from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Sizes
 
-DEPARTURES: tuple[Departure, ...] = ()  # this system is the control
+DEPARTURES: tuple[Departure, ...] = ()  # this system is the base config
 SPECIAL_TOKENS = (
     ("bos", "<s>"),
     ("pad", "<pad>"),
@@ -52,12 +52,12 @@ LAYER_NORM_EPSILON = 1e-5
 def init_tokens(
     key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
-    """Normal, with a zero row for padding (fairseq, init_bert_params)."""
+    """Draws a normal table [V, E] with a zero row for padding (fairseq, init_bert_params)."""
     return INIT(key, shape, dtype).at[PAD_ID].set(0.0)
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     del options
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu"]

@@ -2,12 +2,13 @@
 
 Reference code: facebookresearch/SpanBERT, pretraining/fairseq/models/pair_bert.py.
 
-BERT's net with a second head, which predicts a hidden span from the two tokens next to it. Examples
-are single contiguous texts (3.3): the control's DOC-SENTENCES.
+BERT's model with a second head, which predicts a hidden span from the two tokens next to it.
+Examples are single contiguous texts (3.3): the base config's DOC-SENTENCES.
 
 Departs from it:
-  - spans never touch, and words are never cut; `objectives/span_mlm.py` says how;
-  - tokens behind the last position of a span share its vector; the reference does not predict them;
+  - spans never touch, and words are never cut (`objectives/span_mlm.py`);
+  - tokens after position `num_positions` of a span share its vector; the reference does not
+    predict them;
   - batch size, warm-up and budget are the protocol's; the vocabulary is trained on the corpus.
 """
 
@@ -59,8 +60,8 @@ Features = tuple[jax.Array, jax.Array, jax.Array | None]  # features, table and 
 class Options:
     """Options of the system."""
 
-    position_width: Count = 200  # width of the vectors of positions in a span
-    num_positions: Count = 20  # in a span; the last stands for all behind it
+    position_width: Count = 200  # width of the position vectors inside a span
+    num_positions: Count = 20  # positions in a span; later tokens use the last one
 
 
 class BoundaryHead(nn.Module):
@@ -72,7 +73,7 @@ class BoundaryHead(nn.Module):
 
     @nn.compact
     def __call__(self, left: jax.Array, right: jax.Array, offsets: jax.Array) -> Features:
-        """Maps [..., D] twice, and offsets [...] from 1, to features [..., D] and the bias [V]."""
+        """Maps two states [..., D] and offsets [...] >= 1 to features [..., D] and bias [V]."""
         rows, width = (self.options.num_positions, self.options.position_width), (left.shape[-1],)
         position = Embed(*rows, INIT, axes.POSITIONS, name="positions")(offsets - 1)
         x = jnp.concatenate([left, right, position.astype(self.dtype)], axis=-1)
@@ -84,7 +85,7 @@ class BoundaryHead(nn.Module):
 
 
 class SpanEncoder(nn.Module):
-    """An encoder, whose parameters are this net's, and a head for the tokens next to a span."""
+    """An encoder and a second head, which predicts a span from the tokens next to it."""
 
     EMBEDDING, TOKEN_TABLE = Encoder.EMBEDDING, Encoder.TOKEN_TABLE
 
@@ -92,30 +93,36 @@ class SpanEncoder(nn.Module):
     boundary_head: BoundaryHead
 
     def setup(self) -> None:
-        """Gives the encoder's parameters the paths that BERT's have."""
+        """Gives the encoder's parameters the same paths as in BERT."""
         nn.share_scope(self, self.encoder)
 
     def __call__(self, batch: dict[str, jax.Array], **rest: Any) -> tuple[jax.Array, ArrayPytree]:
-        """Computes hidden states; see `nets.encoder`."""
+        """Computes hidden states as `Encoder`."""
         return self.encoder(batch, **rest)
 
     def token_features(self, hidden: jax.Array) -> Features:
-        """What scores tokens; see `nets.encoder`."""
+        """Returns features, table and bias as `Encoder`."""
         return self.encoder.token_features(hidden)
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores of all tokens; see `nets.encoder`."""
+        """Returns the scores of all tokens as `Encoder`."""
         return tied_logits(*self.token_features(hidden))
 
     def boundary_features(self, left: jax.Array, right: jax.Array, offsets: jax.Array) -> Features:
-        """What scores tokens of spans by the states [..., D] next to them, and their offsets."""
+        """Returns features, table and bias of a span's tokens.
+
+        Args:
+          left: [..., D], the state before the span.
+          right: [..., D], the state after the span.
+          offsets: [...] int32, position of each token in the span, from 1.
+        """
         features, bias = self.boundary_head(left, right, offsets)
         output = self.encoder.output_embed or self.encoder.embed.tokens
         return features, output.table, bias
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> SpanEncoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     rest = INIT, INIT, sizes.dtype
     activation = ACTIVATIONS[sizes.activation or "gelu"]
@@ -145,7 +152,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> SpanEncoder:
 
 
 def parts(sizes: Sizes, options: Options) -> dict[str, Part]:
-    """Returns the net without the second head, which no class of `transformers` has."""
+    """Returns the model without the second head, which no class of `transformers` has."""
     del sizes, options
     names = ("embed", "stack", "token_head", "output_embed")
     return {"encoder": Part({}, {}, {name: name for name in names})}

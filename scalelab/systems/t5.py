@@ -4,9 +4,10 @@ Reference code: google-research/text-to-text-transfer-transformer, and its model
 tensorflow/mesh, mesh_tensorflow/transformer.
 
 Departs from it:
-  - 64 sentinels at the beginning of the vocabulary; the published one has 100 at its end;
-  - texts lie within one document and are not packed;
-  - the optimiser is the control's AdamW, not Adafactor; batch size and budget are the protocol's.
+  - 64 sentinels are at the beginning of the vocabulary; the published one has 100 at its end;
+  - a text comes from one document and is not packed;
+  - the optimizer is the base config's AdamW, not Adafactor; batch size and budget are the
+    protocol's.
 """
 
 import dataclasses
@@ -53,7 +54,7 @@ SEES = "source + left"
 HAS_SOURCE = True
 START = "pad"
 ORDER = "shuffled"
-# A text alone is the target of a source that is one dropped span: pre-training drops less.
+# A single text is the target; the source is one dropped span. Pre-training drops less of a text.
 READING = Reading(begin=("sentinel_0",), source=("sentinel_0", "eos"), trained=False)
 
 NORM_EPSILON = 1e-6
@@ -61,7 +62,7 @@ NUM_BUCKETS, MAX_DISTANCE = 32, 128
 
 
 class RMSNorm(nn.Module):
-    """Layer normalisation without mean and shift (Zhang and Sennrich 2019), in float32.
+    """Layer normalization without mean and shift (Zhang and Sennrich 2019), in float32.
 
     Attributes:
       epsilon: added to the mean square.
@@ -71,7 +72,7 @@ class RMSNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalises x [..., D] over D; returns the dtype of x."""
+        """Normalizes x [..., D] over D; returns the dtype of x."""
         ones = nn.initializers.ones_init()
         scale = axes.parameter(self, "scale", ones, (axes.NORM,), x.shape[-1:])
         wide = x.astype(jnp.float32)
@@ -88,7 +89,7 @@ class ScaledHead(nn.Module):
 
 
 def unscaled(query: jax.Array, keys: jax.Array, ctx: Context) -> jax.Array:
-    """Scores of attention without a factor; see `nn.attention.Score`."""
+    """Returns attention scores without the factor K^-0.5, as an `nn.attention.Score`."""
     del ctx
     return product("btnk,bsnk->bnts", query, keys)
 
@@ -97,11 +98,11 @@ def bucket(distance: jax.Array, causal: bool) -> jax.Array:
     """Returns the bucket of key position minus query position, int32 in [0, NUM_BUCKETS).
 
     Half of the buckets have one distance each, the others grow exponentially up to MAX_DISTANCE
-    (Raffel et al. 2020, 2.1). Without `causal`, keys behind the query have the second half of all.
+    (Raffel et al. 2020, 2.1). Without `causal`, keys after the query have the second half of all.
     """
     count = NUM_BUCKETS if causal else NUM_BUCKETS // 2
     exact = count // 2
-    far = np.arange(MAX_DISTANCE + 1, dtype=np.float32)  # a table: no rounding of the net's dtype
+    far = np.arange(MAX_DISTANCE + 1, dtype=np.float32)  # a table, so that no device rounds
     growth = np.log(np.maximum(far, 1) / exact) / math.log(MAX_DISTANCE / exact)
     large = np.minimum(exact + (growth * (count - exact)).astype(np.int32), count - 1)
     table = jnp.asarray(np.where(far < exact, far, large), jnp.int32)
@@ -111,13 +112,13 @@ def bucket(distance: jax.Array, causal: bool) -> jax.Array:
 
 
 class RelativeStack(nn.Module):
-    """A stack whose layers share one bias for each head and bucket of distance, and a last norm.
+    """A stack and a last norm; the layers share one bias for each head and bucket of distance.
 
     Attributes:
       stack: (carry, ctx, cache) -> (carry, cache).
       norm: the last norm.
       num_heads: N.
-      table_init: initialiser of the biases.
+      table_init: initializer of the biases.
       dropout_rate: after the norm.
     """
 
@@ -146,7 +147,7 @@ class RelativeStack(nn.Module):
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     del options
     rate, K = sizes.dropout_rate, head_size(sizes.width, sizes.num_heads)  # noqa: N806
     normal = nn.initializers.normal

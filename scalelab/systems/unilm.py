@@ -2,15 +2,14 @@
 
 Reference code: microsoft/unilm, unilm-v1 (fine-tuning alone; the pre-training is not published).
 
-One BERT net learns under four attention masks; `objectives/unilm.py` has them. Six segment vectors
-tell the net which mask an example has. Where nothing says another mask, as in tasks and
-evaluations, all tokens see each other: PREDICTS and SEES are those of BERT, so yardsticks score
-masked tokens and `sample` refuses the net.
+One BERT model learns with four attention masks (`objectives/unilm.py`). Six segment vectors tell
+the model which mask an example has. In tasks and evaluations all tokens see each other, and
+PREDICTS and SEES equal BERT's: evaluations score masked tokens and `sample` refuses the model.
 
 Departs from it:
-  - the net starts from random weights, the paper's from BERT-large;
-  - examples are the control's DOC-SENTENCES, so source and target are parts of one text without a
-    separator; the paper packs pairs of segments. `config.data.format=sentence_order` makes pairs;
+  - the model starts from random weights, the paper's from BERT-large;
+  - examples are the base config's DOC-SENTENCES, so source and target are parts of one text without
+    a separator; the paper packs pairs of segments. `config.data.format=sentence_order` makes pairs;
   - no next-sentence prediction, which the paper adds for bidirectional examples;
   - masks are single tokens; the paper masks a bigram or a trigram in 20% of the cases;
   - batch size, rate and budget are the protocol's.
@@ -52,7 +51,7 @@ LAYER_NORM_EPSILON = 1e-12
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
-    """Builds the net; see `scalelab.systems`."""
+    """Builds the model, as `System.build`."""
     del options
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation = ACTIVATIONS[sizes.activation or "gelu"]

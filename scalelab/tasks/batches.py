@@ -13,13 +13,13 @@ from scalelab.tasks.examples import TaskExamples
 
 # Lengths to which rows are padded: few enough to compile one program each.
 BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-# A GPU or TPU waits for the next step rather than for padding, and compiling takes it longer.
+# On a GPU or TPU padding costs little, because the host limits the speed, and compiling is slower.
 FEW_BUCKETS = (32, 64, 128, 256, 512)
 on_accelerator = functools.cache(has_accelerator)
 
 
 def bucket(length: int, max_len: int) -> int:
-    """Returns the least bucket that holds `length` tokens, or `max_len` if that is less."""
+    """Returns the smallest bucket of at least `length` tokens, at most `max_len`."""
     buckets = FEW_BUCKETS if on_accelerator() else BUCKETS
     return min(next((b for b in buckets if b >= length), max_len), max(max_len, length))
 
@@ -27,30 +27,30 @@ def bucket(length: int, max_len: int) -> int:
 class _Epoch(NamedTuple):
     """The batches of an epoch."""
 
-    ids: np.ndarray  # [S, B] int64, the examples of each; -1 behind the last
-    longest: list[int]  # tokens of the longest row of each
-    tokens: list[int]  # tokens of each, all rows together
+    ids: np.ndarray  # [S, B] int64, the examples of each batch; -1 after the last example
+    longest: list[int]  # number of tokens of each batch's longest row
+    tokens: list[int]  # number of tokens of each batch
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskBatches:
     """The training batches of a task; batch t is a pure function of (seed, t).
 
-    An epoch holds every example once. Its order is a random permutation; within each stretch of
-    `group_batches` batches examples are sorted by length, so that a batch's rows are about equally
-    long, and the stretch's batches are shuffled. The epoch's last batch may hold fewer examples.
+    An epoch has every example once, in random order. Within each group of `group_batches` batches
+    the examples are sorted by length, so that the rows of a batch are about equally long; then the
+    group's batches are shuffled. The last batch of an epoch may have fewer examples.
     """
 
     examples: TaskExamples  # the training split
     batch_size: int  # B
     max_len: int  # the longest bucket
     seed: int  # seed of the order
-    group_batches: int  # batches in a stretch; 0: nothing is sorted
+    group_batches: int  # batches in a group; 0: nothing is sorted
     ways: int = 1  # devices that share a batch; B is padded to a multiple with empty rows
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch, the last one included."""
+        """Number of batches in an epoch, the last one included."""
         return -(-len(self.examples) // self.batch_size)
 
     @functools.cached_property
@@ -81,7 +81,7 @@ class TaskBatches:
         return self._epoch(epoch), place
 
     def ids(self, step: int) -> np.ndarray:
-        """Returns the examples of batch `step`: [B] int64, -1 behind the last of an epoch."""
+        """Returns the examples of batch `step`: [B] int64, -1 after the last of an epoch."""
         epoch, place = self._at(step)
         return epoch.ids[place]
 
@@ -91,12 +91,12 @@ class TaskBatches:
         return bucket(epoch.longest[place], self.max_len)
 
     def num_tokens(self, step: int) -> int:
-        """Returns the tokens in all rows of batch `step`, special ones included, padding not."""
+        """Returns the number of tokens in batch `step`, with special tokens, without padding."""
         epoch, place = self._at(step)
         return epoch.tokens[place]
 
     def __call__(self, step: int, length: int | None = None) -> dict[str, np.ndarray]:
-        """Gathers batch `step`, padded to its bucket or to `length`; see `TaskExamples.gather`."""
+        """Returns batch `step`, padded to its bucket or to `length`, as `TaskExamples.gather`."""
         ids = np.pad(self.ids(step), (0, -self.batch_size % self.ways), constant_values=-1)
         return self.examples.gather(ids, length or self.length(step))
 
@@ -104,7 +104,7 @@ class TaskBatches:
 def evaluation_batches(
     examples: TaskExamples, batch_size: int, max_len: int
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Yields every example once, the short ones first: (ids [B], batch); -1 fills the last."""
+    """Yields every example once, short ones first: (ids [B], batch); -1 fills the last batch."""
     order = np.argsort(examples.lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         ids = order[start : start + batch_size]

@@ -1,4 +1,4 @@
-"""A labelled task as token rows with special tokens, cached."""
+"""A labeled task as token rows with special tokens, cached."""
 
 import dataclasses
 import functools
@@ -22,16 +22,16 @@ VERSION = [2, 1]  # version of the files in the cache, and of `assemble`'s rows
 class TaskExamples:
     """The examples of one split."""
 
-    rows: ExampleStore  # token rows; those of an example lie one after another
-    # [n] int32 classes or float32 scores, [n, k] places; None where there are none.
+    rows: ExampleStore  # token rows; the rows of an example are consecutive
+    # [n] int32 classes or float32 scores, or [n, k] positions; None without labels.
     labels: np.ndarray | None
     num_rows: int  # rows of an example
     truncated: np.ndarray  # [n] bool, whether a text was cut to fit
-    # Classes of pieces from 1, aligned with the tokens of `rows`: int32; 0: the piece has none.
+    # int32 classes of tokens from 1, aligned with the tokens of `rows`; 0: the token has no class.
     piece_labels: np.ndarray | None = None
-    # What decoding needs beside the outputs; no batch has it, and `first` leaves it out.
+    # Arrays for decoding the outputs; batches do not have them, and `first` drops them.
     facts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    beside: np.ndarray | None = None  # [n] tokens that the net reads beside the rows; None: none
+    beside: np.ndarray | None = None  # [n], number of further tokens that the model reads; None: 0
 
     def __len__(self) -> int:
         return len(self.rows) // self.num_rows
@@ -65,7 +65,7 @@ class TaskExamples:
 
     @functools.cached_property
     def num_tokens(self) -> np.ndarray:
-        """Tokens of each example that the net reads: [n] int64."""
+        """Tokens of each example that the model reads: [n] int64."""
         return self._row_lengths.sum(axis=1) + (0 if self.beside is None else self.beside)
 
     @property
@@ -76,13 +76,13 @@ class TaskExamples:
         """Copies examples into a padded batch.
 
         Args:
-          ids: [B]; -1 makes an example that counts nothing.
-          length: T, not less than the longest row.
+          ids: [B]; -1 makes an example of weight 0.
+          length: T, at least the length of the longest row.
 
         Returns:
-          For rows: tokens [B * num_rows, T], lengths, second_starts, examples (index in the
-          batch, another for each row). For examples: weights [B] float32, and labels,
-          if any: [B, ...], or [B, T] of pieces.
+          For rows: tokens [B * num_rows, T], lengths, second_starts, examples (index of the row
+          in the batch). For examples: weights [B] float32, and optional labels: [B, ...], or
+          [B, T] of tokens.
         """
         row_ids = ids[:, None] * self.num_rows + np.arange(self.num_rows)
         row_ids = np.where(ids[:, None] >= 0, row_ids, -1).reshape(-1)
@@ -102,14 +102,14 @@ class TaskExamples:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How a net reads texts, and where their token rows are kept."""
+    """The tokenizer and frame by which a model reads texts, and the cache of token rows."""
 
     tokenizer: Tokenizer
     frame: Frame  # the special ids around texts
     max_len: int  # tokens of the longest row; longer texts are cut
     cache_dir: str | os.PathLike[str]
     tokenizer_digest: str
-    start: int | None = None  # id that begins a text behind a source; None: the net reads none
+    start: int | None = None  # id that begins a text after a source; None: the model has no source
 
     def cached(
         self,
@@ -117,7 +117,7 @@ class Reading:
         made_by: Mapping[str, object],
         make: Callable[[], dict[str, np.ndarray]],
     ) -> dict[str, np.ndarray]:
-        """Returns the arrays of `make`, kept under texts, tokenizer, frame and `made_by`."""
+        """Returns the arrays of `make`, cached by texts, tokenizer, frame and `made_by`."""
 
         def build(directory: Path) -> None:
             for name, array in make().items():
@@ -140,8 +140,8 @@ def encode(
 ) -> TaskExamples:
     """Makes the token rows of a split, or reads them from the cache.
 
-    `texts` has a list for each text column; with `both_orders` each pair makes a second row, the
-    texts the other way round.
+    `texts` has a list for each text column. With `both_orders` each pair makes a second row with
+    the texts exchanged.
     """
     num_rows = 2 if len(texts) == 2 and both_orders else 1
 
@@ -167,10 +167,10 @@ def store_of(arrays: dict[str, np.ndarray]) -> ExampleStore:
 
 
 def kept_lengths(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Truncates pairs longest-first: tokens go from the end of the longer text until both fit.
+    """Truncates pairs longest-first: the longer text loses its last token until both fit.
 
-    Of two equally long texts the second loses one, as in `transformers`. Takes lengths [n] and [n]
-    and returns those that stay, `room` together at most.
+    If both are equally long, the second text loses one, as in `transformers`. Maps lengths [n] and
+    [n] to the kept lengths, together at most `room`.
     """
     kept = np.minimum(first, np.maximum(room - second, room - room // 2))
     return kept, np.minimum(second, room - kept)
@@ -185,13 +185,13 @@ def assemble(
       first: ids of each first text.
       second: ids of each second text; None: a task of single texts.
       frame: the special ids around them.
-      max_len: tokens of the longest row; longer texts are cut.
+      max_len: maximum number of tokens of a row; longer texts are cut.
 
     Returns:
-      tokens: flat ids, special ones included, int32.
+      tokens: ids of all rows, special tokens included, int32.
       tokens_starts: [n + 1] int64, offsets into `tokens`.
-      second_starts: [n] int32, index in the row where the second text begins; the row's length
-        where there is one text.
+      second_starts: [n] int32, index of the second text's first token in the row; the row's length
+        for a single text.
       truncated: [n] bool, whether a text was cut to fit.
 
     Raises:

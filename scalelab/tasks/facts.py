@@ -15,11 +15,11 @@ RELATIONS = ("single", "entailment", "similarity")
 
 @dataclasses.dataclass(frozen=True)
 class TaskSplit:
-    """One set of a task."""
+    """One split of a task."""
 
     name: str  # "train", "dev", "matched", "test", ...: unique among the dev, and the test, splits
     files: tuple[str, ...]  # paths from the folder of all tasks; the first that exists is read
-    count: int | None = None  # rows of the published set; None if there is none
+    count: int | None = None  # rows of the published split; None if none is published
     tfds: str | None = None  # config and split of TensorFlow's and the Hub's `glue`: "cola/train"
     submission: str | None = None  # name of its file in a leaderboard submission; for test splits
     broken_lines: bool = False  # whether the published file has lines that are broken in two
@@ -41,29 +41,28 @@ class Task:
     metrics, and for MNLI the mean over matched and mismatched.
     """
 
-    name: str  # as in `scalelab eval <name>`
-    title: str  # as in tables
-    about: str = ""  # a line for lists, with the paper; then perhaps more for --help
-    # How texts become an input: "single" text; "entailment", a pair in the order given;
-    # "similarity", a pair without an order, which GPT-style nets see in both (Radford et al. 2018,
-    # section 3.3).
+    name: str  # its name in `scalelab eval <name>`
+    title: str  # its name in tables
+    about: str = ""  # a line for lists, with the paper; optional further lines for --help
+    # "single": one text. "entailment": a pair in the given order. "similarity": a pair without an
+    # order; GPT-style models read it in both orders (Radford et al. 2018, section 3.3).
     relation: str
     metrics: tuple[str, ...]  # out of metrics.METRICS, the main one first
     columns: Columns  # columns of training and dev files
     train: TaskSplit
     dev_splits: tuple[TaskSplit, ...]  # scored splits, the main one first
-    test_splits: tuple[TaskSplit, ...] = ()  # without labels
-    # The labels as files and submissions spell them, in class order; None for regression.
+    test_splits: tuple[TaskSplit, ...] = ()  # splits without labels
+    # The labels as in files and submissions, in class order; None for regression.
     labels: tuple[str, ...] | None = None
     # The names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
     classes: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None  # bounds of a regression's scores; None: none
-    # Columns of test files; None: the text columns of the others.
+    # Columns of test files; None: the text columns of training files.
     test_columns: Columns | None = None
-    # The text features in TensorFlow Datasets and on the Hub; None: named as the text columns.
+    # The text features in TensorFlow Datasets and on the Hub; None: the names of the text columns.
     tfds_texts: tuple[str, ...] | None = None
     kind: str = "classify"  # kind of head: a module in scalelab/finetuning/kinds
-    # Reads a split where its files are not tables of columns: (path, split, labels) -> records.
+    # Reads a split if its files are not tables of columns: (path, split, labels) -> records.
     read: Callable[[Path, str, Sequence[str]], Records] | None = None
     # The scores of tables and claims by name, the main one first; None: the main metric alone.
     named_scores: Mapping[str, Score] | None = None
@@ -77,7 +76,7 @@ class Task:
 
     @property
     def regression(self) -> bool:
-        """Whether the task predicts a score, not a class."""
+        """True if the task predicts a score, not a class."""
         return self.labels is None and self.kind == "classify"
 
     @property

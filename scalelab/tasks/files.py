@@ -1,8 +1,7 @@
-"""Records of a labelled task from tab-separated files: GLUE's layout and a user's own.
+"""Records of a labeled task from tab-separated files: GLUE's layout or a user's own.
 
 GLUE's files have no quoting: a quotation mark is part of a sentence. Sentences also contain
-characters that other readers take for the end of a line. `scalelab.helpers.data_files` defines
-where a line ends.
+characters that other readers treat as line ends. `scalelab.helpers.data_files` defines line ends.
 """
 
 import dataclasses
@@ -22,13 +21,13 @@ JSON_LINES = "*.*.jsonl"  # files of the BabyLM Challenge, such as mnli-mm.valid
 class Columns:
     """The places of texts and label in a row.
 
-    Names are looked up in the file's first line, wherever in it they stand; positions, from 0, say
-    that the file has no such line.
+    Columns are names in the file's first line, or positions from 0 in a file without a line of
+    names.
 
     Attributes:
       texts: the one or two text columns, all by name or all by position.
-      label: the column of the label; None where the set has none or it is not to be read.
-      num_fields: fields of a row; needed where columns are given by position.
+      label: the column of the label; None if there is none or it is not read.
+      num_fields: number of fields of a row; needed with positions.
     """
 
     texts: tuple[str | int, ...]
@@ -37,7 +36,7 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that the first line must name; none if there is no such line."""
+        """The columns that the first line must name; empty if columns are positions."""
         return tuple(c for c in (*self.texts, self.label) if isinstance(c, str))
 
 
@@ -46,15 +45,15 @@ def read(
 ) -> Records:
     """Reads one file.
 
-    The official training file of QQP has questions with a line break in them, which leaves short
-    lines. Lines with too few fields are therefore left out of a file whose other rows number
-    exactly `count_of_whole_lines`; in any other they are an error.
+    The official training file of QQP has questions with a line break inside, which makes short
+    lines. So lines with too few fields are left out if the other lines number exactly
+    `count_of_whole_lines`; otherwise they are an error.
 
     Args:
       path: the file.
       columns: the places of texts and label in a row.
       labels: the valid labels; ignored if `columns` names no label.
-      count_of_whole_lines: rows of a published set that also has broken lines.
+      count_of_whole_lines: number of whole lines of a published file that also has broken lines.
 
     Raises:
       ValueError: the file cannot be read, is not UTF-8, lacks a column, or has a row with a wrong
@@ -68,7 +67,7 @@ def read(
 
 
 def digest(path: Path, split: str = "") -> str:
-    """Returns the SHA-256 of a file's unpacked bytes followed by the name of a split of it."""
+    """Returns the SHA-256 of a file's unpacked bytes followed by the name of a split."""
     return hashlib.sha256(data_files.read_bytes(path) + split.encode()).hexdigest()
 
 
@@ -88,7 +87,7 @@ def read_labels(path: Path, columns: Columns) -> Iterator[str]:
 
 
 def folder(data_dir: str | os.PathLike[str]) -> Path:
-    """Returns the folder that --data names; raises ValueError if it is a file."""
+    """Returns the path of the folder --data; raises ValueError if it is a file."""
     path = Path(data_dir).expanduser()
     if path.is_file():
         raise ValueError(f"--data={path} is a file; give its folder, --data={path.parent}")
@@ -98,9 +97,9 @@ def folder(data_dir: str | os.PathLike[str]) -> Path:
 def _rows(
     path: Path, columns: Columns, count_of_whole_lines: int | None = None
 ) -> tuple[list[tuple[int, list[str]]], int]:
-    """Returns the rows, each with line number and its texts and label, and how many were left out.
+    """Returns rows of line number and fields (texts, label), and the number of lines left out.
 
-    Arguments and errors are those of `read`.
+    Arguments and errors are as in `read`.
     """
     wanted = columns.texts if columns.label is None else (*columns.texts, columns.label)
     lines, num_fields = data_files.read_fields(path), columns.num_fields

@@ -1,4 +1,4 @@
-"""GLUE's nine tasks (Wang et al. 2019, arXiv:1804.07461), and two self-supervised ones beside."""
+"""GLUE's nine tasks (Wang et al. 2019, arXiv:1804.07461), and two self-supervised tasks."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def _glue(
     broken_lines: bool = False,
     **more: Any,
 ) -> Task:
-    """Makes a row; `sizes` are the rows of train, dev and test."""
+    """Makes a task; `sizes` are the numbers of rows of train, dev and test."""
     paths = {split: (f"{title}/{split}.tsv",) for split in ("train", "dev", "test")}
     train = TaskSplit("train", paths["train"], sizes[0], f"{name}/train", broken_lines=broken_lines)
     dev = TaskSplit("dev", paths["dev"], sizes[1], f"{name}/validation", broken_lines=broken_lines)
@@ -32,7 +32,7 @@ def _glue(
     )  # fmt: skip
 
 
-GLUE = (  # in the order of the paper's table 1
+GLUE = (  # order of the paper's table 1
     _glue(
         "cola", "CoLA", "single", Columns((3,), 1, num_fields=4), (8551, 1043, 1063), BINARY,
         metrics=("matthews",), classes=("unacceptable", "acceptable"),
@@ -141,7 +141,7 @@ net that learns the training set scores below chance.
 )  # fmt: skip
 LARGE_FIRST = tuple(sorted(GLUE, key=lambda task: -(task.train.count or 0)))
 FIVE_LARGEST = LARGE_FIRST[:5]
-# GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
+# GLUE-Large is the mean of three tasks; the protocol does not name QQP's metric in this mean.
 MEANS = {
     "large": ("GLUE-Large", ("mnli_m", "qqp", "qnli")),
     "large_f1": ("GLUE-Large (QQP F1)", ("mnli_m", "qqp_f1", "qnli")),
@@ -155,7 +155,7 @@ def _self_supervised(
     name: str, title: str, relation: str, columns: Columns, labels: tuple[str, str], question: str,
     baseline: str,
 ) -> Task:  # fmt: skip
-    """Makes a row; `baseline` says what counting words gives."""
+    """Makes a task; `baseline` describes the score of counting words."""
     about = f"""\
 A self-supervised task: {question}
 

@@ -1,4 +1,4 @@
-"""Records of a labelled task from Hugging Face `datasets`: GLUE's configs, splits and features."""
+"""Records of a labeled task from Hugging Face `datasets`: GLUE's configs, splits and features."""
 
 from scalelab.helpers import hf_datasets
 from scalelab.tasks.records import Labels, Records

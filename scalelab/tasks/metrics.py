@@ -1,14 +1,15 @@
-"""The metrics of tasks, and the test for a fine-tuning that has learnt nothing.
+"""The metrics of tasks, and the test for a fine-tuning that has learned nothing.
 
 Every metric takes gold [n], predicted [n] or [S, n] (S runs), and weights None, [n] or [R, n] (R
-resamples), and returns [R, S] without the axes that were not given. Weights are multiplicities: a
-weight of 2 counts an example as if it stood there twice. Scores are fractions, not percent.
+resamples). It returns [R, S] float64 without the axes that were not given: a float for [n] alone.
+Weights are multiplicities: an example of weight 2 counts twice. Scores are fractions in [0, 1],
+correlations are in [-1, 1].
 
 Answers that are texts, such as the tags of a sentence, are scored by ratios of sums of counts.
 
-If all gold labels are equal, correlations are undefined; if no gold label is positive, so is F1,
-whose recall would be 0 / 0. `undefined` returns the reason. If predictions alone are constant, or
-have no positive, the score is 0, as in scikit-learn.
+If all gold labels are equal, correlations are undefined. If no gold label is positive, F1 is
+undefined, because recall is 0 / 0. `undefined` returns the reason. If only the predictions are
+constant, or have no positive, the score is 0, as in scikit-learn.
 """
 
 import functools
@@ -21,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-FLAT = 0.01  # predicted scores that spread less than this share of gold's spread are constant
+FLAT = 0.01  # predicted scores with less than this share of gold's spread are constant
 
 Metric = Callable[..., Any]
 
 
 def accuracy(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Share of correctly classified examples.
+    """Returns the share of correctly classified examples.
 
     Args:
       gold: [n] classes.
@@ -35,23 +36,25 @@ def accuracy(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
       weights: None, [n] or [R, n] multiplicities.
 
     Raises:
-      ValueError: shapes that do not fit, a value that is not finite, or no example at all.
+      ValueError: shapes do not fit, a value is not finite, or there is no example.
     """
     gold, many, w, shape = _prepare(gold, predicted, weights)
     return _shaped(w @ (many == gold).T / w.sum(axis=1)[:, None], shape)
 
 
 def hits(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Share of examples with predicted class 1: found answers to open questions.
+    """Returns the share of examples with predicted class 1: found answers to open questions.
 
-    Gold does not count, so the trivial score is 0. Arguments and errors as for `accuracy`.
+    Gold is not used, so the trivial score is 0. Arguments and errors as for `accuracy`.
     """
     _, many, w, shape = _prepare(gold, predicted, weights)
     return _shaped(w @ (many == 1).T / w.sum(axis=1)[:, None], shape)
 
 
 def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """F1 of class 1, 2 PR / (P + R); 0 if class 1 is neither there nor predicted.
+    """Returns the F1 of class 1, 2 PR / (P + R) of precision P and recall R.
+
+    It is 0 if class 1 is neither in gold nor predicted (van Rijsbergen 1979, chapter 7).
 
     Arguments and errors as for `accuracy`.
 
@@ -65,7 +68,7 @@ def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = Non
 
 
 def macro_f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Mean over the classes of their F1; classes that are neither there nor predicted are left out.
+    """Returns the mean F1 over the classes that occur in gold or predicted.
 
     Arguments and errors as for `accuracy`.
     """
@@ -77,10 +80,11 @@ def macro_f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 
 
 def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Matthews' correlation coefficient; 0 if all gold, or all predicted, are of one class.
+    """Returns Matthews' correlation coefficient, in [-1, 1] (Matthews 1975).
 
-    For more than two classes Gorodkin's R_K (2004, Comput. Biol. Chem. 28, equation 8). Of two
-    classes its absolute value is sqrt(chi2 / n). Arguments and errors as for `accuracy`.
+    It is 0 if all gold, or all predicted, are of one class. For more than two classes it is
+    Gorodkin's R_K (2004, Comput. Biol. Chem. 28, equation 8). For two classes its absolute value is
+    sqrt(chi2 / n). Arguments and errors as for `accuracy`.
 
     >>> matthews(np.array([1, 1, 0, 0]), np.array([1, 1, 0, 0]))
     1.0
@@ -97,9 +101,9 @@ def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 
 
 def pearson(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Pearson's correlation; 0 if all gold, or all predicted, are equal.
+    """Returns Pearson's correlation, in [-1, 1]; 0 if all gold, or all predicted, are equal.
 
-    Arguments, of scores instead of classes, and errors as for `accuracy`.
+    Arguments and errors as for `accuracy`, with scores instead of classes.
     """
     gold, many, w, shape = _prepare(gold, predicted, weights)
     varies = _varies(gold[None], w) & _varies(many, w)
@@ -108,9 +112,10 @@ def pearson(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None 
 
 
 def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Spearman's correlation: Pearson's of the ranks, equal values sharing their mean rank.
+    """Returns Spearman's correlation: Pearson's of the ranks; equal values get their mean rank.
 
-    0 if all gold, or all predicted, are equal. Arguments, of scores, and errors as for `accuracy`.
+    It is in [-1, 1], and 0 if all gold, or all predicted, are equal. Arguments and errors as for
+    `accuracy`, with scores instead of classes.
 
     >>> round(spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.5, 9.0])), 6)
     1.0
@@ -123,9 +128,9 @@ def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 
 
 def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
-    """Makes the metric of answers that are texts: the sum of one count over that of another.
+    """Makes a metric of answers that are texts: the ratio of two sums over the examples.
 
-    `count` maps gold and predicted of an example to both.
+    `count` maps gold and predicted of an example to its summands (numerator, denominator).
     """
 
     def metric(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
@@ -139,14 +144,14 @@ def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_words(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns the number of words with the right tag, and of all words of a sentence."""
+    """Returns the numbers of words with the right tag and of all words of a sentence."""
     pairs = list(zip(gold.split(), predicted.split(), strict=True))
     return sum(a == b for a, b in pairs), len(pairs)
 
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_entities(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns twice the number of found entities, and of gold plus predicted ones: F1 = ratio.
+    """Returns (twice the found entities, gold plus predicted entities); the ratio is F1.
 
     An entity is found if its words and its type are right, as in CoNLL's conlleval.
     """
@@ -157,7 +162,7 @@ def count_entities(gold: str, predicted: str) -> tuple[int, int]:
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """Returns (type, first word, word after the last) of each entity of IOB2 tags.
 
-    A tag I-X that follows no tag of type X begins an entity, as in conlleval.
+    A tag I-X begins an entity if the tag before it is not of type X, as in conlleval.
     """
     found, kind, start = set(), None, 0
     for place, tag in enumerate([*tags, "O"]):
@@ -171,7 +176,7 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def normalize(text: str) -> str:
-    """Drops case, punctuation, articles and extra blanks, as evaluate-v1.1.py of SQuAD does.
+    """Removes case, punctuation, articles and extra blanks, as in SQuAD's evaluate-v1.1.py.
 
     Rajpurkar et al. 2016, arXiv:1606.05250, section 6.1.
     """
@@ -204,7 +209,7 @@ def count_overlap(gold: str, predicted: str) -> tuple[float, float]:
 
 
 def _count_right(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns twice the answers marked 1 in both, and those marked 1 in each: F1 as a ratio."""
+    """Returns (twice the answers marked 1 in both, sum of those marked 1 in each): F1 = ratio."""
     pairs = [*zip(gold.split(), predicted.split(), strict=True)]
     return 2 * pairs.count(("1", "1")), sum(pair.count("1") for pair in pairs)
 
@@ -221,14 +226,14 @@ METRICS: dict[str, Metric] = {
     "entity_f1": ratio_of_counts(count_entities),
     "exact_match": ratio_of_counts(count_exact),
     "answer_f1": ratio_of_counts(count_overlap),
-    # Of the answers to questions (Khashabi et al. 2018, F1a), and questions without an error.
+    # F1 over all answers (Khashabi et al. 2018, F1a), and the share of questions without an error.
     "f1a": ratio_of_counts(_count_right),
     "question_match": ratio_of_counts(lambda gold, predicted: (float(gold == predicted), 1.0)),
 }
 PROPORTIONS = ("accuracy", "hits", "exact_match", "question_match")  # shares of examples
 CORRELATIONS = ("matthews", "pearson", "spearman")
-OF_POSITIVES = ("f1", "entity_f1", "f1a")  # F1 of what gold marks
-# Least and greatest value.
+OF_POSITIVES = ("f1", "entity_f1", "f1a")  # F1 of the marked items
+# Metric -> smallest and largest value.
 RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(CORRELATIONS, (-1.0, 1.0))
 
 
@@ -263,14 +268,16 @@ def degenerate(
     chance: float | None,
     regression: bool,
 ) -> str | None:
-    """Says why a run counts as degenerate: it predicts a constant, or its loss is at chance.
+    """Returns the reason why a run counts as degenerate, or None.
+
+    It predicts a constant, or its loss does not beat the best constant prediction.
 
     Args:
-      gold: [n] of the dev set.
-      predicted: [n] on it.
+      gold: [n], of the dev set.
+      predicted: [n], on the dev set.
       train_loss: mean training loss at the end: nats, or mean squared error; None if unknown.
-      chance: loss of the best constant prediction of the training set; None: not known.
-      regression: whether these are scores, not classes.
+      chance: loss of the best constant prediction of the training set; None if unknown.
+      regression: True for scores, False for classes.
     """
     if predicted.dtype.kind == "U":
         words = {word for text in predicted for word in text.split()}
@@ -316,14 +323,14 @@ def _shaped(values: np.ndarray, shape: tuple[int, ...]) -> Any:
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Quotient; 0 where it is not defined."""
+    """Returns the quotient; 0 if the denominator is 0."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
 def _varies(values: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Whether the rows of values [S, n] differ anywhere where w [R, n] counts: [R, S].
+    """Returns True for rows of values [S, n] with different values where w [R, n] > 0: [R, S].
 
-    Asked of the values themselves: the variance of a constant is rounding error, seldom 0.
+    It compares the values: the computed variance of a constant is a rounding error, seldom 0.
     """
     counts = (w > 0)[:, None]
     high = np.where(counts, values, -np.inf).max(axis=-1)
@@ -331,7 +338,7 @@ def _varies(values: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _ranks(values: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Mean ranks [R, n] of values [n] under multiplicities w [R, n]."""
+    """Returns the mean ranks [R, n] of values [n] with multiplicities w [R, n]."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     order = np.argsort(group, kind="stable")
     weight = np.add.reduceat(w[:, order], np.cumsum(sizes) - sizes, axis=1)
@@ -339,7 +346,7 @@ def _ranks(values: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _correlation(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weighted Pearson correlation over the last axis, broadcast; anything where x or y is flat."""
+    """Returns weighted Pearson correlations over the last axis; arbitrary if x or y is constant."""
     total = w.sum(axis=-1, keepdims=True)
     x = x - (w * x).sum(axis=-1, keepdims=True) / total
     y = y - (w * y).sum(axis=-1, keepdims=True) / total

@@ -1,8 +1,8 @@
-"""Questions whose answer is a span of a text or one of several choices: files and table.
+"""Questions that a span of a text or one of several choices answers: files and table.
 
 With spans a record's texts are question and context. Its label is a JSON list of the accepted
-answers, each [text, first character]; the character is -1 where the context does not have the text
-there. With choices its texts are a beginning and each choice.
+answers, each [text, first character]. The character is -1 if the text is not there in the context.
+With choices a record's texts are a beginning and each choice.
 """
 
 import functools
@@ -21,7 +21,7 @@ from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records
 
-EVERY = 5  # one article in EVERY goes to a dev set that is carved
+EVERY = 5  # every fifth article is dev, if there is no official dev set
 SQUAD_TRAIN = ("train-v1.1.json", "train-v1.1.json.xz")
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 NUM_QUESTIONS, MCTEST_SETS = 4, ("mc160", "mc500")
@@ -32,9 +32,9 @@ def read_spans(
 ) -> Records:
     """Reads a file in the layout of SQuAD v1.1.
 
-    With `carved` the split "dev" is every fifth article of the file, and others are the rest; None:
-    if SQuAD's train file is absent.
-    Articles have a title; paragraphs without one are articles by their context.
+    With `carved` the split "dev" is every fifth article of the file, and other splits are the rest.
+    None means True if SQuAD's train file is absent. An article is known by its title, a paragraph
+    without a title by its context.
 
     Raises:
       ValueError: the file cannot be read, has another layout, or has a question without an answer;
@@ -105,7 +105,7 @@ def read_swag(path: Path, split: str, labels: Sequence[str]) -> Records:
 
 
 def read_mctest(path: Path, split: str, labels: Sequence[str]) -> Records:
-    """Reads stories, and the answers beside them; a training split those of both sets.
+    """Reads stories and their answers; the training split has the stories of both sets.
 
     Raises:
       ValueError: a file cannot be read, or a line has other fields or another answer.

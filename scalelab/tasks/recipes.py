@@ -1,11 +1,11 @@
 """Recipes: how a system is adapted to tasks, as values of `configs/finetune.py`'s fields.
 
-A recipe gives the fields in which it differs from `configs/finetune.py`, those in which a task
-differs again, and perhaps a grid: each task then runs every point of it with the first seed, and
-the point that is best on dev is trained with all seeds.
+A recipe lists the fields that differ from `configs/finetune.py`, further differences of single
+tasks, and optionally a grid. With a grid each task runs every point with the first seed; the best
+point on dev is trained with all seeds.
 
-The recipe `thesis` is the benchmark protocol (thesis, 7.4), which refers to the systems' papers for
-all that it does not say:
+The recipe `thesis` is the benchmark protocol (thesis, 7.4). Where the protocol sets no value, it
+refers to the systems' papers:
 
 | field | value | source |
 |---|---|---|
@@ -34,9 +34,9 @@ class Recipe:
     """One recipe.
 
     Attributes:
-      source: where it comes from.
-      fields: dotted field -> value, where it differs from `configs/finetune.py`.
-      tasks: task -> dotted field -> value, on top.
+      source: its paper or code.
+      fields: dotted field -> value, the differences from `configs/finetune.py`.
+      tasks: task -> dotted field -> value, further differences.
       grid: dotted field -> values to choose from on dev, for each task.
     """
 
@@ -103,7 +103,7 @@ RECIPES = {
 
 
 def own_fields(system: object, recipe: Recipe, task: str) -> dict[str, Any]:
-    """Returns the fields that a system (its RECIPE, see `systems.System`) and a task change."""
+    """Returns the fields that the system's RECIPE and the recipe's `task` change."""
     return {**getattr(system, "RECIPE", {}), **recipe.tasks.get(task, {})}
 
 

@@ -1,4 +1,4 @@
-"""The records of a labelled task, from any source, and its valid labels."""
+"""The records of a labeled task, from any source, and its valid labels."""
 
 import dataclasses
 import hashlib
@@ -17,16 +17,16 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Records:
-    """The rows of one set, in the file's order.
+    """The rows of one split, in the file's order.
 
     Attributes:
-      texts: for each text column its texts, one a row.
+      texts: for each text column its texts, one per row.
       labels: [rows], int32 class indices, float32 scores, or texts that a kind of head reads; None
-        for a set without labels.
+        for a split without labels.
       source: the file or data set.
       digest: SHA-256 of the content.
       num_left_out: broken lines of the published file that were left out.
-      remarks: what tables must say about it.
+      remarks: notes that tables must repeat.
     """
 
     texts: tuple[list[str], ...]
@@ -41,7 +41,7 @@ class Records:
 
     @property
     def num_empty(self) -> int:
-        """Texts that hold nothing but white space."""
+        """Number of texts with nothing but white space."""
         return sum(not text.strip() for column in self.texts for text in column)
 
     @classmethod
@@ -57,7 +57,7 @@ class Records:
         Args:
           rows: their texts are strings; a `label` is a class index or a score.
           texts: the one or two text features.
-          labels: the valid labels; None for a test split, whose labels are not read.
+          labels: the valid labels; None for a test split: its labels are not read.
           source: the data set and its split.
 
         Raises:
@@ -82,8 +82,8 @@ class Labels:
     """The valid labels: classes, or scores.
 
     Attributes:
-      classes: the labels as files spell them, in the order of their indices; None for scores.
-      score_range: least and greatest score; None for any finite number of float32.
+      classes: the labels as in files, in the order of their indices; None for scores.
+      score_range: smallest and largest score; None for any finite float32.
     """
 
     classes: tuple[str, ...] | None = None
@@ -93,7 +93,7 @@ class Labels:
         """Returns class indices, int32, or scores, float32.
 
         Args:
-          spelt: pairs of where a label stands, for messages, and the label.
+          spelt: pairs of the label's place, for messages, and the label.
 
         Raises:
           ValueError: a label is not valid.

@@ -5,26 +5,26 @@
   python -m scalelab.eval swapped_words --init=RUN --workdir=WORKDIR --data=DIR
 
 same_document: are two passages from one document? swapped_words: were two words of a sentence
-exchanged? The labels follow from how a row was made; nobody has judged them. The tasks show whether
-a net has learnt topics and word order, and are no benchmark.
+exchanged? The way a row is made determines its label; nobody has judged the labels. The tasks show
+whether a model has learned topics and word order; they are not a benchmark.
 
-The documents are those of the corpus's training split, which nets pre-trained on it have read,
+The documents come from the corpus's training split, so models pre-trained on it have read them,
 without the labels. They come from the cache of prepared data if a training has made it. DIR gets
 SameDocument/ and SwappedWords/, each with train.tsv and dev.tsv, and probes.json with the
 arguments. Equal arguments give equal files. No shortcut gives a label away:
 
-- Rows come in groups that hold each class equally often and lie in one split. A group of
+- Rows come in groups. A group has each class equally often and is in one split. A group of
   swapped_words is a sentence in both versions, so the classes have the same words, lengths and
-  endings. A group of same_document is a passage A and a later passage B of two documents, the two
-  Bs equally long in words: AB, A'B' are the same, AB', A'B are not. Every passage is in one row of
-  each class, and the pairs of lengths are those of the other class.
-- B is later in its document than A in both classes, so openings meet no openings in one alone. The
-  order of a group's passages is then drawn, for all its rows at once.
-- A document is in one group. A sentence is used where it occurs first and nowhere else, so no text
-  is on both sides of a pair, or in training and dev sets; case and spaces do not count.
-- Between A and B lies at least one sentence: B never goes on where A stops.
-- Exchanged words consist of lower-case letters, and are neither first nor last, so capitals and
-  punctuation stay in place. They may be neighbours; they differ in more than case.
+  endings. A group of same_document is a passage A and a later passage B of each of two documents;
+  both B have the same number of words. AB and A'B' are "same", AB' and A'B are not. So every
+  passage is in one row of each class, and both classes have the same pairs of lengths.
+- B is later in its document than A in both classes, so the place in the document does not reveal
+  the label. The order of the two passages is drawn once for all rows of a group.
+- A document is in one group. Only the first occurrence of a sentence is used, so no text is on both
+  sides of a pair, or in training and dev sets. Case and spaces do not count.
+- At least one sentence is between A and B: B never continues A.
+- Exchanged words consist of lower-case letters and are neither first nor last, so capitals and
+  punctuation stay in place. They may be adjacent; they differ in more than case.
 - White space is a single space everywhere: tabs and line breaks would break the files.
 """
 
@@ -47,8 +47,8 @@ from scalelab.tasks.task import load_task
 VERSION = "1"  # version of the rules above
 ABOUT = "probes.json"
 MOST_BYTES = 1 << 26  # text that is kept in memory
-PASSAGE_WORDS = (16, 48)  # least and most words of a passage, in whole sentences
-SENTENCE_WORDS = (8, 40)  # least and most words of a sentence that may be swapped
+PASSAGE_WORDS = (16, 48)  # minimum and maximum words of a passage of whole sentences
+SENTENCE_WORDS = (8, 40)  # minimum and maximum words of a sentence for swapping
 ROWS_MULTIPLE = 4  # the largest group of rows that belong together
 DIFFERENT, SAME = ORIGINAL, SWAPPED = 0, 1  # classes of same_document and swapped_words
 
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 
 def draw(documents: Iterable[str], seed: int, share: float = 1.0) -> list[str]:
-    """Draws a share of the documents, each text once, in an order by a seeded hash of the text."""
+    """Draws a share of the documents, each text once, in the order of a seeded hash of the text."""
     key = seed.to_bytes(8, "little", signed=True)
     drawn: dict[int, str] = {}
     for document in documents:
@@ -78,7 +78,7 @@ def draw(documents: Iterable[str], seed: int, share: float = 1.0) -> list[str]:
 
 
 def _fresh(documents: Iterable[str]) -> Iterator[list[Words | None]]:
-    """Streams the sentences of each document; None for one that occurred before, anywhere."""
+    """Yields the sentences of each document; None for a sentence that occurred before."""
     seen: set[str] = set()
     for document in documents:
         sentences: list[Words | None] = []
@@ -95,7 +95,7 @@ def _key(words: Iterable[str]) -> str:
 
 
 def _versions(documents: Sequence[str], rng: np.random.Generator) -> Iterator[list[Row]]:
-    """Streams a sentence of each document that has one, as it is and swapped."""
+    """Yields for each document with a fitting sentence the two rows, original and swapped."""
     least, most = SENTENCE_WORDS
     used: set[str] = set()
     for sentences in _fresh(documents):
@@ -126,7 +126,7 @@ def swap(words: Words, rng: np.random.Generator) -> Words | None:
 
 
 def _crossings(documents: Sequence[str], rng: np.random.Generator) -> Iterator[list[Row]]:
-    """Streams the four rows of two documents whose second passages are equally long."""
+    """Yields the four rows of two documents with second passages of equal length."""
     waiting: dict[int, tuple[str, str]] = {}
     for sentences in _fresh(documents):
         if (found := two_passages(sentences, rng)) is None:
@@ -144,12 +144,12 @@ def _crossings(documents: Sequence[str], rng: np.random.Generator) -> Iterator[l
 def two_passages(
     sentences: Sequence[Words | None], rng: np.random.Generator
 ) -> tuple[Words, Words] | None:
-    """Draws two passages of a document, the earlier first; None if there are no two.
+    """Draws two passages of a document, the earlier first; None if the document has no two.
 
-    A sentence that no passage may contain is None.
+    `sentences` has None for sentences that must not be used.
     """
     least, most = PASSAGE_WORDS
-    # From each sentence on, the shortest run of whole sentences that is long enough: start, end.
+    # From each sentence, the shortest run of whole sentences that is long enough: start, end.
     found: list[tuple[int, int, Words]] = []
     for start in range(len(sentences)):
         words: Words = []
@@ -168,7 +168,7 @@ def two_passages(
     return first, later[rng.integers(len(later))]
 
 
-# Task -> what streams its groups of rows, rows of a group, and the number of its random stream.
+# Task -> generator of its groups, number of rows of a group, number of its random stream.
 MAKERS = {"same_document": (_crossings, 4, 1), "swapped_words": (_versions, 2, 0)}
 
 
@@ -177,10 +177,10 @@ def make_rows(
 ) -> dict[str, list[Row]]:
     """Makes the splits of a task from documents in the order of `draw`.
 
-    `num_rows` is split -> number of rows; a split does not depend on those after it.
+    `num_rows` is split -> number of rows; a split does not depend on later splits.
 
     Raises:
-      ValueError: a number is no multiple of 4, or there are too few documents.
+      ValueError: a number is not a multiple of 4, or there are too few documents.
     """
     make_groups, group_rows, stream = MAKERS[task]
     rng = np.random.default_rng([seed, stream])
@@ -207,7 +207,7 @@ Made = Mapping[str, Mapping[str, Sequence[Row]]]  # task -> split -> rows
 def make(
     documents: Iterable[str], num_train: int, num_dev: int, seed: int, share: float = 1.0
 ) -> Made:
-    """Makes the rows of both tasks from a share of the documents, which have a sentence a line.
+    """Makes the rows of both tasks from a share of the documents; a line is a sentence.
 
     The dev set does not depend on the size of the training set.
 
@@ -309,7 +309,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Makes the tasks; messages name this program's flags, not those of trainings."""
+    """Makes the tasks; messages name the flags of this program."""
     try:
         run(given)
     except (ValueError, OSError) as error:

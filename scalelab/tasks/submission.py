@@ -1,7 +1,7 @@
-"""The files that the GLUE leaderboard takes, and the archive of them.
+"""The files for the GLUE leaderboard, and their archive.
 
-A file a test set: a line `index`, `prediction`, then a line for each row, counted from 0 in the
-test file's order. Classes are written as the training file spells them, scores with three decimals.
+Each test set has a file: a line `index`, `prediction`, then a line for each row, counted from 0 in
+the test file's order. Classes are spelled as in the training file, scores have three decimals.
 """
 
 import os
@@ -31,7 +31,7 @@ def write(
       splits: its data, test splits included.
       predictions: for each test split to write, by its name, [rows]: class indices, or scores,
         which are clipped to the task's range.
-      directory: where the files go; made if absent.
+      directory: folder of the files; made if absent.
 
     Raises:
       ValueError: a score is not finite.
@@ -53,14 +53,14 @@ def write(
 
 
 def official_files() -> dict[str, int]:
-    """Returns the rows of each file of a whole submission: nine tasks, MNLI twice, and AX."""
+    """Returns {file: number of rows} of a whole submission: nine tasks, MNLI twice, and AX."""
     tasks = [load_task(name) for name in task_names()]
     found = {s.submission: s.count or 0 for t in tasks for s in t.test_splits if s.submission}
     return dict(sorted(found.items()))
 
 
 def pack(workdir: Path) -> None:
-    """Packs WORKDIR/submission/ into WORKDIR/submission.zip and prints what it lacks.
+    """Packs WORKDIR/submission/ into WORKDIR/submission.zip and prints the missing files.
 
     Equal files make an equal archive.
 
@@ -76,7 +76,7 @@ def pack(workdir: Path) -> None:
         for name, file in there.items():
             entry = zipfile.ZipInfo(name, EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3  # Unix, on whatever system this runs
+            entry.create_system = 3  # Unix, on all platforms
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, file.read_bytes())
     absent = [name for name in wanted if name not in there]
@@ -89,7 +89,7 @@ def pack(workdir: Path) -> None:
 
 
 def _spell(task: Task, where: str, predicted: np.ndarray) -> list[str]:
-    """Spells the predictions of one split as the training file does."""
+    """Returns the predictions of one split as text, with the training file's labels."""
     if task.labels is not None:
         return [task.labels[index] for index in predicted]
     if not np.isfinite(predicted).all():

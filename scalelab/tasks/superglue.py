@@ -1,15 +1,15 @@
 """SuperGLUE: its seven tasks with classes, and their readers (Wang et al. 2019, arXiv:1905.00537).
 
---data holds BoolQ/, CB/, ..., each with the official train.jsonl and val.jsonl. Metrics are those
-of the paper's table 1. Inputs are those of its BERT baseline (section 4.1), with one departure:
-the baseline also reads the states of the words in question; here the text marks these words
-(`* word *`, WSC's pronoun `# it #`), as in T5 (Raffel et al. 2020, JMLR 21), so every head fits.
-COPA joins premise and choice by "because" or "so" in place of a question.
+--data holds BoolQ/, CB/, ..., each with the official train.jsonl and val.jsonl. Metrics are as in
+the paper's table 1. Inputs are as in its BERT baseline (section 4.1), with one difference: the
+baseline also reads the states of certain words; here the text marks these words (`* word *`, WSC's
+pronoun `# it #`), as in T5 (Raffel et al. 2020, JMLR 21), so every head fits. COPA joins premise
+and choice by "because" or "so" in place of a question.
 
---data may hold boolq, multirc or wsc as <task>.train.jsonl and <task>.valid.jsonl of the BabyLM
-Challenge instead. Inputs are then the challenge's (evaluation_pipeline/finetune/dataset.py of
+--data may instead hold boolq, multirc or wsc as <task>.train.jsonl and <task>.valid.jsonl of the
+BabyLM Challenge. Inputs are then the challenge's (evaluation_pipeline/finetune/dataset.py of
 babylm/evaluation-pipeline-2025), except that MultiRC's paragraph comes first. Each answer of
-MultiRC is a record of its own, so that `question_match` is the accuracy that the challenge reports.
+MultiRC is a separate record, so `question_match` is the accuracy that the challenge reports.
 """
 
 import functools
@@ -35,7 +35,7 @@ def read(
     path: Path, split: str, labels: Sequence[str], *, convert: Callable[[Row], Iterable[Made]],
     several: bool = False,
 ) -> Records:  # fmt: skip
-    """Reads a file whose rows `convert` turns into records.
+    """Reads a file; `convert` turns its rows into records.
 
     Several labels of one record become one text, joined by blanks.
 
@@ -84,7 +84,7 @@ def mark(text: str, begin: int, end: int, sign: str = "*") -> str:
     """Puts signs around the characters from `begin` to `end` of a text.
 
     Raises:
-      ValueError: they run past the text.
+      ValueError: the range is not inside the text.
     """
     if not 0 <= begin < end <= len(text):
         raise ValueError(f"the span from {begin} to {end} runs past {brief(text)}")
@@ -165,7 +165,7 @@ def _task(
     metrics: tuple[str, ...] = ("accuracy",),
     kind: str = "classify",
 ) -> Task:
-    """Makes a row; `sizes` are the rows of train and dev."""
+    """Makes a task; `sizes` are the numbers of rows of train and dev."""
     if convert is _pair:
         convert = functools.partial(_pair, first=columns[0], second=columns[1])
     return Task(

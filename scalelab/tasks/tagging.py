@@ -17,7 +17,7 @@ from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
 
 Sentence = tuple[Sequence[str], Sequence[str]]  # words, tags
-UPOS = (  # a word that the net does not see is answered with the first
+UPOS = (  # the first is the answer for a word that was cut off
     "X", "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN",
     "PUNCT", "SCONJ", "SYM", "VERB",
 )  # fmt: skip
@@ -27,7 +27,7 @@ def read_columns(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads lines of word, tab, tag; an empty line ends a sentence.
 
     Raises:
-      ValueError: the file cannot be read, or has another line or a tag that is not in `labels`.
+      ValueError: the file cannot be read, or has a malformed line or a tag outside `labels`.
     """
     del split
     found: list[tuple[list[str], list[str]]] = [([], [])]
@@ -54,7 +54,7 @@ def make_records(path: Path, sentences: Iterable[Sentence], labels: Sequence[str
     """Makes records of the sentences of a file.
 
     Raises:
-      ValueError: there are none, or a tag is not in `labels`.
+      ValueError: there is no sentence, or a tag is not in `labels`.
     """
     texts, tags, known = [], [], set(labels)
     for number, (words, own) in enumerate(sentences, 1):

@@ -20,7 +20,7 @@ from scalelab.tasks.superglue import SUPERGLUE
 from scalelab.tasks.tagging import TAGGING
 
 TASKS = {t.name: t for t in (*GLUE, *SELF_SUPERVISED, *SUPERGLUE, *TAGGING, *QUESTIONS)}
-ENOUGH = 100  # training rows, for a mark that none of them has to mean something
+ENOUGH = 100  # minimum training rows for a remark that none of them has a punctuation mark
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,8 +29,8 @@ class Splits:
 
     Attributes:
       train: the training records.
-      dev: for each of the task's dev splits its records, None where it is absent.
-      test: likewise the test splits; empty if they were not asked for.
+      dev: the records of each of the task's dev splits, None for an absent split.
+      test: the same for the test splits; empty if they were not requested.
     """
 
     train: Records
@@ -53,7 +53,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
 
     Raises:
       ValueError: the task's folder, its training file or all its dev files are missing, or a file
-        is malformed; the message names file, place and what was expected.
+        is malformed; the message names file, place and the expected content.
     """
     root = _open(data_dir)
     if callable(root) and task.train.tfds is None:
@@ -89,7 +89,7 @@ def _open(data_dir: str | os.PathLike[str] | None) -> Path | Callable[..., Recor
 def _read(
     task: Task, split: TaskSplit, root: Path | Callable[..., Records | None], *, labelled: bool
 ) -> Records | None:
-    """Reads a split from the files below `root`, or with that function; None: it is absent."""
+    """Reads a split from the files below `root`, or with the function `root`; None if absent."""
     labels = Labels(task.labels, task.score_range)
     texts = column_names(task)
     if callable(root):
@@ -117,11 +117,11 @@ def _paths(task: Task, split: TaskSplit, root: Path) -> list[Path]:
 
 
 def remarks(task: Task, splits: Splits) -> list[str]:
-    """Lists where training and dev sets differ from the published ones; tables must repeat it.
+    """Lists differences of the training and dev sets from the published ones; tables repeat them.
 
     Returns:
-      Sentences such as "MNLI train 9,888 of 392,702; mismatched absent", and on empty texts, lines
-      left out and punctuation of dev sets that no training row has; none if all is whole.
+      Sentences such as "MNLI train 9,888 of 392,702; mismatched absent", and sentences about empty
+      texts, lines left out, and punctuation of dev sets that no training row has.
     """
     pairs = [(task.train, splits.train), *((s, splits.dev[s.name]) for s in task.dev_splits)]
     parts = []
@@ -167,7 +167,7 @@ def load_task(name: str) -> Task:
 
 
 def column_names(task: Task) -> tuple[str, ...]:
-    """Returns the names of a task's text columns, of TensorFlow Datasets where there are such."""
+    """Returns the names of a task's text columns, if possible those of TensorFlow Datasets."""
     return task.tfds_texts or tuple(map(str, task.columns.texts))
 
 
@@ -175,7 +175,7 @@ def as_text(task: Task) -> Task:
     """Returns the task as text to text: the names of its classes are generated.
 
     Raises:
-      ValueError: its labels are no words.
+      ValueError: its labels are not words.
     """
     if task.kind != Task.kind or task.labels is None:
         what = "scores" if task.regression else task.kind
@@ -187,5 +187,5 @@ def as_text(task: Task) -> Task:
 
 
 def is_known(task: Task) -> bool:
-    """Returns True for a task of the tables, False for a user's own."""
+    """Returns True for a task of the tables, False for a user's own task."""
     return TASKS.get(task.name) == task

@@ -1,4 +1,4 @@
-"""Records of a labelled task from TensorFlow Datasets: `glue/<name>`."""
+"""Records of a labeled task from TensorFlow Datasets: `glue/<name>`."""
 
 import urllib.error
 import urllib.request
@@ -10,12 +10,12 @@ WAIT_SECS = 10
 
 
 def read(address: str, texts: tuple[str, ...], labels: Labels | None) -> Records:
-    """Reads one split, in the order of its `idx`, which is that of the published file.
+    """Reads one split in the order of its `idx`, the order of the published file.
 
     Args:
       address: config and split of the data set `glue`, such as "mnli/validation_matched".
       texts: the one or two text features.
-      labels: the valid labels, classes in the order of the data set; None for a test split, whose
+      labels: the valid labels, classes in the order of the data set; None for a test split: its
         labels are all -1 and are not read.
 
     Raises:
@@ -24,13 +24,13 @@ def read(address: str, texts: tuple[str, ...], labels: Labels | None) -> Records
     """
     config, _, split = address.partition("/")
     try:
-        import tensorflow_datasets as tfds  # takes seconds, and only this reader needs it
+        import tensorflow_datasets as tfds  # slow to import, and only this reader needs it
 
         builder = tfds.builder(f"glue/{config}")
         if not builder.is_prepared():
-            check_network()  # the download itself would be tried again for minutes
+            check_network()  # the download itself would retry for minutes
             builder.download_and_prepare()
-    except Exception as error:  # whatever a data set's own code or its server comes up with
+    except Exception as error:  # any error of a data set's own code or of its server
         message = (str(error).strip() or type(error).__name__).split("\n")[0]
         if isinstance(error, ImportError):
             message = f"tensorflow-datasets is not installed: {message}"
@@ -49,5 +49,5 @@ def check_network() -> None:
     """Raises OSError if the server of the files cannot be reached."""
     try:
         urllib.request.urlopen(HOST, timeout=WAIT_SECS).close()
-    except urllib.error.HTTPError:  # it has answered
+    except urllib.error.HTTPError:  # the server has answered
         pass

@@ -26,7 +26,7 @@ class Sentence(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The sentence as it was written."""
+        """The original text of the sentence."""
         return "".join(
             word + " " * space for word, space in zip(self.words, self.spaces, strict=True)
         )
@@ -58,7 +58,7 @@ def read(folder: pathlib.Path, split: str) -> list[Sentence]:
 
 
 def read_file(path: pathlib.Path) -> list[Sentence]:
-    """Reads one file; errors are those of `read`."""
+    """Reads one file; raises ValueError as `read`."""
     found = list(_sentences(path, data_files.read_lines(path)))
     if not found:
         raise ValueError(f"{path} has no sentence")

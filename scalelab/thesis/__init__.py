@@ -1,5 +1,5 @@
 """The benchmark's thesis: its published tables, protocol, hypotheses, table layouts and figures.
 
-The example of a comparison with hypotheses of its own: a study file names `comparison.py` of this
-package by its dotted name, and nothing else of scalelab imports it.
+It is an example of a comparison with its own hypotheses. A study file names its `comparison.py` by
+the dotted name; nothing else in scalelab imports this package.
 """

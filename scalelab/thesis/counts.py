@@ -1,6 +1,6 @@
 """Hypotheses counted case by case, without a test, and verdicts from counts alone.
 
-The thesis prints numbers without intervals, so that on its tables only cases can be counted.
+The thesis prints numbers without intervals, so its tables allow only counts of cases.
 """
 
 import dataclasses
@@ -21,17 +21,17 @@ from scalelab.lab.compare.hypotheses import weighted
 from scalelab.lab.compare.scores import Comparison, Row, Scores
 
 MOST = "most"  # most of the cases must hold; all of the claims
-LEAST_CASES = 2  # for a verdict
+LEAST_CASES = 2  # minimum number of cases for a verdict
 
 Block = Mapping[Row, float]  # weights of rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One of the comparisons that are counted."""
+    """A comparison that is counted."""
 
-    label: str  # what is compared
-    holds: bool  # whether the hypothesis holds there, as the numbers stand
+    label: str  # name of the comparison
+    holds: bool  # whether the numbers agree with the hypothesis
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,14 +42,14 @@ class Counted(Finding):
 
     @property
     def counted(self) -> str:
-        """Such as "holds in 8 of 12"."""
+        """The count as text, such as "holds in 8 of 12"."""
         return f"holds in {sum(case.holds for case in self.cases)} of {len(self.cases)}"
 
 
 def block_cases(
     scores: Scores, blocks: Iterable[Block], region: Region, score: str, name: str = ""
 ) -> list[Case]:
-    """Checks for each block with scores whether its value lies in the region."""
+    """Returns a case for each block with scores; it holds if the value is in the region."""
     cases = []
     for block in blocks:
         found = weighted(scores, block, score)
@@ -71,7 +71,7 @@ def make_finding(
     *,
     needs: str = ALL,
 ) -> Counted:
-    """Makes a finding without verdict, with the remarks on its score and the number of cases."""
+    """Makes a finding without a verdict, with the remarks on its score and its cases."""
     found = Counted(name, text, rule, tuple(made), needs, cases=tuple(cases))
     counted = [f"Counted case by case, without a test: it {found.counted}."] if cases else []
     return dataclasses.replace(found, remarks=(*scores.remarks([score]), *counted))
@@ -90,10 +90,11 @@ def evaluate(
 
 
 def decide(finding: Counted) -> tuple[str, str]:
-    """Returns the verdict from counts, of two cases at least, and why.
+    """Returns the verdict from counts, and its reason; fewer than two cases give UNDECIDED.
 
-    ALL: confirmed if the hypothesis holds in all, refuted if in none. MOST: confirmed if it holds
-    in more than half, refuted if it fails in more than half. ANY: in two at least, or in none.
+    ALL: confirmed if the hypothesis holds in all cases, refuted if in none. MOST: confirmed if it
+    holds in more than half, refuted if it fails in more than half. ANY: confirmed if it holds in
+    two or more, refuted if in none.
     """
     cases, holds = len(finding.cases), sum(case.holds for case in finding.cases)
     if cases < LEAST_CASES:

@@ -1,8 +1,8 @@
 """The table of available and read data (Table 7.1 of the benchmark protocol).
 
-Like the protocol, the table has tokens and average length of one epoch of each partition, with the
-protocol's numbers beside them. It adds steps and tokens of the whole training, and how often the
-training read its sequences and its text; these differ, as formats repeat text within an epoch.
+Like the protocol, the table has tokens and average length of one epoch of each partition, next to
+the protocol's numbers. It adds steps and tokens of the whole training, and the number of passes
+over the sequences and over the text; these differ, because formats repeat text within an epoch.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 def build(request: TableRequest) -> Table:
-    """Makes the table: rows of each system and data, from a finished run of each."""
+    """Makes the table: rows for each system and data, from one finished run of each."""
     known = {row.key for row in request.published.rows} if request.published else set()
     fields = ("short", "long", "optim", "tokenizer", "data")
     alike = select.group(  # shapes that read the same data make one row

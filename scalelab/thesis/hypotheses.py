@@ -1,10 +1,10 @@
 """Observations 1 to 4 of the thesis as hypotheses: objectives, growth, and shapes of equal size.
 
-Each function states a hypothesis and what confirms it; its docstring names the rows. A hypothesis
-has few claims, which are means over shapes or systems; single cases are counted without a test.
-Unless a docstring says otherwise, rows are of the default variant, the score is GLUE-Large, a
-hypothesis is confirmed if all its claims are confirmed and refuted if one is refuted, and cases are
-the single comparisons of a claim's mean.
+Each function tests one hypothesis; TEXTS has its words and its rule. A hypothesis has few claims,
+each about a mean over shapes or systems. Single comparisons ("cases") are counted without a test.
+The defaults are: rows of the default variant; the score GLUE-Large; confirmed if all claims are
+confirmed, refuted if one is refuted; the cases are the summands of the claims' means. N is the
+number of parameters, A heads, H width, L layers.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from scalelab.thesis.counts import MOST, Case, block_cases, make_finding
 MLM_NSP, MLM, CLM = "bert", "roberta", "gpt2"
 MARGIN = 0.02  # a doubling of N raises a score by about this at the upper end of Table 7.3
 SIMILAR = Region(-MARGIN, MARGIN)
-COLA_MARGIN = Region(-0.05, 0.05)  # Matthews' correlation on 1,043 sentences has an error of 0.03
+COLA_MARGIN = Region(-0.05, 0.05)  # standard error of CoLA's correlation: 0.03 (1,043 sentences)
 DIMENSIONS = {"width": "width", "depth": "num_layers"}  # word -> field of a shape
 # Hypothesis -> its text, and the rule that confirms it.
 TEXTS = {
@@ -53,7 +53,7 @@ TEXTS = {
 
 
 class Part(NamedTuple):
-    """A claim: the mean of blocks of weighted rows lies in a region; or why there is no block."""
+    """A claim: the mean of blocks of weighted rows is in a region; `missing` explains no blocks."""
 
     what: str
     region: Region
@@ -69,7 +69,7 @@ def build_finding(
     cases: Sequence[Case] | None = None,
     needs: str = ALL,
 ) -> Finding:
-    """Makes the finding of TEXTS[name]; without cases, with one for each block."""
+    """Makes the finding of TEXTS[name]; by default each block is a case."""
     claims = [build_claim(scores, *part[:3], score, part.missing) for part in parts]
     if cases is None:
         cases = [c for p in parts for c in block_cases(scores, p.blocks, p.region, score)]
@@ -84,7 +84,11 @@ OBJECTIVES: dict[str, tuple[tuple[tuple[str, str], ...], Callable[[dict[str, flo
 
 
 def objectives(scores: Scores, score: str, *, name: str) -> Finding:
-    """1a and 1b, from shapes that two systems share. Cases: shapes that all three share."""
+    """Tests 1a or 1b: the order of the systems, which are the objectives.
+
+    Each claim is a mean over the shapes that its two systems share. Cases are the shapes that all
+    three share.
+    """
     pairs, holds = OBJECTIVES[name]
     parts = []
     for a, b in pairs:
@@ -100,13 +104,20 @@ def objectives(scores: Scores, score: str, *, name: str) -> Finding:
 
 
 def growth(scores: Scores, score: str) -> Finding:
-    """2a, from the largest shape group of each system. Cases: of which most count."""
+    """Tests 2a: the score grows with width and with depth.
+
+    Each claim is a mean over systems: the largest minus the smallest row of the system's largest
+    group of shapes that differ in one dimension. By counts alone it is enough that most cases hold.
+    """
     parts = [_growth(scores, name, ABOVE) for name in DIMENSIONS]
     return build_finding(scores, score, parts, "2a", needs=MOST)
 
 
 def saturation(scores: Scores, score: str) -> Finding:
-    """2b, from shape groups of three or more: the last step's gain minus that of the first."""
+    """Tests 2b: the last step in size gains less than the first step, per doubling of N.
+
+    It uses shape groups (as in 2a) of three or more rows.
+    """
     parts = []
     for name, dimension in DIMENSIONS.items():
         groups = (select.shape_group(own, dimension) for own in select.defaults(scores).values())
@@ -124,7 +135,11 @@ def saturation(scores: Scores, score: str) -> Finding:
 
 
 def different_growth(scores: Scores, score: str) -> Finding:
-    """2c, from shapes that the groups of two systems share; refuted if all claims are."""
+    """Tests 2c: the growth of the score depends on the objective.
+
+    Each claim compares the growth of two systems, between the smallest and the largest shape that
+    both groups share. Confirmed if one claim is confirmed, refuted if all are refuted.
+    """
     outside = Region(SIMILAR.low, SIMILAR.high, outside=True)
     rows, parts = select.defaults(scores), []
     for (name, dimension), (a, b) in itertools.product(
@@ -143,7 +158,10 @@ def different_growth(scores: Scores, score: str) -> Finding:
 
 
 def growth_of_cola(scores: Scores, score: str) -> Finding:
-    """2d, from shape groups as in 2a, always on CoLA. Cases: systems with both groups."""
+    """Tests 2d: CoLA grows with width but not with depth; shape groups as in 2a.
+
+    Cases are the systems with both groups.
+    """
     del score
     wide, deep = _growth(scores, "width", ABOVE), _growth(scores, "depth", COLA_MARGIN)
     cases = []
@@ -157,7 +175,7 @@ def growth_of_cola(scores: Scores, score: str) -> Finding:
 
 
 def _growth(scores: Scores, name: str, region: Region) -> Part:
-    """Returns, for each system, the largest row of its shape group minus the smallest."""
+    """Returns the claim about growth: per system, largest minus smallest row of its shape group."""
     rows = select.defaults(scores).values()
     groups = [select.shape_group(own, DIMENSIONS[name]) for own in rows]
     blocks = [{steps[-1]: 1.0, steps[0]: -1.0} for steps in groups if steps]
@@ -165,9 +183,10 @@ def _growth(scores: Scores, name: str, region: Region) -> Part:
 
 
 def several_dimensions(scores: Scores, score: str) -> Finding:
-    """3, from rows in neither shape group, each beside the group's row of equal N and A.
+    """Tests 3: at equal N, a shape grown in width and depth beats a shape grown in one of them.
 
-    Cases: balanced rows; they beat each of their partners.
+    It compares rows outside the shape groups with a group's row of equal N and A (`balanced`).
+    A case is a row that has grown in both; it holds if the row beats each of its partners.
     """
     parts, gains = [], {}
     for name, dimension in DIMENSIONS.items():
@@ -183,7 +202,10 @@ def several_dimensions(scores: Scores, score: str) -> Finding:
 
 
 def similar_shapes(scores: Scores, score: str) -> Finding:
-    """4a, from scored rows in groups of equal N and different L. Cases: pairs of a group."""
+    """Tests 4a: the widest and the deepest shape of equal N score alike (`select.equal_sizes`).
+
+    Cases are all pairs of a group.
+    """
     groups = [own for rows in _scored(scores, score) for own in select.equal_sizes(rows)]
     heads = f"whose heads are at most {select.WIDEST_HEAD} wide"
     blocks = [{own[-1]: 1.0, own[0]: -1.0} for own in groups]
@@ -195,7 +217,10 @@ def similar_shapes(scores: Scores, score: str) -> Finding:
 
 
 def heads_follow_width(scores: Scores, score: str) -> Finding:
-    """4b, from pairs of equal H and L, of which one has heads wider than select.WIDEST_HEAD."""
+    """Tests 4b: more heads are better than heads wider than select.WIDEST_HEAD.
+
+    Each pair has equal H and L (`select.more_heads`).
+    """
     blocks = [{more: 1.0, fewer: -1.0} for rows in _scored(scores, score)
               for fewer, more in select.more_heads(rows)]  # fmt: skip
     missing = f"no wide net both with and without heads wider than {select.WIDEST_HEAD}"
@@ -204,9 +229,9 @@ def heads_follow_width(scores: Scores, score: str) -> Finding:
 
 
 def _scored(scores: Scores, score: str) -> list[list[Row]]:
-    """Returns rows with a score by system and variant; all rows, if none has it.
+    """Groups the rows with the score by system and variant; all rows if none has the score.
 
-    Only the best shapes of a grid are fine-tuned, and groups are made of these.
+    A study fine-tunes only the best shapes of a grid; groups must consist of these shapes.
     """
     groups = list(select.by_variant(scores).values())
     found = [[r for r in own if value(scores, r, score) is not None] for own in groups]

@@ -1,4 +1,4 @@
-"""Observations 5 and 6 of the thesis as hypotheses: losses beside scores, and losses at one time.
+"""Observations 5 and 6 of the thesis as hypotheses: losses against scores, losses at equal time.
 
 Docstrings follow the conventions of hypotheses.py.
 """
@@ -23,19 +23,19 @@ from scalelab.thesis import select
 from scalelab.thesis.counts import Case, make_finding
 
 RELIABLE = 0.9  # a rank correlation above it makes the loss a reliable indicator
-LEAST_SHAPES = 4  # for a rank correlation
-LARGER = 1.5  # ratio of N from which one net is the larger
+LEAST_SHAPES = 4  # minimum number of shapes for a rank correlation
+LARGER = 1.5  # minimum ratio of N of a larger and a smaller model
 
 
 def unreliable_loss(scores: Scores, score: str) -> Finding:
-    """5: the validation loss is no reliable indicator of the fine-tuned score.
+    """Tests 5: the validation loss is not a reliable indicator of the fine-tuned score.
 
-    Rows: of one system and one variant, with loss and score, at least four shapes. Claim:
-    Spearman's correlation of the score with the negative loss over shapes, mean over such groups,
-    is below RELIABLE. Noise lowers a rank correlation, so the correlation must also be below the
-    ones that noise alone gives: those of the scores' isotonic fit to the loss, with noise on both
-    as wide as their intervals. p is the larger of the two tests'. Refuted: the correlation is above
-    RELIABLE. Cases: pairs of shapes in which the lower loss does not have the higher score.
+    A group is the rows of one system and variant with loss and score, at least four shapes. The
+    claim is that Spearman's correlation of score and negative loss, mean over groups, is below
+    RELIABLE. Noise alone lowers a rank correlation. So the correlation must also be below the
+    values under noise: scores from their isotonic fit to the loss, with noise of the intervals'
+    width added to both. p is the larger p of the two tests. Refuted if the correlation is above
+    RELIABLE. A case is a pair of shapes; it holds if the lower loss does not have the higher score.
     """
     groups = [
         [r for r in rows if all(value(scores, r, x) is not None for x in ("loss", score))]
@@ -90,7 +90,7 @@ def _rank_claim(scores: Scores, groups: Sequence[Sequence[Row]], score: str) -> 
 
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Returns Spearman's correlation of the rows of x and y, [R, k]; 0 where one is constant."""
+    """Returns Spearman's correlation of the rows of x and y [R, k]: [R]; 0 if one is constant."""
     ranks = (scipy.stats.rankdata(z, axis=1) for z in (x, y))
     x, y = (z - z.mean(axis=1, keepdims=True) for z in ranks)
     scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
@@ -98,14 +98,14 @@ def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def larger_for_less(scores: Scores, score: str) -> Finding:
-    """6: at a fixed time, a larger net trained for fewer steps wins.
+    """Tests 6: at a fixed time, a larger model trained for fewer steps wins.
 
-    Rows: of one system and one variant, with curves of validation loss against seconds. Claim: the
-    loss of the larger minus that of the smaller net, N at least LARGER times as large, is below 0,
-    at the latest time at which all runs of both were validated at one maximum length, interpolated
-    on their curves; mean over such pairs, then over systems. Where all runs have equal seconds,
-    that is their end. Cases: pairs. Where seconds are not equal, the smaller net's learning rate
-    has usually decayed further by then, to the disadvantage of the hypothesis.
+    A pair is two rows of one system and variant with curves of validation loss against seconds; one
+    has at least LARGER times the other's N. The claim is that the larger model's loss minus the
+    smaller model's loss is below 0, mean over pairs, then over systems. Losses are interpolated at
+    the latest time at which all runs of both have a validation at one maximum length. With equal
+    seconds this is the end of the runs. With unequal seconds the smaller model's learning rate has
+    usually decayed further, which is a disadvantage for the hypothesis. Cases are the pairs.
     """
     del score
     groups = []
@@ -138,7 +138,7 @@ def larger_for_less(scores: Scores, score: str) -> Finding:
 
 
 class TimedPair(NamedTuple):
-    """Two nets at equal seconds; the gains, by seed, are the larger's loss minus the smaller's."""
+    """Two models at equal seconds; gains by seed: the larger model's loss minus the smaller's."""
 
     small: Row
     large: Row
@@ -148,7 +148,7 @@ class TimedPair(NamedTuple):
 
 
 def _at_common_time(scores: Scores, small: Row, large: Row) -> TimedPair | None:
-    """Returns two nets at the latest time at which all runs of both have a loss at one length."""
+    """Compares two models at the latest time when all runs of both have a loss at one length."""
     sides = [scores.curves(row) for row in (small, large)]
     runs = [run for side in sides for run in side.values()]
     seeds = sorted(sides[0].keys() & sides[1].keys())

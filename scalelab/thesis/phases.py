@@ -9,27 +9,27 @@ PHASES = ("short", "long")
 
 
 class Phase(NamedTuple):
-    """A phase of a training; its tokens are real ones, without padding."""
+    """A phase of a training; token counts are without padding."""
 
     name: str  # "short" or "long"
-    max_len: int  # tokens of its longest sequence
+    max_len: int  # maximum number of tokens of a sequence
     steps: int
-    sequences: int  # read in all epochs together
+    sequences: int  # number of sequences read in all epochs
     tokens: int  # tokens of all sequences read
     epoch_sequences: int | None = None  # sequences of one epoch; None: not known
     epoch_tokens: int | None = None  # tokens of one epoch
 
     @property
     def epochs(self) -> float | None:
-        """How often it read its sequences."""
+        """Number of passes over its sequences."""
         return self.sequences / self.epoch_sequences if self.epoch_sequences else None
 
 
 def read_phases(run: PretrainRun) -> list[Phase]:
     """Returns the phases of a run; [] if its metrics are missing.
 
-    A phase ends with a validation at its length. Two phases of one length cannot be separated: they
-    count as the first if their batches are equal, else none is returned.
+    A phase ends with a validation at its length. Two phases of equal length cannot be separated:
+    they count as one first phase if their batches are equal, else the result is [].
     """
     rows, recorded = run_files.validations(run.lines), run.result.phases if run.result else ()
     short, long = (run.config[name] for name in PHASES)

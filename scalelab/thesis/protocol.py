@@ -1,9 +1,9 @@
-"""The benchmark protocol field by field, and where a study departs from it.
+"""The benchmark protocol field by field, and the differences of a study from it.
 
-Published numbers stand beside ours only if a study departs in nothing. Brackets name sections of
-the thesis. Our choices where the thesis is open:
+Tables show published numbers next to ours only if a study has no difference. Brackets name sections
+of the thesis. The thesis leaves some choices open:
 
-| open in the thesis | ours |
+| open in the thesis | here |
 |---|---|
 | the documents of each phase (7.2) | a seeded hash, so that Table 7.1's example counts come out |
 | short examples of SEGMENT-PAIR | 10% get a target length uniform in [2, max], as BERT |
@@ -16,8 +16,8 @@ the thesis. Our choices where the thesis is open:
 | QQP in GLUE-Large | accuracy ("large") and F1 ("large_f1"), both reported |
 | seeds | one, as the thesis; hypotheses need two or more |
 
-A corpus is recognised by its layout and by the number of examples of an epoch, the data of a task
-by the remarks of its fine-tunings.
+A corpus is recognized by its layout and by the number of examples of an epoch; the data of a task
+is recognized by the remarks of its fine-tuning runs.
 """
 
 import math
@@ -47,7 +47,7 @@ PRETRAINING = {
 }  # fmt: skip
 _FIELDS = (
     "objective", "tokenizer.kind", "data.format", "optim.learning_rate", "optim.total_epochs",
-    "long.example_rate",  # from the examples of Table 7.1
+    "long.example_rate",  # follows from Table 7.1
 )  # fmt: skip
 _SYSTEM_VALUES = {  # 5, 6.2.1, 7.2, 7.3
     "bert": ("mlm+nsp", "wordpiece", "segment_pair", 1e-4, 6.0, 0.10262),
@@ -76,16 +76,16 @@ FINETUNING = {  # 7.4
     "optim.warmup_rate": 0.0, "optim.layer_decay": None,
 }  # fmt: skip
 OWN = ("system", "seed", "net.num_heads", "net.width", "net.num_layers", "data.corpus")
-# Another sentence splitter or tokenizer changes counts by less, another corpus by more.
+# A different sentence splitter or tokenizer changes counts by less, another corpus by more.
 COUNT_CLOSE = 0.1
 HARMLESS = re.compile("empty texts|broken lines left out")  # the official files have them
 
 
 def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
-    """Returns where a study departs from the protocol; []: published numbers may stand beside it.
+    """Returns the differences of a study from the protocol; [] allows to show published numbers.
 
     Only rows with a published number are checked. `footnotes` come from the check of comparability;
-    footnotes on fields that are not known to be equal are no departure.
+    footnotes on fields that are not known to be equal do not count as differences.
     """
     facts = study.facts
     if facts.scale != "full":
@@ -99,7 +99,7 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
             found.append(f"data.corpus is {fields.get('data.corpus')} (protocol: WikiText-103)")
         own = {field: value for field, value in fields.items() if field not in OWN}
         found += _differing(own, expected(point.system, point.variant))
-    for point, run in runs if not found else ():  # else an epoch may be of another length
+    for point, run in runs if not found else ():  # otherwise an epoch may have another length
         for phase in read_phases(run) if run.finished else ():
             printed = published.epochs().get((point.system, phase.name))
             size = phase.epoch_sequences
@@ -127,7 +127,7 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
 
 
 def expected(system: str, variant: str) -> dict[str, Any]:
-    """Returns the science fields of a pre-training of the protocol, except OWN."""
+    """Returns the protocol's values of the fields that determine a pre-training, except OWN."""
     fields = PRETRAINING | SYSTEMS[system]
     for field, value in VARIANTS[variant].items():
         scaled = isinstance(value, str)
@@ -137,7 +137,7 @@ def expected(system: str, variant: str) -> dict[str, Any]:
 
 
 def _differing(own: Mapping[str, Any], printed: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Returns fields in which two differ; a missing field is off, as None is."""
+    """Returns the fields that differ; a missing field counts as None."""
     return [
         f"{prefix}{field} is {own.get(field)} (protocol: {printed.get(field)})"
         for field in sorted(own.keys() | printed.keys()) if own.get(field) != printed.get(field)

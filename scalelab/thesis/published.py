@@ -3,14 +3,14 @@
 Table 7.1, `epochs`, describes the corpus. Tables 7.2 to 7.8 and B.1 to B.5, one file each in
 published/, have one run a row: system, shape and variant, then scores as printed, in percent.
 Variants are "default", "half_steps", "half_batch", "short_only" (no long sequences),
-"fewer_epochs" (5 instead of 6) and "fewer_long_epochs" (5, of long sequences 3). Each is of one
-pre-training and one fine-tuning, so none has an interval. published/doubts.csv names the cells that
-are wrong, or not exact: they are shown as doubtful and never used; a doubtful GLUE-Large is
-replaced by the mean of its three parts.
+"fewer_epochs" (5 instead of 6) and "fewer_long_epochs" (5, of long sequences 3). Each number comes
+from one pre-training and one fine-tuning, so none has an interval. published/doubts.csv lists wrong
+or inexact cells: they are shown as doubtful and never used. A doubtful GLUE-Large is replaced by
+the mean of its three parts.
 
-Metrics that the thesis does not name: "mrpc" must be F1 (81.2 is the F1 of "all are paraphrases");
-whether "qqp" is accuracy or F1, and "stsb" Pearson's or Spearman's, is open. The printed N of three
-shapes is misprinted; N here is that of the shape.
+The thesis does not name some metrics. "mrpc" must be F1 (81.2 is the F1 of "all are paraphrases").
+"qqp" may be accuracy or F1, "stsb" Pearson's or Spearman's correlation. The thesis misprints N of
+three shapes; here N is computed from the shape.
 """
 
 import csv
@@ -31,7 +31,7 @@ TABLES = ("7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8", "B.1", "B.2", "B.3", 
 
 
 class Cell(NamedTuple):
-    """A fraction, "loss" in nats or "seconds"; as printed; and why it is not exact, or None."""
+    """A value (a fraction, nats or seconds), its printed text, and why it is inexact, or None."""
 
     value: float
     printed: str
@@ -48,10 +48,10 @@ class Epoch(NamedTuple):
 
 @functools.cache
 def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
-    """Returns a table of the thesis: its rows' cells by score, without the empty ones.
+    """Returns a table of the thesis as row -> score -> cell, without empty cells.
 
     Raises:
-      ValueError: there is none of this name.
+      ValueError: there is no such table.
     """
     if name not in TABLES:
         raise ValueError(f"no published table {name!r}: {nearest(name, TABLES)}")
@@ -73,7 +73,7 @@ def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
 
 
 class Published(Scores):
-    """All tables as Scores; if two print the same number, the first counts."""
+    """All tables as Scores; if two tables print the same score of a row, the first counts."""
 
     def __init__(self) -> None:
         self.cells: dict[Row, dict[str, Cell]] = {}
@@ -104,7 +104,7 @@ class Published(Scores):
         return without_interval(sum(values)) if len(values) == len(weights) else None
 
     def remarks(self, scores: Iterable[str]) -> list[str]:
-        """Returns the doubtful cells of some scores, and what is done about them."""
+        """Returns a sentence for each doubtful cell of the scores, and its treatment."""
         use = {"large": "the mean of its parts is used"}
         return [
             f"Table {name}, {row.label}, {score} {cells[score].printed}: {doubt};"

@@ -1,4 +1,7 @@
-"""Selects rows that belong together: shape groups that grow in one dimension, equal sizes."""
+"""Selects rows to compare: shapes that grow in one dimension, shapes of equal size.
+
+N is the number of parameters, A heads, H width, L layers.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
@@ -6,15 +9,15 @@ from typing import TypeVar
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.lab.load.study_runs import DEFAULT
 
-EQUAL = 1.1  # sizes N whose ratio is at most this are equal: the thesis pairs 3.50 M and 3.54 M
-WIDEST_HEAD = 128  # where heads are wider than this, A has not followed H; the usual size is 64
+EQUAL = 1.1  # sizes N count as equal up to this ratio: the thesis pairs 3.50 M and 3.54 M
+WIDEST_HEAD = 128  # wider heads mean that A did not grow with H; 64 is usual
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
 def group(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Returns rows by a key, in their order."""
+    """Groups rows by a key, in their order."""
     found: dict[K, list[T]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
@@ -33,14 +36,17 @@ def by_variant(scores: Scores) -> dict[tuple[str, str], list[Row]]:
 
 
 def by_shape(scores: Scores, systems: Sequence[str]) -> list[dict[str, Row]]:
-    """Returns, for each shape that all the systems have, their default rows by system."""
+    """Returns {system: default row} for each shape that all the systems have."""
     rows = [row for row in scores.rows if row.variant == DEFAULT and row.system in systems]
     found = ({row.system: row for row in own} for own in group(rows, lambda r: r.shape).values())
     return [own for own in found if len(own) == len(systems)]
 
 
 def shape_group(rows: Sequence[Row], dimension: str) -> list[Row]:
-    """Returns the longest list of rows that differ only in "width" or "num_layers", or []."""
+    """Returns the longest list of rows that differ only in `dimension`, or [] if there is none.
+
+    `dimension` is "width" or "num_layers"; the rows are in its ascending order.
+    """
     fixed = [name for name in ("num_heads", "width", "num_layers") if name != dimension]
     groups = group(rows, lambda row: tuple(getattr(row.shape, name) for name in fixed))
     best = max(groups.values(), key=len, default=[])
@@ -48,10 +54,10 @@ def shape_group(rows: Sequence[Row], dimension: str) -> list[Row]:
 
 
 def balanced(rows: Sequence[Row], dimension: str) -> list[tuple[Row, Row]]:
-    """Returns pairs of equal N and A: a row of the shape group, and a less extreme one.
+    """Returns pairs of equal N and A: a row of the shape group, and a row grown in both dimensions.
 
-    The second is, against a wide row, narrower and deeper; against a deep row, shallower and wider;
-    and it stands in neither group, so that it has grown in both dimensions.
+    The second row is narrower and deeper than a wide row, or wider and shallower than a deep row.
+    It is in neither shape group.
     """
     groups = {name: shape_group(rows, name) for name in ("width", "num_layers")}
     free = [row for row in rows if row not in groups["width"] and row not in groups["num_layers"]]
@@ -69,10 +75,10 @@ def balanced(rows: Sequence[Row], dimension: str) -> list[tuple[Row, Row]]:
 
 
 def equal_sizes(rows: Sequence[Row]) -> list[list[Row]]:
-    """Returns groups of equal N whose A has followed H and whose L differ, deepest to widest.
+    """Returns groups of equal size N and different depth, each from deepest to widest.
 
-    The rows are of one system and variant. Rows that differ in their heads alone are one shape: the
-    one of the most heads is taken.
+    Rows with heads wider than WIDEST_HEAD are left out. The rows must be of one system and variant.
+    Of rows that differ only in the number of heads, the one with most heads is used.
     """
     shapes = {(r.shape.width, r.shape.num_layers): r
               for r in sorted(rows, key=lambda row: row.shape.num_heads)}  # fmt: skip
@@ -87,14 +93,17 @@ def equal_sizes(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def more_heads(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Returns pairs of equal H and L: a row with too wide heads, and the one with most heads."""
+    """Returns pairs of equal H and L: a row with heads wider than WIDEST_HEAD, and one without.
+
+    The second row has the most heads.
+    """
     groups = group(rows, lambda row: (row.shape.width, row.shape.num_layers)).values()
     ordered = [sorted(own, key=lambda row: row.shape.num_heads) for own in groups]
     return [(own[0], own[-1]) for own in ordered if _head(own[0]) > WIDEST_HEAD >= _head(own[-1])]
 
 
 def near(a: Row, b: Row) -> bool:
-    """Returns whether two rows have equal N."""
+    """Returns True if the sizes N of two rows are equal up to the ratio EQUAL."""
     small, large = sorted((a.shape.n_model, b.shape.n_model))
     return large <= EQUAL * small
 

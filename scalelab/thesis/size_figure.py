@@ -1,7 +1,7 @@
 """GLUE-Large against N in panels of width, depth, several dimensions and variants.
 
-In the style of the thesis' Figures 7.1 and 7.2. A row that belongs to no line has its shape beside
-it; such rows of equal size, as the grid of section 7.5.5, stand slightly apart.
+The style is that of the thesis' Figures 7.1 and 7.2. A row outside all lines is labeled with its
+shape. Such rows of equal size, as in the grid of section 7.5.5, are drawn slightly apart.
 """
 
 import itertools
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCORE = "large"
-APART, SAME_SIZE_APART = 1.04, 1.08  # factors of N between neighbours of one size
-RANGE = 4  # an axis of N spans such a factor at least
+APART, SAME_SIZE_APART = 1.04, 1.08  # factors of N between points of one size
+RANGE = 4  # an axis of N spans at least this factor
 
 
 def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
-    """Draws GLUE-Large against N with error bars, and published scores hollow; None: no score."""
+    """Draws GLUE-Large against N with error bars, published scores hollow; None without scores."""
     scored = [p for p in study.points if scores.value(p, SCORE)]
     by_variant = select.group(scored, lambda p: p.variant)
     several = {v for v, own in by_variant.items() if len({p.shape for p in own}) > 1}
@@ -69,12 +69,12 @@ def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figu
 
 
 def group_panels(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
-    """Sorts rows into lines: of one system, and of shapes that differ in width or depth alone.
+    """Sorts rows into panels and lines; a line is one system, with shapes growing in one dimension.
 
     Returns:
-      ("width", lines), ("depth", lines) and, for the default's rows that are in neither, ("other
-      shapes", lines): of rows that grow in both, or of one row; and each other variant with its
-      rows, one by one. Panels without lines are left out.
+      Pairs (panel, lines): "width"; "depth"; "other shapes" with the default variant's other rows,
+      which grow in both dimensions or are single; and a panel of single rows for each other
+      variant. Panels without lines are left out.
     """
     size = lambda p: p.shape.n_model  # noqa: E731
     base = [p for p in points if p.variant == DEFAULT]

@@ -3,11 +3,11 @@
   data              tokens of an epoch and of the training, by phase   (Table 7.1)
   large             GLUE-Large and the large tasks                     (7.2, 7.3, 7.4, 7.8)
   small             the four small tasks                               (B.1, B.2, B.3, B.5)
-  strategies        variants of one net: time and the large tasks      (7.5)
+  strategies        variants of one model: time and the large tasks    (7.5)
   strategies_small  the same with the small tasks                      (B.4)
 
-Tables 7.6 and 7.7 are the lab's own kinds `grid` and `cost`. Where the thesis prints MNLI as
-"m/mm", we have two columns, so that each has its interval.
+Tables 7.6 and 7.7 are the tables `grid` and `cost` of every study. The thesis prints MNLI as
+"m/mm"; here it has two columns, so that each has its interval.
 """
 
 from functools import partial

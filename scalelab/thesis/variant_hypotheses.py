@@ -1,14 +1,18 @@
-"""Hypotheses 7a, 7b and f1 to f5: variants of one net beside each other.
+"""Hypotheses 7a, 7b and f1 to f5: comparisons of variants of one model.
 
-Observation 7 of the thesis is about its variants of steps and batches. f1 to f5 are a question that
-it leaves open (8.2): how much of MLM + NSP's lead comes from the objective, and how much from the
-format. The study `formats` crosses the two. Its variants: "default" is MLM + NSP on segment pairs,
-"mlm_on_pairs" MLM alone on the same pairs, "mlm_on_sentences" MLM on sentences of one document;
-"pairs_unique" and "mlm_on_pairs_unique" train on more pairs, so that they pass over the corpus as
-often as the sentences; "left_to_right" is a net that sees one side only, on the same sentences.
+Observation 7 of the thesis is about its variants of steps and batches. f1 to f5 are about a
+question that the thesis leaves open (8.2): how much of the lead of MLM + NSP comes from the
+objective, and how much from the format? The study `formats` crosses the two, with these variants:
 
-Rows: of one system and shape, for f5 of one shape. Each hypothesis has one claim, the mean over all
-rows with both variants; cases are these rows.
+  default              MLM + NSP on segment pairs
+  mlm_on_pairs         MLM alone on the same pairs
+  mlm_on_sentences     MLM on sentences of one document
+  pairs_unique         as default, on more pairs: the corpus is read as often as with sentences
+  mlm_on_pairs_unique  as mlm_on_pairs, in the same way
+  left_to_right        a model that sees only the left side, on the same sentences
+
+Each hypothesis has one claim: the mean over all systems and shapes (f5: shapes) with both variants
+of the difference. Each of these is a case.
 
 f3 and f4 compare at equal unique text, counted in passes over the corpus. They are undecided if the
 passes are not recorded or differ by more than comparability.TOLERANCE.
@@ -40,13 +44,13 @@ class VariantHypothesis:
     """A hypothesis about one variant's score minus another's, the second of each pair.
 
     Attributes:
-      rule: in words; empty: the difference is above 0.
+      rule: the rule in words; empty: the difference is above 0.
       what: the comparison in words; empty: the pairs' names.
-      region: where the difference is claimed to lie.
-      weight: of the second.
+      region: the claimed region of the difference.
+      weight: weight of the second variant.
       score: replaces the requested score.
-      equal_text: whether both must have read equally much unique text.
-      any_system: whether the two may be of different systems, of one shape.
+      equal_text: whether both must have read the same amount of unique text.
+      any_system: whether the two may be different systems of one shape.
     """
 
     id: str
@@ -61,7 +65,7 @@ class VariantHypothesis:
     any_system: bool = False
 
     def __call__(self, scores: Scores, score: str) -> Finding:
-        """Returns the finding, undecided where unique text had to be equal and is not."""
+        """Returns the finding; undecided if unique text must be equal and is not."""
         score = self.score or score
         what = self.what or " and ".join(f"{better} minus {worse}" for better, worse in self.pairs)
         names = (self.id, self.text, self.rule or f"{what} is above 0 in the mean")
@@ -93,13 +97,13 @@ HYPOTHESES: dict[str, Callable[[Scores, str], Finding]] = {
             f"they change the score by less than {MARGIN:g}", "default minus half the steps",
             SIMILAR,
         ),
-        # Half the batch sees half as many examples in as many steps.
+        # At half the batch size the same number of steps reads half the examples.
         VariantHypothesis(
             "7b", "Twice the batch costs less time for each example.", ((DEFAULT, "half_batch"),),
             "as many examples take fewer seconds in batches of twice the size",
             "default minus twice half the batch", BELOW, weight=2.0, score="seconds",
         ),
-        # Both budgets enter: equal tokens, and equal unique text.
+        # f1 compares at two budgets: equal tokens, and equal unique text.
         VariantHypothesis(
             "f1", "On the same pairs, NSP adds to MLM.", ((DEFAULT, PAIRS), (UNIQUE, PAIRS_UNIQUE))
         ),
@@ -124,7 +128,7 @@ HYPOTHESES: dict[str, Callable[[Scores, str], Finding]] = {
 
 
 def _unequal_text(scores: Scores, rows: Sequence[Row]) -> str:
-    """Returns why rows are not of equal unique text; "": they are, or have no run."""
+    """Returns why the rows differ in unique text; "" if they do not, or have no run."""
     read = {row.label: scores.passes(row) for row in rows}
     unknown = [label for label, found in read.items() if None in found]
     if unknown:

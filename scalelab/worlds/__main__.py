@@ -2,14 +2,14 @@
 
   python -m scalelab.worlds --kind=grammar --to=DIR --documents=2000
 
-DIR gets wiki.{train,valid,test}.raw, which corpus=wikitext:DIR reads, and world.json with the
+DIR gets wiki.{train,valid,test}.raw for corpus=wikitext:DIR, and world.json with the
 entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, phrases, trees and
 agreement of every sentence), minimal pairs for python -m scalelab.eval.pairs --data=DIR/pairs, and
 glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
-A task has --tasks_examples training examples, a quarter as many in dev and test; 0: no tasks. With
---kind=markov the next word depends on the --order words before it. With --kind=neighbours
---num_letters words are free, and as many others are functions of their neighbours. --length counts
-the words of a document. Equal arguments give equal files.
+A task has --tasks_examples training examples and a quarter of this number in dev and in test; 0
+means no tasks. With --kind=markov the next word depends on the --order words before it. With
+--kind=neighbours there are --num_letters free words and the same number of words that are functions
+of their neighbors. --length is the number of words of a document. Equal arguments give equal files.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
     """Writes a corpus and returns the content of world.json.
 
     Raises:
-      ValueError: the arguments do not allow it, or the folder holds something.
+      ValueError: the arguments are not valid, or the folder is not empty.
       OSError: it cannot be written.
     """
     asked = {name: value for name, value in vars(given).items() if value is not None}
@@ -71,7 +71,7 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
         world = discourse.draw(Sizes(**own), given.seed)
         facts |= world.facts()
         folder.mkdir(parents=True, exist_ok=True)
-        if num_examples:  # first, because a world may be too small for them
+        if num_examples:  # first, because the lexicon may be too small for them
             facts["tasks"] = glue_files.write(world, given.seed, num_examples, folder / "glue")
         facts["documents"] = corpus.write_grammar(world, given.seed, count, folder)
     else:
@@ -86,7 +86,7 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Writes a corpus and says how to use it."""
+    """Writes a corpus and prints how to use it."""
     facts = write(given)
     documents = ", ".join(f"{n:,} {split}" for split, n in facts["documents"].items())
     print(f"wrote {given.to}: documents {documents}")

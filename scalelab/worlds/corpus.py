@@ -17,7 +17,7 @@ NUM_PAIRS = 400  # pairs of each group
 
 
 def counts(num_documents: int) -> dict[str, int]:
-    """Returns the number of documents of each split: a tenth of the training documents each."""
+    """Returns the number of documents of each split; valid and test have a tenth of train."""
     held_out = max(1, num_documents // 10)
     return {"train": num_documents, "valid": held_out, "test": held_out}
 
@@ -30,11 +30,11 @@ def write_sections(path: Path, texts: Iterable[str]) -> None:
 
 
 def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> dict[str, int]:
-    """Writes documents of the grammar corpus, `gold.jsonl` and minimal pairs beside them.
+    """Writes documents of the grammar corpus, `gold.jsonl` and minimal pairs.
 
-    `gold.jsonl` has one object a document: split, number, topic, and the annotations of each
-    sentence (`gold.annotate`). `pairs/order.jsonl`, `pairs/agreement.jsonl` and `attraction.jsonl`,
-    which is harder, have up to NUM_PAIRS minimal pairs of the test split (`gold.minimal_pairs`).
+    `gold.jsonl` has one object per document: split, number, topic, and the annotations of each
+    sentence (`gold.annotate`). `pairs/` has order.jsonl, agreement.jsonl and the harder
+    attraction.jsonl: up to NUM_PAIRS minimal pairs of the test split each (`gold.minimal_pairs`).
     Returns the number of documents of each split.
     """
     rng = np.random.default_rng([seed, 1])

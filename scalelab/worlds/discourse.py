@@ -1,13 +1,13 @@
 """The documents of the grammar corpus, and the exact entropy of the process that writes them.
 
-A document has a topic, uniform among all, and runs through the stages in order: one opening
-sentence, one or more scenes, one or more events, one closing sentence. The predicate of a sentence
-is a deed, or a quality, good or bad. The first quality of a document is uniform; the later ones are
-the same, in other words. The last participant of a sentence is the subject of the next one with
-probability CHAIN_RATE; otherwise the subject is drawn anew, and may be the same.
+A document has a topic, uniform over all topics, and these stages in order: one opening sentence,
+one or more scenes, one or more events, one closing sentence. The predicate of a sentence is a deed,
+or a quality, good or bad. The first quality of a document is good or bad with equal probability;
+later ones repeat it with different words. The last participant of a sentence is the subject of the
+next sentence with probability CHAIN_RATE; otherwise the subject is drawn anew, and may be the same.
 
-A text determines all choices: the first word of a sentence its stage, the closing one the end. So
-the entropy of texts is the entropy of the choices, one term each in `facts`.
+A text determines all choices: a sentence's first word shows its stage, and the closing sentence
+shows the end. So the entropy of texts is the entropy of the choices, one term each in `facts`.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """The distribution of documents, of some words and the rules of sentences (`grammar`)."""
+    """The distribution of documents for a lexicon and the rules of sentences (`grammar`)."""
 
     lexicon: Lexicon
     pcfg: Pcfg
@@ -60,7 +60,7 @@ class World:
 
     @functools.cached_property
     def noun_places(self) -> dict[str, tuple[int, int]]:
-        """Form of a noun -> topic, place in its nouns."""
+        """{form of a noun: (topic, index in the topic's nouns)}."""
         return {
             noun(stem, num): (t, i)
             for t, topic in enumerate(self.lexicon.topics)
@@ -69,7 +69,7 @@ class World:
         }
 
     def last_head(self, tree: Tree) -> int:
-        """Returns the place, in its topic's nouns, of the last participant's head."""
+        """Returns the index of the last participant's head in its topic's nouns."""
         (predicate,) = (c for c in tree.children if isinstance(c, Tree) and c.label == "VP")
         nouns = [self.noun_places[word] for word in predicate.words() if word in self.noun_places]
         return nouns[0][1] if nouns else tree.symbol[4]
@@ -106,7 +106,7 @@ class World:
             p * float(entropy(self.subject_chances(last)))
             for last, p in enumerate(self.noun_chances)
         )
-        # No quality in a document: E[z^n], n being a sum of geometric draws.
+        # Probability of a document without a quality: E[z^n], n a sum of geometric draws.
         z, rates = 1 - QUALITY_RATE, [REPEAT_RATES.get(stage, 0) for stage in STAGES]
         no_quality = math.prod(z * (1 - rate) / (1 - rate * z) for rate in rates)
         terms = {
@@ -114,7 +114,7 @@ class World:
             "stages": sum(_visits(s) * _coin(REPEAT_RATES.get(s, 0)) for s in STAGES),
             "kinds": num_sentences * _coin(QUALITY_RATE),
             "mood": math.log(2) * (1 - no_quality),
-            # Each subject, by itself, is distributed as a new one.
+            # The marginal distribution of each subject equals the distribution of a new one.
             "subjects": float(entropy(self.noun_chances)) + (num_sentences - 1) * after,
             "sentences": self._expect(self.pcfg.entropies()),
         }

@@ -1,8 +1,8 @@
 """The tasks' files in GLUE's layout: the folders, files and columns that `scalelab.eval` reads.
 
-Labels of test sets go to a file of their own. MNLI's diagnostic set AX, which has no labels, is not
-written. No two examples of a task, in any split, have the same key text: the sentence of CoLA,
-SST-2 and QNLI, the first text of the others. Labels are equally frequent, in random order.
+Labels of test sets go to a separate file. MNLI's diagnostic set AX, which has no labels, is not
+written. All examples of a task, over all splits, have different key texts: the sentence of CoLA,
+SST-2 and QNLI, the first text of the other tasks. Labels are equally frequent, in random order.
 """
 
 import json
@@ -24,11 +24,11 @@ Example = tuple[tuple[str, ...], str]  # texts and label
 def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str, dict[str, int]]:
     """Writes the nine tasks.
 
-    A training set has `num_examples` examples, a dev or test set a quarter as many. Returns the
+    A training set has `num_examples` examples, a dev or test set a quarter of them. Returns the
     number of examples by task and file.
 
     Raises:
-      ValueError: the lexicon is too small for so many.
+      ValueError: the lexicon is too small for this number of examples.
     """
     for name, least in LEAST.items():
         if getattr(world.lexicon.sizes, name) < least:
@@ -62,10 +62,10 @@ def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str,
 def make(name: str, world: World, seed: int, num_examples: int) -> dict[str, list[Example]]:
     """Makes the examples of a task by file name.
 
-    MNLI's mismatched sets have the last quarter of the topics, its other sets have the rest.
+    MNLI's mismatched sets have the last quarter of the topics, its other sets the other topics.
 
     Raises:
-      ValueError: the lexicon is too small for so many.
+      ValueError: the lexicon is too small for this number of examples.
     """
     task, maker = task_lib.load_task(name), TASKS[name]
     labels = task.labels or SIMILARITIES

@@ -16,13 +16,13 @@ def annotate(tree: Tree) -> dict[str, Any]:
 
     Returns:
       words: the words.
-      tags: a tag of Universal Dependencies each.
+      tags: a tag of Universal Dependencies for each word.
       chunks: B-NP, I-NP (base noun phrases), B-VP, I-VP (verbs with `not`) or O for each word
         (Ramshaw and Marcus 1995, "Text chunking using transformation-based learning").
       spans: [label, first word, end] of every phrase, in the order of the tree.
-      tree: the same as brackets, tags included.
-      agreement: for each verb that agrees {"noun", "verb": places of the words, "number",
-        "attractors": nouns of the other number between the two}.
+      tree: the tree as brackets, tags included.
+      agreement: for each verb that agrees {"noun", "verb": indices of the words, "number",
+        "attractors": number of nouns of the other number between them}.
     """
     tags: list[str] = []
     spans: list[list[Any]] = []
@@ -32,7 +32,7 @@ def annotate(tree: Tree) -> dict[str, Any]:
     def walk(part: Tree, head: int | None) -> int | None:
         """Annotates a part; returns the place of its head noun, if it is a noun phrase.
 
-        `head` is the place of the noun that a verb without a subject of its own agrees with.
+        `head` is the index of the noun that a verb without an own subject agrees with.
         """
         place = len(tags)
         if part.label not in PHRASES:
@@ -72,16 +72,16 @@ def annotate(tree: Tree) -> dict[str, Any]:
 
 
 def minimal_pairs(sentence: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Returns minimal pairs: the sentence beside itself with one mistake.
+    """Returns minimal pairs: the sentence, and the sentence with one mistake.
 
     Args:
       sentence: annotations from `annotate`.
 
     Returns:
       Objects for `scalelab.eval.pairs`: good, bad and group. In the group "order" the first article
-      stands after the word that follows it. In the others one verb has the other number: in
-      "agreement" no noun between subject and verb has that number too, in "attraction" one or more
-      has (Linzen et al. 2016, "Assessing the ability of LSTMs").
+      is exchanged with the next word. In the other groups one verb has the wrong number. In
+      "attraction" a noun between subject and verb has this number, too; in "agreement" none has
+      (Linzen et al. 2016, "Assessing the ability of LSTMs").
     """
     good, first = sentence["words"], sentence["tags"].index("DET")
     swapped = [*good[:first], good[first + 1], good[first], *good[first + 2 :]]

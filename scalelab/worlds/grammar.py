@@ -1,7 +1,7 @@
 """The sentences of the grammar corpus.
 
-The symbol of a sentence is ("S", topic, stage, kind, head): its subject's head is a place in the
-topic's nouns.
+The symbol of a sentence is ("S", topic, stage, kind, head); `head` is the index of the subject's
+head in the topic's nouns.
 
   S    -> ADV NP VP PUNCT                  ADV: the stage of the document
   NP   -> BNP | BNP PP | BNP SBAR          modifiers may hold nouns of either number
@@ -13,15 +13,15 @@ topic's nouns.
         | AUX QUALITY | AUX PART QUALITY   "is good", "is not bad"
 
 A verb agrees with the head of its subject. A sentence has one derivation.
-Tags are those of Universal Dependencies; QUALITY is an adjective (ADJ) of no topic.
+Tags are from Universal Dependencies; QUALITY is an adjective (ADJ) that belongs to all topics.
 """
 
 from scalelab.worlds import lexicon as words_lib
 from scalelab.worlds.lexicon import BE, DO, NUMBERS, QUALITIES, Lexicon, chances, noun, verb
 from scalelab.worlds.pcfg import Right, Symbol
 
-# First words of the sentences of each stage of a document. One word opens all documents: the first
-# token, which a causal net does not predict, carries no information.
+# First words of the sentences of each stage. All documents open with the same word, because a
+# causal model does not predict the first token.
 STAGES = {
     "open": {"first": 1.0},
     "scene": {"there": 0.6, "here": 0.4},
@@ -30,10 +30,10 @@ STAGES = {
 }
 KINDS = ("deed", *QUALITIES)  # kinds of predicates
 ADJECTIVE_RATE = 0.3
-MODIFIER_RATES = {"PP": 0.25, "SBAR": 0.2}  # behind a subject
-NESTING_RATE = 0.15  # PP behind any other noun
+MODIFIER_RATES = {"PP": 0.25, "SBAR": 0.2}  # probabilities after a subject
+NESTING_RATE = 0.15  # probability of a PP after another noun
 VOICES = {"active": 0.5, "passive": 0.25, "not active": 0.15, "not passive": 0.1}
-NOT_RATE = 0.4  # "not bad" for "good"
+NOT_RATE = 0.4  # probability of "not bad" for "good"
 
 Options = dict[Right, float]
 
@@ -44,7 +44,7 @@ def words(table: dict[str, float]) -> Options:
 
 
 def rules(lexicon: Lexicon) -> dict[Symbol, Options]:
-    """Returns the rules: number in NP, VERB, AUX; topic and head where they decide words."""
+    """Returns the rules; symbols have number, topic and head if words depend on them."""
     made: dict[Symbol, Options] = {("ADV", stage): words(w) for stage, w in STAGES.items()}
     made |= {("PUNCT",): words({".": 1.0}), ("SCONJ",): words({"that": 1.0})}
     made |= {("PART",): words({"not": 1.0}), ("ADP",): words(words_lib.PREPOSITIONS)}
@@ -92,7 +92,7 @@ def _topic_rules(lexicon: Lexicon, topic: int) -> dict[Symbol, Options]:
             clauses[(("SCONJ",), ("VERB", topic, num), *np)] = p / 2
         made[("SBAR", topic, num)] = clauses
         made[("VP", topic, num)] = _deeds(topic, num, anything)
-        for head, stem in enumerate(own.nouns):  # noun phrases whose head the document chooses
+        for head, stem in enumerate(own.nouns):  # the document chooses the head
             base, symbol = ("BNP", topic, num, head), ("NOUN", topic, num, head)
             made[symbol] = {(noun(stem, num),): 1.0}
             made[base] = _base(topic, num, symbol)

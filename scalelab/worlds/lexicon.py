@@ -1,7 +1,7 @@
 """The words of the grammar corpus.
 
-Content words are invented from the seed and belong to one topic each; words of quality, which are
-good or bad, belong to all topics. Nouns and verbs have two numbers, written as in English: one dog
+Content words are invented from the seed and belong to one topic each. Words of quality, good or
+bad, belong to all topics. Nouns and verbs have two numbers, with the endings of English: one dog
 runs, two dogs run. Function words are English.
 """
 
@@ -24,13 +24,13 @@ ZIPF = 0.5  # the probability of word i of a class is proportional to 1 / (i + 1
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Numbers of words; all but topics and qualities are for each topic."""
+    """Numbers of words; all except topics and qualities are per topic."""
 
     num_topics: int = 6
     num_nouns: int = 16
     num_verbs: int = 8
     num_adjectives: int = 6
-    num_qualities: int = 4  # good words, and as many bad ones
+    num_qualities: int = 4  # number of good words, and of bad words
 
     def __post_init__(self) -> None:
         for name, found in dataclasses.asdict(self).items():
@@ -76,7 +76,7 @@ def draw(sizes: Sizes, seed: int) -> Lexicon:
 def stems(rng: np.random.Generator, count: int) -> list[str]:
     """Invents `count` different stems of two or three open syllables.
 
-    They end in a vowel, so that no form of one (`s`, `ed`) is a form of another.
+    They end in a vowel, so that different stems never share a form (`s`, `ed`).
     """
     found: dict[str, None] = {}
     while len(found) < count:

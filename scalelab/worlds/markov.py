@@ -1,7 +1,8 @@
 """Markov sources of order k: a token depends only on the k tokens before it.
 
 The entropy rate follows Shannon 1948 (section 7): the entropy of the next token in each context,
-weighted by the context's frequency. The bound of a net that sees fewer than k tokens is exact too.
+weighted by the context's frequency. The bound for a model that sees fewer than k tokens is exact,
+too.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ import functools
 
 import numpy as np
 
-MAX_CONTEXTS = 4096  # V**k; their frequencies are solved for as one linear system
+MAX_CONTEXTS = 4096  # V**k; their frequencies solve one linear system
 
 
 def entropy(chances: np.ndarray) -> np.ndarray:
@@ -20,25 +21,25 @@ def entropy(chances: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Source:
-    """A stationary source: [a, b, x] of its k + 1 axes of size V is the chance of x after a, b."""
+    """A stationary source of order k: k + 1 axes of size V; [a, b, x] = p(x after a, b)."""
 
     transitions: np.ndarray
 
     @property
     def order(self) -> int:
-        """Tokens that the next one depends on, k."""
+        """Number k of tokens that the next token depends on."""
         return self.transitions.ndim - 1
 
     @property
     def vocab_size(self) -> int:
-        """Different tokens, V."""
+        """Number V of different tokens."""
         return self.transitions.shape[-1]
 
     @functools.cached_property
     def stationary(self) -> np.ndarray:
-        """Frequency of each context: k axes of size V, sum 1."""
+        """The frequency of each context: k axes of size V, sum 1."""
         size = self.vocab_size**self.order
-        moves = np.zeros((size, size))  # from a context to the next: its first token goes
+        moves = np.zeros((size, size))  # a context to the next, which drops its first token
         rows = np.repeat(np.arange(size), self.vocab_size)
         columns = (rows * self.vocab_size) % size + np.tile(np.arange(self.vocab_size), size)
         np.add.at(moves, (rows, columns), self.transitions.ravel())
@@ -47,14 +48,14 @@ class Source:
         return np.maximum(found, 0).reshape([self.vocab_size] * self.order)
 
     def bound(self, num_seen: int) -> float:
-        """Returns the nats a token of the best predictor from the last `num_seen` tokens."""
+        """Returns the loss, in nats per token, of the best predictor from `num_seen` tokens."""
         seen = min(num_seen, self.order)
         joint = self.stationary[..., None] * self.transitions
         ends = joint.sum(tuple(range(self.order - seen)))  # seen tokens and the next
         return float(entropy(ends.ravel()) - entropy(ends.sum(-1).ravel()))
 
     def facts(self) -> dict[str, float]:
-        """Returns the entropy rate, and the bounds from 0 to k tokens seen, in nats a word."""
+        """Returns the entropy rate, and the bounds from 0 to k tokens seen, in nats per word."""
         bounds = {f"nats_per_word_seeing_{k}": self.bound(k) for k in range(self.order + 1)}
         return {"nats_per_word": self.bound(self.order)} | bounds
 
@@ -83,7 +84,7 @@ def draw(vocab_size: int, order: int, seed: int, concentration: float = 0.1) -> 
     """Draws a source with Dirichlet probabilities after each context.
 
     Raises:
-      ValueError: too many contexts, or an argument below its least value.
+      ValueError: too many contexts, or an argument below its minimum.
     """
     if vocab_size < 2 or order < 1:
         raise ValueError(
@@ -96,5 +97,5 @@ def draw(vocab_size: int, order: int, seed: int, concentration: float = 0.1) -> 
         )
     rng = np.random.default_rng(seed)
     shape = (vocab_size,) * (order + 1)
-    drawn = rng.standard_gamma(concentration, shape) + 1e-6  # no chance is 0, so all is reachable
+    drawn = rng.standard_gamma(concentration, shape) + 1e-6  # above 0: all contexts are reachable
     return Source(drawn / drawn.sum(-1, keepdims=True))

@@ -1,9 +1,9 @@
-"""Synthetic text: every second token is a function of its left and right neighbours.
+"""Synthetic text: every second token is a function of its left and right neighbors.
 
-Tokens 0, 2, 4, ... are free: uniform over K letters, ids 0 to K - 1. Each token between is
-K + table[left, right]. A masked net, which sees both sides, can predict it with certainty. A causal
-net sees the left neighbour, and more context does not help, because free tokens are independent:
-its loss has an exact lower bound.
+Tokens 0, 2, 4, ... are free: uniform over K letters, ids 0 to K - 1. Each token between them is
+K + table[left, right]. A masked model sees both neighbors and can predict it with certainty. A
+causal model sees only the left neighbor, and more context does not help, because free tokens are
+independent. So its loss has an exact lower bound.
 """
 
 import dataclasses
@@ -16,18 +16,18 @@ from scalelab.worlds.markov import entropy
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The texts of one table: [K, K] int, the letter between two neighbours."""
+    """The texts of one table: [K, K] int, the letter between two neighbors."""
 
     table: np.ndarray
 
     @property
     def vocab_size(self) -> int:
-        """Different tokens: K free and K decided ones."""
+        """Number of different tokens: K free and K determined ones."""
         return 2 * len(self.table)
 
     @property
     def given_left(self) -> np.ndarray:
-        """[K, K]: probabilities of the decided letter, given the left neighbour."""
+        """[K, K]: probabilities of the determined letter, given the left neighbor."""
         return (self.table[..., None] == np.arange(len(self.table))).mean(1)
 
     def facts(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Neighbours:
         """Draws texts: [count, length] int32.
 
         Raises:
-          ValueError: `length` is even, so that the last token would have one neighbour.
+          ValueError: `length` is even, so that the last token would have one neighbor.
         """
         if length % 2 == 0:
             raise ValueError(f"length {length}: expected an odd number, so that both ends are free")
@@ -56,7 +56,7 @@ class Neighbours:
 
 
 def draw(num_letters: int, seed: int) -> Neighbours:
-    """Draws a table of K >= 2 letters, which are about equally frequent."""
+    """Draws a table of K >= 2 letters, all about equally frequent."""
     if num_letters < 2:
         raise ValueError(f"expected 2 letters or more, got {num_letters}")
     letters = np.arange(num_letters**2) % num_letters

@@ -1,7 +1,7 @@
 """Probabilistic context-free grammars: texts, trees, probabilities, entropy.
 
-A symbol is a tuple, a label and its features: ("NP", 3, "pl"). A word is a string. The entropy is
-that of derivations (Soule 1974, "Entropies of probabilistic grammars", Information and Control 25):
+A symbol is a tuple, a label and its features: ("NP", 3, "pl"). A word is a string. The entropy of
+derivations is (Soule 1974, "Entropies of probabilistic grammars", Information and Control 25):
 
   H(A) = h(A) + sum over rules r of A, p_r * (sum over symbols B right of r, H(B))
 
@@ -19,7 +19,7 @@ import numpy as np
 
 Symbol = tuple[Any, ...]
 Right = tuple[Symbol | str, ...]
-CLOSE = 1e-14  # relative change at which a fixed point counts as found
+CLOSE = 1e-14  # a fixed point is found if the relative change is below this
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tree:
         return self.symbol[0]
 
     def words(self) -> list[str]:
-        """The text, word by word."""
+        """Returns the words of the text."""
         return [w for c in self.children for w in (c.words() if isinstance(c, Tree) else [c])]
 
 

@@ -2,7 +2,7 @@
 
 In all but STS-B, the words without their order do not reveal the label:
 
-  CoLA   the main verb agrees with its subject (1) or not (0), whatever stands between
+  CoLA   the main verb agrees with its subject (1) or not (0), with any words between
   SST-2  the subject is good, or not bad (1); bad, or not good (0)
   MRPC   two statements have the same roles (1) or exchanged ones (0), each in its own voice
   QQP    two questions ask for the same role in a deed (1) or for different ones (0)
@@ -12,10 +12,10 @@ In all but STS-B, the words without their order do not reveal the label:
   QNLI   the sentence answers the question, or has the question's thing in the other role
   RTE    a sentence with a relative clause states two deeds; the hypothesis is one of them, or has
          exchanged roles, or makes the noun inside the clause the subject of the main verb
-  WNLI   a pronoun's number decides its noun; the hypothesis puts a noun in its place
+  WNLI   a pronoun's number determines its noun; the hypothesis replaces the pronoun by a noun
 
 Statements are the grammar's deeds without the adverb of a document's stage. Each maker draws the
-texts of an example that has a given label.
+texts of an example with a given label.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ class Thing:
 
 @dataclasses.dataclass(frozen=True)
 class Deed:
-    """A transitive statement of an agent, a verb's stem and a patient, perhaps negated."""
+    """A transitive statement of an agent, a verb's stem and a patient, optionally negated."""
 
     subject: Thing
     verb: str
@@ -215,7 +215,7 @@ def _mnli(draws: Draws, label: str) -> tuple[str, ...]:
 
 def _qnli(draws: Draws, label: str) -> tuple[str, ...]:
     deed = draws.deed()
-    role = draws.choose(ROLES)  # the role that is asked for
+    role = draws.choose(ROLES)  # the role in question
     named = deed.object if role == "subject" else deed.subject
     question = draws.choose(_questions(role, named, deed.verb))
     return question, draws.say(deed if label == NLI[0] else deed.swapped)

@@ -1,1 +1,1 @@
-"""Probes: words and their syntax, read from the frozen states and attention of a net."""
+"""Probes: predict words' syntax from the frozen states and attention of a model."""

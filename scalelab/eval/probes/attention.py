@@ -1,6 +1,6 @@
 """Attention between the words of sentences (Clark et al. 2019, "What Does BERT Look At?").
 
-K = L N counts the heads of all layers. Entry [i, j] of a map is the attention from i to j.
+K = L N is the number of heads of all layers. Entry [i, j] of a map is the attention from i to j.
 """
 
 import functools
@@ -24,8 +24,8 @@ SURFACE = ("itself", "previous", "next", "begin", "end", "punctuation", "entropy
 class Attention(NamedTuple):
     """The attention of K heads in sentences."""
 
-    sentences: Sequence[Sentence]  # the sentences that fit the net
-    maps: Sequence[np.ndarray]  # for each sentence [K, n, n] float32 between its words
+    sentences: Sequence[Sentence]  # the sentences that fit the model
+    maps: Sequence[np.ndarray]  # between the words of each sentence: [K, n, n] float32
     surface: np.ndarray  # [K, 7], means over tokens, in the order of SURFACE
 
 
@@ -38,7 +38,7 @@ def read(
     """Computes the attention of every head in sentences, without dropout.
 
     Raises:
-      ValueError: the net has no attention, or as in `states.read`.
+      ValueError: the model has no attention, or as in `states.read`.
     """
     layout = states.lay_out(opened, placed, sentences, batch_tokens or 2048)
     kept, frame = [sentences[k] for k in layout.kept], opened.frame_text(causal=False)
@@ -56,7 +56,7 @@ def read(
     return Attention(kept, maps, sums / counts)
 
 
-@functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
+@functools.lru_cache(maxsize=4)  # the next call does not compile again
 def _computer(net: nn.Module) -> Callable[..., jax.Array]:
     """Returns (parameters, batch) -> the attention of all heads [B, K, T, T] float32."""
 
@@ -76,11 +76,11 @@ def _computer(net: nn.Module) -> Callable[..., jax.Array]:
 def between_words(maps: np.ndarray, pieces: np.ndarray) -> np.ndarray:
     """Turns attention between tokens into attention between words (4.1).
 
-    Attention to a word is the sum over its pieces, attention from it the mean.
+    Attention to a word is the sum over its pieces; attention from a word is the mean over them.
 
     Args:
       maps: [K, T, T].
-      pieces: [n, 2], the first token of each word and the one after its last.
+      pieces: [n, 2], the first token of each word and the token after its last.
 
     Returns:
       [K, n, n]; attention to tokens outside all words is left out.
@@ -102,11 +102,12 @@ def surface(
 
     Args:
       maps: [K, T, T].
-      text: the tokens that are not special; only attention from these tokens counts.
+      text: the tokens without special tokens; only attention from these tokens counts.
       punctuation: [T] bool.
 
     Returns:
-      [K, 7] sums in the order of SURFACE, the last the entropy in nats; and [7] numbers of tokens.
+      [K, 7] sums in the order of SURFACE (the last is the entropy in nats), and [7] numbers of
+      tokens.
     """
     rows = np.arange(text.start, text.stop)
     own = maps[:, rows]

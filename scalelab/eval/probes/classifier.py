@@ -1,7 +1,7 @@
 """Classifiers on frozen features: multinomial logistic regression, or with one hidden layer.
 
 The loss is the sum of cross-entropies plus half the squared norm of the weights without biases, as
-in scikit-learn's LogisticRegression with C = 1. L-BFGS minimises it on all examples at once, with
+in scikit-learn's LogisticRegression with C = 1. L-BFGS minimizes it on all examples at once, with
 the weights of a mixture of layers, which scikit-learn cannot fit.
 """
 
@@ -19,12 +19,12 @@ MAX_STEPS = 200  # steps of L-BFGS
 
 
 class Classifier(NamedTuple):
-    """A classifier on a mixture of layers with learnt weights softmax(mix).
+    """A classifier on a mixture of layers with learned weights softmax(mix).
 
-    Its parameters are one array, `flat`. Inputs are [K, n, F] float32, standardised.
+    Its parameters are one array, `flat`. Inputs are [K, n, F] float32, standardized.
     """
 
-    num_layers: int  # K, layers of the net that it mixes
+    num_layers: int  # K, layers of the model that it mixes
     num_features: int  # F
     hidden: int | None  # width of the hidden layer; None: linear
     num_labels: int  # C
@@ -49,7 +49,7 @@ class Classifier(NamedTuple):
         return ravel_pytree(self.init())[1](jnp.asarray(flat))
 
     def fit(self, inputs: np.ndarray, gold: np.ndarray) -> np.ndarray:
-        """Returns the parameters that fit the labels [n] int32."""
+        """Fits the parameters to inputs [K, n, F] and labels [n] int32; returns `flat`."""
         given = jnp.asarray(inputs), jnp.asarray(gold)
 
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -93,7 +93,7 @@ def _loss(flat: jax.Array, inputs: jax.Array, gold: jax.Array, of: Classifier) -
 
 
 def standardize(splits: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Gives each feature of [K, n, F] mean 0 and deviation 1 on the first split."""
+    """Scales each feature of [K, n, F] to mean 0 and standard deviation 1 on the first split."""
     mean = splits[0].mean(axis=1, keepdims=True)
     deviation = np.maximum(splits[0].std(axis=1, keepdims=True), 1e-6)
     return [(split - mean) / deviation for split in splits]

@@ -2,7 +2,7 @@
 
   python -m scalelab.eval.probes.dep --run=RUN --data=UD_DIR --workdir=DIR
 
-The features are the states of head and dependent side by side; the head is given. Labels are
+The features are the concatenated states of head and dependent; the head is given. Labels are
 universal relations without subtypes (nmod for nmod:poss). Roots are left out. The control task and
 the baseline `by word` use the dependent. docs/evaluations.md explains the table.
 """
@@ -26,7 +26,7 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
     ]
 
 
-join = functools.partial(np.concatenate, axis=-1)  # head and dependent side by side
+join = functools.partial(np.concatenate, axis=-1)  # states of head and dependent
 YARDSTICK = engine.classifiers("dep", engine.Probing(find, join))
 parser, main = program(YARDSTICK, __doc__)
 

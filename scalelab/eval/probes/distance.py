@@ -1,12 +1,12 @@
-"""Structural probe of distance: whether a linear map of the states encodes syntax trees.
+"""Structural probe of distance: does a linear map of the states encode syntax trees?
 
   python -m scalelab.eval.probes.distance --run=RUN --data=DIR --workdir=DIR
 
 DIR holds a treebank of Universal Dependencies, *-ud-{train,dev,test}.conllu or .conllu.xz. The
 score, UUAS, is the share of test edges that are in the minimum spanning tree of the predicted
 distances, without punctuation. DSpr. is the rank correlation of predicted and true distances in
-sentences of 5 to 50 words. The row `chain` joins neighbours. --random measures a net with random
-weights. scalelab/eval/probes/structural.py describes the fit.
+sentences of 5 to 50 words. The row `chain` joins adjacent words. --random measures a model with
+random weights. scalelab/eval/probes/structural.py describes the fit.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ OPTIONS = {
 
 
 def yardstick(kind: str) -> Yardstick:
-    """Makes the yardstick of a structural probe, "distance" or "depth"."""
+    """Makes the evaluation of a structural probe, "distance" or "depth"."""
 
     def measure(*given: Any) -> Measured:
         from scalelab.eval.probes import structural  # it needs JAX, --help does not

@@ -1,8 +1,8 @@
-"""What all probes share: their data, the command line, and the task of the classifier probes.
+"""Shared parts of the probes: data, command line, and the task of the classifier probes.
 
 A classifier probe (pos, dep, spans) reads the frozen states of an example's words at one layer,
-each feature standardised on train. It is a multinomial logistic regression, or has one hidden layer
-(--probe=mlp). Probes are fitted on train. The layer is chosen on dev. All other scores are of test.
+each feature standardized on train. It is a multinomial logistic regression, or has one hidden layer
+(--probe=mlp). Probes are fitted on train. The layer is chosen on dev. All other scores are on test.
 predictions.tsv has the test examples at the chosen layer.
 """
 
@@ -24,16 +24,16 @@ OPTIONS = {
     "max_words": (20_000, "approximate number of words of train, evenly spread; default: 20000"),
 }
 DATA = "folder of a UD treebank: one *-ud-SPLIT.conllu[.xz] for each of train, dev and test"
-Labelled = tuple[tuple[int, ...], str]  # word places in the sentence, from 0; label
+Labelled = tuple[tuple[int, ...], str]  # indices of words in the sentence, from 0; label
 
 
 @dataclasses.dataclass(frozen=True)
 class Probing:
     """The task of a classifier probe."""
 
-    # Finds the examples of a sentence. The last place of an example gives its word type.
+    # Finds the examples of a sentence. The last word of an example gives its word type.
     find: Callable[[Sentence], Sequence[Labelled]]
-    # Joins the vectors [n, L + 1, D] of an example's places to features [n, L + 1, F].
+    # Joins the vectors [n, L + 1, D] of an example's words to features [n, L + 1, F].
     join: Callable[[Sequence[np.ndarray]], np.ndarray]
     # A further column: its name, and (test features [n, F], labels [n]) -> value at a layer.
     column: tuple[str, Callable[[np.ndarray, Sequence[str]], float]] | None = None
@@ -50,13 +50,13 @@ def yardstick(
     options: Mapping[str, tuple[Any, str]],
     splits: Sequence[str] = treebank.SPLITS,
 ) -> Yardstick:
-    """Makes the yardstick of a probe on the splits of a treebank."""
+    """Makes the evaluation of a probe on the splits of a treebank."""
     given = functools.partial(read, splits=splits), measure, DATA, "ud-english-ewt", options
     return Yardstick(f"probes.{name}", *given, scratch=True)
 
 
 def classifiers(name: str, probing: Probing) -> Yardstick:
-    """Makes the yardstick of classifier probes."""
+    """Makes the evaluation of classifier probes."""
 
     def measure(*given: Any) -> Measured:
         from scalelab.eval.probes import layers  # it needs JAX, --help does not
@@ -67,7 +67,7 @@ def classifiers(name: str, probing: Probing) -> Yardstick:
 
 
 def thin(sentences: Sequence[Sentence], most: int) -> Sequence[Sentence]:
-    """Returns evenly spaced sentences of about `most` words: treebanks are sorted by genre."""
+    """Returns evenly spaced sentences, about `most` words; treebanks are sorted by genre."""
     step = max(1.0, num_words(sentences) / most)
     return [sentences[int(k * step)] for k in range(max(1, int(len(sentences) / step)))]
 

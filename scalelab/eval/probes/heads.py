@@ -4,12 +4,12 @@
 
 Each attention head gives two parsers. For a word, the parser `word to head` answers the other word
 that gets most of its attention; `head to word` answers the other word that attends to it most. For
-each relation, the best parser on dev is scored on test, beside the best fixed offset. The score is
-the share of test words whose head is found by the parser of their relation. Roots and punctuation
+each relation, the best parser on dev is scored on test, next to the best fixed offset. The score is
+the share of test words for which the parser of their relation finds the head. Roots and punctuation
 are left out. Subtypes such as nsubj:pass count as their relation.
 
-Two more results are printed: a probe that weighs all attention heads together, and the attention of
-each head to neighbours, special tokens and punctuation, with its entropy.
+Two more results are printed: a probe that weights all attention heads together, and the attention
+of each head to adjacent tokens, special tokens and punctuation, with its entropy.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from scalelab.eval.yardstick import Measured, program
 
 
 def measure(*given: Any) -> Measured:
-    """Measures a net on the sentences of dev and test."""
+    """Measures a model on the sentences of dev and test."""
     from scalelab.eval.probes import parsers  # it needs JAX, --help does not
 
     return parsers.measure(*given)

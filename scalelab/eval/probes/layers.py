@@ -1,4 +1,4 @@
-"""Classifier probes of every layer, their control task, and the layers that hold the answer."""
+"""Classifier probes of every layer, their control task, and mixtures of layers."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Examples(NamedTuple):
 
     features: np.ndarray  # [L + 1, n, F] float32
     labels: list[str]
-    types: list[str]  # the word type of each
+    types: list[str]  # word type of each example
     texts: list[str]
     addresses: list[str]  # sentence and word numbers, from 1
 
@@ -45,7 +45,7 @@ class Probed(NamedTuple):
 def measure(
     probing: Probing, opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked
 ) -> Measured:
-    """Trains probes on every layer of a net.
+    """Trains probes on every layer of a model.
 
     Raises:
       ValueError: an unknown option, or a split without examples.
@@ -106,7 +106,7 @@ def probe(
     Args:
       splits: train, dev and test.
       hidden: width of the probes' hidden layer; None: linear.
-      partial: file that keeps the probes that are trained; the next call continues from there.
+      partial: file for trained probes; the next call continues from them.
     """
     labels = sorted({label for split in splits for label in split.labels})
     index = {label: k for k, label in enumerate(labels)}
@@ -151,7 +151,7 @@ def probe(
 
 
 def _share(scores: np.ndarray, gold: np.ndarray) -> float:
-    """Returns the share of examples whose label has the highest score."""
+    """Returns the share of examples in which the gold label has the highest score."""
     return float((scores.argmax(axis=1) == gold).mean())
 
 
@@ -163,7 +163,7 @@ def _row(name: str, shares: Sequence[float], num: int) -> dict[str, Any]:
 
 
 def control_labels(types: Sequence[Sequence[str]], gold: np.ndarray) -> list[np.ndarray]:
-    """Gives each word type one label, drawn as `gold` is distributed (Hewitt and Liang 2019, 2).
+    """Draws one label for each word type, distributed as `gold` (Hewitt and Liang 2019, 2).
 
     Args:
       types: the word type of each example, for each split.
@@ -178,7 +178,7 @@ def control_labels(types: Sequence[Sequence[str]], gold: np.ndarray) -> list[np.
 
 
 def baselines(types: Sequence[Sequence[str]], gold: np.ndarray) -> Mapping[str, list[np.ndarray]]:
-    """Returns the answers of two baselines on all splits but the first.
+    """Returns the answers of two baselines on all splits except the first.
 
     `majority` is the most frequent label of train. `by word` is the most frequent label of the
     example's word type. `gold` [n] holds the labels of train.
@@ -193,15 +193,15 @@ def baselines(types: Sequence[Sequence[str]], gold: np.ndarray) -> Mapping[str, 
 
 
 def profile(mixed: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Returns the centre of gravity and the expected layer (Tenney et al. 2019, 3.2 and 3.3).
+    """Returns the center of gravity and the expected layer (Tenney et al. 2019, 3.2 and 3.3).
 
     Args:
-      mixed: [L + 1], scores of the mixtures of layers 0 to l, for each l.
+      mixed: [L + 1], score of the mixture of layers 0 to l, for each l.
       weights: [L + 1], the layers' shares in the mixture of all layers.
 
     Returns:
-      The mean layer by `weights`; and the mean layer by the gains of `mixed`, NaN if all layers
-      together gain nothing.
+      The mean layer, weighted by `weights`; and the mean layer, weighted by the gain of each layer
+      in `mixed`, NaN if the gains sum to 0 or less.
     """
     gains, layers = np.diff(mixed), np.arange(len(mixed))
     gained = gains.sum()

@@ -1,6 +1,6 @@
 """Attention heads as dependency parsers (Clark et al. 2019, 4.2 and 4.3), alone and together.
 
-A parser scores each pair of words (i, j) of a sentence: how likely j is the head of i.
+A parser scores each pair of words (i, j) of a sentence; a high score means that j is the head of i.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from scalelab.lab import tables
 from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained
 
-OFFSETS = [k for k in range(-10, 11) if k]  # in words, of the baselines
+OFFSETS = [k for k in range(-10, 11) if k]  # offsets of the baselines, in words
 WAYS = ("word to head", "head to word")
 STEPS = 200  # steps of L-BFGS
 Parse = Callable[[np.ndarray], np.ndarray]  # attention [K, n, n] -> scores of F parsers [F, n, n]
@@ -32,7 +32,7 @@ def both_ways(maps: np.ndarray) -> np.ndarray:
       maps: [K, n, n], attention from i to j.
 
     Returns:
-      [2 K, n, n]: the attention from i to j, then from j to i; 0 where i = j.
+      [2 K, n, n]: the attention from i to j, then from j to i; 0 on the diagonal.
     """
     found = np.concatenate([maps, maps.swapaxes(1, 2)])
     found[:, np.arange(maps.shape[1]), np.arange(maps.shape[1])] = 0.0
@@ -40,13 +40,13 @@ def both_ways(maps: np.ndarray) -> np.ndarray:
 
 
 def offsets(maps: np.ndarray) -> np.ndarray:
-    """Returns the baselines [20, n, n], one for each of OFFSETS: True where j = i + offset."""
+    """Returns the baselines [20, n, n], one for each of OFFSETS: True if j = i + offset."""
     places = np.arange(maps.shape[1])
     return np.subtract.outer(places, places).T == np.reshape(OFFSETS, (-1, 1, 1))
 
 
 def gold_heads(sentence: Sentence) -> np.ndarray:
-    """Returns the place of each word's head [n]; -1 for the root and punctuation."""
+    """Returns the index of each word's head [n]; -1 for the root and punctuation."""
     return np.where(np.array(sentence.deprels) == "punct", 0, sentence.heads) - 1
 
 
@@ -58,7 +58,7 @@ class Answers(NamedTuple):
 
 
 def answer(found: Attention, parse: Parse) -> Answers:
-    """Answers the word with the highest score, or no word if all scores are 0."""
+    """Compares gold heads with the words of highest score; no answer if all scores are 0."""
     hits, relations = [], []
     for sentence, maps in zip(found.sentences, found.maps, strict=True):
         gold = gold_heads(sentence)
@@ -72,7 +72,7 @@ def answer(found: Attention, parse: Parse) -> Answers:
 def choose(dev: Answers, test: Answers) -> dict[str, int]:
     """Chooses the parser that is best on dev for each relation of test.
 
-    "all" is the best parser over all words; relations that dev lacks use it.
+    "all" is the best parser over all words; relations that are not in dev use it.
     """
     chosen = {"all": int(dev.hits.mean(axis=1).argmax())}
     for name in np.unique(test.relations).tolist():
@@ -133,14 +133,14 @@ def fit(given: Choices) -> np.ndarray:
 
 
 def hits(given: Choices, weights: np.ndarray) -> np.ndarray:
-    """Returns whether each word's right head has the single highest score: [words] bool."""
+    """Returns True for words with the right head as the only highest score: [words] bool."""
     scores = given.features @ weights
     best = np.maximum.reduceat(scores, given.starts)
     ties = np.add.reduceat(scores == np.repeat(best, given.sizes), given.starts)
     return (scores[given.gold] == best) & (ties == 1)
 
 
-# --- The yardstick ----------------
+# --- The evaluation ----------------
 
 
 def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked) -> Measured:
@@ -196,6 +196,6 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
 
 
 def _name(opened: Pretrained, head: int) -> str:
-    """Names a head by layer and place, both from 1, as the paper does: "2-1"."""
+    """Names a head by layer and index, both from 1, as in the paper: "2-1"."""
     layer, place = divmod(head, opened.config.net.num_heads)
     return f"{layer + 1}-{place + 1}"

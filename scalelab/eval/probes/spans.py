@@ -1,15 +1,15 @@
-"""Chunks: their kinds, from frozen states, and their clusters (Jawahar et al. 2019, 3).
+"""Chunks: types predicted from frozen states, and clusters (Jawahar et al. 2019, 3).
 
   python -m scalelab.eval.probes.spans --run=RUN --data=UD_DIR --workdir=DIR
 
-Chunks, in the manner of CoNLL-2000, are derived from the trees. A chunk is a head with the words
-around it, without a gap, that belong to it by det, amod, nummod, compound, flat, fixed, goeswith,
-aux or nmod:poss, or as a particle by mark or advmod. The head's part of speech gives the kind: NP,
-VP, PP, ADJP, ADVP or SBAR. Heads of other kinds make no chunk. For one chunk in six, a random span
-that is one word longer and no chunk is labelled `none`.
+Chunks in the style of CoNLL-2000 are derived from the trees. A chunk is a head and the adjacent
+words that depend on it by det, amod, nummod, compound, flat, fixed, goeswith, aux or nmod:poss, or
+as a particle by mark or advmod. The head's part of speech gives the type: NP, VP, PP, ADJP, ADVP or
+SBAR. Heads with another part of speech make no chunk. For one chunk in six there is a random span
+that is one word longer and not a chunk; its label is `none`.
 
 The features of a span from word i to word j are [h_i; h_j; h_i * h_j; h_i - h_j]. `nmi` is the
-normalised mutual information of labels and 10 k-means clusters of up to 3,500 test spans. The
+normalized mutual information of labels and 10 k-means clusters of up to 3,500 test spans. The
 control task and the baseline `by word` use the last word. docs/evaluations.md explains the table.
 """
 
@@ -67,7 +67,7 @@ def chunks(sentence: Sentence) -> list[engine.Labelled]:
 
 
 def find(sentence: Sentence) -> list[engine.Labelled]:
-    """Returns the chunks, and for about one in six a longer span that is no chunk."""
+    """Returns the chunks, and for about one in six a longer span that is not a chunk."""
     found, num = chunks(sentence), len(sentence.words)
     known = {span for span, _ in found}
     rng = np.random.default_rng(zlib.crc32(sentence.text.encode()))
@@ -82,13 +82,13 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
 
 
 def join(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns [h_i; h_j; h_i * h_j; h_i - h_j]."""
+    """Returns the features [h_i; h_j; h_i * h_j; h_i - h_j] of vectors [..., D]: [..., 4 D]."""
     first, last = vectors
     return np.concatenate([first, last, first * last, first - last], axis=-1)
 
 
 def cluster(features: np.ndarray, labels: Sequence[str]) -> float:
-    """Returns the mutual information of labels and k-means clusters of spans [n, F]."""
+    """Returns the normalized mutual information of labels and k-means clusters of spans [n, F]."""
     from sklearn.cluster import KMeans
     from sklearn.metrics import normalized_mutual_info_score
 

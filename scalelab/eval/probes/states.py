@@ -1,6 +1,6 @@
-"""The frozen states of a net: a vector for each word at every layer.
+"""The frozen states of a model: a vector for each word at every layer.
 
-Layer 0 is the input of the first layer, the embedding. The last layer is the net's output, after
+Layer 0 is the input of the first layer, the embedding. The last layer is the model's output, after
 its last norm. These are the `hidden_states` of transformers. A word's vector is the mean over its
 pieces, or its first or last piece.
 """
@@ -23,7 +23,7 @@ from scalelab.nn.stack import STATES, Stack
 from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained
 
-# Name -> (ranges of words' pieces [n, 2] -> ranges that are averaged).
+# Name -> function from ranges of words' pieces [n, 2] to the ranges to average [n, 2].
 POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mean": lambda ranges: ranges,
     "first": lambda ranges: np.stack([ranges[:, 0], ranges[:, 0] + 1], axis=1),
@@ -32,7 +32,7 @@ POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class Split(NamedTuple):
-    """The sentences of a split that a net can read, with the states of their words."""
+    """The sentences of a split that a model can read, with the states of their words."""
 
     sentences: Sequence[Sentence]
     numbers: np.ndarray  # [num_sentences] int64, the index of each in its file
@@ -47,7 +47,7 @@ class Split(NamedTuple):
 def read_splits(
     opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked, pooling: str = "mean"
 ) -> tuple[list[Split], tuple[str, ...]]:
-    """Computes the states of each split; the notes say what is left out. Errors as in `read`."""
+    """Computes the states of each split, with notes on sentences left out; errors as in `read`."""
     placed = placement.place(opened, asked.tensor_parallel)
     splits = [read(opened, placed, x, pooling, batch_tokens=asked.batch_tokens) for x in items]
     return splits, describe_left_out(opened, splits, items)
@@ -63,17 +63,17 @@ def read(
 ) -> Split:
     """Computes the states of all words. A sentence is one row, in the frame of training.
 
-    A sentence is left out if it is too long for the net, or if the tokenizer drops a word of it.
+    A sentence is left out if it is too long for the model, or if the tokenizer drops a word of it.
 
     Args:
       opened: the run.
-      placed: its net on the devices.
-      sentences: treebank sentences; the net reads their original text with its spaces.
+      placed: its model on the devices.
+      sentences: treebank sentences; the model reads their original text with its spaces.
       pooling: a name in POOLING.
       batch_tokens: tokens in a batch, padding included; None: chosen for the device.
 
     Raises:
-      ValueError: the net has a source, the pooling is unknown, no sentence is left, or a state is
+      ValueError: the model has a source, the pooling is unknown, no sentence is left, or a state is
         not finite.
     """
     if pooling not in POOLING:
@@ -100,7 +100,7 @@ class Layout(NamedTuple):
     """Sentences as rows of batches, in the frame of training."""
 
     kept: np.ndarray  # [num_kept] int64, indices of the sentences that have a row
-    pieces: Sequence[np.ndarray]  # for each, its words' tokens [n, 2]: first, after the last
+    pieces: Sequence[np.ndarray]  # tokens of each row's words [n, 2]: first, and after the last
     batches: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]]  # indices into `kept`, arrays
 
     def compute(
@@ -108,7 +108,7 @@ class Layout(NamedTuple):
     ) -> Iterator[tuple[int, int, np.ndarray]]:
         """Yields, for each sentence, its index in `kept`, its length in tokens and its result.
 
-        `function` computes the results [B, ...] of (parameters, batch); `title` names the bar.
+        `function` maps (parameters, batch) to results [B, ...]; `title` names the progress bar.
         """
         with show_bar(title, len(self.kept), show=True) as tick:
             for rows, arrays in self.batches:
@@ -120,7 +120,7 @@ class Layout(NamedTuple):
 def lay_out(
     opened: Pretrained, placed: Placed, sentences: Sequence[Sentence], batch_tokens: int | None
 ) -> Layout:
-    """Lays out the sentences that `read` keeps; arguments and errors are those of `read`."""
+    """Lays out the sentences that `read` keeps; arguments and errors as in `read`."""
     reading = _reading(opened)
     room = reading.context
     starts, ids, pieces = opened.tokenizer.encode_aligned([s.text for s in sentences])
@@ -146,7 +146,7 @@ def lay_out(
 
 
 def _reading(opened: Pretrained) -> Reading:
-    """Returns the reading of a probe: whole sentences, nothing masked."""
+    """Returns the `Reading` of a probe: whole sentences without masks."""
     made = likelihood.make_reading(opened, causal=False, masked=False)
     return made._replace(in_place=True)
 
@@ -159,7 +159,7 @@ def longest(opened: Pretrained) -> int:
 def describe_left_out(
     opened: Pretrained, splits: Sequence[Any], items: Sequence[Sequence[Sentence]]
 ) -> tuple[str, ...]:
-    """Returns the note on the sentences that no split has; () if all are there."""
+    """Returns the note on sentences left out; () if none is left out."""
     num = sum(map(len, items))
     missing = num - sum(len(split.sentences) for split in splits)
     why = f"longer than {longest(opened)} tokens, or the tokenizer drops a word"
@@ -179,7 +179,7 @@ def _pieces_of_words(sentence: Sentence, begins: np.ndarray, stops: np.ndarray) 
     return np.stack([np.searchsorted(stops, firsts, "right"), np.searchsorted(begins, ends)], 1)
 
 
-@functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
+@functools.lru_cache(maxsize=4)  # the next call does not compile again
 def _computer(net: nn.Module) -> Callable[..., jax.Array]:
     """Returns (parameters, batch) -> the states of all layers [B, T, L + 1, D] float32."""
 

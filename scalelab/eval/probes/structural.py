@@ -1,7 +1,7 @@
-"""Structural probes: whether a linear map of a net's states encodes syntax trees.
+"""Structural probes: does a linear map of a model's states encode syntax trees?
 
 Hewitt and Manning 2019, "A Structural Probe for Finding Syntax in Word Representations", section 2.
-A map B of rank k gives word i the vector B h_i. The distance probe fits |B h_i - B h_j|^2 to the
+A map B of rank k maps word i to the vector B h_i. The distance probe fits |B h_i - B h_j|^2 to the
 number of edges between two words. The depth probe fits |B h_i|^2 to the number of edges between a
 word and the root. The loss is the mean absolute error over the pairs or words of a sentence.
 
@@ -34,8 +34,8 @@ from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained
 
 LEARNING_RATE = 1e-3  # Adam's, as in the reference code
-BATCH = 20  # sentences in a step
-BASELINE = "chain"  # each word is the head of the next one
+BATCH = 20  # sentences per step
+BASELINE = "chain"  # the baseline: each word is the head of the next one
 
 
 def fit(
@@ -44,7 +44,13 @@ def fit(
 ) -> np.ndarray:  # fmt: skip
     """Fits the maps of all layers at once: [L + 1, k, D] float32, k = min(rank, D).
 
-    `partial` keeps what is done; the next call continues from there.
+    Args:
+      probe: the target and its prediction.
+      split: train, with vectors [num_words, L + 1, D].
+      rank: maximum rank of the maps.
+      epochs: passes over train.
+      seed: seed of the initial maps and the order.
+      partial: file for partial results; the next call continues from them.
     """
     _, num_layers, width = split.vectors.shape
     shape = num_layers, min(rank, width), width
@@ -75,7 +81,7 @@ def adam(
     """Makes Adam with a learning rate that falls to 0, for `loss(params, *batch)`.
 
     Returns:
-      The first carry (parameters, optimizer state), and the compiled step: (carry, *batch) ->
+      The initial carry (parameters, optimizer state), and the compiled step: (carry, *batch) ->
       carry.
     """
     optimizer = optax.adam(optax.linear_schedule(learning_rate, 0.0, num_steps))
@@ -92,7 +98,7 @@ Plan = list[tuple[int, np.ndarray]]  # batches: padded length, indices of senten
 
 
 def draw_epoch(starts: np.ndarray, rng: np.random.Generator, batch_size: int = BATCH) -> Plan:
-    """Draws the batches of an epoch; the words of sentence k begin at starts[k]."""
+    """Draws the batches of an epoch; words starts[k] to starts[k + 1] - 1 are sentence k."""
     lengths = np.diff(starts)
     padded = np.array([token_scores.round_up(n, int(lengths.max())) for n in lengths.tolist()])
     found = []
@@ -125,14 +131,14 @@ def loss(
     predict: Callable[[Any], Any], maps: jax.Array, found: jax.Array, gold: jax.Array,
     lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Computes the mean loss over sentences, summed over layers, which share no parameters.
+    """Computes the mean loss over sentences, summed over layers: layers share no parameters.
 
     Args:
       predict: `Probe.predict`.
       maps: [L + 1, k, D].
       found: states [S, T, L + 1, D].
       gold: targets [S, T] or [S, T, T].
-      lengths: [S] words; sentences of length 0 do not count.
+      lengths: [S], numbers of words; sentences of length 0 do not count.
     """
     with jax.default_matmul_precision("float32"):
         made = predict(jnp.einsum("stld,lkd->lstk", found, maps))
@@ -144,12 +150,15 @@ def loss(
 
 
 def predict(probe: Probe, split: Split, maps: np.ndarray) -> list[list[np.ndarray]]:
-    """Returns the predictions for each sentence, layer by layer."""
+    """Returns for each layer the predictions of all sentences: [n] depths or [n, n] distances.
+
+    `maps` is [L + 1, k, D], from `fit`.
+    """
     vectors = np.einsum("nld,lkd->lnk", split.vectors, maps, optimize=True)
     return [[probe.predict(x) for x in np.split(own, split.starts[1:-1])] for own in vectors]
 
 
-# --- The yardstick ----------------
+# --- The evaluation ----------------
 
 
 def measure(

@@ -2,10 +2,11 @@
 
 McCoy et al. 2019, "RNNs implicitly implement tensor-product representations", section 2; for BERT,
 Jawahar et al. 2019, section 6. A sentence's vector is approximated by M(mean of f(word) (x)
-r(role)) + b, with learnt vectors f and r and a learnt linear map M. The papers take the sum; with
-means on both sides, long sentences do not outweigh short ones. All layers are fitted at once, each
-with parameters of its own, by Adam with a learning rate that falls to 0. The epoch with the least
-error on dev counts. Words and roles that train has once or never share one vector.
+r(role)) + b, with learned vectors f and r and a learned linear map M. The papers use sums; with
+means on both sides, long sentences do not outweigh short sentences. All layers are fitted at once,
+each with its own parameters, by Adam with a learning rate that falls to 0. The epoch with the
+smallest error on dev counts. Words and roles with fewer than two occurrences in train share one
+vector.
 """
 
 import collections
@@ -27,16 +28,16 @@ from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained
 
 LEARNING_RATE = 1e-2
-SCALE = 0.03  # scale of the first fillers: a rare word stays near them and adds no noise
-BATCH = 64  # sentences in a step
-LEAST = 2  # occurrences in train of a word or role with a vector of its own
+SCALE = 0.03  # scale of the initial fillers; small, because rare words stay near them
+BATCH = 64  # sentences per step
+LEAST = 2  # minimum occurrences in train of a word or role with its own vector
 
 
 def tree_positions(heads: Sequence[int]) -> list[tuple[int, ...]]:
     """Returns the path of each word up to the root.
 
-    A step is k for the k-th dependent to the right of its head, counted from the head, and -k to
-    the left.
+    An edge is k for the k-th dependent to the right of its head, counted from the head, and -k for
+    the k-th to the left.
     """
     steps = []
     for place, head in enumerate(heads, 1):
@@ -92,10 +93,10 @@ class Numbered(NamedTuple):
 
 
 def number(splits: Sequence[Sequence[Sequence[Hashable]]]) -> tuple[list[np.ndarray], int]:
-    """Numbers the words or roles of sentences from 1; 0: rare in the first split, or padding.
+    """Numbers the words or roles from 1; 0 means rare in the first split, or padding.
 
     Returns:
-      The numbers in each split [num_sentences + 1, T] int32, and how many there are, with 0.
+      The numbers in each split [num_sentences + 1, T] int32, and the count of numbers, 0 included.
     """
     counts = collections.Counter(value for sentence in splits[0] for value in sentence)
     known = [value for value, count in counts.items() if count >= LEAST]
@@ -109,7 +110,7 @@ def number(splits: Sequence[Sequence[Sequence[Hashable]]]) -> tuple[list[np.ndar
 
 
 def standardize(splits: Sequence[Split]) -> list[Split]:
-    """Moves and scales vectors: on the first split, mean 0 and mean square 1 at each layer."""
+    """Shifts and scales vectors to mean 0 and mean square 1 on the first split, at each layer."""
     first = splits[0].vectors
     mean = first.mean(axis=1, keepdims=True)
     scale = np.sqrt(np.maximum(((first - mean) ** 2).mean(axis=(1, 2), keepdims=True), 1e-12))
@@ -119,7 +120,10 @@ def standardize(splits: Sequence[Split]) -> list[Split]:
 def approximate(
     params: dict[str, jax.Array], words: jax.Array, roles: jax.Array, lengths: jax.Array
 ) -> jax.Array:
-    """Returns the approximations [L + 1, S, D] of sentences [S, T]."""
+    """Returns the approximations [L + 1, S, D] of the vectors of S sentences.
+
+    `words` and `roles` are int32 [S, T], `lengths` is int32 [S].
+    """
     inside = jnp.arange(words.shape[1]) < lengths[:, None]
     share = jnp.where(inside, 1 / jnp.maximum(lengths, 1)[:, None], 0.0)
     with jax.default_matmul_precision("float32"):
@@ -141,11 +145,11 @@ def fit(splits: Sequence[Split], scheme: str, size: int, epochs: int, seed: int 
     """Fits the approximation on the first split; the second one chooses the epoch of each layer.
 
     Args:
-      splits: train, dev and test, standardised.
+      splits: train, dev and test, standardized.
       scheme: a name in SCHEMES.
-      size: of the vectors of fillers and roles.
+      size: width of the vectors of fillers and roles.
       epochs: passes over train.
-      seed: of the parameters and of the order.
+      seed: seed of the parameters and the order.
 
     Returns:
       The squared errors of the sentences of test, means over D: [L + 1, num_sentences].
@@ -188,7 +192,7 @@ def fit(splits: Sequence[Split], scheme: str, size: int, epochs: int, seed: int 
     return best
 
 
-# --- The yardstick ----------------
+# --- The evaluation ----------------
 
 
 def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked) -> Measured:

@@ -1,16 +1,16 @@
-"""Tensor product decomposition: which roles of words explain a sentence's vector.
+"""Tensor product decomposition: which roles of words explain a sentence's vector?
 
   python -m scalelab.eval.probes.tpdn --run=RUN --data=DIR --workdir=DIR
 
 DIR holds a treebank of Universal Dependencies, *-ud-{train,dev,test}.conllu or .conllu.xz. At each
 layer, the vector of a sentence is the mean state of its words. It is approximated by the mean of
-filler (x) role over the words. The filler is the word. The role is its place from the left, from
+filler (x) role over the words. The filler is the word. The role is its position from the left, from
 the right, from both ends, in the dependency tree, or none (bag of words). The table has the mean
-squared error on test, where 100 is the variance on train. The scheme with the least error wins.
+squared error on test, in percent of the variance on train. The scheme with the smallest error wins.
 
-The score is the share of test sentences that tree positions fit best of all schemes, at the last
-layer. --random measures a net with random weights. scalelab/eval/probes/tensor_products.py
-describes the fit.
+The score is the share of test sentences for which tree positions have the smallest error of all
+schemes, at the last layer. --random measures a model with random weights.
+scalelab/eval/probes/tensor_products.py describes the fit.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 def measure(*given: Any) -> Measured:
-    """Measures a net on the three splits."""
+    """Measures a model on the three splits."""
     from scalelab.eval.probes import tensor_products  # it needs JAX, --help does not
 
     return tensor_products.measure(*given)

@@ -1,6 +1,6 @@
-"""Dependency trees: distances and depths, and the scores of predicted ones.
+"""Dependency trees: distances and depths, and the scores of their predictions.
 
-Scores are those of Hewitt and Manning 2019, section 3. As in their code, edges and roots leave out
+Scores are as in Hewitt and Manning 2019, section 3. As in their code, edges and roots leave out
 punctuation, and correlations include it.
 """
 
@@ -14,15 +14,15 @@ from scipy.sparse import csgraph
 from scalelab.lab.compare import estimates
 from scalelab.tasks.treebank import PUNCTUATION, Sentence
 
-LENGTHS = range(5, 51)  # words of the sentences whose correlations are averaged
+LENGTHS = range(5, 51)  # numbers of words of the sentences in the mean correlation
 
 
 class Probe(NamedTuple):
-    """What a structural probe predicts for a sentence of n words, and its scores."""
+    """The target of a structural probe for a sentence of n words, and its scores."""
 
     target: Callable[[Sequence[int]], np.ndarray]  # heads -> target
     predict: Callable[[Any], Any]  # vectors [..., n, k] -> prediction; NumPy or JAX
-    # (prediction, sentence) -> its items, such as edges: name -> whether it is found.
+    # (prediction, sentence) -> {item, such as an edge: whether it is found}.
     judge: Callable[[np.ndarray, Sentence], dict[str, bool]]
     chain: Callable[[int], np.ndarray]  # n -> the target of a chain of words
     scores: tuple[str, str]  # names: share of found items, rank correlation
@@ -33,11 +33,11 @@ class Score(NamedTuple):
 
     hits: np.ndarray  # [items] bool
     items: list[str]  # their names
-    correlation: float  # mean over lengths of mean rank correlations; NaN: no sentence
+    correlation: float  # mean over lengths of mean rank correlations; NaN without sentences
 
 
 def score(probe: Probe, sentences: Sequence[Sentence], predictions: Sequence[np.ndarray]) -> Score:
-    """Scores the predictions of sentences."""
+    """Scores the predictions of sentences: one array [n] or [n, n] for each sentence of n words."""
     hits: list[tuple[str, bool]] = []
     by_length: dict[int, list[float]] = {}
     for sentence, found in zip(sentences, predictions, strict=True):
@@ -65,7 +65,7 @@ def rank_correlations(gold: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def _words(sentence: Sentence) -> np.ndarray:
-    """Returns the places of the words that are not punctuation."""
+    """Returns the indices of the words that are not punctuation."""
     return np.flatnonzero(np.array(sentence.upos) != PUNCTUATION)
 
 
@@ -82,14 +82,14 @@ def edges_between(heads: Sequence[int]) -> np.ndarray:
 
 def spanning_tree(distances: np.ndarray) -> set[tuple[int, int]]:
     """Returns the edges (i, j), i < j, of the minimum spanning tree of distances [n, n]."""
-    # SciPy reads 0 as no edge. Adding one number to all distances keeps the tree.
+    # SciPy reads 0 as a missing edge. Adding one number to all distances does not change the tree.
     positive = np.triu(distances - distances.min() + 1.0, 1)
     rows, columns = csgraph.minimum_spanning_tree(positive).nonzero()
     return set(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
 def _judge_edges(distances: np.ndarray, sentence: Sentence) -> dict[str, bool]:
-    """Looks for each edge between words that are not punctuation in the spanning tree."""
+    """Returns {edge without punctuation: True if it is in the spanning tree}."""
     words = _words(sentence)
     pairs = ((child, head - 1) for child, head in enumerate(sentence.heads) if head)
     gold = [(min(pair), max(pair)) for pair in pairs if set(pair) <= {*words.tolist()}]
@@ -123,7 +123,7 @@ def depths(heads: Sequence[int]) -> np.ndarray:
 
 
 def _judge_root(found: np.ndarray, sentence: Sentence) -> dict[str, bool]:
-    """Asks for the root where it is one of several words that are not punctuation."""
+    """Returns {sentence: the root is found}; {} without a choice between two words or more."""
     words, root = _words(sentence), sentence.heads.index(0)
     has_choice = len(words) > 1 and root in words
     return {sentence.text.strip(): words[found[words].argmin()] == root} if has_choice else {}

@@ -25,7 +25,7 @@ ENCODER_FIXED = (
 
 
 def encoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
-    """Makes the rows of the layers of BERT and RoBERTa, whose names begin with `tensor`."""
+    """Makes the rows of the layers of BERT and RoBERTa; tensor names begin with `tensor`."""
     split = ("split_heads", "split_heads_bias")
     each = [
         affine(f"{path}/attention/{part}", f"{tensor}.attention.self.{part}", *split)
@@ -42,7 +42,7 @@ def encoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
 
 
 def decoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
-    """Makes the rows of the layers of GPT and GPT-2, whose names begin with `tensor`."""
+    """Makes the rows of the layers of GPT and GPT-2; tensor names begin with `tensor`."""
     kernels, biases = (
         tuple(f"{path}/attention/{part}/{kind}" for part in PARTS) for kind in ("kernel", "bias")
     )

@@ -21,7 +21,7 @@ FIXED = (
 
 
 def make(system: str, classes: str) -> Map:
-    """Makes the map of a family with BERT's names: "bert" is `system`, "Bert" `classes`."""
+    """Makes the map of a family with BERT's names; `system` replaces "bert", `classes` "Bert"."""
     embed = f"{system}.embeddings"
     pooled = (
         *affine("head/dense", f"{system}.pooler.dense"),

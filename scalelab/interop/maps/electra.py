@@ -1,13 +1,13 @@
 """ELECTRA, `transformers`' ElectraFor...: Clark et al. 2020.
 
-Each class is one net: the discriminator, or a generator. An import is a run without a generator.
+Each class is one model: the discriminator, or a generator. An import is a run without a generator.
 """
 
 from scalelab.interop.mapping import Architecture, Field, Fixed, Map, affine, norm, row
 from scalelab.interop.maps._layers import ENCODER_CHOICES, ENCODER_FIXED, encoder_layers
 
 EMBED = "electra.embeddings"
-NOISE = (("proposal", "uniform"),)  # there is no generator beside an imported discriminator
+NOISE = (("proposal", "uniform"),)  # an imported discriminator has no generator
 
 MAP = Map(
     system="electra",
@@ -37,7 +37,7 @@ MAP = Map(
         *norm("embed/norm", f"{EMBED}.LayerNorm"),
         *encoder_layers("electra.encoder.layer.{}", "discriminator/stack/layer"),
     ),
-    extras=("projection",),  # only where the embedding is not as wide as the net
+    extras=("projection",),  # only if the embedding is not as wide as the model
     heads={
         "projection": affine("discriminator/projection", "electra.embeddings_project"),
         "rtd": (

@@ -22,7 +22,7 @@ MAP = Map(
     ),
     choices=(
         ENCODER_CHOICES[0],
-        # `transformers` takes 1e-12 if config.json has no value.
+        # `transformers` uses 1e-12 if config.json has no value.
         Choice("norm_epsilon", "layer_norm_eps", 1e-5, 1e-12),
     ),
     fixed=(

@@ -1,6 +1,6 @@
 """SpanBERT, `transformers`' BertFor...: Joshi et al. 2020.
 
-Exports are BERTs without the head for spans. An import is a BERT, since config.json says no more.
+An export is a BERT without the head for spans. An import is a BERT: config.json does not tell more.
 """
 
 import dataclasses

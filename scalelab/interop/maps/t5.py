@@ -65,7 +65,7 @@ MAP = Map(
         Fixed("relative_attention_max_distance", (128,), 128, "buckets grow up to distance 128"),
         Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),
         Fixed("decoder_start_token_id", (0,), 0, "a target starts with the padding token, id 0"),
-        # The class ties always: False only leaves out the factor D^-0.5.
+        # The class always ties: False only removes the factor D^-0.5.
         Fixed("tie_word_embeddings", (True,), True, "the class scores tokens by the input's table"),
     ),
     body=(
