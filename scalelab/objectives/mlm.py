@@ -1,14 +1,14 @@
 """Masked language modeling: some tokens are hidden and predicted from all others.
 
 Devlin et al. 2019, 3.1: of the n tokens that are not special, ceil(0.15 n) are chosen; of these
-80% become the mask token, 10% a random token, 10% stay. A new draw at every step (Liu et al. 2019,
-4.1), unless config.mask_copies keeps the draws of an example.
+80% become the mask token, 10% a random token, and 10% are kept. The draw is new at every step (Liu
+et al. 2019, 4.1), unless config.mask_copies keeps the draws of an example.
 
 With `whole_words` all tokens of a word are chosen, or none (google-research/bert,
-create_pretraining_data.py, "whole word masking"): words in a random order, without those that are
-longer than what is left of the ceil(0.15 n) tokens. Mask, random token or none is drawn for each
-token. Words are as the tokenizer has them: in WordPiece a punctuation mark is one, in byte-level
-BPE it belongs to the word before.
+create_pretraining_data.py, "whole word masking"). Words are tried in a random order; a word is
+skipped if it does not fit the rest of the ceil(0.15 n) tokens. The replacement is drawn for each
+token. The tokenizer determines the words: in WordPiece a punctuation mark is a word, in byte-level
+BPE it belongs to the word before it.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest is kept
 class Options:
     """Options of the objective."""
 
-    whole_words: bool | None = None  # True: a word's tokens are chosen together; None: one by one
+    whole_words: bool | None = None  # True: a word's tokens are chosen together; None: separately
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +122,7 @@ class MLM:
         return jnp.zeros(len(draws)).at[order].set(taken)[words], count - left
 
     def joined(self, tokens: jax.Array, eligible: jax.Array) -> jax.Array:
-        """Returns which of tokens [T] go on with the word of the token before; special ones: no."""
+        """Returns True for tokens [T] that continue the word before; False for special tokens."""
         if self.joins is None:
             return jnp.zeros(tokens.shape, bool)
         marks = jnp.array(np.frombuffer(self.joins, np.uint8))[tokens]
