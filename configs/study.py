@@ -10,7 +10,7 @@ Arguments that every study takes, all optional, joined by commas:
   corpus   as in configs/pretrain.py; without it the built-in one, whatever the scale
   data     folder of the tasks' data (CoLA/, SST-2/, ...); without it TensorFlow Datasets' glue
   seeds    pre-training seeds of each net
-  yardsticks  folder of the yardsticks' data (blimp/, ...), for studies that name yardsticks
+  evaluations  folder of the evaluations' data (blimp/, ...), for studies that name evaluations
 Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
 "=" follow it: text:/a/year=1,,month=2/*.txt.
 
@@ -75,7 +75,7 @@ from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import FIVE_LARGEST
 from scalelab.studies import spec
 
-ARGUMENTS = ("scale", "corpus", "data", "yardsticks", "seeds")
+ARGUMENTS = ("scale", "corpus", "data", "evaluations", "seeds")
 GLUE = (*FIVE_LARGEST, "stsb", "mrpc", "rte", "wnli")
 
 
@@ -201,7 +201,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     pretrain = files.load(files.FOLDER / "pretrain.py")
     config.pretrain = pretrain.get_config(f"corpus={corpus}")
     config.finetune.data = given.get("data")
-    config.yardstick_data = given.get("yardsticks")
+    config.evaluation_data = given.get("evaluations")
     config.finetune.scratch = True  # a verdict asks whether pre-training helped
     if scale == "full":  # long examples of all examples in Table 7.1 of the protocol
         config.pretrain.long.example_rate = 0.08713

@@ -53,7 +53,7 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "hf": Program("interop.hf", "Imports and exports checkpoints of Hugging Face transformers."),
     "make-tasks": Program("tasks.self_supervised", "Makes two self-labelled tasks from a corpus."),
     "systems": Program(
-        "catalog", "Lists systems, objectives, formats, tasks and yardsticks with their options."
+        "catalog", "Lists systems, objectives, formats, tasks and evaluations with their options."
     ),
     "worlds": Program("worlds.__main__", "Writes a synthetic corpus and its tasks."),
     "eval glue": Program("eval.glue", "Fine-tunes one net on all nine GLUE tasks."),
@@ -75,13 +75,15 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "lab runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),
     "lab laws": Program("lab.laws", "Fits scaling laws to finished runs."),
     "lab compound": Program("lab.compound", "Finds the best shape of a size and scales it."),
-    "lab yardsticks": Program("lab.yardsticks", "Which score tells systems apart, and how early?"),
+    "lab signal_to_noise": Program(
+        "lab.signal_to_noise", "Which score tells systems apart, and how early?"
+    ),
 }
 GROUPS = {
     "finetune": "Fine-tunes on a task.",
-    "eval": "Fine-tunes on a task, measures a yardstick, compares.",
+    "eval": "Fine-tunes on a task, measures an evaluation, compares.",
     "data": "Shows a corpus as a model sees it.",
-    "lab": "Fits laws, scales shapes, judges yardsticks.",
+    "lab": "Fits laws, scales shapes, judges evaluations.",
 }
 OWN_TASKS = ("glue", "tsv")  # programs of the group finetune beside the tasks
 COMPLETION = """

@@ -1,9 +1,9 @@
-"""Lists systems, objectives, formats, tasks and yardsticks with their options.
+"""Lists systems, objectives, formats, tasks and evaluations with their options.
 
   python -m scalelab.catalog ['electra*'] [--json]
 
 The description is the first line of a module's docstring. An option is set by
---config.system_options.NAME=VALUE, objective_options or format_options; a yardstick's by its
+--config.system_options.NAME=VALUE, objective_options or format_options; an evaluation's by its
 program's --NAME=VALUE. For a system or an objective, `parity` names the classes of Hugging Face
 transformers that the tests compare it with, if there are any.
 """
@@ -27,7 +27,7 @@ ROOMS = ("systems", "objectives", "formats")
 class Entry:
     """A named part of the laboratory."""
 
-    kind: str  # "system", "objective", "format", "task", "yardstick"
+    kind: str  # "system", "objective", "format", "task", "evaluation"
     name: str
     description: str
     options: dict[str, Any]  # name -> default
@@ -38,8 +38,8 @@ class Entry:
 def entries() -> Iterator[Entry]:
     """Yields everything that a config or a study may name, in the order of the rooms."""
     from scalelab.config.fields import comments
-    from scalelab.eval import yardstick
-    from scalelab.eval.names import YARDSTICKS
+    from scalelab.eval import evaluation
+    from scalelab.eval.names import EVALUATIONS
     from scalelab.tasks.task import TASKS
 
     peers = [
@@ -58,11 +58,11 @@ def entries() -> Iterator[Entry]:
             yield Entry(room[:-1], name, _describe(module), options, meanings, parity)
     for name, task in sorted(TASKS.items()):
         yield Entry("task", name, task.about.splitlines()[0], {}, {}, [])
-    for name in YARDSTICKS:
+    for name in EVALUATIONS:
         module = importlib.import_module(f"scalelab.eval.{name}")
-        given = yardstick.load(name).options.items()
+        given = evaluation.load(name).options.items()
         options, meanings = {k: d for k, (d, _) in given}, {k: text for k, (_, text) in given}
-        yield Entry("yardstick", name, _describe(module), options, meanings, [])
+        yield Entry("evaluation", name, _describe(module), options, meanings, [])
 
 
 def table(found: list[Entry]) -> str:

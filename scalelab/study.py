@@ -31,7 +31,7 @@ def plan(given: argparse.Namespace) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Does what is left of the study."""
-    from scalelab.eval import yardstick
+    from scalelab.eval import evaluation
     from scalelab.studies import expand, finetunings, jobs, pool, progress
 
     spec, workdir = read_spec(given), cli.workdir(given)
@@ -41,8 +41,8 @@ def run(given: argparse.Namespace) -> None:
         finetunings.prepare(spec.finetune.data, runs[0].config, workdir)
         for name in spec.finetune.tasks:  # missing data is refused before anything is trained
             finetunings.load(name, spec.finetune.data, workdir)
-        for found in map(yardstick.load, spec.yardsticks):
-            yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
+        for found in map(evaluation.load, spec.evaluations):
+            evaluation.read(found, pathlib.Path(str(spec.evaluation_data)) / found.folder)
     expand.write(spec, runs, workdir, command(given))
     number = num_workers(given, spec)
     screen = progress.Screen(sys.stderr, number, progress.read_plan(workdir, spec.name))
@@ -105,7 +105,7 @@ def list_studies(given: argparse.Namespace) -> None:
 
 def list_names(comparison: str | None) -> None:
     """Prints the names that a study's config may use, of tables, tasks, claims and so on."""
-    from scalelab.eval.names import YARDSTICKS
+    from scalelab.eval.names import EVALUATIONS
     from scalelab.helpers.names import module_names
     from scalelab.lab.compare import claim_lines, scores
     from scalelab.lab.load.task_runs import MAIN
@@ -117,8 +117,8 @@ def list_names(comparison: str | None) -> None:
         "systems": module_names("systems"),
         "tables": [*TABLES, *found.TABLES],
         "figures": [*FIGURES, *found.FIGURES],
-        "finetune.tasks": [task for task in MAIN if task not in YARDSTICKS],
-        "yardsticks": list(YARDSTICKS),
+        "finetune.tasks": [task for task in MAIN if task not in EVALUATIONS],
+        "evaluations": list(EVALUATIONS),
         "hypotheses": list(found.HYPOTHESES),
         "scores in claims": list(scores.SCORES),
     }

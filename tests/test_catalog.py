@@ -7,7 +7,7 @@ import pytest
 import scratch
 
 from scalelab import catalog
-from scalelab.eval.names import YARDSTICKS
+from scalelab.eval.names import EVALUATIONS
 from scalelab.helpers.names import module_names
 from scalelab.tasks.task import task_names
 
@@ -15,7 +15,7 @@ from scalelab.tasks.task import task_names
 def test_everything_is_listed_once() -> None:
     found = list(catalog.entries())
     named = [name for room in catalog.ROOMS for name in module_names(room)]
-    assert [entry.name for entry in found] == [*named, *task_names(), *YARDSTICKS]
+    assert [entry.name for entry in found] == [*named, *task_names(), *EVALUATIONS]
     assert all(entry.description for entry in found)
 
 

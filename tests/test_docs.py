@@ -21,7 +21,7 @@ PAGES += sorted(p for p in (tiny.ROOT / "docs").rglob("*.md") if "history" not i
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"\n]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`((?:python -m |scalelab |make |launch/)[^`]+)`")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w+)(?:\.[\w.<>]+)?(?=[=`\s\]]|$)")
-# Flags of argparse, and of the tables of flags and of yardsticks' options.
+# Flags of argparse, and of the tables of flags and of evaluations' options.
 DECLARED = re.compile(r'"--(\w+)"|"(\w+)": \(|^ +\("(\w+)", ', re.M)
 ASSIGNED = re.compile(r"^(\w+)=(\S+)$")
 

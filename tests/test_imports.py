@@ -57,7 +57,7 @@ MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
 BINARIES = {
     "train", "sample", "fill_mask", "fit", "data.inspect", "data.probes",
     "predict", "catalog", "interop.hf", "eval.lm", "eval.word_order", "lab.runs", "lab.laws",
-    "lab.compound", "lab.yardsticks", "shapes", "eval.__main__", "data.__main__",
+    "lab.compound", "lab.signal_to_noise", "shapes", "eval.__main__", "data.__main__",
 }  # fmt: skip
 # Packages that one room alone, or none, may import.
 ONLY_IN = {

@@ -16,7 +16,7 @@ import parsed_commands
 import pytest
 import tiny
 
-from scalelab.lab import yardsticks
+from scalelab.lab import signal_to_noise
 from scalelab.lab.load import study_runs
 from scalelab.training import pretrained
 
@@ -33,7 +33,7 @@ def write_pairs(folder: pathlib.Path) -> None:
 
 @pytest.fixture
 def config(tmp_path, wikitext, cache_dir) -> pathlib.Path:
-    write_pairs(tmp_path / "yardsticks")
+    write_pairs(tmp_path / "evaluations")
     return a_study.config_file(
         tmp_path / "two.py",
         pretrain__data__corpus=f"wikitext:{wikitext}",
@@ -43,10 +43,10 @@ def config(tmp_path, wikitext, cache_dir) -> pathlib.Path:
         finetune__fields=("batch_size=2", "max_len=16", "epochs=1"),
         finetune__seeds=2,
         stages={"main": a_study.stage(systems=("bert", "gpt2", "roberta"))},
-        yardsticks=("blimp",),
-        yardstick_data=str(tmp_path / "yardsticks"),
-        yardstick_shares=(0.5,),
-        tables=("data", "small", "yardsticks", "grid"),
+        evaluations=("blimp",),
+        evaluation_data=str(tmp_path / "evaluations"),
+        evaluation_shares=(0.5,),
+        tables=("data", "small", "evaluations", "grid"),
         figures=("loss_by_tokens",),
     )
 
@@ -152,20 +152,20 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path, capsy
     assert code == 0, printed
     report = workdir / "reports/two"
     assert (report / "report.html").exists()
-    for table in ("small", "yardsticks"):
+    for table in ("small", "evaluations"):
         assert "bert" in (report / f"tables/{table}.csv").read_text()
 
     packed = tmp_path / "packed"
     assert study("pack", f"--workdir={workdir}", f"--to={packed}")[0] == 0
     assert not list(packed.rglob("checkpoints"))
     capsys.readouterr()
-    in_process.run(yardsticks, [str(packed)])
+    in_process.run(signal_to_noise, [str(packed)])
     ranks = capsys.readouterr().out.partition("final from")[2]
     (row,) = [line.split() for line in ranks.splitlines() if line.startswith("BLiMP")]
     assert row[1:6] == ["2x8x1", "6", "steps", "3", "2"]  # shape, budget, systems, evaluations
     code, printed = study("report", f"--workdir={packed}")
     assert code == 0, printed
-    for table in ("small", "yardsticks"):
+    for table in ("small", "evaluations"):
         ours, theirs = (x / f"reports/two/tables/{table}.csv" for x in (workdir, packed))
         assert ours.read_bytes() == theirs.read_bytes()
     code, printed = study("run", f"--config={config}", f"--workdir={packed}")
@@ -177,7 +177,7 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path, capsy
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_the_family_at_micro(tmp_path: pathlib.Path, wikitext, cache_dir) -> None:
-    """configs/studies/family.py of one system: each task and yardstick has a number."""
+    """configs/studies/family.py of one system: each task and evaluation has a number."""
     sets, own, workdir = tmp_path / "sets", tmp_path / "one.py", tmp_path / "w"
     write_pairs(sets)
     glue = glue_folder.write(tmp_path / "glue")
@@ -195,12 +195,12 @@ from scalelab.config import files
 
 def get_config():
     family = files.load(files.FOLDER / "studies/family.py")
-    given = "corpus=wikitext:{wikitext},data={glue},yardsticks={sets},seeds=1"
+    given = "corpus=wikitext:{wikitext},data={glue},evaluations={sets},seeds=1"
     config = family.get_config(f"scale=micro,{{given}}")
     del config.stages.flops
     config.stage_order, config.stages.tokens.systems = ("tokens",), ("bert",)
     config.claims = ()
-    config.yardsticks = ("blimp", "lambada", "probes.pos")
+    config.evaluations = ("blimp", "lambada", "probes.pos")
     config.pretrain.tokenizer.vocab_size = 300
     config.pretrain.optim.total_tokens, config.pretrain.optim.warmup_tokens = 2e4, 1e3
     config.pretrain.machine.cache_dir = {str(cache_dir)!r}
@@ -216,7 +216,7 @@ def get_config():
     assert code == 0 and (workdir / "reports/family/report.html").exists(), printed
     for table, columns in (
         ("tasks", ["sst2", "qnli"]),
-        ("yardsticks", ["blimp", "lambada", "probes.pos"]),
+        ("evaluations", ["blimp", "lambada", "probes.pos"]),
     ):
         made = pd.read_csv(workdir / f"reports/family/tables/{table}.csv")
         assert made["system"].tolist() == ["bert"]

@@ -26,7 +26,7 @@ from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.data import tokenizers
 from scalelab.data.loading import load_data
-from scalelab.eval import pairs, suites, yardstick
+from scalelab.eval import evaluation, pairs, suites
 from scalelab.optim import adamw
 from scalelab.records import metrics, plots, run_folder
 from scalelab.resources import flops
@@ -81,7 +81,7 @@ def test_pairs_by_words_seen(lab: Lab, tmp_path) -> None:
     # The same numbers as the program of pairs has from that checkpoint.
     at = kept[3]
     opened = pretrained.load(tmp_path / "whole", at)
-    asked = yardstick.Asked(None, path, {"rule": None, "per_group": 0})
+    asked = evaluation.Asked(None, path, {"rule": None, "per_group": 0})
     score = pairs.measure(opened, suites.read_pairs(path), asked).scores["accuracy"]
     assert next(line for line in lines if line["step"] == at)["eval/pairs_accuracy"] == score
     assert_continues(whole, *lab.killed(tmp_path / "cut", config, at=kept[2] + 1))

@@ -20,7 +20,7 @@ from scalelab import fill_mask, formats, sample, systems
 from scalelab.config import cli
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
-from scalelab.eval import lm, sentence_scores, suites, word_order, yardstick
+from scalelab.eval import evaluation, lm, sentence_scores, suites, word_order
 from scalelab.helpers import names
 from scalelab.interop import exporting
 from scalelab.lab.show import card
@@ -140,7 +140,7 @@ def test_scores_of_inputs_that_training_had_not_are_marked(
         monkeypatch.setattr(systems.load("translator"), "READING", reading, raising=False)
     (tmp_path / "own.jsonl").write_text(json.dumps({"good": SOURCES[0], "bad": SOURCES[1]}))
     given = suites.SUITES["pairs"], run, tmp_path / "own.jsonl", tmp_path / "work"
-    shown = yardstick.evaluate(*given)
+    shown = evaluation.evaluate(*given)
     result = json.loads((tmp_path / "work/seed0/result.json").read_text())
     marked = "had no such inputs"
     assert (marked in shown) == any(marked in x for x in result["remarks"]) == (not trained)
@@ -175,7 +175,7 @@ def test_sample_refuses_what_does_not_fit(
     lambda run, tmp: in_process.run(fill_mask, [f"--run={run}", "a [MASK] b"]),
     lambda run, tmp: in_process.run(lm, [f"--run={run}", "--corpus=builtin"]),
     lambda run, tmp: in_process.run(word_order, [f"--run={run}"]),
-    lambda run, tmp: yardstick.evaluate(EMPTY, run, tmp, tmp / "work"),
+    lambda run, tmp: evaluation.evaluate(EMPTY, run, tmp, tmp / "work"),
 ])  # fmt: skip
 def test_programs_that_give_one_text_refuse_the_net(
     program: Callable[..., Any], run: pathlib.Path, tmp_path: pathlib.Path,
@@ -217,11 +217,11 @@ def test_a_sentence_alone_is_scored_behind_an_empty_source(
 
     (tmp_path / "own.jsonl").write_text(json.dumps({"good": SOURCES[0], "bad": SOURCES[1]}))
     data, work = tmp_path / "own.jsonl", tmp_path / "work"
-    assert "rule conditional" in yardstick.evaluate(suites.SUITES["pairs"], run, data, work)
+    assert "rule conditional" in evaluation.evaluate(suites.SUITES["pairs"], run, data, work)
     assert json.loads((work / "seed0/result.json").read_text())["recipe"] == "conditional"
     monkeypatch.setattr(type(opened.tokenizer), "frame", lambda self: formats.Frame((), (), ()))
     with pytest.raises(ValueError, match="puts no special token into the source of a single"):
-        yardstick.evaluate(suites.SUITES["pairs"], run, data, tmp_path / "other")
+        evaluation.evaluate(suites.SUITES["pairs"], run, data, tmp_path / "other")
 
 
 def test_a_study_refuses_to_score_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_a_study_refuses_to_score_the_net(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module, "ADAPTATION", adaptation)
     a_study.make(stages={"main": stage}, finetune__tasks=("rte",))
     with pytest.raises(ValueError, match="the net of 'translator' reads a source"):
-        a_study.make(stages={"main": stage}, finetune__tasks=("rte",), yardsticks=("blimp",))
+        a_study.make(stages={"main": stage}, finetune__tasks=("rte",), evaluations=("blimp",))
 
 
 def test_a_card_is_written_and_an_export_needs_a_map(

@@ -1,7 +1,7 @@
 """Compares BERT's, ALBERT's and ELECTRA's ideas at equal FLOPs: one change at a time.
 
   python -m scalelab.study run --workdir=runs/encoders \
-    --config=configs/studies/encoders.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+    --config=configs/studies/encoders.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
 | run | objective | format | what differs |
 |---|---|---|---|
@@ -70,8 +70,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = tuple(arms)
     config.finetune.tasks = ("sst2", "mrpc", "rte", "qnli", "cola")
     config.finetune.seeds = 1
-    if config.yardstick_data is not None:
-        config.yardsticks, config.yardstick_fields = ("blimp",), ("blimp.per_group=200",)
+    if config.evaluation_data is not None:
+        config.evaluations, config.evaluation_fields = ("blimp",), ("blimp.per_group=200",)
     config.tables = ("scores", "loss")
     config.figures = ("loss_by_tokens",)
     return config

@@ -1,7 +1,7 @@
 """Every system of the lab that reads one text, at one shape: the family table.
 
   python -m scalelab.study run --workdir=runs/family \
-    --config=configs/studies/family.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+    --config=configs/studies/family.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
 Each system has its own tokenizer, objective, format and fine-tuning recipe. All have one learning
 rate and no dropout. Two stages:
@@ -9,7 +9,7 @@ rate and no dropout. Two stages:
   flops    at the FLOPs that BERT has in the first stage: the systems whose FLOPs a token are not
            within 5% of BERT's
 
-Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of configs/study.py,
+Arguments, all optional, joined by commas: corpus, data, evaluations and seeds of configs/study.py,
 `tokens` for another budget, and a `scale`:
 
 | scale | shape | vocabulary | tokens | seeds | for |
@@ -22,10 +22,10 @@ Arguments, all optional, joined by commas: corpus, data, yardsticks and seeds of
 At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
 without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus. At world the
 text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pairs and two of its
-tasks; the first start writes them to ~/.cache/scalelab/worlds. With `yardsticks=`, nano, micro
-and medium are scored by YARDSTICKS.
+tasks; the first start writes them to ~/.cache/scalelab/worlds. With `evaluations=`, nano, micro
+and medium are scored by EVALUATIONS.
 Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why.
-docs/evaluations.md says which yardsticks stay out, and why. To add a system, add its name to
+docs/evaluations.md says which evaluations stay out, and why. To add a system, add its name to
 SYSTEMS, and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own
 claims, or config.claims = ().
 """
@@ -45,9 +45,9 @@ SCALES = {  # shape, tokens, and FLOPs of BERT with these tokens
     "nano": ("2x128x2", 30e6, 1.116e14),
     "micro": ("2x32x2", 1e5, 3.07e10),
     "medium": ("2x256x9", 300e6, 1.475e16),
-    "world": ("2x64x2", 3e6, 2.298e12),
+    "synthetic": ("2x64x2", 3e6, 2.298e12),
 }
-YARDSTICKS = (
+EVALUATIONS = (
     "blimp", "agreement", "syntaxgym", "cats", "copa", "wsc", "crows_pairs", "winogender",
     "lambada", "probes.pos", "probes.dep", "probes.spans", "probes.distance", "probes.depth",
 )  # fmt: skip
@@ -70,24 +70,28 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
             raise ValueError(f"tokens={budget}: expected a number of tokens, such as 10e6")
         tokens, flops = float(budget), flops * float(budget) / tokens
     quickstart = files.load(files.FOLDER / "studies/quickstart.py")
-    if scale == "world" and "corpus" not in given:
+    if scale == "synthetic" and "corpus" not in given:
         folder = quickstart.make_world(documents=20_000, tasks_examples=10_000)
-        made = {"corpus": f"wikitext:{folder}", "data": f"{folder}/glue", "yardsticks": str(folder)}
+        made = {
+            "corpus": f"wikitext:{folder}",
+            "data": f"{folder}/glue",
+            "evaluations": str(folder),
+        }
         given = made | given
-    if scale == "world" and not {"data", "yardsticks"} <= given.keys():
-        raise ValueError("scale=world has its own corpus: with corpus=, give data=, yardsticks=")
-    base = {"micro": "tiny", "world": "small"}.get(scale, "medium")
+    if scale == "synthetic" and not {"data", "evaluations"} <= given.keys():
+        raise ValueError("scale=synthetic has its own corpus: with corpus=, give data=, evaluations=")
+    base = {"micro": "tiny", "synthetic": "small"}.get(scale, "medium")
     rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
     config = study.get_config(",".join([f"scale={base}", *rest]))
     config.scale = scale
-    if scale == "world":
+    if scale == "synthetic":
         quickstart.use_world(config, tokens)
     else:
         _shorten(config.pretrain, scale, tokens)
     config.fields += ("net.dropout_rate=0.0",)
     config.finetune.tasks = ("sst2", "qnli", "mnli", "qqp")
     config.finetune.seeds = 1
-    if scale == "world":
+    if scale == "synthetic":
         config.finetune.tasks = ("qnli", "mnli")
         config.finetune.fields = (
             "max_len=64", "epochs=6", "optim.learning_rate=1e-3", "eval_every_epochs=6",
@@ -96,11 +100,11 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         config.finetune.fields = ("eval_every_epochs=3",)
     elif config.finetune.data is None:
         config.finetune.data, config.finetune.tasks = "probes", ("same_document", "swapped_words")
-    if scale == "world":
-        config.yardsticks = ("pairs",)
-    elif config.yardstick_data is not None:
-        config.yardsticks, config.yardstick_fields = YARDSTICKS, ("blimp.per_group=200",)
-    config.tables = ("yardsticks", "tasks", "scratch", "loss")
+    if scale == "synthetic":
+        config.evaluations = ("pairs",)
+    elif config.evaluation_data is not None:
+        config.evaluations, config.evaluation_fields = EVALUATIONS, ("blimp.per_group=200",)
+    config.tables = ("evaluations", "tasks", "scratch", "loss")
     return config, shape, flops
 
 
@@ -122,9 +126,9 @@ def ladder(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     config, shape, flops = settings(arguments)
     config.finetune.scratch = False
     config.finetune.tasks = tuple(task for task in config.finetune.tasks if task != "qqp")
-    if config.yardsticks and config.scale != "world":
-        config.yardsticks = ("blimp", "probes.pos")
-    config.tables = ("yardsticks", "tasks", "loss")
+    if config.evaluations and config.scale != "synthetic":
+        config.evaluations = ("blimp", "probes.pos")
+    config.tables = ("evaluations", "tasks", "loss")
     return config, shape, flops
 
 
@@ -149,7 +153,7 @@ def equal_flops(config: ml_collections.ConfigDict, flops: float) -> tuple[str, .
 
 def claims(config: ml_collections.ConfigDict, *lines: str) -> tuple[tuple[str, str], ...]:
     """Returns each line, such as "albert > bert", for each score that a ladder is about."""
-    measured = (*config.yardsticks, *config.finetune.tasks)
+    measured = (*config.evaluations, *config.finetune.tasks)
     scores = [score for name, score in CLAIMED.items() if name in measured]
     return tuple((line, score) for line in lines for score in scores)
 
@@ -165,7 +169,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         systems=SYSTEMS, shapes=(shape,), variants=("default",), finetune="all"
     )
     # In larger nets the FLOPs a token of these are within 5% of BERT's.
-    in_small_nets = {"nano": ("spanbert",), "world": ("spanbert", "albert")}
+    in_small_nets = {"nano": ("spanbert",), "synthetic": ("spanbert", "albert")}
     others = OTHER_FLOPS + in_small_nets.get(config.scale, ())
     config.stages.flops = dict(
         systems=others, shapes=(shape,), variants=("equal_flops",), finetune="all"

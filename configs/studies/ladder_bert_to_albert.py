@@ -1,7 +1,7 @@
 """From BERT to ALBERT, one change a rung, at equal tokens; then at equal parameters.
 
   python -m scalelab.study run --workdir=runs/ladder_bert_to_albert \
-    --config=configs/studies/ladder_bert_to_albert.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+    --config=configs/studies/ladder_bert_to_albert.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
 | rung | second text is | token table | layers share |
 |---|---|---|---|

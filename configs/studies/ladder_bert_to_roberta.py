@@ -1,7 +1,7 @@
 """From BERT to RoBERTa, one change a rung, at equal tokens.
 
   python -m scalelab.study run --workdir=runs/ladder_bert_to_roberta \
-    --config=configs/studies/ladder_bert_to_roberta.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+    --config=configs/studies/ladder_bert_to_roberta.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
 | rung | masks | objective | format | tokenizer |
 |---|---|---|---|---|

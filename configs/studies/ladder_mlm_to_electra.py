@@ -1,7 +1,7 @@
 """From MLM to ELECTRA, one change a rung, at equal FLOPs.
 
   python -m scalelab.study run --workdir=runs/ladder_mlm_to_electra \
-    --config=configs/studies/ladder_mlm_to_electra.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+    --config=configs/studies/ladder_mlm_to_electra.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
 | rung | input of the net | predicts | at |
 |---|---|---|---|

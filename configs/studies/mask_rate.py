@@ -1,7 +1,7 @@
 """How much of a text to mask, for single tokens and for spans, at equal tokens.
 
   python -m scalelab.study run --workdir=runs/mask_rate \
-    --config=configs/studies/mask_rate.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+    --config=configs/studies/mask_rate.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
 BERT's net on sentences, without NSP: 15, 20, 30, 40 and 50% of the tokens are hidden, one by one
 (`mlm`) or in spans of whole words (`span_mlm`). Wettig et al. 2023, "Should You Mask 15% in Masked

@@ -1,7 +1,7 @@
 """Eight objectives on BERT's net, at equal tokens and at equal FLOPs.
 
   python -m scalelab.study run --workdir=runs/objectives_8 \
-    --config=configs/studies/objectives_8.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
+    --config=configs/studies/objectives_8.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
 | run | objective | format |
 |---|---|---|
@@ -36,7 +36,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.mlm = ("objective=mlm", "data.format=doc_sentences")
     config.variants.span = ("objective=span_mlm", "data.format=doc_sentences")
     config.variants.equal_flops = family.equal_flops(config, flops)
-    others = "electra", "bert_ltr", *(("spanbert",) if config.scale in ("nano", "world") else ())
+    others = "electra", "bert_ltr", *(("spanbert",) if config.scale in ("nano", "synthetic") else ())
     arms = {
         "bert": (("bert",), ("default", "sop", "mlm", "span")),
         "others": (("spanbert", "electra", "unilm", "bert_ltr"), ("default",)),

@@ -33,7 +33,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     defaults = {"seeds": "3"}
     if "corpus" not in given:
         world = make_world()
-        defaults |= {"corpus": f"wikitext:{world}", "yardsticks": str(world)}
+        defaults |= {"corpus": f"wikitext:{world}", "evaluations": str(world)}
     own = ",".join(f"{name}={value}" for name, value in (defaults | given).items())
     config = study.get_config(f"scale=small,{own}")
     config.name = "quickstart"
@@ -45,9 +45,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         systems=("bert", "gpt2"), shapes=("2x64x2",), variants=("default",), finetune="all"
     )
     config.finetune.tasks = ()
-    config.yardsticks = ("pairs",)
+    config.evaluations = ("pairs",)
     config.claims = (("gpt2 > bert", "pairs"),)
-    config.tables = ("yardsticks",)
+    config.tables = ("evaluations",)
     config.figures = ("loss_by_tokens",)
     return config
 

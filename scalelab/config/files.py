@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import pathlib
+import sys
 import types
 import typing
 from collections.abc import Collection
@@ -47,6 +48,10 @@ def defaults(cls: type) -> ml_collections.ConfigDict:
     return config
 
 
+# Arguments of the release before -> of today: a name, or a name with its value.
+RENAMED = {"yardsticks=": "evaluations=", "scale=world": "scale=synthetic"}
+
+
 def arguments(text: str, names: Collection[str], example: str) -> dict[str, str]:
     """Parses "name=value,name=value", the arguments after a config file's colon; the last counts.
 
@@ -65,6 +70,10 @@ def arguments(text: str, names: Collection[str], example: str) -> dict[str, str]
     last = ""
     for part in filter(None, text.replace(",,", "\0").split(",")):
         part = part.replace("\0", ",")
+        for old, new in RENAMED.items():
+            if part == old or (old.endswith("=") and part.startswith(old)):
+                print(f"warning: {old} is now {new}", file=sys.stderr)
+                part = part.replace(old, new, 1)
         name, equals, value = part.partition("=")
         in_path = "/" in given.get(last, "")
         if equals and name in names:

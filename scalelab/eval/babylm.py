@@ -40,8 +40,8 @@ from scipy import special
 
 from scalelab.config import cli
 from scalelab.eval import items, pairs, reading_times, suites
+from scalelab.eval.evaluation import Asked, Evaluation, Measured, program
 from scalelab.eval.items import Item
-from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
 from scalelab.helpers import data_files
 from scalelab.lab.compare import estimates
 from scalelab.tasks.metrics import spearman
@@ -373,8 +373,8 @@ OPTIONS = {
     "per_group": (0, "score only the first N items of each paradigm; 0, the default: all"),
     "revision": ("main", "name of the checkpoint in the challenge's layout; default: main"),
 }
-YARDSTICK = Yardstick("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
-parser, main = program(YARDSTICK, __doc__)
+EVALUATION = Evaluation("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
+parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
     cli.run(main, parser())

@@ -21,7 +21,7 @@ P@1 and P@10 are the shares of facts with the object ranked first, or in the fir
 mean of 1 / rank. All are in percent, and means over relations; the row `all items` is over facts.
 `most frequent` is the P@1 of always answering the most frequent object among all facts of the
 relation. Texts of SQuAD with two masks are left out. Intervals are 95%, as in
-scalelab/eval/items.py. scalelab/eval/yardstick.py lists the files of --workdir.
+scalelab/eval/items.py. scalelab/eval/evaluation.py lists the files of --workdir.
 """
 
 import collections
@@ -35,7 +35,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.eval import items, pairs
-from scalelab.eval.yardstick import Asked, Measured
+from scalelab.eval.evaluation import Asked, Measured
 from scalelab.helpers import data_files
 
 if TYPE_CHECKING:

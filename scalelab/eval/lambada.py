@@ -14,7 +14,7 @@ perplexity is exp(mean of -log p(word)). A passage longer than the model's train
 first tokens.
 
 Intervals are 95%: Wilson's for accuracy, a percentile bootstrap over passages for perplexity.
-scalelab/eval/yardstick.py lists the files of --workdir.
+scalelab/eval/evaluation.py lists the files of --workdir.
 """
 
 import pathlib
@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.eval import items
-from scalelab.eval.yardstick import Asked, Measured
+from scalelab.eval.evaluation import Asked, Measured
 from scalelab.helpers import data_files
 from scalelab.lab.compare import estimates
 

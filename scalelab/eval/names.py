@@ -4,7 +4,7 @@ An evaluation is the module scalelab/eval/<name>.py and a row here.
 """
 
 # In the order of tables: name -> title, metric of the dev split.
-YARDSTICKS = {
+EVALUATIONS = {
     "pairs": ("minimal pairs", "accuracy"),
     "blimp": ("BLiMP", "accuracy"),
     "agreement": ("agreement", "accuracy"),

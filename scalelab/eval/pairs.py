@@ -11,7 +11,7 @@ The row `mean` weights the finest groups equally. The row `all items` is the sha
 the score in result.json and in studies. `by mean` is the accuracy by mean scores of tokens,
 `chance` the accuracy of guessing. Intervals are 95%.
 
-scalelab/eval/yardstick.py lists the files of --workdir.
+scalelab/eval/evaluation.py lists the files of --workdir.
 """
 
 import collections
@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 
 from scalelab.eval import items as items_lib
+from scalelab.eval.evaluation import Asked, Measured
 from scalelab.eval.items import Item
-from scalelab.eval.yardstick import Asked, Measured
 
 if TYPE_CHECKING:
     from scalelab.eval.sentence_scores import Encoded

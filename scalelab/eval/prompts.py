@@ -17,7 +17,7 @@ Notes count both cases.
 
 `accuracy` is the accuracy of the mean probabilities over prompts, as in predictions.tsv, with a 95%
 interval. `mean`, `worst` and `best` are accuracies of single prompts. `majority` is the share of
-the most frequent label. scalelab/eval/yardstick.py lists the files of --workdir.
+the most frequent label. scalelab/eval/evaluation.py lists the files of --workdir.
 """
 
 import pathlib
@@ -30,8 +30,8 @@ import pandas as pd
 from scipy import special
 
 from scalelab.eval import items, pairs
+from scalelab.eval.evaluation import Asked, Measured
 from scalelab.eval.items import Item
-from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers import data_files
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.config import cli
-from scalelab.eval import items, lama, lambada, pairs, prompts, yardstick
+from scalelab.eval import evaluation, items, lama, lambada, pairs, prompts
+from scalelab.eval.evaluation import Evaluation
 from scalelab.eval.items import Item
-from scalelab.eval.yardstick import Yardstick
 from scalelab.helpers import data_files
 from scalelab.resources import host
 
@@ -302,10 +302,10 @@ def read_winogender(folder: pathlib.Path) -> list[Item]:
 def suite(
     name: str, reader: Reader, data: str, folder: str = "", *, by_mean: bool = False,
     published: pairs.Published | None = None,
-) -> Yardstick:  # fmt: skip
-    """Makes a row: reader, help of --data, folder below a study's `yardstick_data` (or `name`)."""
+) -> Evaluation:  # fmt: skip
+    """Makes a row: reader, help of --data, folder below a study's `evaluation_data` (or `name`)."""
     measure = functools.partial(pairs.measure, by_mean=by_mean, published=published)
-    return Yardstick(name, reader, measure, data, folder or name, pairs.OPTIONS, source=True)
+    return Evaluation(name, reader, measure, data, folder or name, pairs.OPTIONS, source=True)
 
 
 SUITES = {row.name: row for row in (
@@ -318,11 +318,11 @@ SUITES = {row.name: row for row in (
     suite("wsc", read_wsc, "folder of the set", "superglue"),
     suite("crows_pairs", read_crows_pairs, "folder of the pairs"),
     suite("winogender", read_winogender, "folder of the sentences"),
-    Yardstick("lambada", lambada.read, lambada.measure,
+    Evaluation("lambada", lambada.read, lambada.measure,
               f"folder with {lambada.FILE}, or a file of passages", "lambada"),
-    Yardstick("lama", lama.read, lama.measure, "folder of LAMA's files", "lama", lama.OPTIONS,
+    Evaluation("lama", lama.read, lama.measure, "folder of LAMA's files", "lama", lama.OPTIONS,
               compares=True),
-    Yardstick("prompts", prompts.read, prompts.measure, "folder with a folder per task", "prompts",
+    Evaluation("prompts", prompts.read, prompts.measure, "folder with a folder per task", "prompts",
               prompts.OPTIONS),
 )}  # fmt: skip
 
@@ -333,13 +333,15 @@ def parser() -> cli.Parser:
     commands = made.add_commands()
     for name, row in SUITES.items():
         text = importlib.import_module(f"scalelab.eval.{name}").__doc__
-        yardstick.add_flags(commands.add_parser(name, description=text, setup=host.keep_freed), row)
+        evaluation.add_flags(
+            commands.add_parser(name, description=text, setup=host.keep_freed), row
+        )
     return made
 
 
 def main(given: argparse.Namespace) -> None:
     """Measures the suite that the command names, and prints."""
-    yardstick.run(SUITES[given.command], given)
+    evaluation.run(SUITES[given.command], given)
 
 
 def run(name: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import huggingface_hub
 from huggingface_hub import EvalResult, HfApi, ModelCardData
 
-from scalelab.eval.names import YARDSTICKS
+from scalelab.eval.names import EVALUATIONS
 from scalelab.interop import output_folder
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TITLES, TaskRuns
@@ -68,7 +68,7 @@ def card_fields(
 
 
 def _eval_results(run: RunRecord, pipeline: str) -> list[EvalResult]:
-    """Returns the scores of a classifier, or of the fine-tunings and yardsticks in tasks/."""
+    """Returns the scores of a classifier, or of the fine-tunings and evaluations in tasks/."""
     if isinstance(run.result, TaskResult):
         own = task_runs.read_seed(run.folder, run.result.seed)
         tasks = [TaskRuns(run.result.task, (own,))]
@@ -81,10 +81,10 @@ def _eval_results(run: RunRecord, pipeline: str) -> list[EvalResult]:
 def _eval_result(task: TaskRuns, split: str, metric: str, pipeline: str) -> EvalResult:
     """Returns the mean score over the finished seeds, as a share."""
     values, glue = task.values((split, metric)), task.name in TITLES
-    yardstick = task.name in YARDSTICKS
-    kind = "without fine-tuning" if yardstick else f"mean over {len(values)} seeds of fine-tuning"
+    evaluation = task.name in EVALUATIONS
+    kind = "without fine-tuning" if evaluation else f"mean over {len(values)} seeds of fine-tuning"
     return EvalResult(
-        task_type=pipeline if yardstick else "text-classification",
+        task_type=pipeline if evaluation else "text-classification",
         dataset_type="nyu-mll/glue" if glue else task.name,
         dataset_name=task.title,
         dataset_config=task.name if glue else None,

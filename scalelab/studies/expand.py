@@ -83,7 +83,7 @@ def _check_claims(spec: StudySpec, runs: list[PlannedRun]) -> None:
     rows = make_rows(spec, runs) if spec.claims else []
     for place, line in enumerate(spec.claims):
         try:
-            claim = claim_lines.parse(line, rows, (*spec.finetune.tasks, *spec.yardsticks))
+            claim = claim_lines.parse(line, rows, (*spec.finetune.tasks, *spec.evaluations))
             if not claim.pairs:
                 held = ", ".join(claim.matched)
                 same = f" of the same {held}" if held else ""
@@ -109,7 +109,7 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
         parse_fields(spec.system_fields.get(system, ())),
         parse_fields(spec.variants[variant]),
         net | {"net.num_layers": shape.num_layers, "seed": seed},
-        {"machine.kept_shares": spec.yardstick_shares} if spec.yardstick_shares else {},
+        {"machine.kept_shares": spec.evaluation_shares} if spec.evaluation_shares else {},
     ]
     for layer in layers:
         for field, value in layer.items():

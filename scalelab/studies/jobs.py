@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
-from scalelab.eval import yardstick
+from scalelab.eval import evaluation
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.resources import host
@@ -78,14 +78,14 @@ def list_jobs(study: Study) -> list[Job]:
 
 
 def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
-    """Lists the tasks and yardsticks a run lacks: "sst2", "scratch/sst2", "early/0.5/blimp"."""
+    """Lists the tasks and evaluations a run lacks: "sst2", "scratch/sst2", "early/0.5/blimp"."""
     left, facts = [], study.facts
     parts = [("", run.tasks, facts.measured)]
     if facts.finetune.scratch and run.seed == 0:
-        yardsticks = [name for name in facts.yardsticks if yardstick.load(name).scratch]
-        parts.append(("scratch/", run.scratch, (*facts.tasks, *yardsticks)))
-    for share in facts.yardstick_shares:
-        parts.append((f"early/{share}/", run.early.get(share, {}), facts.yardsticks))
+        evaluations = [name for name in facts.evaluations if evaluation.load(name).scratch]
+        parts.append(("scratch/", run.scratch, (*facts.tasks, *evaluations)))
+    for share in facts.evaluation_shares:
+        parts.append((f"early/{share}/", run.early.get(share, {}), facts.evaluations))
     for prefix, found, names in parts:
         for name in names:
             done = {r.seed for r in found[name].runs if not r.unfinished} if name in found else ()
@@ -98,7 +98,7 @@ def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
 
 
 def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
-    """Fine-tunes a run on the tasks, and measures it by the yardsticks, that are left."""
+    """Fine-tunes a run on the tasks, and measures it by the evaluations, that are left."""
     from scalelab import finetune as finetune_lib
     from scalelab.finetuning import warm_start
     from scalelab.studies import finetunings
@@ -113,14 +113,14 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
         values["machine"][name] = run.config["machine"][name]
     for name in tasks:
         prefix, _, task = name.rpartition("/")
-        if task in study.facts.yardsticks:
-            found, folder = yardstick.load(task), run.folder / (prefix or "tasks") / task
-            chosen = yardstick.choose_options(found, study.facts.yardstick_fields)
-            data = pathlib.Path(str(study.facts.yardstick_data)) / found.folder
+        if task in study.facts.evaluations:
+            found, folder = evaluation.load(task), run.folder / (prefix or "tasks") / task
+            chosen = evaluation.choose_options(found, study.facts.evaluation_fields)
+            data = pathlib.Path(str(study.facts.evaluation_data)) / found.folder
             _, early, share = prefix.partition("early/")
             step, random = kept_step(run, float(share)) if early else None, prefix == "scratch"
             nets = peers(study) if found.compares else []
-            yardstick.evaluate(
+            evaluation.evaluate(
                 found, run.folder, data, folder, chosen, step=step, random=random, peers=nets
             )
             continue
@@ -175,7 +175,7 @@ def kept_step(run: PretrainRun, share: float) -> int:
         raise ValueError(
             f"{run.folder} kept no checkpoint at {share} of its budget, only at"
             f" {', '.join(map(str, steps)) or 'none'}: leave this share out of"
-            " config.yardstick_shares, or train the run again in another --workdir"
+            " config.evaluation_shares, or train the run again in another --workdir"
         )
     return steps[share]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scalelab.config import durations
 from scalelab.config.pretraining import FEW_EXAMPLES
-from scalelab.eval import yardstick
+from scalelab.eval import evaluation
 from scalelab.helpers.files import write_json
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
@@ -51,7 +51,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
         count_tokens(finetunings.load(name, spec.finetune.data, workdir), spec, name)
         for name in spec.finetune.tasks
     )
-    texts = {name: read_lengths(spec, name) for name in spec.yardsticks}
+    texts = {name: read_lengths(spec, name) for name in spec.evaluations}
     expand.write(spec, planned, workdir, command)
     machine = planned[0].config.machine
     host.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
@@ -103,7 +103,7 @@ def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]
     from scalelab.lab.show.notes import LOSSES
 
     rows = expand.make_rows(spec, planned)
-    measured = (*spec.finetune.tasks, *spec.yardsticks)
+    measured = (*spec.finetune.tasks, *spec.evaluations)
     found, asked = [], []
     for stated in spec.claims:
         claim = claim_lines.parse(stated, rows, measured)
@@ -134,9 +134,9 @@ def count_tokens(splits: "Splits", spec: StudySpec, name: str) -> float:
 
 def read_lengths(spec: StudySpec, name: str) -> list[float]:
     """Estimates the number of tokens of each text that an evaluation scores."""
-    found = yardstick.load(name)
-    items = yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
-    most = yardstick.choose_options(found, spec.yardstick_fields).get("per_group")
+    found = evaluation.load(name)
+    items = evaluation.read(found, pathlib.Path(str(spec.evaluation_data)) / found.folder)
+    most = evaluation.choose_options(found, spec.evaluation_fields).get("per_group")
     if most:
         nth = collections.defaultdict(itertools.count)
         items = [item for item in items if next(nth[item.groups[0]]) < most]
@@ -221,8 +221,8 @@ def expect(
         for name, own in texts.items():
             lengths = [min(length, phase.length) for length in own]
             passes = sum(n * n if masked == "masked" else n for n in lengths)
-            times = 1 + len(spec.yardstick_shares)
-            times += from_scratch and yardstick.load(name).scratch
+            times = 1 + len(spec.evaluation_shares)
+            times += from_scratch and evaluation.load(name).scratch
             scores += times * (EVALUATION_SECS + passes * per_token / 3)
         scores += START_SECS * bool(spec.finetune.tasks or texts)
     kept = run.config.machine.compile_cache_dir is not None and run.seed > 0

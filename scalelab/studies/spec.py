@@ -13,15 +13,17 @@ from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Count, field_names, fill, parse_value
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
-from scalelab.eval import yardstick
+from scalelab.eval import evaluation
 from scalelab.helpers.names import module_names, nearest
 from scalelab.lab.load.study_runs import (
     DEFAULT,
     FACTORS,
     OLD_DEFAULT,
+    RENAMED,
     Stage,
     StudyFields,
     rename_default,
+    rename_fields,
 )
 from scalelab.lab.tables import parse_name
 from scalelab.tasks import recipes
@@ -45,6 +47,9 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
       ValueError: an unknown or missing field, a wrong type, an unknown system, task, recipe or
         shape, or a factor without any level.
     """
+    for name in RENAMED.keys() & values.keys():
+        print(f"warning: config.{name} is now config.{RENAMED[name]}", file=sys.stderr)
+    values = rename_fields(values)
     given = fill(StudySpec, values)
     spec = rename_default(given)
     if spec != given:
@@ -72,16 +77,16 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
         task_lib.load_task(task)
-    owners = [line.partition("=")[0].rpartition(".")[0] for line in spec.yardstick_fields]
-    _check_names(owners, spec.yardsticks, "config.yardstick_fields")
-    for name in spec.yardsticks:
-        yardstick.choose_options(yardstick.load(name), spec.yardstick_fields)
-    if spec.yardsticks and spec.yardstick_data is None:
+    owners = [line.partition("=")[0].rpartition(".")[0] for line in spec.evaluation_fields]
+    _check_names(owners, spec.evaluations, "config.evaluation_fields")
+    for name in spec.evaluations:
+        evaluation.choose_options(evaluation.load(name), spec.evaluation_fields)
+    if spec.evaluations and spec.evaluation_data is None:
         raise ValueError(
-            "config.yardstick_data: expected the folder that holds the data of config.yardsticks"
+            "config.evaluation_data: expected the folder that holds the data of config.evaluations"
         )
-    if spec.yardstick_shares and not spec.yardsticks:
-        raise ValueError("config.yardstick_shares: expected config.yardsticks to measure there")
+    if spec.evaluation_shares and not spec.evaluations:
+        raise ValueError("config.evaluation_shares: expected config.evaluations to measure there")
     _check_report(spec)
     return dataclasses.replace(spec, primary=_find_primary(spec))
 
@@ -91,7 +96,7 @@ def _find_primary(spec: StudySpec) -> str | None:
     from scalelab.lab.compare import claim_lines
 
     try:
-        measured = (*spec.finetune.tasks, *spec.yardsticks)
+        measured = (*spec.finetune.tasks, *spec.evaluations)
         return spec.primary and claim_lines.find_score(spec.primary, measured)
     except ValueError as error:
         raise ValueError(f"config.primary: {error}") from None
@@ -106,16 +111,17 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
     for shape in stage.shapes:
         Shape.parse(shape)
     _check_names([stage.finetune], ("all", "none"), f"{where}.finetune")
-    if stage.finetune != "none" and (spec.finetune.tasks or spec.yardsticks):
+    if stage.finetune != "none" and (spec.finetune.tasks or spec.evaluations):
         from scalelab import systems  # late: it imports JAX, which --help does without
 
         for name in stage.systems:
             system = systems.load(name)
-            given = bool(system.ADAPTATION.source) and not spec.yardsticks
+            given = bool(system.ADAPTATION.source) and not spec.evaluations
             if more := systems.more_inputs(system, source=given):
                 raise ValueError(
-                    f"{where}.systems: the net of {name!r} reads {more}, which tasks and yardsticks"
-                    " do not give it: set config.finetune.tasks and config.yardsticks to ()"
+                    f"{where}.systems: the net of {name!r} reads {more}, which tasks and"
+                    " evaluations do not give it: set config.finetune.tasks and"
+                    " config.evaluations to ()"
                 )
 
 

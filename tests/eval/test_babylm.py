@@ -17,8 +17,8 @@ from scipy import stats
 from task_folders import read_seed, write_rows
 
 from scalelab.eval import babylm, items, reading_times, sentence_scores
+from scalelab.eval.evaluation import Asked
 from scalelab.eval.items import Item
-from scalelab.eval.yardstick import Asked
 from scalelab.training import pretrained
 
 NAMES = ["Ann", "Bob", "Kim", "Lee", "Max", "Sam"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab.eval import lama, lambada, pairs, prompts, reading_times, yardstick
+from scalelab.eval import evaluation, lama, lambada, pairs, prompts, reading_times
 from scalelab.eval.items import Item
 from scalelab.eval.lama import Fact
 from scalelab.interop import importing
@@ -49,8 +49,8 @@ def imported(name: str, folder: pathlib.Path) -> pretrained.Pretrained:
 def measure(opened: pretrained.Pretrained, folder: pathlib.Path) -> dict[str, Any]:
     """The numbers of each suite for a net."""
 
-    def ask(**options: Any) -> yardstick.Asked:
-        return yardstick.Asked(None, folder, {"rule": None, "per_group": 0} | options)
+    def ask(**options: Any) -> evaluation.Asked:
+        return evaluation.Asked(None, folder, {"rule": None, "per_group": 0} | options)
 
     found: dict[str, Any] = {}
     for rule in ("log_likelihood",) if opened.predicts == "next" else ("pll", "pll_word"):

@@ -11,7 +11,7 @@ import pytest
 from task_folders import read_seed
 from test_sentence_scores import logits, opened_run, token_logits
 
-from scalelab.eval import lama, suites, yardstick
+from scalelab.eval import evaluation, lama, suites
 from scalelab.eval.lama import Fact
 from scalelab.records import predictions, run_files
 from scalelab.studies import jobs
@@ -30,9 +30,9 @@ def facts_of(opened: Any) -> list[Fact]:
     ]
 
 
-def asked() -> yardstick.Asked:
+def asked() -> evaluation.Asked:
     options = {name: default for name, (default, _) in lama.OPTIONS.items()}
-    return yardstick.Asked(pathlib.Path(), pathlib.Path(), options, batch_tokens=128)
+    return evaluation.Asked(pathlib.Path(), pathlib.Path(), options, batch_tokens=128)
 
 
 def all_words(opened: Any) -> np.ndarray:
@@ -214,7 +214,7 @@ def test_the_program_compares_over_a_common_vocabulary(
     known = set()
     for system, run in runs.items():
         work = tmp_path / f"{system}-study"
-        out = yardstick.evaluate(suites.SUITES["lama"], run, data, work, peers=peers)
+        out = evaluation.evaluate(suites.SUITES["lama"], run, data, work, peers=peers)
         assert f"{sizes['gpt2', 'bert']} possible answers, shared by 2 nets" in out
         assert predictions.read(work / "seed0/predictions.tsv").texts == texts["gpt2", "bert"]
         known.add(json.dumps(run_files.read_config(work / "seed0")["peers"]))

@@ -13,7 +13,7 @@ import pytest
 from task_folders import read_seed
 from test_sentence_scores import log_softmax, logits, opened_run, token_logits
 
-from scalelab.eval import lambada, lm, yardstick
+from scalelab.eval import evaluation, lambada, lm
 from scalelab.lab.compare import study_scores
 
 CONTEXTS = ["Bada gedu dodo", "Gedu bada dodo , bada gedu", "dodo"]
@@ -28,7 +28,7 @@ def passages(length: int = 1) -> list[lambada.Passage]:
 def ask(opened: Any, asked: list[lambada.Passage]) -> lambada.Guesses:
     with tempfile.TemporaryDirectory() as folder:  # a slow machine saves what is done
         path = pathlib.Path(folder, "partial.npz")
-        return lambada.guess(opened, asked, yardstick.Asked(path, path, {}, batch_tokens=128))
+        return lambada.guess(opened, asked, evaluation.Asked(path, path, {}, batch_tokens=128))
 
 
 def naive(opened: Any, passage: lambada.Passage) -> tuple[bool, float]:

@@ -12,7 +12,7 @@ from scipy import stats
 from task_folders import read_seed, write_rows, write_text
 
 from scalelab.eval import compare, items, likelihood, pairs, suites
-from scalelab.eval import names as yardstick_names
+from scalelab.eval import names as evaluation_names
 from scalelab.eval.items import Item
 from scalelab.lab.compare import estimates
 from scalelab.records import predictions
@@ -201,7 +201,7 @@ def test_the_published_numbers() -> None:
     assert published.loc["mean"].tolist() == pytest.approx([0.612, 0.698], abs=0.0005)
     assert {"wh_island", "island_effects"} < {*published.index} and len(published) == 67 + 12 + 2
     chances = [item.chance for item in suites.read_syntaxgym(root / "syntaxgym")]
-    assert np.mean(chances) == pytest.approx(yardstick_names.TRIVIAL["syntaxgym"], abs=0.001)
+    assert np.mean(chances) == pytest.approx(evaluation_names.TRIVIAL["syntaxgym"], abs=0.001)
 
 
 WORDS = "small big old new red long".split()

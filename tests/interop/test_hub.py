@@ -64,16 +64,16 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
 
 @pytest.fixture
 def run(pretrained_runs: Callable[[str], pathlib.Path], tmp_path: pathlib.Path) -> pathlib.Path:
-    """A pre-training with fine-tunings and a yardstick."""
+    """A pre-training with fine-tunings and an evaluation."""
     folder = shutil.copytree(pretrained_runs("bert"), tmp_path / "run")
     run_folders.add_tasks(folder, ("cola", "mnli"), num_seeds=2)
-    yardstick = shutil.copytree(folder / "tasks/cola/seed0", folder / "tasks/blimp/seed0")
+    evaluation = shutil.copytree(folder / "tasks/cola/seed0", folder / "tasks/blimp/seed0")
     for file, fields in (
         ("config.json", {"task": "blimp"}),
         ("result.json", {"task": "blimp", "eval": {"dev": {"accuracy": 0.75}}}),
     ):
-        values = json.loads((yardstick / file).read_text())
-        (yardstick / file).write_text(json.dumps(values | fields))
+        values = json.loads((evaluation / file).read_text())
+        (evaluation / file).write_text(json.dumps(values | fields))
     return folder
 
 

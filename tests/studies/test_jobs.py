@@ -15,7 +15,7 @@ import pytest
 import task_folders
 
 from scalelab.config import cli
-from scalelab.eval import yardstick
+from scalelab.eval import evaluation
 from scalelab.lab.load import study_runs
 from scalelab.resources import host
 from scalelab.studies import expand, finetunings, jobs, pool
@@ -193,10 +193,10 @@ def test_jobs_that_cannot_be_done(tmp_path, run: str, message: str) -> None:
         jobs.main(jobs.parser().parse_args(words))
 
 
-def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
+def test_evaluations_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
     """Once for each pre-training; with random weights only where that says something."""
-    chosen = {"yardsticks": ("blimp", "copa"), "yardstick_data": str(tmp_path / "sets"),
-              "yardstick_fields": ("blimp.per_group=2",), "yardstick_shares": (0.5,)}  # fmt: skip
+    chosen = {"evaluations": ("blimp", "copa"), "evaluation_data": str(tmp_path / "sets"),
+              "evaluation_fields": ("blimp.per_group=2",), "evaluation_shares": (0.5,)}  # fmt: skip
     planned(tmp_path, finetune__seeds=2, finetune__scratch=True, **chosen)
     finish(tmp_path, name := "bert-2x8x1-seed0")
     study, found = jobs.read(tmp_path, None)
@@ -205,7 +205,7 @@ def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(finetunings, "prepare", lambda *_: None)
     monkeypatch.setattr(
-        yardstick, "evaluate", lambda *given, step, random, peers: asked.append((*given[2:], step))
+        evaluation, "evaluate", lambda *given, step, random, peers: asked.append((*given[2:], step))
     )
     run = next(run for run in study.runs if run.name == name)
     assert run.config["machine"]["kept_shares"] == [0.5]

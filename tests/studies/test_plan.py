@@ -49,8 +49,8 @@ def test_a_plan_adds_up_what_training_would_do(tmp_path) -> None:
 def test_evaluations_are_planned(tmp_path) -> None:
     """GPT-2 reads a text once, BERT once for each token: two texts of 10 and 30 tokens."""
     write_rows(tmp_path / "lambada/lambada_test.jsonl", {"text": "a b c"}, {"text": "d e"})
-    shares = {"yardstick_data": str(tmp_path), "yardstick_shares": (0.5,)}
-    made = a_study.make(yardsticks=("lambada",), finetune__seeds=1, **shares)
+    shares = {"evaluation_data": str(tmp_path), "evaluation_shares": (0.5,)}
+    made = a_study.make(evaluations=("lambada",), finetune__seeds=1, **shares)
     pieces, frame = plan.WORD_PIECES, plan.FRAME_TOKENS
     assert plan.read_lengths(made, "lambada") == [3 * pieces + frame, 2 * pieces + frame]
     bert, gpt2 = expand.expand_runs(made)

@@ -47,24 +47,24 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
 
 
 @pytest.mark.parametrize("name", LADDERS)
-@pytest.mark.parametrize("scale", ["medium", "world"])
+@pytest.mark.parametrize("scale", ["medium", "synthetic"])
 def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> None:
-    given = f"scale={scale},corpus=builtin,data=/d,yardsticks=/y,seeds=1"
+    given = f"scale={scale},corpus=builtin,data=/d,evaluations=/y,seeds=1"
     made = spec.resolve(tiny.config_module(f"studies/{name}").get_config(given).to_dict())
     runs = expand.expand_runs(made)
     assert made.name == name
-    assert len(runs) == LADDERS[name] + (name == "objectives_8" and scale in ("nano", "world"))
+    assert len(runs) == LADDERS[name] + (name == "objectives_8" and scale in ("nano", "synthetic"))
     variants = {(run.system, run.shape, run.variant) for run in runs}
     assert len(variants) == len(runs)
-    assert {score for _, score in made.claims} >= {"pairs" if scale == "world" else "blimp"}
+    assert {score for _, score in made.claims} >= {"pairs" if scale == "synthetic" else "blimp"}
     flops = {blueprint.draw(run.config).phases[0].forward.train for run in runs}
     assert name != "mask_rate" or len(flops) == 5
 
 
-@pytest.mark.parametrize("scale", ["nano", "micro", "world"])
+@pytest.mark.parametrize("scale", ["nano", "micro", "synthetic"])
 def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> None:
     module = tiny.config_module("studies/family")
-    given = f"scale={scale},corpus=builtin,data=/d,yardsticks=/y"
+    given = f"scale={scale},corpus=builtin,data=/d,evaluations=/y"
     made = spec.resolve(module.get_config(given).to_dict())
     runs = expand.expand_runs(made)
     known = {name for name in names.module_names("systems") if not systems.load(name).HAS_SOURCE}
@@ -85,11 +85,11 @@ def test_scale_world_needs_no_data(tmp_path, monkeypatch) -> None:
     folder = tmp_path / ".cache/scalelab/worlds/grammar-20000-10000"
     folder.mkdir(parents=True)  # not written now
     module = tiny.config_module("studies/objectives_8")
-    made = module.get_config("scale=world")
+    made = module.get_config("scale=synthetic")
     assert made.pretrain.data.corpus == f"wikitext:{folder}"
-    assert (made.finetune.data, made.yardstick_data) == (f"{folder}/glue", str(folder))
-    with pytest.raises(ValueError, match="with corpus=, give data=, yardsticks="):
-        module.get_config("scale=world,corpus=builtin")
+    assert (made.finetune.data, made.evaluation_data) == (f"{folder}/glue", str(folder))
+    with pytest.raises(ValueError, match="with corpus=, give data=, evaluations="):
+        module.get_config("scale=synthetic,corpus=builtin")
 
 
 def test_a_word_stays_a_word_and_none_is_off() -> None:
@@ -110,13 +110,13 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"stages": {"main": a_study.stage(shapes=("compound:1",))}}, "expected AxHxL"),
         ({"stages": {"main": a_study.stage(finetune="best:2")}}, "finetune: unknown 'best:2'"),
         ({"finetune__tasks": ("sst",)}, "unknown task 'sst': .*'sst2'"),
-        ({"yardsticks": ("blmp",)}, "unknown yardstick 'blmp': .*'blimp'"),
-        ({"yardsticks": ("blimp",)}, "yardstick_data"),
-        ({"yardstick_shares": (0.5,)}, "yardstick_shares: expected config.yardsticks"),
-        ({"yardstick_shares": (1,)}, "number in .0, 1."),
-        ({"yardsticks": ("blimp",), "yardstick_fields": ("blmp.rule=pll",)}, "'blmp'.*'blimp'"),
-        ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.rul=pll",)}, "'rule'"),
-        ({"yardsticks": ("blimp",), "yardstick_fields": ("blimp.per_group=-3",)}, "0 or more"),
+        ({"evaluations": ("blmp",)}, "unknown evaluation 'blmp': .*'blimp'"),
+        ({"evaluations": ("blimp",)}, "evaluation_data"),
+        ({"evaluation_shares": (0.5,)}, "evaluation_shares: expected config.evaluations"),
+        ({"evaluation_shares": (1,)}, "number in .0, 1."),
+        ({"evaluations": ("blimp",), "evaluation_fields": ("blmp.rule=pll",)}, "'blmp'.*'blimp'"),
+        ({"evaluations": ("blimp",), "evaluation_fields": ("blimp.rul=pll",)}, "'rule'"),
+        ({"evaluations": ("blimp",), "evaluation_fields": ("blimp.per_group=-3",)}, "0 or more"),
         ({"free": ("sistem",)}, "unknown 'sistem': .*'system'"),
         ({"variants": {"half": ()}}, "must have 'default'"),
         ({"name": "a/b"}, "expected a word"),

@@ -12,8 +12,8 @@ import functools
 import numpy as np
 
 from scalelab.config import cli
+from scalelab.eval.evaluation import program
 from scalelab.eval.probes import engine
-from scalelab.eval.yardstick import program
 from scalelab.tasks.treebank import Sentence
 
 
@@ -27,8 +27,8 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
 
 
 join = functools.partial(np.concatenate, axis=-1)  # states of head and dependent
-YARDSTICK = engine.classifiers("dep", engine.Probing(find, join))
-parser, main = program(YARDSTICK, __doc__)
+EVALUATION = engine.classifiers("dep", engine.Probing(find, join))
+parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
     cli.run(main, parser())

@@ -11,11 +11,11 @@ scalelab/eval/probes/structural.py describes the fit.
 """
 
 from scalelab.config import cli
+from scalelab.eval.evaluation import program
 from scalelab.eval.probes import distance
-from scalelab.eval.yardstick import program
 
-YARDSTICK = distance.yardstick("depth")
-parser, main = program(YARDSTICK, __doc__)
+EVALUATION = distance.evaluation("depth")
+parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
     cli.run(main, parser())

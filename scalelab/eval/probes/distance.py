@@ -12,8 +12,8 @@ random weights. scalelab/eval/probes/structural.py describes the fit.
 from typing import Any
 
 from scalelab.config import cli
+from scalelab.eval.evaluation import Evaluation, Measured, program
 from scalelab.eval.probes import engine
-from scalelab.eval.yardstick import Measured, Yardstick, program
 
 OPTIONS = {
     "max_words": (250_000, "use the first sentences of train, up to N words; default: 250000"),
@@ -22,7 +22,7 @@ OPTIONS = {
 }
 
 
-def yardstick(kind: str) -> Yardstick:
+def evaluation(kind: str) -> Evaluation:
     """Makes the evaluation of a structural probe, "distance" or "depth"."""
 
     def measure(*given: Any) -> Measured:
@@ -30,11 +30,11 @@ def yardstick(kind: str) -> Yardstick:
 
         return structural.measure(kind, *given)
 
-    return engine.yardstick(kind, measure, OPTIONS)
+    return engine.evaluation(kind, measure, OPTIONS)
 
 
-YARDSTICK = yardstick("distance")
-parser, main = program(YARDSTICK, __doc__)
+EVALUATION = evaluation("distance")
+parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
     cli.run(main, parser())

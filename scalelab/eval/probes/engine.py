@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.eval.yardstick import Measured, Yardstick
+from scalelab.eval.evaluation import Evaluation, Measured
 from scalelab.tasks import treebank
 from scalelab.tasks.treebank import Sentence
 
@@ -44,18 +44,18 @@ def read(folder: pathlib.Path, splits: Sequence[str] = treebank.SPLITS) -> list[
     return [treebank.read(folder, split) for split in splits]
 
 
-def yardstick(
+def evaluation(
     name: str,
     measure: Callable[..., Measured],
     options: Mapping[str, tuple[Any, str]],
     splits: Sequence[str] = treebank.SPLITS,
-) -> Yardstick:
+) -> Evaluation:
     """Makes the evaluation of a probe on the splits of a treebank."""
     given = functools.partial(read, splits=splits), measure, DATA, "ud-english-ewt", options
-    return Yardstick(f"probes.{name}", *given, scratch=True)
+    return Evaluation(f"probes.{name}", *given, scratch=True)
 
 
-def classifiers(name: str, probing: Probing) -> Yardstick:
+def classifiers(name: str, probing: Probing) -> Evaluation:
     """Makes the evaluation of classifier probes."""
 
     def measure(*given: Any) -> Measured:
@@ -63,7 +63,7 @@ def classifiers(name: str, probing: Probing) -> Yardstick:
 
         return layers.measure(probing, *given)
 
-    return yardstick(name, measure, OPTIONS)
+    return evaluation(name, measure, OPTIONS)
 
 
 def thin(sentences: Sequence[Sentence], most: int) -> Sequence[Sentence]:

@@ -15,8 +15,8 @@ of each head to adjacent tokens, special tokens and punctuation, with its entrop
 from typing import Any
 
 from scalelab.config import cli
+from scalelab.eval.evaluation import Measured, program
 from scalelab.eval.probes import engine
-from scalelab.eval.yardstick import Measured, program
 
 
 def measure(*given: Any) -> Measured:
@@ -26,8 +26,8 @@ def measure(*given: Any) -> Measured:
     return parsers.measure(*given)
 
 
-YARDSTICK = engine.yardstick("heads", measure, {}, splits=("dev", "test"))
-parser, main = program(YARDSTICK, __doc__)
+EVALUATION = engine.evaluation("heads", measure, {}, splits=("dev", "test"))
+parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
     cli.run(main, parser())

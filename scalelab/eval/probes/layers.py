@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from scalelab.eval import likelihood
+from scalelab.eval.evaluation import Asked, Measured
 from scalelab.eval.probes import engine, states
 from scalelab.eval.probes.classifier import Classifier, standardize
 from scalelab.eval.probes.engine import Probing
-from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
 from scalelab.lab.compare import estimates

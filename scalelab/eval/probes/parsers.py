@@ -12,9 +12,9 @@ from scipy import optimize
 
 from scalelab.eval import items as items_lib
 from scalelab.eval import placement
+from scalelab.eval.evaluation import Asked, Measured
 from scalelab.eval.probes import attention, states, trees
 from scalelab.eval.probes.attention import Attention
-from scalelab.eval.yardstick import Asked, Measured
 from scalelab.lab import tables
 from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained

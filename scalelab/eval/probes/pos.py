@@ -6,8 +6,8 @@ Labels are the universal part-of-speech tags (UPOS). docs/evaluations.md explain
 """
 
 from scalelab.config import cli
+from scalelab.eval.evaluation import program
 from scalelab.eval.probes import engine
-from scalelab.eval.yardstick import program
 from scalelab.tasks.treebank import Sentence
 
 
@@ -16,8 +16,8 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
     return [((place,), tag) for place, tag in enumerate(sentence.upos)]
 
 
-YARDSTICK = engine.classifiers("pos", engine.Probing(find, lambda vectors: vectors[0]))
-parser, main = program(YARDSTICK, __doc__)
+EVALUATION = engine.classifiers("pos", engine.Probing(find, lambda vectors: vectors[0]))
+parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
     cli.run(main, parser())

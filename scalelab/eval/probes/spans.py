@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalelab.config import cli
+from scalelab.eval.evaluation import program
 from scalelab.eval.probes import engine
-from scalelab.eval.yardstick import program
 from scalelab.tasks.treebank import Sentence
 
 INSIDE = {"det", "amod", "nummod", "compound", "flat", "fixed", "goeswith", "aux", "nmod:poss"}
@@ -98,8 +98,8 @@ def cluster(features: np.ndarray, labels: Sequence[str]) -> float:
     return float(normalized_mutual_info_score(np.array(labels)[chosen], found))
 
 
-YARDSTICK = engine.classifiers("spans", engine.Probing(find, join, ("nmi", cluster)))
-parser, main = program(YARDSTICK, __doc__)
+EVALUATION = engine.classifiers("spans", engine.Probing(find, join, ("nmi", cluster)))
+parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
     cli.run(main, parser())

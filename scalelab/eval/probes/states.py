@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.eval import likelihood, placement
+from scalelab.eval.evaluation import Asked
 from scalelab.eval.likelihood import Reading
 from scalelab.eval.placement import Placed
-from scalelab.eval.yardstick import Asked
 from scalelab.helpers.progress import show_bar
 from scalelab.nn.stack import STATES, Stack
 from scalelab.tasks.treebank import Sentence

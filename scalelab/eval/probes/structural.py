@@ -24,10 +24,10 @@ import pandas as pd
 
 from scalelab.eval import items as items_lib
 from scalelab.eval import likelihood, token_scores
+from scalelab.eval.evaluation import Asked, Measured
 from scalelab.eval.probes import states, trees
 from scalelab.eval.probes.states import Split
 from scalelab.eval.probes.trees import Probe
-from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
 from scalelab.tasks.treebank import Sentence

@@ -20,8 +20,8 @@ import pandas as pd
 
 from scalelab.eval import items as items_lib
 from scalelab.eval import likelihood
+from scalelab.eval.evaluation import Asked, Measured
 from scalelab.eval.probes import engine, states, structural, trees
-from scalelab.eval.yardstick import Asked, Measured
 from scalelab.helpers.progress import show_bar
 from scalelab.lab import tables
 from scalelab.tasks.treebank import Sentence

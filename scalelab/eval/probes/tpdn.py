@@ -16,8 +16,8 @@ scalelab/eval/probes/tensor_products.py describes the fit.
 from typing import Any
 
 from scalelab.config import cli
+from scalelab.eval.evaluation import Measured, program
 from scalelab.eval.probes import engine
-from scalelab.eval.yardstick import Measured, program
 
 OPTIONS = {
     "max_words": (250_000, "approximate number of words of train, evenly spread; default: 250000"),
@@ -33,8 +33,8 @@ def measure(*given: Any) -> Measured:
     return tensor_products.measure(*given)
 
 
-YARDSTICK = engine.yardstick("tpdn", measure, OPTIONS)
-parser, main = program(YARDSTICK, __doc__)
+EVALUATION = engine.evaluation("tpdn", measure, OPTIONS)
+parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
     cli.run(main, parser())

@@ -84,7 +84,7 @@ def parse(line: Sequence[Any], rows: Iterable[Row], tasks: Collection[str]) -> C
     Args:
       line: its text, its score, and perhaps its margin.
       rows: of the study.
-      tasks: tasks and yardsticks that the study measures.
+      tasks: tasks and evaluations that the study measures.
 
     Raises:
       ValueError: another form, a word or score that the study does not have, or a best value that

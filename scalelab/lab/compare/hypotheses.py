@@ -198,12 +198,12 @@ def _stated(study: Study, scores: StudyScores) -> list[Finding]:
 
 
 def compared_scores(study: Study) -> list[str]:
-    """Returns GLUE-Large if the study has its tasks, else every task's main score; yardsticks.
+    """Returns GLUE-Large if the study has its tasks, else every task's main score; evaluations.
 
-    Yardsticks of bias are left out: more is not better.
+    Evaluations of bias are left out: more is not better.
     """
     measured = set(study.facts.measured)
     shown = [s for s, (task, *_) in TASK_SCORES.items() if task in measured and MAIN[task] == s]
     if measured.issuperset(LARGE_TASKS):
-        shown = ["large", *study.facts.yardsticks]
+        shown = ["large", *study.facts.evaluations]
     return [score for score in shown if score not in BIAS]

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from scalelab.eval.names import YARDSTICKS
+from scalelab.eval.names import EVALUATIONS
 from scalelab.lab.compare.claims import Finding, Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Row, Study
@@ -26,7 +26,7 @@ SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
 TITLES = {
     **{name: title for name, (title, _) in glue.MEANS.items()},
     **{name: score.title for task in COLUMNS for name, score in task.scores.items()},
-    **{name: title for name, (title, _) in YARDSTICKS.items()},
+    **{name: title for name, (title, _) in EVALUATIONS.items()},
     "loss": "validation loss",
     "bits_per_byte": "bits per byte",
     "seconds": "seconds of pre-training",

@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.config.pretraining import FEW_EXAMPLES, parse_objective
-from scalelab.eval.names import TRIVIAL, YARDSTICKS
+from scalelab.eval.names import EVALUATIONS, TRIVIAL
 from scalelab.lab.compare import bootstrap, comparability, estimates
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.claims import Treatment
@@ -222,7 +222,7 @@ class StudyScores(Scores):
                 gain = f"{100 * np.mean(gains):+.1f}"
                 reasons.append(f"{title} is not ahead of the same models from scratch ({gain})")
             untrained = [row.label for row, x in untrained_scores.items() if x is None]
-            if untrained and score not in YARDSTICKS:  # chance says what random weights score
+            if untrained and score not in EVALUATIONS:  # chance says what random weights score
                 missing[f"{title} against the same models from scratch"] = untrained
         unchecked = (f"{what} of {_shorten(labels)}" for what, labels in missing.items())
         return Treatment("; ".join(reasons), "; ".join(unchecked), "; ".join(remarks))
@@ -270,7 +270,7 @@ class StudyScores(Scores):
         if score == "loss" or not over_tokens:
             return set(weights)
         probed = score.startswith("probes.")  # reads the states of a model, as fine-tuning does
-        if score == "bits_per_byte" or (score in YARDSTICKS and not probed):
+        if score == "bits_per_byte" or (score in EVALUATIONS and not probed):
             return {over_tokens[0]}
         most = max(weights[name] for name in over_tokens)
         return {name for name in over_tokens if weights[name] == most}
@@ -416,8 +416,8 @@ class StudyScores(Scores):
         rows = [_point(row) for row, _ in parts]
         fields = ", ".join(comparability.differing_losses(rows, score))
         self._note(
-            f"the {score}: losses of different {fields} do not compare; compare yardsticks, or bits"
-            " per byte if objective and mask rate are the same"
+            f"the {score}: losses of different {fields} do not compare; compare evaluations, or"
+            " bits per byte if objective and mask rate are the same"
         )
         return False
 

@@ -2,8 +2,8 @@
 
 `scalelab.study` writes the file before anything starts, see `StudyFile`. A run is
 WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, the fine-tunings of the
-same net from random weights in scratch/<task>/seed<k>, and the scores of yardsticks at a share of
-the budget in early/<share>/<yardstick>/seed0. WORKDIR may be packed in one file
+same net from random weights in scratch/<task>/seed<k>, and the scores of evaluations at a share of
+the budget in early/<share>/<evaluation>/seed0. WORKDIR may be packed in one file
 (records/archive.py).
 """
 
@@ -27,6 +27,9 @@ DEFAULT = "default"  # the variant that changes nothing
 OLD_DEFAULT = "baseline"  # its name in older studies
 SAFE = re.compile(r"[^./\\\s][^/\\\x00-\x1f]*")  # names that become paths inside a folder
 SHOWN = 8
+# Fields of studies of the release before -> their names of today; a table has one of these names.
+RENAMED = {f"yardstick{end}": f"evaluation{end}" for end in ("s", "_data", "_fields", "_shares")}
+OLD_SYNTHETIC, SYNTHETIC = "world", "synthetic"  # a scale: its text is a synthetic language
 FACTORS = ("system", "shape", "variant", "seed")
 FIVE_LARGEST = tuple(task.name for task in glue.FIVE_LARGEST)
 NEEDED = ("name", "title", "scale", "matched", "free", "allow", "tables", "figures", "hypotheses",
@@ -90,13 +93,13 @@ class StudyFields:
     stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
     finetune: Finetune = Finetune()
     # Evaluations of every pre-trained net without fine-tuning, such as "blimp". Their data are
-    # folders of `yardstick_data`; options are lines such as "blimp.rule=pll_word".
-    yardsticks: tuple[str, ...] = ()
-    yardstick_data: str | None = None
-    yardstick_fields: tuple[str, ...] = ()
-    # Shares of the budget, such as (0.25, 0.5, 0.75), at which the yardsticks measure each net too.
-    # Runs keep the checkpoints at these shares.
-    yardstick_shares: tuple[Part, ...] = ()
+    # folders of `evaluation_data`; options are lines such as "blimp.rule=pll_word".
+    evaluations: tuple[str, ...] = ()
+    evaluation_data: str | None = None
+    evaluation_fields: tuple[str, ...] = ()
+    # Shares of the budget, such as (0.25, 0.5, 0.75), at which the evaluations measure each model
+    # too. Runs keep the checkpoints at these shares.
+    evaluation_shares: tuple[Part, ...] = ()
     free: tuple[str, ...] = FACTORS  # in which runs may differ
     allow: tuple[str, ...] = ()  # further fields, which every table then names
     # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with the
@@ -133,13 +136,13 @@ class StudyFile(StudyFields):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """The names of all scores of a pre-training: tasks, then yardsticks."""
-        return self.tasks + self.yardsticks
+        """The names of all scores of a pre-training: tasks, then evaluations."""
+        return self.tasks + self.evaluations
 
     @property
     def num_scores(self) -> int:
         """The number of scores of a pre-training, including scores of earlier checkpoints."""
-        return len(self.measured) + len(self.yardsticks) * len(self.yardstick_shares)
+        return len(self.measured) + len(self.evaluations) * len(self.evaluation_shares)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -154,7 +157,7 @@ class PretrainRun(StudyRun):
     scratch: Mapping[str, TaskRuns]  # fine-tunings of the same net from random weights
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # lines of metrics.jsonl
-    # Share of the budget -> name -> scores of a yardstick.
+    # Share of the budget -> name -> scores of an evaluation.
     early: Mapping[float, Mapping[str, TaskRuns]] = dataclasses.field(default_factory=dict)
     __eq__, __hash__ = object.__eq__, object.__hash__  # pyright: ignore[reportAssignmentType]
 
@@ -329,6 +332,17 @@ def show_value(value: object) -> str:
     return re.sub(r"e([+-]?)0*", lambda found: "e" + found[1].strip("+"), text)
 
 
+def rename_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a study with the fields of RENAMED under their names of today."""
+    found = {RENAMED.get(name, name): value for name, value in values.items() if name != "tables"}
+    found |= {RENAMED[name]: values[name] for name in RENAMED if name in values}
+    if "tables" in values:
+        found["tables"] = [RENAMED.get(name, name) for name in values["tables"]]
+    if found.get("scale") == OLD_SYNTHETIC:
+        found["scale"] = SYNTHETIC
+    return found
+
+
 def rename_default(study: AnyStudy) -> AnyStudy:
     """Returns a study with the variant OLD_DEFAULT, if it has one, named DEFAULT."""
 
@@ -397,7 +411,7 @@ def read_facts(path: pathlib.Path) -> StudyFile:
         values = json_files.read_object(path) or {}
         if missing := [name for name in NEEDED if name not in values]:
             raise Unreadable(path, f"lacks {', '.join(missing)}")
-        facts = rename_default(json_files.fill(StudyFile, values, path))
+        facts = rename_default(json_files.fill(StudyFile, rename_fields(values), path))
         for name in (facts.name, *facts.measured, *facts.rows, *(run.name for run in facts.runs)):
             if not SAFE.fullmatch(name):
                 raise Unreadable(path, f"has {name!r}, which cannot name a folder")

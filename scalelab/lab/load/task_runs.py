@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from scalelab.eval.names import YARDSTICKS
+from scalelab.eval.names import EVALUATIONS
 from scalelab.helpers.names import suggest_folder
 from scalelab.records import predictions, run_files
 from scalelab.records.run_files import Environment, RunRecord, TaskResult, Unreadable
@@ -21,7 +21,7 @@ from scalelab.tasks.glue import GLUE, LARGE_FIRST, SELF_SUPERVISED
 from scalelab.tasks.task import TASKS
 
 TITLES = {task.name: task.title for task in GLUE}
-ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
+ALL_TITLES = TITLES | {name: title for name, (title, _) in EVALUATIONS.items()}
 ALL_TITLES |= {name: TASKS[name].title for name in sorted(TASKS)}
 # Rows of GLUE's dev sets, by split.
 DEV_SIZES = {task.name: {s.name: s.count for s in task.dev_splits} for task in GLUE}
@@ -33,7 +33,7 @@ TASK_SCORES = {
     for task in COLUMNS
     for name, score in task.scores.items()
 }
-TASK_SCORES |= {name: (name, "dev", metric) for name, (_, metric) in YARDSTICKS.items()}
+TASK_SCORES |= {name: (name, "dev", metric) for name, (_, metric) in EVALUATIONS.items()}
 # Task -> its main score, the first in the list.
 MAIN = {task: name for name, (task, *_) in reversed(TASK_SCORES.items())}
 # Dev split -> its own title, where a task has several with a score.
@@ -140,7 +140,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
     The baselines in scratch/ are left out.
 
     Returns:
-      Task -> its runs: GLUE's nine in GLUE's order, yardsticks, then others by name. An unreadable
+      Task -> its runs: GLUE's nine in GLUE's order, evaluations, then others by name. An unreadable
       run, and one with another task or other metrics than most of its folder, count as failed.
 
     Raises:
@@ -165,7 +165,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
 
 
 def in_order(tasks: Iterable[TaskRuns]) -> dict[str, TaskRuns]:
-    """Returns tasks by name: GLUE's nine in GLUE's order, yardsticks, then others by name."""
+    """Returns tasks by name: GLUE's nine in GLUE's order, evaluations, then others by name."""
     found = {task.name: task for task in tasks}
     order = [*ALL_TITLES, *sorted(found.keys() - ALL_TITLES.keys())]
     return {name: found[name] for name in order if name in found}

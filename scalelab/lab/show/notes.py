@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from scalelab.eval.names import BIAS, YARDSTICKS
+from scalelab.eval.names import BIAS, EVALUATIONS
 from scalelab.lab.compare import comparability
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES, SeedRun, TaskRuns
@@ -18,7 +18,7 @@ OTHER_METRICS = {
     "matthews": "Matthews' correlation", "pearson": "Pearson's correlation", "f1": "F1",
 }  # fmt: skip
 LOSSES = (
-    "Losses of different kinds do not compare ({}). Compare yardsticks, or bits per byte if"
+    "Losses of different kinds do not compare ({}). Compare evaluations, or bits per byte if"
     " objective and mask rate are the same."
 )
 NUMBER = re.compile(r"\b\d+(?:,\d{3})*(?:\.\d+)?")
@@ -41,8 +41,8 @@ def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
     parts = ["scratch" if table.name == "scratch" else "tasks" for table in made]
     text = render(
         "notes.txt", keys=[*columns], tasks=tasks, scratch="scratch" in parts,
-        recipe=describe_recipe(study), tuned=not YARDSTICKS.keys() >= {*tasks},
-        yardsticks=YARDSTICKS.keys() & {*tasks}, stereotypes={*BIAS} & {*tasks},
+        recipe=describe_recipe(study), tuned=not EVALUATIONS.keys() >= {*tasks},
+        evaluations=EVALUATIONS.keys() & {*tasks}, stereotypes={*BIAS} & {*tasks},
         most=max(len(p.finished) for p in study.points),
         other=[f"{OTHER_METRICS[m]} ({title})" for m, title in metrics if m in OTHER_METRICS],
         seeds=facts.finetune_seeds, about_means=ABOUT_MEANS,

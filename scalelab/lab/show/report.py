@@ -222,7 +222,7 @@ def describe_design(study: Study) -> dict[str, str]:
         "Optimizer": "; ".join(dict.fromkeys(map(_describe_optimizer, runs))),
         "Fine-tuned on": tuned,
         "Primary outcome, fixed in advance": title_of(facts.primary) if facts.primary else "",
-        "Measured by": ", ".join([*facts.yardsticks, *facts.yardstick_fields]),
+        "Measured by": ", ".join([*facts.evaluations, *facts.evaluation_fields]),
         "Hardware": _count((", ".join(run.environment.devices) for run in runs), "; "),
         "Numerics version": ", ".join(sorted({r.environment.numerics_versions for r in runs})),
     }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from scalelab.config.fields import flatten
-from scalelab.eval.names import YARDSTICKS
+from scalelab.eval.names import EVALUATIONS
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.scores import LARGE_TASKS, MEANS, TITLES, Scores
@@ -37,8 +37,8 @@ def _columns(*tasks: Task) -> Iterator[Column]:
 LARGE = (*(_task(mean, TITLES[mean], *LARGE_TASKS) for mean in MEANS), *_columns(*FIVE_LARGEST))
 SMALL = tuple(_columns(*LARGE_FIRST[len(FIVE_LARGEST) :]))
 PROBES = tuple(_columns(*SELF_SUPERVISED))
-MEASURED = tuple(_task(name, title) for name, (title, _) in YARDSTICKS.items())
-TASKS = (*LARGE, *SMALL, *PROBES, *MEASURED)  # every column of a task or yardstick
+MEASURED = tuple(_task(name, title) for name, (title, _) in EVALUATIONS.items())
+TASKS = (*LARGE, *SMALL, *PROBES, *MEASURED)  # every column of a task or evaluation
 SYSTEM, VARIANT = Column("system", "system"), Column("variant", "variant")
 SHAPE = (*(Column(name, name, "count") for name in "AHL"), Column("n_model", "N", "count"))
 SEEDS = Column("seeds", "seeds", "count")
@@ -165,8 +165,8 @@ TABLES: dict[str, MakeTable] = {
         build_scores, title="Self-labelled probe tasks and validation loss",
         columns=(*PROBES, LOSS), needs_tasks=True,
     ),
-    "yardsticks": partial(
-        build_scores, title="Yardsticks, without fine-tuning", columns=(*MEASURED, LOSS),
+    "evaluations": partial(
+        build_scores, title="Evaluations, without fine-tuning", columns=(*MEASURED, LOSS),
         needs_tasks=True,
     ),
     "grid": partial(build_scores, title="Loss and score", columns=(LOSS, LARGE[0])),

@@ -233,7 +233,7 @@ def test_from_a_treebank_to_paired_differences(
     folder = tmp_path / "a/seed0"
     result, made = read_seed(tmp_path / "a")
     table = rows(pd.read_csv(folder / "groups.tsv", sep="\t"))
-    assert (result.task, result.recipe) == (program.YARDSTICK.name, "linear, mean")
+    assert (result.task, result.recipe) == (program.EVALUATION.name, "linear, mean")
     accuracy = result.eval["dev"]["accuracy"]
     assert accuracy == (made.gold == made.predicted).mean() > table["majority"]["accuracy"]
     best = max("01", key=lambda layer: table[layer]["dev"])

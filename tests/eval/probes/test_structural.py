@@ -197,7 +197,7 @@ def test_programs(
     code, out, errors = start(program, *given, *more, f"--workdir={tmp_path}/a")
     assert code == 0, errors
     result, made = read_seed(tmp_path / "a")
-    assert result.task == program.YARDSTICK.name
+    assert result.task == program.EVALUATION.name
     assert result.eval["dev"]["hits"] == made.predicted.mean() < 1
     assert set(made.gold) == {1} and f"{100 * made.predicted.mean():.1f} [" in out
     random = "--random", *more, f"--workdir={tmp_path}/b"

@@ -74,7 +74,7 @@ def test_a_study_without_comparison_checks_objectives_too(tmp_path) -> None:
 
 def test_bias_is_no_score_and_rows_that_are_not_finished_make_no_finding(tmp_path) -> None:
     study = write(tmp_path, {"bert": 5, "roberta": 12}, num_seeds=1)
-    facts = replace(study.facts, hypotheses=(), yardsticks=("copa", "crows_pairs", "winogender"))
+    facts = replace(study.facts, hypotheses=(), evaluations=("copa", "crows_pairs", "winogender"))
     study = replace(study, facts=facts)
     (finding,) = evaluate(study)
     names = [claim.what.partition(",")[2] for claim in finding.claims]

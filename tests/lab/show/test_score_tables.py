@@ -180,7 +180,7 @@ def test_measured_tasks_of_no_table_are_named(study, tmp_path) -> None:
         notes = reported_study.build_notes(study, StudyScores(study))
         return [note for note in notes if note.startswith("Measured, but in no table")]
 
-    reported_study.write(tmp_path, tasks=("qnli", "rte"), tables=["large"], yardsticks=["blimp"])
+    reported_study.write(tmp_path, tasks=("qnli", "rte"), tables=["large"], evaluations=["blimp"])
     again = study_runs.read(tmp_path)
     (note,) = absent(again)
     assert "RTE" in note and "BLiMP" in note and "QNLI" not in note

@@ -1,6 +1,6 @@
 """Which score tells systems apart, and how early? Signal and noise; ranks during training.
 
-  python -m scalelab.lab.yardsticks DIR... [--where=...] [--csv=FILE]
+  python -m scalelab.lab.signal_to_noise DIR... [--where=...] [--csv=FILE]
 
 Reads all finished pre-trainings below the folders and prints a line for each score, shape and
 budget:
@@ -18,10 +18,10 @@ two seeds, the columns from `between seeds` to `seeds agree` are empty.
 
 A second table compares rankings of at least three systems during training and at the end. Its
 scores are bits per byte (of masked nets at their mask rate), minimal pairs (`eval.pairs`), and the
-yardsticks that a study measures at shares of the budget (`config.yardstick_shares`):
+evaluations that a study measures at shares of the budget (`config.evaluation_shares`):
 
   evaluations      number of evaluations that all runs have at one share (to 1%) and one length; a
-                   share is of the tokens for scores of training, of the budget for yardsticks
+                   share is of the tokens for scores of training, of the budget for evaluations
   25%, 50%, 75%    Kendall's tau between the ranking at the last evaluation up to this share and the
                    ranking at the end; systems are ranked by means over seeds
   final from       smallest share from which on the ranking is the final one
@@ -29,7 +29,7 @@ yardsticks that a study measures at shares of the budget (`config.yardstick_shar
 Systems are ranked in one line by bits per byte if loss of tokens, mask rate, texts, final length
 and options of objective and format are equal, as in reports; another objective beside the loss of
 tokens, such as NSP, may differ. They are ranked by minimal pairs if texts and pairs are equal, by a
-yardstick if its items are equal.
+evaluation if its items are equal.
 """
 
 import argparse
@@ -43,7 +43,7 @@ import pandas as pd
 from scipy import stats
 
 from scalelab.config import cli
-from scalelab.eval.names import YARDSTICKS
+from scalelab.eval.names import EVALUATIONS
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
 from scalelab.lab.compare.comparability import PREFIX, loss_apart
@@ -167,8 +167,8 @@ def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Cur
 
 
 def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
-    """Yields the same as `_logged`, of yardsticks at shares of the budget and at the end."""
-    for task in YARDSTICKS:
+    """Yields the same as `_logged`, of evaluations at shares of the budget and at the end."""
+    for task in EVALUATIONS:
         early = any(task in tasks for run in runs for _, tasks in _early(run))
         final = any(run.row["task"] is None and run.row.get(task) is not None for run in runs)
         for point in run_points.make(runs, task)[0] if early and final else ():
@@ -183,7 +183,7 @@ def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, C
 
 
 def _early(run: LoadedRun | None) -> list[tuple[float, dict[str, TaskRuns]]]:
-    """Returns the scores of yardsticks at shares of the budget, the smallest share first."""
+    """Returns the scores of evaluations at shares of the budget, the smallest share first."""
     parts = run.tuned.items() if run else ()
     found = {float(part[6:]): own for part, own in parts if part.startswith("early/")}
     return [(share, found[share]) for share in sorted(found)]
@@ -255,7 +255,7 @@ def _format(name: str, value: object) -> str:
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser("python -m scalelab.lab.yardsticks", __doc__)
+    made = cli.Parser("python -m scalelab.lab.signal_to_noise", __doc__)
     made.add_argument("folders", nargs="+", type=pathlib.Path, metavar="DIR")
     made.add_argument("--where", default="", help="conditions on runs, as in scalelab.lab.runs")
     made.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="write the table there")

@@ -1,6 +1,6 @@
 """Evaluations of a pre-trained model without fine-tuning.
 
-A `Yardstick` names the functions that read its data and measure a model. `program` makes its
+A `Evaluation` names the functions that read its data and measure a model. `program` makes its
 command line, `evaluate` writes its files, and a study runs it by name.
 
 WORKDIR/seed0 has the files of a fine-tuning: result.json, predictions.tsv, config.json and
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
-from scalelab.eval.names import YARDSTICKS
+from scalelab.eval.names import EVALUATIONS
 from scalelab.helpers import files
 from scalelab.resources import host
 
@@ -67,7 +67,7 @@ class Asked:
 
 
 @dataclasses.dataclass(frozen=True)
-class Yardstick:
+class Evaluation:
     """An evaluation without fine-tuning."""
 
     name: str  # the name of its program, and of the task in result.json
@@ -75,14 +75,14 @@ class Yardstick:
     read: Callable[[pathlib.Path], Sequence[Any]]
     measure: "Callable[[Pretrained, Sequence[Any], Asked], Measured]"
     data: str  # help text of --data
-    folder: str  # folder of its data below a study's `yardstick_data`
+    folder: str  # folder of its data below a study's `evaluation_data`
     options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
     compares: bool = False  # whether `measure` reads `Asked.peers`
     scratch: bool = False  # whether studies also measure random weights, as a baseline
     source: bool = False  # whether it also measures models that read a source and a text
 
 
-def load(name: str) -> Yardstick:
+def load(name: str) -> Evaluation:
     """Returns the row of `suites`, or the evaluation of scalelab/eval/<name>.py.
 
     Raises:
@@ -93,27 +93,27 @@ def load(name: str) -> Yardstick:
 
     if name in suites.SUITES:
         return suites.SUITES[name]
-    if name not in YARDSTICKS:
-        raise ValueError(f"unknown yardstick {name!r}: {nearest(name, YARDSTICKS)}")
-    return importlib.import_module(f"scalelab.eval.{name}").YARDSTICK
+    if name not in EVALUATIONS:
+        raise ValueError(f"unknown evaluation {name!r}: {nearest(name, EVALUATIONS)}")
+    return importlib.import_module(f"scalelab.eval.{name}").EVALUATION
 
 
-def read(yardstick: Yardstick, data: pathlib.Path) -> Sequence[Any]:
+def read(evaluation: Evaluation, data: pathlib.Path) -> Sequence[Any]:
     """Reads the items of an evaluation.
 
     Raises:
       ValueError: `data` does not have such items.
     """
     try:
-        return yardstick.read(data)
+        return evaluation.read(data)
     except (KeyError, IndexError, TypeError, AttributeError, OSError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{yardstick.name} cannot read {data} ({error!r}): python -m"
-            f" scalelab.eval.{yardstick.name} --help describes the files"
+            f"{evaluation.name} cannot read {data} ({error!r}): python -m"
+            f" scalelab.eval.{evaluation.name} --help describes the files"
         ) from None
 
 
-def choose_options(yardstick: Yardstick, lines: Sequence[str]) -> dict[str, Any]:
+def choose_options(evaluation: Evaluation, lines: Sequence[str]) -> dict[str, Any]:
     """Returns the options that lines such as "blimp.rule=pll_word" set for an evaluation.
 
     Raises:
@@ -126,56 +126,56 @@ def choose_options(yardstick: Yardstick, lines: Sequence[str]) -> dict[str, Any]
     for line in lines:
         field, equals, text = line.partition("=")
         owner, _, option = field.rpartition(".")
-        if owner != yardstick.name:
+        if owner != evaluation.name:
             continue
-        if not equals or option not in yardstick.options:
+        if not equals or option not in evaluation.options:
             raise ValueError(
-                f"{line!r}: {owner} has no such option: {nearest(option, yardstick.options)}"
+                f"{line!r}: {owner} has no such option: {nearest(option, evaluation.options)}"
             )
-        default, value = yardstick.options[option][0], parse_value(text)
+        default, value = evaluation.options[option][0], parse_value(text)
         if default is not None and type(value) is not type(default):
             raise ValueError(f"{line!r}: expected {type(default).__name__}, such as {default!r}")
         found[option] = value
-    check_options(yardstick, found)
+    check_options(evaluation, found)
     return found
 
 
-def check_options(yardstick: Yardstick, options: Mapping[str, Any]) -> None:
+def check_options(evaluation: Evaluation, options: Mapping[str, Any]) -> None:
     """Raises ValueError if a number among the options is negative."""
     for name, value in options.items():
         if isinstance(value, int) and value < 0:
-            raise ValueError(f"{yardstick.name}: {name}={value}: expected 0 or more")
+            raise ValueError(f"{evaluation.name}: {name}={value}: expected 0 or more")
 
 
 def program(
-    yardstick: Yardstick, text: str | None
+    evaluation: Evaluation, text: str | None
 ) -> tuple[Callable[[], cli.Parser], Callable[[argparse.Namespace], None]]:
     """Returns `parser` and `main` of an evaluation's program; `text` is its help text."""
 
     def parser() -> cli.Parser:
-        prog = f"python -m scalelab.eval.{yardstick.name}"
+        prog = f"python -m scalelab.eval.{evaluation.name}"
         made = cli.Parser(prog, text, setup=host.keep_freed)
-        add_flags(made, yardstick)
+        add_flags(made, evaluation)
         return made
 
-    return parser, functools.partial(run, yardstick)
+    return parser, functools.partial(run, evaluation)
 
 
-def run(yardstick: Yardstick, given: argparse.Namespace) -> None:
+def run(evaluation: Evaluation, given: argparse.Namespace) -> None:
     """Runs the evaluation of the command line, and prints its table."""
-    options = {name: getattr(given, name) for name in yardstick.options}
+    options = {name: getattr(given, name) for name in evaluation.options}
     more = given.batch_tokens, given.tensor_parallel
     folders = given.run, given.data, given.workdir
-    print(evaluate(yardstick, *folders, options, *more, given.step, random=given.random))
+    print(evaluate(evaluation, *folders, options, *more, given.step, random=given.random))
 
 
-def add_flags(made: cli.Parser, yardstick: Yardstick) -> None:
+def add_flags(made: cli.Parser, evaluation: Evaluation) -> None:
     """Adds the flags of an evaluation."""
     add = made.add_argument
     add("--run", required=True, type=pathlib.Path, help="run folder of the net")
-    add("--data", required=True, type=pathlib.Path, help=yardstick.data)
+    add("--data", required=True, type=pathlib.Path, help=evaluation.data)
     add("--workdir", required=True, type=pathlib.Path, help="folder for the results")
-    for name, (default, meaning) in yardstick.options.items():
+    for name, (default, meaning) in evaluation.options.items():
         if isinstance(default, bool):
             add(f"--{name}", action="store_true", help=meaning)
             continue
@@ -191,7 +191,7 @@ def add_flags(made: cli.Parser, yardstick: Yardstick) -> None:
 
 
 def evaluate(
-    yardstick: Yardstick,
+    evaluation: Evaluation,
     run: pathlib.Path,
     data: pathlib.Path,
     workdir: pathlib.Path,
@@ -206,7 +206,7 @@ def evaluate(
     """Measures a run and writes its files. A finished evaluation is read, not repeated.
 
     Args:
-      yardstick: the evaluation.
+      evaluation: the evaluation.
       run: run folder of the model.
       data: folder or file of the items.
       workdir: folder for the results.
@@ -227,16 +227,16 @@ def evaluate(
     from scalelab.records import run_files
     from scalelab.training import pretrained
 
-    defaults = {name: default for name, (default, _) in yardstick.options.items()}
+    defaults = {name: default for name, (default, _) in evaluation.options.items()}
     options = defaults | dict(options or {})
-    check_options(yardstick, options)
-    items = read(yardstick, data)
+    check_options(evaluation, options)
+    items = read(evaluation, data)
     opened = pretrained.load(run, step)
-    opened.check_alone(source=yardstick.source)
+    opened.check_alone(source=evaluation.source)
     if random:
         opened = placement.randomize(opened)
     config = {
-        "task": yardstick.name,
+        "task": evaluation.name,
         "seed": 0,
         "system": opened.config.system,
         "system_options": dict(opened.config.system_options),
@@ -248,7 +248,7 @@ def evaluate(
     nets = {_reading_digest(net): net for net in (*peers, opened)}
     config |= {"peers": sorted(nets)} if peers else {}
     config |= {"step": step} if step else {}
-    folder, shown = workdir / "seed0", f"{yardstick.name} of {opened.path}"
+    folder, shown = workdir / "seed0", f"{evaluation.name} of {opened.path}"
     shown += f", step {step}" * (step is not None) + ", random weights" * random
     if (folder / "config.json").exists():
         known = run_files.read_config(folder)
@@ -266,9 +266,9 @@ def evaluate(
     others = [net for net in nets.values() if net is not opened]
     asked = Asked(partial, data, options, batch_tokens, tensor_parallel, others)
     print(f"{shown}: compiling, then measuring", file=sys.stderr, flush=True)
-    made = yardstick.measure(opened, items, asked)
+    made = evaluation.measure(opened, items, asked)
     made = dataclasses.replace(made, notes=(*made.notes, *opened.reading_notes))
-    _write(folder, yardstick.name, opened, config, made, random=random)
+    _write(folder, evaluation.name, opened, config, made, random=random)
     partial.unlink(missing_ok=True)
     return f"{shown}\n{made.shown}wrote {folder}"
 

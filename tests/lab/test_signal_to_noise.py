@@ -14,7 +14,7 @@ import task_folders
 import tiny
 from scipy import stats
 
-from scalelab.lab import yardsticks
+from scalelab.lab import signal_to_noise
 from scalelab.lab.compare import run_points
 from scalelab.lab.compare.run_points import RunPoint
 
@@ -33,7 +33,7 @@ def test_planted_signal_and_noise() -> None:
     rng = np.random.default_rng(0)
     means, noise = np.linspace(0, 5, 200), 0.5
     values = means[:, None] + noise * rng.standard_normal((200, 3))
-    made = yardsticks.measure(points(values))
+    made = signal_to_noise.measure(points(values))
     assert made["within"] == pytest.approx(noise, rel=0.1)
     assert made["between"] == pytest.approx(np.std(means, ddof=1), rel=0.05)
     assert made["ratio"] == made["between"] / made["within"]
@@ -46,13 +46,13 @@ def test_planted_signal_and_noise() -> None:
 
 def test_noise_alone() -> None:
     values = np.random.default_rng(1).standard_normal((100, 2))
-    made = yardsticks.measure(points(values))
+    made = signal_to_noise.measure(points(values))
     assert made["p"] > 0.05 and abs(made["agreement"]) < 0.2
     assert made["ratio"] == pytest.approx(1 / math.sqrt(2), rel=0.2)  # means over two seeds
 
 
 def test_what_one_seed_cannot_tell() -> None:
-    made = yardsticks.measure(points(np.array([[0.1], [0.3]])))
+    made = signal_to_noise.measure(points(np.array([[0.1], [0.3]])))
     assert made["between"] == pytest.approx(np.std([0.1, 0.3], ddof=1))
     assert all(math.isnan(made[name]) for name in ("within", "ratio", "error", "p", "agreement"))
 
@@ -60,12 +60,12 @@ def test_what_one_seed_cannot_tell() -> None:
 def test_the_program_reads_packed_runs(capsys, tmp_path) -> None:
     """Two seeds of the thesis' small studies; an empty folder is refused."""
     out = law_folders.output(
-        capsys, yardsticks, str(RESULTS), "--where=shape=2x64x2", f"--csv={tmp_path / 'x.csv'}"
+        capsys, signal_to_noise, str(RESULTS), "--where=shape=2x64x2", f"--csv={tmp_path / 'x.csv'}"
     )
     assert "signal / noise" in out and "QNLI" in out
     table = pd.read_csv(tmp_path / "x.csv").set_index("score").loc["QNLI"]
     assert (table["systems"], table["runs"]) == (3, 6) and 0.005 < table["items"] < 0.01
-    assert "no runs" in law_folders.fails(capsys, yardsticks, str(tmp_path))
+    assert "no runs" in law_folders.fails(capsys, signal_to_noise, str(tmp_path))
 
 
 # --- Early ranks ----------------
@@ -98,19 +98,19 @@ def test_ranks_by_hand(capsys, tmp_path) -> None:
         for seed, sign in ((0, 1), (1, -1)) if name == "a" else ((0, 0),):
             own = [loss + 2.5 * sign for loss in losses]  # by one seed alone b or a wins everywhere
             write_curve(tmp_path / f"{name}{seed}", own, seed=seed, optim__learning_rate=0.1 + k)
-    found = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    found = signal_to_noise.early_ranks(run_points.load([tmp_path])).to_dict("records")
     for row, score, final in zip(found, ("bits per byte", "pairs"), (0.75, 0.625), strict=True):
         assert {name: x for name, x in row.items() if name != "budget"} == {
             "score": score, "shape": "2x128x2", "systems": 3, "evaluations": 4,
             "25%": pytest.approx(-1), "50%": pytest.approx(1 / 3), "75%": pytest.approx(1),
             "final from": final,
         }  # fmt: skip
-    assert "final from" in law_folders.output(capsys, yardsticks, tmp_path)
-    two = law_folders.fails(capsys, yardsticks, tmp_path, "--where=optim.learning_rate<2")
+    assert "final from" in law_folders.output(capsys, signal_to_noise, tmp_path)
+    two = law_folders.fails(capsys, signal_to_noise, tmp_path, "--where=optim.learning_rate<2")
     assert "has scores" in two
 
 
-def test_ranks_of_yardsticks(capsys, monkeypatch, tmp_path) -> None:
+def test_ranks_of_evaluations(capsys, monkeypatch, tmp_path) -> None:
     """CURVES as wrong answers at shares of the budget; scores of other items do not count."""
     monkeypatch.setitem(task_folders.METRICS, "blimp", ("accuracy",))
 
@@ -129,14 +129,16 @@ def test_ranks_of_yardsticks(capsys, monkeypatch, tmp_path) -> None:
             for part, num in zip(parts, wrong, strict=True):
                 add(run / part, 2 * num + 5 * sign)
             add(run / "early/0.9", 9 * k, texts="other")
-    (row,) = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    (row,) = signal_to_noise.early_ranks(run_points.load([tmp_path])).to_dict("records")
     assert (row["score"], row["systems"], row["evaluations"]) == ("BLiMP", 3, 4)
     assert [row[part] for part in ("25%", "50%", "75%")] == pytest.approx([-1, 1 / 3, 1])
     assert row["final from"] == 0.75
     shutil.rmtree(tmp_path / "b0/early/0.75")  # where one system has no score, none is compared
-    (row,) = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    (row,) = signal_to_noise.early_ranks(run_points.load([tmp_path])).to_dict("records")
     assert (row["evaluations"], row["75%"], row["final from"]) == (3, pytest.approx(1 / 3), 1.0)
-    assert "BLiMP" in law_folders.output(capsys, yardsticks, tmp_path).partition("final from")[2]
+    assert (
+        "BLiMP" in law_folders.output(capsys, signal_to_noise, tmp_path).partition("final from")[2]
+    )
 
 
 def test_ranks_of_the_same_thing_alone(tmp_path) -> None:
@@ -146,7 +148,7 @@ def test_ranks_of_the_same_thing_alone(tmp_path) -> None:
     write_curve(tmp_path / "gpt2", [1.0, 9.0, 1.0, 9.0], system="gpt2", token_loss="clm_loss")
     other = {"eval__pairs": "other", "eval__pairs_every_words": 9}
     write_curve(tmp_path / "gpt", CURVES["a"], system="gpt", token_loss="clm_loss", **other)
-    row, pairs = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    row, pairs = signal_to_noise.early_ranks(run_points.load([tmp_path])).to_dict("records")
     assert (pairs["systems"], pairs["evaluations"]) == (4, 4)
     assert (row["systems"], row["evaluations"]) == (3, 3)
     assert math.isnan(row["25%"]) and row["50%"] == pytest.approx(1 / 3)
@@ -175,5 +177,5 @@ def test_bits_per_byte_rank_runs_of_one_loss(fields, is_ranked, tmp_path) -> Non
     for k, (name, losses) in enumerate(CURVES.items()):
         own = OPTIONS | (fields if name == "c" else {}) | {"optim__learning_rate": 0.1 + k}
         write_curve(tmp_path / name, losses, **own)
-    found = yardsticks.early_ranks(run_points.load([tmp_path])).to_dict("records")
+    found = signal_to_noise.early_ranks(run_points.load([tmp_path])).to_dict("records")
     assert [row["score"] for row in found] == ["bits per byte"] * is_ranked + ["pairs"]
