@@ -55,7 +55,7 @@ def encode(text: str, opened: "Pretrained", max_len: int) -> "np.ndarray":
         raise ValueError(f"there is no mask in {text!r}: write {MASKS[0]} where a token is wanted")
     if len(ids) > max_len:
         raise ValueError(
-            f"{text[:40]!r}... has {len(ids)} tokens, special ones included, and the net"
+            f"{text[:40]!r}... has {len(ids)} tokens, special ones included, and the model"
             f" {max_len} positions: shorten it"
         )
     return ids.astype(np.int32)
@@ -134,10 +134,10 @@ def show(text: str, masks: list[list[Filling]], as_json: bool) -> str:
 def parser() -> cli.Parser:
     """Returns the command line."""
     made = cli.Parser("python -m scalelab.fill_mask", __doc__)
-    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
+    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the model")
     made.add_argument("texts", nargs="+", metavar="TEXT", help="with at least one mask")
     made.add_argument("--top", type=int, default=5, metavar="N", help="tokens of a mask (5)")
-    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
+    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the model")
     made.add_argument("--json", action="store_true", help="for programs")
     return made
 
@@ -156,7 +156,7 @@ def main(given: argparse.Namespace) -> None:
     config = opened.config
     if opened.predicts != "masked":
         raise ValueError(
-            f"{opened.path} is a {config.system} trained on {config.objective!r}; expected a net"
+            f"{opened.path} is a {config.system} trained on {config.objective!r}; expected a model"
             " that predicts masked tokens (python -m scalelab.sample continues texts)"
         )
     if not 1 <= given.top <= config.tokenizer.vocab_size:

@@ -58,15 +58,15 @@ def parser() -> cli.Parser:
         ("num_beams", cli.positive, "width of a beam search; default: 1"),
         ("repetition_penalty", float, "lower the scores of tokens in the text; 1.2 is usual"),
         ("repetition_stop", int, "end a text when its last N tokens occur in it before"),
-        ("sweeps", cli.positive, "how often a masked net draws each new token; default: 10"),
+        ("sweeps", cli.positive, "how often a masked model draws each new token; default: 10"),
         ("seed", cli.natural, "seed of the draws; default: 0"),
         ("batch_size", cli.positive, "texts at a time; default: 8"),
-        ("tensor_parallel", cli.positive, "devices that share the net; texts are split over all"
+        ("tensor_parallel", cli.positive, "devices that share the model; texts are split over all"
          " others; default: 1"),
     ):  # fmt: skip
         add(f"--{name}", type=kind, metavar="N", help=text)
     add("--order", choices=("random", "left_to_right"),
-        help="order of a masked net's draws; default: random")  # fmt: skip
+        help="order of a masked model's draws; default: random")  # fmt: skip
     add("--special", action="store_true",
         help="read the text of a special token in a prompt or source, such as <extra_id_0>, as"
         " this token; default: as plain text")  # fmt: skip
@@ -230,7 +230,7 @@ def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
     predicts = "next" if opened.system.PREDICTS == "next" else opened.predicts
     if predicts not in UNUSED:
         raise ValueError(
-            f"{path} is a {system} trained on {opened.config.objective!r}; expected a net that"
+            f"{path} is a {system} trained on {opened.config.objective!r}; expected a model that"
             " predicts the next token, or masked tokens"
         )
     if unused := [f"--{name}" for name in UNUSED[predicts] if getattr(asked, name) is not None]:
@@ -240,7 +240,7 @@ def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
         )
     if opened.system.HAS_SOURCE != bool(asked.source):
         ours = ("no source: leave --source out", "a source: give --source=TEXT")
-        raise ValueError(f"the net of {system} in {path} reads {ours[opened.system.HAS_SOURCE]}")
+        raise ValueError(f"the model of {system} in {path} reads {ours[opened.system.HAS_SOURCE]}")
     if frozen_names(opened.system) or not asked.source:
         opened.check_alone()
     for name, default in (UNUSED["next"] | UNUSED["masked"]).items():

@@ -179,7 +179,7 @@ def parser() -> cli.Parser:
     add("--measure", action="store_true", help="time steps of every line")
     add("--each", type=cli.positive, default=2, help="lines of each grade; default: 2")
     add("--tile", type=cli.positive, help="numbers along the side of a tile")
-    add("--system", default=Config.system, help=f"default: {Config.system}, the control")
+    add("--system", default=Config.system, help=f"default: {Config.system}, the base config")
     add("--batch_size", type=cli.positive, default=64, help="default: 64")
     add("--length", type=cli.positive, default=128, help="tokens; default: 128")
     add("--vocab_size", type=cli.positive, default=30_000, help="default: 30,000")

@@ -147,7 +147,7 @@ def check_frozen(config: Config, given: Collection[str]) -> None:
     for name, user in known.items():
         if name not in given:
             raise ValueError(
-                f"{user} needs a trained net named {name!r}, but config.machine.frozen names"
+                f"{user} needs a trained model named {name!r}, but config.machine.frozen names"
                 f" {given_names}: {hint}"
             )
     for name in given:
@@ -176,7 +176,7 @@ def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> No
                 model.net, model.terms, max_len=max_len, frozen=model.frozen
             )
     except (TypeError, OverflowError) as error:
-        raise ValueError(f"the sizes of the net are out of range: {error}") from None
+        raise ValueError(f"the sizes of the model are out of range: {error}") from None
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables["params"]))
     stats = mesh.local_devices[0].memory_stats() or {}
     if "bytes_limit" in stats:

@@ -102,7 +102,8 @@ def make_train_step(
     ) -> tuple[TrainState, Metrics]:
         if num_microbatches > 1 and (carried := jax.tree_util.tree_leaves_with_path(state.carried)):
             raise ValueError(
-                f"config.machine.num_microbatches = {num_microbatches}: the net carries state from"
+                f"config.machine.num_microbatches = {num_microbatches}: the model carries state"
+                f" from"
                 f" step to step ({jax.tree_util.keystr(carried[0][0])}), which parts of a batch"
                 " cannot share; set it to 1"
             )

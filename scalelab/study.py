@@ -204,7 +204,7 @@ def parser() -> cli.Parser:
     add("--workdir", COMMANDS, "folder of studies and their runs: run makes it, and continues in"
         " it", metavar="DIR")  # fmt: skip
     add("--workers", ("plan", "run"), "processes at a time; by default one a core, at most 4; up to"
-        " 8 of small nets on one GPU; else 1 on GPUs and TPUs", type=cli.positive,
+        " 8 of small models on one GPU; else 1 on GPUs and TPUs", type=cli.positive,
         metavar="N")  # fmt: skip
     add("--study", ("status", "report", "pack"), "name of the study, where --workdir holds several",
         metavar="NAME")  # fmt: skip

@@ -143,7 +143,7 @@ def test_a_system_reads_a_teacher(lab, student, original, teacher, tmp_path, ref
     other = losses(jax.tree.map(jnp.zeros_like, opened.params))["loss"][0]
     assert abs(losses(opened.params)["loss"][0] - other) > 1e-3  # the net reads it
     message = refused(lambda: in_process.run(fill_mask, [f"--run={folder}", "a [MASK] b"]))
-    assert "guided, whose net reads the net of another run (teacher) beside a text" in message
+    assert "guided, whose model reads the model of another run (teacher) beside a text" in message
     shutil.rmtree(teacher / "checkpoints" / "3")
     assert re.search("another config.*frozen", refused(lambda: lab.run(folder, config)), re.DOTALL)
 
@@ -181,7 +181,7 @@ def test_a_run_needs_the_teacher_that_it_began_with(
     lab.run(folder, config, before=kill_at(3))
     teacher.rename(tmp_path / "moved")
     message = refused(lambda: pretrained.load(folder))
-    assert re.search(f"needs the nets that it learnt from: .*frozen, teacher: {teacher}", message)
+    assert re.search(f"needs the models it learned from: .*frozen, teacher: {teacher}", message)
     assert f"frozen, teacher: {teacher}" in refused(lambda: lab.run(folder, config))
     shutil.copytree(tmp_path / "moved", teacher)
     shutil.rmtree(teacher / "checkpoints" / "3")  # step 0 is left

@@ -184,7 +184,7 @@ def test_programs_that_give_one_text_refuse_the_net(
     with pytest.raises(SystemExit) as ended, cli.one_message("nothing was done"):
         program(run, tmp_path)
     message = capsys.readouterr().err
-    assert ended.value.code == 2 and "translator, whose net reads a source beside a text" in message
+    assert ended.value.code == 2 and "translator, whose model reads a source beside a" in message
     assert "Traceback" not in message
 
 
@@ -228,14 +228,14 @@ def test_a_study_refuses_to_score_the_net(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(spec, "module_names", names.module_names)
     stage = a_study.stage(systems=("bert", "translator"))
     a_study.make(stages={"main": stage})
-    with pytest.raises(ValueError, match="stages.main.systems: the net of 'translator' reads a s"):
+    with pytest.raises(ValueError, match="stages.main.systems: the model of 'translator' reads"):
         a_study.make(stages={"main": stage}, finetune__tasks=("rte",))
     a_study.make(stages={"main": stage | {"finetune": "none"}}, finetune__tasks=("rte",))
     module = systems.load("translator")
     adaptation = dataclasses.replace(module.ADAPTATION, source="both")
     monkeypatch.setattr(module, "ADAPTATION", adaptation)
     a_study.make(stages={"main": stage}, finetune__tasks=("rte",))
-    with pytest.raises(ValueError, match="the net of 'translator' reads a source"):
+    with pytest.raises(ValueError, match="the model of 'translator' reads a source"):
         a_study.make(stages={"main": stage}, finetune__tasks=("rte",), evaluations=("blimp",))
 
 

@@ -79,7 +79,7 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         }
         given = made | given
     if scale == "synthetic" and not {"data", "evaluations"} <= given.keys():
-        raise ValueError("scale=synthetic has its own corpus: with corpus=, give data=, evaluations=")
+        raise ValueError("scale=synthetic has its own text: with corpus=, give data=, evaluations=")
     base = {"micro": "tiny", "synthetic": "small"}.get(scale, "medium")
     rest = [f"{name}={text.replace(',', ',,')}" for name, text in given.items()]
     config = study.get_config(",".join([f"scale={base}", *rest]))

@@ -29,14 +29,15 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     family = files.load(files.FOLDER / "studies/family.py")
     config, shape, flops = family.ladder(arguments)
     config.name = "objectives_8"
-    config.title = "Eight objectives on one net"
+    config.title = "Eight objectives on one model"
     config.question = "Which objective is best at what, at equal tokens and at equal FLOPs?"
     config.system_fields.bert_ltr = ("data.format=doc_sentences",)
     config.variants.sop = ("objective=mlm+sop", "data.format=sentence_order")
     config.variants.mlm = ("objective=mlm", "data.format=doc_sentences")
     config.variants.span = ("objective=span_mlm", "data.format=doc_sentences")
     config.variants.equal_flops = family.equal_flops(config, flops)
-    others = "electra", "bert_ltr", *(("spanbert",) if config.scale in ("nano", "synthetic") else ())
+    others = "electra", "bert_ltr"
+    others += ("spanbert",) * (config.scale in ("nano", "synthetic"))
     arms = {
         "bert": (("bert",), ("default", "sop", "mlm", "span")),
         "others": (("spanbert", "electra", "unilm", "bert_ltr"), ("default",)),

@@ -24,7 +24,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config = study.get_config(arguments)
     config.name = "thesis_7_5_3"
     config.title = "Validation loss against seconds"
-    config.question = "At a fixed time, does a larger net that takes fewer steps win?"
+    config.question = "At a fixed time, does a larger model that takes fewer steps win?"
     config.protocol = "7.5.3"
     config.comparison = "scalelab.thesis.comparison"
     variant, after = "default", "the protocol's epochs"
@@ -43,7 +43,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         finetune="none",
     )
     config.finetune.tasks = ()
-    config.rows.sizes = study.rows(f"Nets of several sizes after {after}")
+    config.rows.sizes = study.rows(f"Models of several sizes after {after}")
     config.tables = ("loss:sizes",)
     config.figures = ("loss_by_time", "loss_by_tokens")
     config.hypotheses = ("6",) if config.seeds > 1 else ()

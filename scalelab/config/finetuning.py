@@ -107,7 +107,7 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     """
     config = fill(FinetuneConfig, with_head_kind(values, "double"))
     if config.lm_weight and config.feature_layers:
-        raise ValueError("config.lm_weight trains the net, which config.feature_layers freezes")
+        raise ValueError("config.lm_weight trains the model, which config.feature_layers freezes")
     if config.feature_mix and not config.feature_layers:
         raise ValueError("config.feature_mix needs config.feature_layers, the number of layers")
     if config.feature_mix and config.head.lstm_width:

@@ -339,7 +339,7 @@ def resolve(values: Mapping[str, Any]) -> Config:
     for name, phase in zip(("short", "long"), config.phases, strict=False):
         if phase.max_len > net.max_len:
             raise ValueError(
-                f"config.{name}.max_len = {phase.max_len} exceeds the net's positions,"
+                f"config.{name}.max_len = {phase.max_len} exceeds the model's positions,"
                 f" config.net.max_len = {net.max_len}; raise that or shorten the phase"
             )
         if phase.batch_size % num_microbatches:

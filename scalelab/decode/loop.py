@@ -159,7 +159,7 @@ def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> N
     if max(lengths) + max_new_tokens > max_len:
         raise ValueError(
             f"a prompt of {max(lengths)} tokens and {max_new_tokens} new ones make"
-            f" {max(lengths) + max_new_tokens}, but the net has {max_len} positions; shorten the"
+            f" {max(lengths) + max_new_tokens}, but the model has {max_len} positions; shorten the"
             " prompt or lower max_new_tokens"
         )
 
@@ -185,7 +185,7 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
     lengths = np.array([len(text) for text in texts], np.int32)
     if lengths.min() < 1 or lengths.max() > max_len:
         wrong = lengths.min() if lengths.min() < 1 else lengths.max()
-        raise ValueError(f"a text of {wrong} tokens: expected 1 to {max_len}, as the net has")
+        raise ValueError(f"a text of {wrong} tokens: expected 1 to {max_len}, as the model has")
     length = SHORTEST
     while length < lengths.max():
         length *= 2

@@ -182,7 +182,7 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     from scalelab.eval import sentence_scores
 
     if opened.predicts is None:
-        raise ValueError(f"{opened.path} predicts no tokens: expected a causal or a masked net")
+        raise ValueError(f"{opened.path} predicts no tokens: expected a causal or a masked model")
     rule = sentence_scores.BY_PREDICTION[opened.predicts][0]
     chosen = _choose([q for q in asked_items if isinstance(q, Question)], asked.options)
     asked_texts = [q.item for q in chosen]

@@ -172,7 +172,7 @@ def run(evaluation: Evaluation, given: argparse.Namespace) -> None:
 def add_flags(made: cli.Parser, evaluation: Evaluation) -> None:
     """Adds the flags of an evaluation."""
     add = made.add_argument
-    add("--run", required=True, type=pathlib.Path, help="run folder of the net")
+    add("--run", required=True, type=pathlib.Path, help="run folder of the model")
     add("--data", required=True, type=pathlib.Path, help=evaluation.data)
     add("--workdir", required=True, type=pathlib.Path, help="folder for the results")
     for name, (default, meaning) in evaluation.options.items():
@@ -183,11 +183,11 @@ def add_flags(made: cli.Parser, evaluation: Evaluation) -> None:
         add(f"--{name}", default=default, help=meaning, type=kind)
     add("--step", type=cli.positive, metavar="N",
         help="measure the checkpoint of this training step; default: the newest")  # fmt: skip
-    add("--random", action="store_true", help="measure the same net with random weights")
+    add("--random", action="store_true", help="measure the same model with random weights")
     add("--batch_tokens", type=cli.positive, metavar="N",
         help="tokens in a batch, padding included; default: chosen for the device")  # fmt: skip
     add("--tensor_parallel", type=cli.positive, default=1, metavar="N",
-        help="devices that share the net; default: 1")  # fmt: skip
+        help="devices that share the model; default: 1")  # fmt: skip
 
 
 def evaluate(

@@ -43,7 +43,7 @@ def parser() -> cli.Parser:
         help="which tasks; GLUE's nine by default. Others, such as those of"
         " scalelab.tasks.self_supervised, count in no average")  # fmt: skip
     add("--baseline", choices=("run", "none"), default="run",
-        help="the same net from random weights: train it too, or leave it out of the"
+        help="the same model from random weights: train it too, or leave it out of the"
         " table")  # fmt: skip
     add("--mnli_first", action="store_true",
         help="start RTE, MRPC and STS-B from the run on MNLI; the table says so")  # fmt: skip
@@ -57,7 +57,7 @@ def main(given: argparse.Namespace) -> None:
     if given.form == "text":
         tasks = [task_lib.as_text(task) for task in tasks]
         if given.mnli_first:
-            raise ValueError("--mnli_first gives weights of a net with a head: leave out --as=text")
+            raise ValueError("--mnli_first gives a model with a head: leave out --as=text")
     init, like = cli.required(given.init, "init"), given.like
     if given.mnli is not None:
         raise ValueError("--mnli is for a single task; use --mnli_first here")

@@ -306,9 +306,9 @@ def _describe_baselines(
     if not baselines:
         init = done[0].result.init if done and done[0].result else None
         command = f"--init=none --like={init} --workdir={scratch}"
-        how = f"No baseline run: the same command with {command} trains the net from random weights"
+        how = f"No baseline: the same command with {command} trains the model from random weights"
         return [f"{how}, and the table then shows it."] if only and done else []
-    found = ["From scratch: the same net from random weights, mean and 95% interval."]
+    found = ["From scratch: the same model from random weights, mean and 95% interval."]
     for titles, fields in differing_settings(lines, {"": "here", "scratch_": "from scratch"}):
         found.append(
             f"From scratch was fine-tuned with other settings in {titles}, so the difference"

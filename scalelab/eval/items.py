@@ -15,7 +15,7 @@ import pandas as pd
 from scalelab.lab.compare.estimates import wilson
 
 NUM_DRAWS = 100_000  # draws for the probability of a formula, accurate to about 0.002
-UNFIT = "a text is too long for the net, or has no token that it scores"
+UNFIT = "a text is too long for the model, or has no token that it scores"
 LEFT_OUT = "{:,} of {:,} items are left out: " + UNFIT
 TIED = "{:,} of {:,} items count as ties: " + UNFIT
 

@@ -261,7 +261,7 @@ def _ask(
     common = set.intersection(*map(set, words))
     among = np.zeros(nets[0].config.tokenizer.vocab_size, bool)
     among[[k for text in common for k in words[0][text]]] = True
-    shared = f", shared by {len(nets)} nets" * bool(nets[1:])
+    shared = f", shared by {len(nets)} models" * bool(nets[1:])
     return *rank(nets[0], facts, among, asked), f"{len(common):,} possible answers{shared}"
 
 
@@ -304,7 +304,7 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
 
 
 OPTIONS = {
-    "vocabulary": (None, "RUN2,RUN3: use only words and facts that these nets share too"),
+    "vocabulary": (None, "RUN2,RUN3: use only words and facts that these models share too"),
     "answers": (None, "relation: rank the objects of the relation; default: words of one piece"),
     "per_relation": (0, "ask only N facts of each relation; default: all"),
 }

@@ -141,7 +141,7 @@ def measure(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> 
     made = guess(opened, passages, asked)
     table = tabulate(made, passages[0].source)
     counts = [
-        ("passages are longer than the net reads: their first tokens are left out", made.is_cut),
+        ("passages are longer than the model reads: their first tokens are left out", made.is_cut),
         ("words are unknown or too long: counted as wrong, left out of the perplexity",
          np.isnan(made.nats)),
     ]  # fmt: skip

@@ -368,7 +368,7 @@ def score_rows(
             assert np.isnan(found[scored]).all(), "a token is scored twice"
             found[scored] = values
             if not np.isfinite(values).all():
-                raise ValueError("the net's scores are not finite: its training had diverged")
+                raise ValueError("the model's scores are not finite: its training had diverged")
             tick(len(batch.rows) * batch.length)
             if partial is not None and time.monotonic() - saved_at >= SAVE_SECS:
                 save_partial(partial, done=k, of=len(batches), found=found)

@@ -49,7 +49,7 @@ NUMBERS = (  # flag, default, help
     ("max_docs", None, "score only the first N documents"),
     ("show", 3, "documents in the table: the N worst and the N best; default: 3"),
     ("batch_size", 16, "windows of the full context in a batch; default: 16"),
-    ("tensor_parallel", 1, "devices that share the net; default: 1"),
+    ("tensor_parallel", 1, "devices that share the model; default: 1"),
     ("step", None, "checkpoint of this training step; default: the newest"),
 )
 
@@ -57,7 +57,7 @@ NUMBERS = (  # flag, default, help
 def parser() -> cli.Parser:
     """Makes the parser of the command line."""
     made = cli.Parser("python -m scalelab.eval.lm", __doc__, when_full="use a smaller --batch_size")
-    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
+    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the model")
     made.add_argument("--corpus", required=True, help="as of a training: wikitext:DIR, text:GLOB")
     made.add_argument("--split", default="valid", help="train, valid or test; default: valid")
     made.add_argument("--workdir", type=pathlib.Path, help="folder to make, for all numbers")
@@ -105,7 +105,7 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
     length = context or (trained if opened.step else config.net.max_len)  # an import has no steps
     if length > config.net.max_len:
         raise ValueError(
-            f"--context={length} exceeds the net's {config.net.max_len} positions: give fewer"
+            f"--context={length} exceeds the model's {config.net.max_len} positions: give fewer"
         )
     made = likelihood.make_reading(opened, causal=causal, masked=not causal, length=length)
     room = made.context
@@ -161,7 +161,8 @@ def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
     shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (wanted, opened.params)]
     if shapes[0] != shapes[1]:
         raise ValueError(
-            f"--option={','.join(changes)}: the net would have other parameters; expected an option"
+            f"--option={','.join(changes)}: the model would have other parameters; expected an"
+            f" option"
             " that leaves their shapes as they are"
         )
     return made

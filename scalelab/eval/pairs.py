@@ -114,7 +114,7 @@ def lengths(opened: "Pretrained", items: Sequence[Item], encoded: "Encoded") -> 
     if 2 * twice.sum() > len(items):
         raise ValueError(
             f"{twice.sum():,} of the {len(items):,} items have equal texts, such as"
-            f" {rights[int(twice.argmax())][-60:]!r}, so no net can prefer one of them: check the"
+            f" {rights[int(twice.argmax())][-60:]!r}, so no model can prefer one of them: check the"
             " file"
         )
     # Equal texts are ties, whatever the tokenizer knows.
@@ -189,7 +189,7 @@ def score(
 # --- The evaluation ----------------
 
 OPTIONS = {
-    "rule": (None, "how a sentence is scored; default: by what the net predicts"),
+    "rule": (None, "how a sentence is scored; default: by what the model predicts"),
     "per_group": (0, "score only the first N items of each finest group; 0, the default: all"),
 }
 

@@ -30,7 +30,7 @@ def add_flags(made: cli.Parser, data: str = DATA) -> None:
     add("--workdir", metavar="DIR", help=cli.WORKDIR)
     add("--init", metavar="RUN", help=f"{cli.INIT}. Also none: random weights")
     add("--like", metavar="RUN",
-        help="with --init=none: take net, shape and tokenizer from this run folder")  # fmt: skip
+        help="with --init=none: take model, shape and tokenizer from this run folder")  # fmt: skip
     add("--data", metavar="DIR", help=data)
     add("--recipe", metavar="NAME",
         help=f"short for --config=finetune:recipe=...: {', '.join(recipes.RECIPES)}")  # fmt: skip
@@ -40,12 +40,12 @@ def add_flags(made: cli.Parser, data: str = DATA) -> None:
     add("--seeds", type=cli.positive, default=1, metavar="N",
         help="number of seeds: 0, 1, ...; default: 1")  # fmt: skip
     add("--mnli", metavar="DIR",
-        help="folder of MNLI runs of the same net; seed k starts from their seed k")  # fmt: skip
+        help="folder of MNLI runs of the same model; seed k starts from their seed k")  # fmt: skip
     add("--eval_only", action="store_true",
         help="evaluate finished runs or an imported classifier without training")  # fmt: skip
     add("--as", dest="form", choices=("text",),
-        help="text: the net reads the task as text and generates the label's words, for encoder-"
-        "decoders and left-to-right nets; default: a head scores the classes")  # fmt: skip
+        help="text: the model reads the task as text and generates the label's words, for encoder-"
+        "decoders and left-to-right models; default: a head scores the classes")  # fmt: skip
     add("--submit", action="store_true",
         help="predict the test sets; write the leaderboard's files and submission.zip")  # fmt: skip
 
@@ -77,7 +77,7 @@ def fine_tune(given: argparse.Namespace, task: Task) -> None:
     if given.form == "text":
         task = task_lib.as_text(task)
         if given.mnli is not None:
-            raise ValueError("--mnli gives the weights of a net with a head: leave out --as=text")
+            raise ValueError("--mnli gives the weights of a model with a head: leave out --as=text")
     # Imported after the flags are checked, so that --help and typos answer at once.
     from scalelab import finetune
     from scalelab.eval import glue_table

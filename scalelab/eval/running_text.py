@@ -82,7 +82,7 @@ def score(
                     values, after = run(placed.params, placed.put(given), shared, carried)
                     values = np.asarray(values)[: len(scored)]
                     if not np.isfinite(values).all():
-                        raise ValueError("the net's scores are not finite: its training diverged")
+                        raise ValueError("the model's scores are not finite: its training diverged")
                     if found is None:
                         found = np.full((len(tokens), *values.shape[1:]), np.nan, np.float32)
                     found[scored] = values

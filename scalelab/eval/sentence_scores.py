@@ -132,7 +132,7 @@ def make_reading(opened: Pretrained, rule: str) -> Reading:
     made = likelihood.make_reading(opened, causal=rule in CAUSAL, masked=is_masked)
     if made.source == ():
         raise ValueError(
-            f"the net in {opened.path} reads a source, but its system puts no special token into"
+            f"the model in {opened.path} reads a source, but its system puts no special token into"
             " the source of a single sentence: declare one in FRAME or READING"
         )
     shifted = is_masked and opened.shifts_masks

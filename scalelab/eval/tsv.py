@@ -79,7 +79,7 @@ def parser() -> cli.Parser:
     add("--columns", required=True, type=cli.comma_list, metavar="NAME,NAME",
         help="names of the one or two text columns, then of the label column")  # fmt: skip
     add("--relation", choices=RELATIONS[1:],
-        help="for two texts: similarity if their order is irrelevant (GPT-style nets then see both"
+        help="for two texts: similarity if their order is irrelevant (GPT-style models see both"
         " orders), else entailment, the default")  # fmt: skip
     return made
 

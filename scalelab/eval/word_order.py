@@ -24,12 +24,12 @@ BATCH_SIZE = 64
 def parser() -> cli.Parser:
     """Makes the parser of the command line."""
     made = cli.Parser("python -m scalelab.eval.word_order", __doc__)
-    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
+    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the model")
     made.add_argument(
         "--num_examples", type=cli.positive, default=512, metavar="N", help="to read; default: 512"
     )
     made.add_argument("--seed", type=int, default=0, help="of places and masks; default: 0")
-    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
+    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the model")
     return made
 
 

@@ -68,7 +68,7 @@ def plan(
         planned["lm_weight"] = 0.0
     if "lm_weight" in fixed and planned["lm_weight"] and opened.predicts != "next":
         raise ValueError(
-            f"{task.title}: config.lm_weight = {planned['lm_weight']} needs a net trained on"
+            f"{task.title}: config.lm_weight = {planned['lm_weight']} needs a model trained on"
             f" the next token, and this {opened.config.system} is none; set --config.lm_weight=0"
         )
     return planned, {k: points for k, points in recipe.grid.items() if k not in fixed}

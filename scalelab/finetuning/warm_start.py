@@ -43,7 +43,7 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
     if (init == "none") != (like is not None):
         raise ValueError(
             "--init=none and --like=RUN go together: RUN is the pre-training run that gives shape,"
-            " system and tokenizer of the net with random weights"
+            " system and tokenizer of the model with random weights"
         )
     opened, classifier = _open(init if like is None else like)
     if mnli is not None and (like is not None or classifier is not None):
@@ -86,7 +86,7 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
     if words and opened.predicts != "next":
         raise ValueError(
             f"{title}: --as=text generates label words, and this {opened.config.system} does not"
-            " predict the next token: leave --as out, or take a left-to-right net or an"
+            " predict the next token: leave --as out, or take a left-to-right model or an"
             " encoder-decoder"
         )
     if system.HAS_SOURCE and not words and system.ADAPTATION.source is None:
@@ -101,7 +101,7 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
         ("sharing", config.sharing, words),
     ):
         if value and apart:
-            how = "--as=text" if words else "a net that reads a source"
+            how = "--as=text" if words else "a model that reads a source"
             off = 0 if field == "lm_weight" else None
             raise ValueError(
                 f"{title}: config.{field} = {value} does not go with {how}: set"
@@ -109,8 +109,8 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
             )
     for field, value, most, what in (
         ("batch_size", config.batch_size, num_examples, "training examples"),
-        ("max_len", config.max_len, net.max_len, "positions of the net"),
-        ("feature_layers", config.feature_layers or 0, net.num_layers, "layers of the net"),
+        ("max_len", config.max_len, net.max_len, "positions of the model"),
+        ("feature_layers", config.feature_layers or 0, net.num_layers, "layers of the model"),
     ):
         if value > most:
             raise ValueError(

@@ -68,7 +68,7 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any],
             sizes[field.name] = value - field.offset
     rate = next(iter(rates.values()))
     remarks = [
-        f"{name} = {other} is ignored: this net has one dropout rate, {rate}"
+        f"{name} = {other} is ignored: this model has one dropout rate, {rate}"
         for name, other in rates.items()
         if other != rate
     ]

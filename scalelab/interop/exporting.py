@@ -119,13 +119,13 @@ def _open_net(run: RunRecord, part: str | None, step: int | None) -> ExportedRun
     flat = {name: np.asarray(x) for name, x in params.items()}
     parts = systems.parts(opened.system, net, options)
     if part is not None and part not in parts:
-        has = f"the parts {', '.join(parts)}" if parts else "one net"
+        has = f"the parts {', '.join(parts)}" if parts else "one model"
         raise ValueError(f"--part={part}: the run in {run.folder} has {has}")
     remarks = []
     if parts:
         name = part or next(iter(parts))
         net, options, flat = _cut(parts[name], net, options, flat)
-        others = [f"; --part={other} writes its other net" for other in parts if other != name]
+        others = [f"; --part={other} writes its other model" for other in parts if other != name]
         remarks.append(f"this is the {name} of the run{''.join(others)}")
     if step is not None:
         after = f"these are the parameters after step {step:,}"
@@ -170,7 +170,7 @@ def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> Expo
     if step is not None:
         raise ValueError(f"--step={step}: the run in {path} is a classifier, which keeps one step")
     if part is not None:
-        raise ValueError(f"--part={part}: the run in {path} is a classifier, which has one net")
+        raise ValueError(f"--part={part}: the run in {path} is a classifier, which has one model")
     config = json_files.fill(ClassifierConfig, run.config, path / "config.json")
     family, kind = maps.load(config.system), config.head.kind
     architecture = next((a for a in family.architectures if a.kind == config.kind), None)

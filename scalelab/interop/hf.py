@@ -38,7 +38,7 @@ def parser() -> cli.Parser:
     )
     out.add_argument(
         "--part",
-        help="which net of a run with several, such as generator; default: the one for tasks",
+        help="which model of a run with several, such as generator; default: the one for tasks",
     )
     out.add_argument("--step", type=int, help="checkpoint of a pre-training; default: the newest")
     return made

@@ -77,7 +77,7 @@ class Encoder(nn.Module):
           ValueError: the family has no head for pairs.
         """
         if self.pair_head is None:
-            raise ValueError("this net has no pair head; build a system whose HEADS name 'pair'")
+            raise ValueError("this model has no pair head; build a system whose HEADS name 'pair'")
         return self.pair_head(hidden)
 
     def label_logits(

@@ -30,7 +30,8 @@ class LearnedPositions(nn.Module):
         """
         if positions.shape[-1] > self.max_len:
             raise ValueError(
-                f"the net has {self.max_len} positions, but got examples of {positions.shape[-1]} "
+                f"the model has {self.max_len} positions, but got examples of"
+                f" {positions.shape[-1]} "
                 "tokens; build it with a larger max_len or cut the examples"
             )
         names, shape = (axes.POSITIONS, axes.WIDTH), (self.max_len, self.width)

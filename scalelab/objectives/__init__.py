@@ -281,7 +281,8 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
                 )
         if module.SEES not in (None, sees):
             raise ValueError(
-                f"objective {name!r} needs a net whose positions see {module.SEES!r}, and those of"
+                f"objective {name!r} needs a model whose positions see {module.SEES!r}, and"
+                f" those of"
                 f" this system see {sees!r}"
             )
         if missing := [head for head in module.HEADS if head not in heads]:

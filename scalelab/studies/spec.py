@@ -119,7 +119,7 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
             given = bool(system.ADAPTATION.source) and not spec.evaluations
             if more := systems.more_inputs(system, source=given):
                 raise ValueError(
-                    f"{where}.systems: the net of {name!r} reads {more}, which tasks and"
+                    f"{where}.systems: the model of {name!r} reads {more}, which tasks and"
                     " evaluations do not give it: set config.finetune.tasks and"
                     " config.evaluations to ()"
                 )

@@ -299,7 +299,7 @@ def more_inputs(system: System, *, source: bool = False) -> str | None:
 
     None means that there are none, or only a source if `source` is True.
     """
-    frozen = [f"the net of another run ({name})" for name in frozen_names(system)]
+    frozen = [f"the model of another run ({name})" for name in frozen_names(system)]
     found = ["a source"] * system.HAS_SOURCE + frozen
     return " and ".join(found) if frozen or not source else None
 

@@ -56,7 +56,7 @@ RECIPES = {
         grid={"optim.learning_rate": (3e-4, 1e-4), "batch_size": (8, 32)},
     ),
     "small": Recipe(
-        "ours, for nets of a few million parameters: the largest rate of Turc et al.'s grid",
+        "ours, for models of a few million parameters: the largest rate of Turc et al.'s grid",
         {"optim.learning_rate": 3e-4, "batch_size": 32, "optim.warmup_rate": 0.1},
     ),
     "gpt": Recipe(

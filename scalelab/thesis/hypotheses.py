@@ -47,7 +47,7 @@ TEXTS = {
            "rows grown in both are above the wide ones and above the deep ones"),
     "4a": ("At equal N scores are similar over many shapes, if A follows H.",
            f"the widest and the deepest shape differ by less than {MARGIN:g}"),
-    "4b": ("A wide net gains when the number of heads follows its width.",
+    "4b": ("A wide model gains when the number of heads follows its width.",
            "with more heads the score of the same H and L is higher"),
 }  # fmt: skip
 
@@ -223,7 +223,7 @@ def heads_follow_width(scores: Scores, score: str) -> Finding:
     """
     blocks = [{more: 1.0, fewer: -1.0} for rows in _scored(scores, score)
               for fewer, more in select.more_heads(rows)]  # fmt: skip
-    missing = f"no wide net both with and without heads wider than {select.WIDEST_HEAD}"
+    missing = f"no wide model both with and without heads wider than {select.WIDEST_HEAD}"
     part = Part("more minus fewer heads", ABOVE, blocks, missing)
     return build_finding(scores, score, [part], "4b")
 

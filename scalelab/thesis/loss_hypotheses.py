@@ -118,7 +118,7 @@ def larger_for_less(scores: Scores, score: str) -> Finding:
     pairs = [pair for own in groups for pair in own]
     cases = [Case(f"{p.large.label} against {p.small.label}", np.mean([*p.gains.values()]) < 0)
              for p in pairs]  # fmt: skip
-    what = "loss of the larger minus that of the smaller net at equal seconds"
+    what = "loss of the larger minus that of the smaller model at equal seconds"
     if pairs:
         times = dict.fromkeys(f"{f(p.secs for p in pairs):,.0f}" for f in (min, max))
         lengths = " or ".join(map(str, sorted({p.length for p in pairs})))
@@ -130,8 +130,8 @@ def larger_for_less(scores: Scores, score: str) -> Finding:
     rows = [row for p in pairs for row in (p.small, p.large)]
     made = claim(what, BELOW, found or missing, *scores.check_treatment(rows, "loss"))
     return make_finding(
-        scores, "6", "At a fixed time, a larger net trained for fewer steps wins.",
-        "at the latest time that both reached at one length, the larger net has the lower"
+        scores, "6", "At a fixed time, a larger model trained for fewer steps wins.",
+        "at the latest time that both reached at one length, the larger model has the lower"
         " validation loss",
         [made], cases, "seconds",
     )  # fmt: skip

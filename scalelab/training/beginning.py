@@ -209,12 +209,12 @@ def _fit(
             if (there := getattr(source.net, name)) != (here := getattr(config.net, name))
         ]
         raise ValueError(
-            f"--init={path} is another net: make these fields equal: {'; '.join(fields)}."
+            f"--init={path} is another model: make these fields equal: {'; '.join(fields)}."
             f" {len(wrong)} parameters do not fit: {', '.join(wrong[:1])}"
         )
     if not any(len(wanted[name].value.shape) > 1 for name in taken):
         raise ValueError(
-            f"--init={path} is a run of {source.system}: none of its parameters fits a net of"
+            f"--init={path} is a run of {source.system}: none of its parameters fits a model of"
             f" {config.system} by name and shape: {', '.join(wrong[:1]) or 'no name is equal'}"
         )
     used = {there.source for there in taken.values()}

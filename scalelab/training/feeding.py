@@ -226,7 +226,7 @@ def compiling(training: "Pretraining") -> Iterator[BlockParts]:
         scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
         host.release_if_low(soon=host.GAPS * scratch)
     begins = not training.step  # the untrained net is where curves begin
-    validates = "; validating the untrained net" * begins
+    validates = "; validating the untrained model" * begins
     say(f"compiled in {time.perf_counter() - begun:.1f} s{validates}")
     if begins:
         training.validate_and_save(say)

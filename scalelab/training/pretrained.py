@@ -122,8 +122,8 @@ class Pretrained:
         """Raises ValueError if the net has inputs beside a text; `source` allows a source."""
         if more := systems.more_inputs(self.system, source=source):
             raise ValueError(
-                f"{self.path} is a run of {self.config.system}, whose net reads {more} beside a"
-                " text; expected a net that reads a text alone"
+                f"{self.path} is a run of {self.config.system}, whose model reads {more} beside a"
+                " text; expected a model that reads a text alone"
             )
 
     @property
@@ -153,12 +153,12 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     try:
         frozen = load_frozen(config.machine.frozen)
     except ValueError as error:
-        raise ValueError(f"the run in {path} needs the nets that it learnt from: {error}") from None
+        raise ValueError(f"the run in {path} needs the models it learned from: {error}") from None
     try:
         expected = nn.unbox(abstract_params(config, tokenizer, frozen))
         if tokenizer.vocab_size > config.tokenizer.vocab_size:
             sizes = tokenizer.vocab_size, config.tokenizer.vocab_size
-            raise ValueError("tokenizer.json has {} pieces, the net {}".format(*sizes))
+            raise ValueError("tokenizer.json has {} pieces, the model {}".format(*sizes))
     except ValueError as error:
         raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
     check_tokenizer(run)
@@ -171,7 +171,7 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     ]
     if shapes[0] != shapes[1]:
         raise ValueError(
-            f"the checkpoint in {path} is not of the net that its config.json describes: names or"
+            f"the checkpoint in {path} is not of the model that its config.json describes: names or"
             " shapes of parameters differ"
         )
     system, step = systems.load(config.system), int(saved["step"])
@@ -282,7 +282,7 @@ def freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
     digest = ",".join(digests) or None
     if config.frozen not in (None, digest):
         raise ValueError(
-            f"config.frozen = {config.frozen!r}, but the nets of config.machine.frozen ="
+            f"config.frozen = {config.frozen!r}, but the models of config.machine.frozen ="
             f" {config.machine.frozen!r} have the digests {digest!r}: give the runs that it names"
         )
     return dataclasses.replace(config, frozen=digest)

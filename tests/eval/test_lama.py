@@ -215,7 +215,7 @@ def test_the_program_compares_over_a_common_vocabulary(
     for system, run in runs.items():
         work = tmp_path / f"{system}-study"
         out = evaluation.evaluate(suites.SUITES["lama"], run, data, work, peers=peers)
-        assert f"{sizes['gpt2', 'bert']} possible answers, shared by 2 nets" in out
+        assert f"{sizes['gpt2', 'bert']} possible answers, shared by 2 models" in out
         assert predictions.read(work / "seed0/predictions.tsv").texts == texts["gpt2", "bert"]
         known.add(json.dumps(run_files.read_config(work / "seed0")["peers"]))
     assert len(known) == 1

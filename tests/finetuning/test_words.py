@@ -228,7 +228,7 @@ def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> 
         if len(set(answers)) > 1 and (system == "translator" or valid.any()) and not valid.all():
             break
     else:
-        raise AssertionError("every net says one thing")
+        raise AssertionError("every model says one thing")
 
     run.folder(0).mkdir(parents=True)
     run_folder.write_description(run.folder(0), run.describe(0))
@@ -315,7 +315,7 @@ def test_the_program_trains_predicts_and_submits(
 @pytest.mark.parametrize(("system", "form", "fields", "message"), [
     ("bert", "text", {}, "this bert does not predict the next token"),
     ("translator", None, {}, "translator does not declare where the text of a task goes"),
-    ("translator", "both", {"feature_layers": 1}, "feature_layers = 1 does not go with a net that"),
+    ("translator", "both", {"feature_layers": 1}, "feature_layers = 1 does not go with a model"),
     ("translator", "both", {"lm_weight": 0.5}, "config.lm_weight=0"),
     ("gpt2", "text", {"lm_weight": 0.5}, "lm_weight = 0.5 does not go with --as=text"),
     ("gpt2", "text", {"head.lstm_width": 4}, "head.lstm_width = 4 does not go with --as=text"),
@@ -344,8 +344,8 @@ def test_a_task_without_label_words_is_refused(name: str, what: str, capsys) -> 
 
 
 @pytest.mark.parametrize(("start", "flags", "message"), [
-    (program, ["rte", "--mnli=DIR"], "--mnli gives the weights of a net with a head"),
-    (glue, ["--mnli_first", "--tasks=mnli,rte"], "--mnli_first gives weights of a net with a head"),
+    (program, ["rte", "--mnli=DIR"], "--mnli gives the weights of a model with a head"),
+    (glue, ["--mnli_first", "--tasks=mnli,rte"], "--mnli_first gives a model with a head"),
     (glue, [], "STS-B: --as=text generates label words"),
 ])  # fmt: skip
 def test_weights_of_another_head_are_refused(start, flags, message, capsys) -> None:

@@ -81,7 +81,7 @@ DAMAGED_FOLDERS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "layers in words": (config(num_hidden_layers="two"), ("num_hidden_layers", "'two'")),
     "layers beyond memory": (config(num_hidden_layers=10**9), ("1,000,000,000",)),
     **{
-        f"{field} of another net": (config(**{field: 304}), ("config.json",))
+        f"{field} of another model": (config(**{field: 304}), ("config.json",))
         for field in ("vocab_size", "max_position_embeddings", "intermediate_size", "hidden_size")
     },
     "another activation": (config(hidden_act="mish"), ("hidden_act", "'mish'", "'gelu_new'")),

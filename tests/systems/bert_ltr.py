@@ -11,5 +11,5 @@ EXPECTED = dataclasses.replace(
     num_parameters={("clm", 30522, 512): BERT.num_parameters["mlm", 30522, 512]},
     decayed=declared.berts_kernels(),
     whole=False,
-    peer="the net is BERT's under another mask, see test_bert_ltr.py; BERT's is compared",
+    peer="the model is BERT's under another mask, see test_bert_ltr.py; BERT's is compared",
 )

@@ -10,5 +10,5 @@ EXPECTED = dataclasses.replace(
     num_parameters={("mntp", 50257, 1024): 124_439_808},
     mixed_masks=True,
     whole=False,
-    peer="transformers has no GPT-BERT; the net is GPT-2's, which is compared with GPT2LMHeadModel",
+    peer="transformers has no GPT-BERT; its model is GPT-2's, compared with GPT2LMHeadModel",
 )

@@ -153,7 +153,7 @@ DEPARTING = {
                      "tokenizer.vocab_size is 20000 .protocol: 30000."),
     "fields": (dict(fields=("optim.learning_rate=2e-4",)),
                "optim.learning_rate is 0.0002 .protocol: 0.0001.[.]"),
-    "the control": (dict(pretrain__mask_rate=0.2), "mask_rate is 0.2 .protocol: 0.15."),
+    "the base config": (dict(pretrain__mask_rate=0.2), "mask_rate is 0.2 .protocol: 0.15."),
     "a system's fields": (dict(system_fields={"bert": ("objective=mlm",)}), "objective is mlm "),
     "recipe": (dict(finetune__recipe="layerwise"), "finetune.optim.layer_decay is 0.8 .*finetune."
                "recipe is layerwise"),

@@ -163,7 +163,7 @@ def test_several_seeds_begin_with_the_same(lab, config, first, tmp_path) -> None
     (dict(machine__init="nowhere"), "nowhere"),
     (dict(init="01234567"), "config.init .*digest"),
     (dict(init="01234567", machine__init=None), "--init=RUN"),
-    (dict(system="gpt2", net__width=16, net__num_layers=2), "none of its .*net of gpt2 .*there"),
+    (dict(system="gpt2", net__width=16, net__num_layers=2), "none of its .*model of gpt2 .*there"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(config, pretrained_runs, fields, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):

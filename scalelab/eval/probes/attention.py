@@ -52,7 +52,7 @@ def read(
         more = surface(own, text, _covers(pieces[marks], num).sum(axis=0) > 0)
         sums, counts = (sums + more[0] if sums.size else more[0]), counts + more[1]
     if not np.isfinite(sums).all():
-        raise ValueError("the net's attention is not finite: its training had diverged")
+        raise ValueError("the model's attention is not finite: its training had diverged")
     return Attention(kept, maps, sums / counts)
 
 
@@ -65,7 +65,7 @@ def _computer(net: nn.Module) -> Callable[..., jax.Array]:
         leaves = jax.tree_util.tree_leaves_with_path(found)
         weights = [x for path, x in leaves if jax.tree_util.DictKey(WEIGHTS) in path]
         if not weights:
-            raise ValueError("this net has no attention to read")
+            raise ValueError("this model has no attention to read")
         (layers,) = weights  # [L, B, N, T, T]
         heads = layers.swapaxes(0, 1).astype(jnp.float32)
         return heads.reshape(heads.shape[0], -1, *heads.shape[3:])

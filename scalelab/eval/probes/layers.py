@@ -77,7 +77,7 @@ def measure(
         table=made.table,
         printed=f"{kind} probes, {pooling} of a word's pieces, {engine.num_words(items[0]):,} words"
         f" of train\n{describe(made.table, made.layer)}"
-        f"centre of gravity {centre:.2f}, expected layer {expected:.2f}\n",
+        f"center of gravity {centre:.2f}, expected layer {expected:.2f}\n",
         notes=notes,
     )
 

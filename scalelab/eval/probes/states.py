@@ -92,7 +92,7 @@ def read(
         ]
         found[starts[k] : starts[k + 1]] = sums / (own[:, 1] - own[:, 0])[:, None, None]
     if not np.isfinite(found).all():
-        raise ValueError("the net's states are not finite: its training had diverged")
+        raise ValueError("the model's states are not finite: its training had diverged")
     return Split(kept, layout.kept, found)
 
 

@@ -72,7 +72,7 @@ def write(
         cost = {"budget": f"imported; the cost of its training is {UNKNOWN}"}
     sections: dict[str, Mapping[str, object]] = {
         "Configuration": _describe_config(run, params),
-        "Departures from the control": {
+        "Declared differences from the base config": {
             f"`{d.field}`": f"{_format(d.value)} ({d.source})"
             for d in getattr(result, "departures", ())
         },

@@ -36,7 +36,7 @@ CAPTIONS = {
     "differences": "Every claim of the report: difference with its interval, at the level of the"
     " corrected test. Green: confirmed; orange: refuted; gray: undecided or not testable.",
     "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
-    " Small dots: seeds. Colour: system; shade: size or variant. Rows stand slightly apart.",
+    " Small dots: seeds. Color: system; shade: size or variant. Rows stand slightly apart.",
 } | {
     f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
     for name in AXES

@@ -227,7 +227,7 @@ def test_from_a_treebank_to_paired_differences(
         given = f"--run={pretrained_runs(system)}", f"--data={data}", f"--workdir={tmp_path / name}"
         code, out, errors = start(program, *given, *more)
         assert code == 0, errors
-        assert "1 sentences" in out and "selectivity" in out and "centre of gravity" in out
+        assert "1 sentences" in out and "selectivity" in out and "center of gravity" in out
         again = start(program, *given, *more)
         assert again[0] == 0 and "finished before" in again[1]
     folder = tmp_path / "a/seed0"

@@ -76,5 +76,5 @@ EXPECTED = declared.Expected(
     num_parameters={},
     decayed=ENCODER | DECODER | CROSS | TABLES,
     whole=True,
-    peer="tests/decode/test_source.py compares its net with torch.nn.Transformer",
+    peer="tests/decode/test_source.py compares its model with torch.nn.Transformer",
 )
