@@ -13,7 +13,7 @@ Both sides see the same examples: those of the first `--steps` batches of an epo
 the stretches within which ours are sorted by length. The program checks that both see as many real
 tokens. Each repetition draws another epoch; --steps=0 takes whole epochs.
 
-The net has random parameters and an embedding of 30,000 rows; its tokenizer is trained on the
+The model has random parameters and an embedding of 30,000 rows; its tokenizer is trained on the
 task's own text. Measure on an idle machine: PyTorch's threads spin while they wait for each other.
 
 Target: SST-2 at 2x128x2, at least 3x the peer.

@@ -2,7 +2,7 @@
 
 The products are the projections, attention, FFN and the head on the predicted positions, with
 nothing in between: no softmax, norm, activation, dropout, loss or update. Gradients have the form
-of JAX's own derivative. Causal nets compute the whole scores, as dense attention does; `flops.py`
+of JAX's own derivative. Causal models compute the whole scores, as dense attention does; `flops.py`
 counts the useful half.
 """
 

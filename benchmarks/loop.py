@@ -33,7 +33,7 @@ COLUMNS = ("case", "bare, ms a step", "loop, ms a step", "bare / loop", "compile
 
 
 class Case(NamedTuple):
-    """A net and its batch."""
+    """A model and its batch."""
 
     shape: str
     vocab_size: int

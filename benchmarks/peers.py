@@ -33,9 +33,9 @@ def make_model(
     params: Any = None,
     labels: list[str] | None = None,
 ) -> Any:
-    """Makes a class of transformers at the sizes of a net of ours; `name` None: the family's first.
+    """Makes a class of transformers at the sizes of a model of ours.
 
-    It gets our `params`, or random ones; `labels` are a classifier's.
+    `name` None: the family's first class. It gets our `params`, or random ones; `labels` are a classifier's.
     """
     family = maps.load(system)
     architecture = next(a for a in family.architectures if name in (None, a.name))

@@ -9,5 +9,5 @@ from scalelab.config import files, pretraining
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns every field of a run, with the control's value."""
+    """Returns every field of a run, with the base config's value."""
     return files.defaults(pretraining.Config)

@@ -1,4 +1,4 @@
-r"""Pre-trains one system: the control with the system's own departures.
+r"""Pre-trains one system: the base config with the system's own declared differences.
 
   python -m scalelab.train --workdir=runs/bert \
     --config=configs/pretrain.py:system=bert,shape=2x128x2,corpus=builtin,steps=500
@@ -64,7 +64,7 @@ def _set_budget(config: ml_collections.ConfigDict, clock: str, total: float) -> 
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
-    """Returns the control with the system's departures and the arguments applied."""
+    """Returns the base config with the system's declared differences and the arguments applied."""
     given = files.arguments(arguments, ARGUMENTS, "system=bert")
     config = files.load(files.FOLDER / "base.py").get_config()
     config.system = given.get("system", config.system)

@@ -9,7 +9,7 @@ Arguments that every study takes, all optional, joined by commas:
            tiny: minutes on two cores
   corpus   as in configs/pretrain.py; without it the built-in one, whatever the scale
   data     folder of the tasks' data (CoLA/, SST-2/, ...); without it TensorFlow Datasets' glue
-  seeds    pre-training seeds of each net
+  seeds    pre-training seeds of each model
   evaluations  folder of the evaluations' data (blimp/, ...), for studies that name evaluations
 Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
 "=" follow it: text:/a/year=1,,month=2/*.txt.
@@ -56,7 +56,7 @@ configs/base.py, fine-tuning fields in configs/finetune.py.
 At scale full the built-in corpus gets 20,000 pieces, long.example_rate is 0.10262 for bert (Table
 7.1), and a system may declare its own epochs and learning rate. Below full, all systems share one
 learning rate. Each study has its own shapes, tasks and variants; the quickstart sets some of the
-fields above too. All scales but the quickstart also fine-tune the first seed's net from random
+fields above too. All scales but the quickstart also fine-tune the first seed's model from random
 weights, because a verdict asks whether pre-training helped. All other fields, such as masking and
 dropout, are the protocol's.
 """

@@ -1,11 +1,11 @@
-"""Fills the masks of texts with a masked net.
+"""Fills the masks of texts with a masked model.
 
   python -m scalelab.fill_mask --run=RUN "The capital of France is [MASK]." [MORE TEXTS]
 
-RUN is a run folder of a net that predicts masked tokens: a pre-training, or an import from Hugging
-Face. A mask is written [MASK] or <mask>, or as in the run's tokenizer. Each of several masks in a
-text is filled on its own; the others stay masks. Prints the likeliest tokens of each mask with
-their probability and the filled text; --json prints one object a mask and line.
+RUN is a run folder of a model that predicts masked tokens: a pre-training, or an import from
+Hugging Face. A mask is written [MASK] or <mask>, or as in the run's tokenizer. Each of several
+masks in a text is filled on its own; the others stay masks. Prints the likeliest tokens of each
+mask with their probability and the filled text; --json prints one object a mask and line.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def encode(text: str, opened: "Pretrained", max_len: int) -> "np.ndarray":
     """Encodes a text with masks: ids [n] int32, special tokens included.
 
     Raises:
-      ValueError: the text has no mask, or more tokens than the `max_len` positions of the net.
+      ValueError: the text has no mask, or more tokens than the `max_len` positions of the model.
     """
     import numpy as np
 
@@ -67,10 +67,10 @@ def fill(
     """Fills the masks of encoded texts, as many at a time as devices share a batch.
 
     Args:
-      opened: the run of a masked net.
+      opened: the run of a masked model.
       rows: from `encode`.
       top: tokens for each mask.
-      tensor_parallel: devices that share the net.
+      tensor_parallel: devices that share the model.
 
     Yields:
       For each text a list of its masks, each a list of fillings, the likeliest first.

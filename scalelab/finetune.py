@@ -4,7 +4,7 @@
 
 `fine_tune` plans a task, chooses from the recipe's grid and trains its seeds; `train` trains one of
 them by the loop of `train.py`. It runs on all devices: the batch is split over them, and with
-machine.fsdp_parallel or machine.tensor_parallel the net too. Each seed leaves a run folder
+machine.fsdp_parallel or machine.tensor_parallel the model too. Each seed leaves a run folder
 DIR/seed0, DIR/seed1, ... with result.json and predictions.tsv. Finished seeds are not trained
 again; a stopped one continues from its checkpoint.
 """

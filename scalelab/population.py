@@ -1,4 +1,4 @@
-"""Removed: seeds of one net train as processes side by side. Deleted in the next release."""
+"""Removed: seeds of one model train as processes side by side. Deleted in the next release."""
 
 from scalelab.config import cli
 

@@ -1,4 +1,4 @@
-"""Applies a fine-tuned net to new text.
+"""Applies a fine-tuned model to new text.
 
   python -m scalelab.predict --run=RUN FILE [--output=FILE.tsv] [--columns=TEXT[,TEXT2]]
 

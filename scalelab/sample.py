@@ -6,11 +6,11 @@ RUN is the run folder of a pre-training, or of an import from Hugging Face. With
 the best token is taken at each step; --num_beams searches further. A text starts with the tokens
 that begin a training text, such as [CLS]. If there are none, an empty prompt starts from the
 end-of-text token. A text ends at the end-of-text token, or else at the token that ends a training
-text, such as [SEP]. A net that reads a source needs a --source for each prompt; without prompts,
+text, such as [SEP]. A model that reads a source needs a --source for each prompt; without prompts,
 its texts start from its start token. The texts drawn for a prompt depend only on --seed, the prompt
 and its source.
 
-A net that predicts masked tokens gets --max_new_tokens masks behind the prompt. It draws each
+A model that predicts masked tokens gets --max_new_tokens masks behind the prompt. It draws each
 --sweeps times, given all other tokens (Gibbs sampling, Wang and Cho 2019).
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained
 
 RULES = ("repetition_penalty", "temperature", "top_k", "top_p", "repetition_stop")
-# Flags that nets that predict the next token, or masked tokens, have no use for: their defaults.
+# Flags that models that predict the next token, or masked tokens, have no use for: their defaults.
 UNUSED = {
     "next": {"sweeps": 10, "order": "random"},
     "masked": {"num_beams": 1, "repetition_penalty": None, "repetition_stop": None},
@@ -120,13 +120,13 @@ def continuations(
       asked: the flags.
       prompts: token ids, each [n], n >= 1.
       opened: the run.
-      sources: token ids of each prompt's source; (): the net reads none.
+      sources: token ids of each prompt's source; (): the model reads none.
 
     Yields:
       For each text the place of its prompt, its sample number and its new tokens.
 
     Raises:
-      ValueError: a flag is out of range, or the net has too few positions.
+      ValueError: a flag is out of range, or the model has too few positions.
     """
     import numpy as np
 
@@ -166,7 +166,7 @@ def continuations(
 def resamplings(
     asked: argparse.Namespace, prompts: "Sequence[np.ndarray]", opened: "Pretrained"
 ) -> "Iterator[tuple[int, int, Continuation]]":
-    """Continues prompts with a masked net as the flags say; yields and raises as `continuations`.
+    """Continues prompts with a masked model as the flags say; yields and raises as `continuations`.
 
     Special tokens are never drawn.
     """
@@ -219,7 +219,7 @@ def _batches(
 
 
 def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
-    """Returns what the net predicts, "next" or "masked", and fills in the defaults of its flags.
+    """Returns what the model predicts, "next" or "masked", and fills in the defaults of its flags.
 
     Raises:
       ValueError: flags do not fit.

@@ -32,7 +32,7 @@ GRADES = (
     ("width 8, heads 8", 8, 8),
 )
 MOST_OFF = 0.15  # largest relative difference of N
-MOST_WIDER = 3  # a net of fewer layers is at most so many times as wide
+MOST_WIDER = 3  # a model of fewer layers is at most so many times as wide
 SMALLEST_HEAD, LARGEST_HEAD = 16, 128
 TILES = {"cpu": 16, "gpu": 64, "tpu": 128}
 MOST_TOKENS = 2**24  # tokens of a batch

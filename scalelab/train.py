@@ -129,7 +129,7 @@ def pretraining(config: Config, workdir: pathlib.Path) -> Iterator[Any]:
         if chief:
             stack.enter_context(run_folder.locked(workdir))
 
-        # --- Data, net, state: from the newest sound checkpoint of the folder, else from the run
+        # --- Data, model, state: from the newest sound checkpoint of the folder, else from the run
         #     that --init names, else from the seed. ----------------
         training = opening.open_run(config, start, nets, workdir, mesh, say)
         del start  # frees the parameters of the run that --init names

@@ -76,7 +76,8 @@ def test_the_floors_products_by_hand(shape: str) -> None:
 
 @pytest.mark.parametrize("system", [n for n in tiny.SYSTEMS if not declared.get(n).more_parts])
 def test_the_floor_has_the_products_that_flops_counts(system: str) -> None:
-    """But the classifier of pairs; a causal net computes the whole scores, of which half count."""
+    """But the classifier of pairs; a causal model computes the whole scores, of which half
+    count."""
     run = tiny_run(system)
     count = run.phases[0].forward
     classifier = 2 * 4 * 2 * 8 * ("pair" in run.system.HEADS)

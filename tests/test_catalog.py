@@ -29,7 +29,7 @@ def test_a_new_system_is_listed_with_its_options(monkeypatch, capsys) -> None:
     (made,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert made["options"]["generator_rate"] == 0.25 and "no generator" in str(made["meanings"])
     assert "ElectraForPreTraining" in made["parity"]
-    in_process.run(catalog, ["bert_ltr"])  # the net is tested without a peer
+    in_process.run(catalog, ["bert_ltr"])  # the model is tested without a peer
     assert "parity" not in capsys.readouterr().out
 
 

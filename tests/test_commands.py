@@ -43,7 +43,7 @@ LEFT_OUT = {  # part of a command -> why it is only parsed
     "objectives_8": "half an hour, and makes a large language; tests/studies/test_spec.py plans it",
     "--measure": "times large shapes; tests/test_shapes.py runs it",
 }
-# Fields that make a net, a pre-training, a study and a fine-tuning small.
+# Fields that make a model, a pre-training, a study and a fine-tuning small.
 NET = {"net.num_heads": 2, "net.width": 8, "net.num_layers": 1}
 TRAIN = {name.removeprefix("pretrain."): v for name, v in a_study.SMALL.items()}
 TASK = {"max_len": 16, "batch_size": 2, "epochs": 1}
@@ -176,7 +176,8 @@ def test_commands_run_with_less(
     page: str, tmp_path: pathlib.Path, home: pathlib.Path, wikitext: pathlib.Path,
     pretrained_runs: Callable,
 ) -> None:  # fmt: skip
-    """In their order, with a tiny net, few tokens, and invented data in the place of real ones."""
+    """In their order, with a tiny model, few tokens, and invented data in the place of real
+    ones."""
     prepare(page, tmp_path, wikitext)
     prepare_runs(page, tmp_path, pretrained_runs)
     for words in shown(page):

@@ -255,7 +255,7 @@ def test_short_budgets_have_their_own_rate_and_intervals(argument, rate, every, 
     assert config.optim.learning_rate == rate
     assert (config.eval.every_steps, config.machine.log_every_steps) == (every, lines)
     typed = resolved("system=gpt2,steps=100000")
-    assert typed.optim.learning_rate == 2.5e-4  # its departure holds at the protocol's budget
+    assert typed.optim.learning_rate == 2.5e-4  # as declared at the protocol's budget
 
 
 @pytest.mark.parametrize("steps", [20, 200, 2000, 20_000])
@@ -314,7 +314,7 @@ class Options:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system with options, which takes its options for a net."""
+    """A system with options, which takes its options for a model."""
     exports = vars(systems.load("roberta")) | {"Options": Options}
     exports["build"] = lambda _, given, __: given
     scratch.add(monkeypatch, "systems", "fake", **exports)

@@ -1,4 +1,5 @@
-"""Filling masks: against the net's own scores and the pipeline of transformers, and the program."""
+"""Filling masks: against the model's own scores and the pipeline of transformers, and the
+program."""
 
 import functools
 import json

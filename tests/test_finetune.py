@@ -1,4 +1,4 @@
-"""Fine-tuning at a tiny shape: inputs, the loss, kills, what is learnt."""
+"""Fine-tuning at a tiny shape: inputs, the loss, kills, what is learned."""
 
 import dataclasses
 import functools
@@ -113,7 +113,7 @@ def outputs(run: TaskRun, seed: int = 0) -> np.ndarray:
     return np.concatenate([program.predict(*placed, row) for row in rows])
 
 
-# --- Input and net ------------------------------------------------------------------------------
+# --- Input and model ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("system", "task", "expected"), [

@@ -115,7 +115,7 @@ def cost_of(parts: tiny.Parts) -> flops.Flops:
 
 
 def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
-    """The attention scores that a causal net computes and does not use."""
+    """The attention scores that a causal model computes and does not use."""
     if parts.module.HAS_SOURCE:  # encoder, cross-attention, and half of the decoder
         S, T = (batch_of(parts)[name].shape[1] for name in ("source", "tokens"))  # noqa: N806
         return cost.attention * T**2 / (2 * S**2 + 2 * S * T + T**2)
@@ -128,7 +128,7 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
     """Exactly, but for what the definition leaves out.
 
     That is the product of each prediction with its target's own row of the table, and for causal
-    nets the masked half of the attention scores, which dense attention computes, and the last
+    models the masked half of the attention scores, which dense attention computes, and the last
     position's prediction, which is computed to keep the length a round number.
     """
     parts = tiny.parts(system)
@@ -194,8 +194,8 @@ def test_xlas_own_analysis_agrees(system: str, fields: Any, kind: Callable[..., 
     """Within 1%: XLA also counts softmax, norms, activations and the optimizer, small at this size.
 
     One layer, because XLA counts the body of a loop once; and few pieces, so that the head is one
-    product and no loop. Dense attention computes the masked half of a causal net's scores as well.
-    XLA counts the program as it is written, before it merges what is computed twice.
+    product and no loop. Dense attention computes the masked half of a causal model's scores as
+    well. XLA counts the program as it is written, before it merges what is computed twice.
     """
     parts = tiny.parts(
         system, net__width=2048, net__num_heads=4, net__num_layers=1, net__max_len=64,

@@ -1,4 +1,5 @@
-"""Nets of other runs in a loss: from the command line to the trained net, and what is refused."""
+"""Models of other runs in a loss: from the command line to the trained model, and what is
+refused."""
 
 import dataclasses
 import functools
@@ -46,7 +47,7 @@ class Distil:
 
 
 class Guided(nn.Module):
-    """A net that adds a teacher's hidden states to its own."""
+    """A model that adds a teacher's hidden states to its own."""
 
     net: nn.Module
     teacher: nn.Module
@@ -122,7 +123,7 @@ def test_a_stopped_run_continues_with_its_teacher(lab, whole, student, original,
 
 
 def test_a_system_reads_a_teacher(lab, student, original, teacher, tmp_path, refused) -> None:
-    """It is trained and continued bit for bit; other programs refuse its net."""
+    """It is trained and continued bit for bit; other programs refuse its model."""
     config, folder = student(teacher, system="guided", objective="mlm"), tmp_path / "run"
     whole = lab.run(tmp_path / "whole", config)
     _, resumed = lab.killed(folder, config, at=3)
@@ -141,7 +142,7 @@ def test_a_system_reads_a_teacher(lab, student, original, teacher, tmp_path, ref
 
     again = pretrained.load(folder)
     other = losses(jax.tree.map(jnp.zeros_like, opened.params))["loss"][0]
-    assert abs(losses(opened.params)["loss"][0] - other) > 1e-3  # the net reads it
+    assert abs(losses(opened.params)["loss"][0] - other) > 1e-3  # the model reads it
     message = refused(lambda: in_process.run(fill_mask, [f"--run={folder}", "a [MASK] b"]))
     assert "guided, whose model reads the model of another run (teacher) beside a text" in message
     shutil.rmtree(teacher / "checkpoints" / "3")

@@ -167,7 +167,7 @@ def test_imports_go_one_way() -> None:
 
 NAMES = {*module_names("systems"), *module_names("objectives")}
 MAY_NAME = ("systems", "objectives", "interop.maps", "thesis")
-NO_DECISION = {  # what the control is, and a recipe that has a family's name
+NO_DECISION = {  # what the base config is, and a recipe that has a family's name
     ("config.pretraining", "roberta"), ("config.pretraining", "mlm"), ("tasks.recipes", "gpt"),
     ("eval.babylm", "mlm"),  # a folder's name in the challenge's files
 }  # fmt: skip

@@ -1,4 +1,5 @@
-"""A fine-tuned net on new text: what the fine-tuning itself predicted, from three kinds of file."""
+"""A fine-tuned model on new text: what the fine-tuning itself predicted, from three kinds of
+file."""
 
 import csv
 import io

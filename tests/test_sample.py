@@ -73,7 +73,7 @@ def test_a_file_of_prompts(start: Start, tmp_path: pathlib.Path) -> None:
 
 
 def test_what_is_drawn_depends_on_seed_and_prompt(start: Start) -> None:
-    """Not on neighbours, nor on how many texts go through the net at a time."""
+    """Not on neighbours, nor on how many texts go through the model at a time."""
     flags = ["--temperature=1.5", "--num_samples=2", "--top_k=90", "--top_p=0.95"]
     found = rows(start, "gpt", *flags, "--batch_size=2")
     assert [row["sample"] for row in found] == [0, 1, 0, 1, 0, 1]

@@ -1,4 +1,4 @@
-"""The step on a net small enough to work out by hand: one table, squared errors."""
+"""The step on a model small enough to work out by hand: one table, squared errors."""
 
 import dataclasses
 import functools
@@ -126,7 +126,7 @@ def worked_out(begun: state.TrainState, batch: dict[str, np.ndarray]) -> tuple[d
     """Losses and gradient of the step on `batch` in NumPy; the draws alone come from JAX."""
     rng = jax.random.fold_in(jax.random.wrap_key_data(begun.rng), begun.step)
     prepared = objectives_lib.prepare(batch, TERMS, objectives_lib.named_key(rng, "mask"))
-    # What the net keeps, read off by running it on a table of ones.
+    # What the model keeps, read off by running it on a table of ones.
     ones = {"params": {"table": jnp.ones(V)}}
     dropout = objectives_lib.named_key(rng, "dropout")
     kept, _ = Table().apply(ones, prepared, train=True, rngs={"dropout": dropout})

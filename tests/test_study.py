@@ -136,7 +136,7 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path, capsy
             assert log.count("finished ") == times, log  # nothing ran twice
     done = study_runs.read(workdir)
     assert all(run.finished and len(run.tasks["wnli"].finished) == 2 for run in done.runs)
-    for run in done.runs:  # the checkpoint in the middle is another net
+    for run in done.runs:  # the checkpoint in the middle is another model
         both = run.tasks["blimp"].finished + run.early[0.5]["blimp"].finished
         assert len({seed.result.init_digest for seed in both}) == len(both) == 2
         step = next(line["step"] for line in run.lines if "eval/share" in line)

@@ -152,7 +152,7 @@ def test_result_json(whole: Record, lab: Lab) -> None:
     held = {"documents": data.num_valid_documents, "tokens": data.num_valid_tokens}
     assert result["validation"] == held and held["documents"] > 0
     assert result["corpus"]["tokens"] > 0 and result["corpus"]["documents"] > 0
-    assert result["departures"] == []  # roberta is the control
+    assert result["departures"] == []  # roberta is the base config
     assert result["steps"] == STEPS and result["seconds"] > 0
     final = whole.states[STEPS]
     assert result["params"] == sum(leaf.size for leaf in jax.tree.leaves(final.params))
@@ -198,7 +198,7 @@ def test_a_weighted_sum_is_minimised_validated_and_ranked(lab: Lab, tmp_path: pa
         sums = [line[f"{kind}/mlm_loss"] + 50 * line[f"{kind}/nsp_loss"] for line in lines]
         losses[kind] = [line[f"{kind}/loss"] for line in lines]
         assert losses[kind] == pytest.approx(sums, rel=1e-5)
-    assert (len(losses["train"]), len(losses["eval"])) == (2, 3)  # the untrained net too
+    assert (len(losses["train"]), len(losses["eval"])) == (2, 3)  # the untrained model too
     assert record.best[2] == min(losses["eval"])
 
 

@@ -1,4 +1,4 @@
-"""A system whose net reads a source: programs give it one, or refuse it by its declaration."""
+"""A system whose model reads a source: programs give it one, or refuse it by its declaration."""
 
 import dataclasses
 import json

@@ -5,7 +5,7 @@
 
 | run | objective | format | what differs |
 |---|---|---|---|
-| bert | MLM + NSP | segment pairs | the control of this study: 20 M tokens |
+| bert | MLM + NSP | segment pairs | the base config of this study: 20 M tokens |
 | bert, sop | MLM + SOP | sentence order | the second text: next or other, in order or swapped |
 | albert 2x128x2 | MLM + SOP | sentence order | layers share parameters; 3% more FLOPs a token |
 | albert 2x172x2 | MLM + SOP | sentence order | as many parameters as bert; fewer tokens |
@@ -19,8 +19,8 @@ computes again in its backward pass does not count. A run takes 26 to 28 minutes
 scores up to ten more.
 
 Lengths are a quarter of the protocol's: 32 tokens, then 128. With 128 tokens from the start, masked
-nets of this size stay near the unigrams for 20 M tokens, and fine-tuned they are no better than
-nets from scratch (LOG.md).
+models of this size stay near the unigrams for 20 M tokens, and fine-tuned they are no better than
+models from scratch (LOG.md).
 """
 
 import ml_collections

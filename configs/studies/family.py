@@ -121,7 +121,7 @@ def _shorten(pretrain: ml_collections.ConfigDict, scale: str, tokens: float) -> 
 def ladder(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     """Returns `settings` with fewer scores, for ladder_*.py, objectives_8.py and mask_rate.py.
 
-    The family's table has the nets from scratch; they would be the same here.
+    The family's table has the models from scratch; they would be the same here.
     """
     config, shape, flops = settings(arguments)
     config.finetune.scratch = False
@@ -168,7 +168,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stages.tokens = dict(
         systems=SYSTEMS, shapes=(shape,), variants=("default",), finetune="all"
     )
-    # In larger nets the FLOPs a token of these are within 5% of BERT's.
+    # In larger models the FLOPs a token of these are within 5% of BERT's.
     in_small_nets = {"nano": ("spanbert",), "synthetic": ("spanbert", "albert")}
     others = OTHER_FLOPS + in_small_nets.get(config.scale, ())
     config.stages.flops = dict(

@@ -16,7 +16,7 @@ the ratio of the training tokens that `scalelab.data.inspect` prints of the two 
 stay undecided where passes differ by more than 5%. See scalelab/thesis/variant_hypotheses.py for
 budgets below one pass.
 
-GPT is BERT's net without segments and with causal attention. It reads the same sentences in the
+GPT is BERT's model without segments and with causal attention. It reads the same sentences in the
 same word pieces (f5) and is fine-tuned as GPT (P2-10; Devlin et al. 2019, section 5.1; Liu et al.
 2019, section 4.2).
 

@@ -1,9 +1,9 @@
-"""From BERT to ALBERT, one change a rung, at equal tokens; then at equal parameters.
+"""From BERT to ALBERT, one change a step, at equal tokens; then at equal parameters.
 
   python -m scalelab.study run --workdir=runs/ladder_bert_to_albert \
     --config=configs/studies/ladder_bert_to_albert.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
-| rung | second text is | token table | layers share |
+| step | second text is | token table | layers share |
 |---|---|---|---|
 | bert | next, or from another document | V x H | nothing |
 | bert, sop | next, or before: sentence order | V x H | nothing |
@@ -12,9 +12,9 @@
 | albert, wider | as above | V x E, E x H | all; layers have as many parameters as bert's |
 
 E is a quarter of H. Rungs at one shape have equal tokens; the narrow token table saves a fifth of
-the FLOPs at scale nano. The wider net has as many FLOPs in all as bert. All read BERT's word pieces
-(ALBERT's own tokenizer is a unigram model) with ALBERT's net (Lan et al. 2020, "ALBERT", 3.1).
-Scale, budget, recipe and arguments are those of configs/studies/family.py.
+the FLOPs at scale nano. The wider model has as many FLOPs in all as bert. All read BERT's word
+pieces (ALBERT's own tokenizer is a unigram model) with ALBERT's model (Lan et al. 2020, "ALBERT",
+3.1). Scale, budget, recipe and arguments are those of configs/studies/family.py.
 """
 
 import ml_collections

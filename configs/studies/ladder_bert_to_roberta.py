@@ -1,9 +1,9 @@
-"""From BERT to RoBERTa, one change a rung, at equal tokens.
+"""From BERT to RoBERTa, one change a step, at equal tokens.
 
   python -m scalelab.study run --workdir=runs/ladder_bert_to_roberta \
     --config=configs/studies/ladder_bert_to_roberta.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
-| rung | masks | objective | format | tokenizer |
+| step | masks | objective | format | tokenizer |
 |---|---|---|---|---|
 | bert, static | ten draws of each example | MLM + NSP | segment pairs | WordPiece |
 | bert | new at every step | MLM + NSP | segment pairs | WordPiece |
@@ -11,10 +11,10 @@
 | bert, sentences | new | MLM | sentences of one document | WordPiece |
 | roberta | new | MLM | sentences of one document | byte-level BPE |
 
-RoBERTa's net has no segments; its initial values and the constant of its norms differ a little from
-BERT's. The changes are those of Liu et al. 2019, "RoBERTa", 4.1, 4.2 and 4.4, who leave out NSP and
-change the format in one step. Larger batches, more text and longer training are no part of this
-ladder. Scale, budget, recipe and arguments are those of configs/studies/family.py.
+RoBERTa's model has no segments; its initial values and the constant of its norms differ a little
+from BERT's. The changes are those of Liu et al. 2019, "RoBERTa", 4.1, 4.2 and 4.4, who leave out
+NSP and change the format in one step. Larger batches, more text and longer training are no part of
+this ladder. Scale, budget, recipe and arguments are those of configs/studies/family.py.
 """
 
 import ml_collections

@@ -1,9 +1,9 @@
-"""From MLM to ELECTRA, one change a rung, at equal FLOPs.
+"""From MLM to ELECTRA, one change a step, at equal FLOPs.
 
   python -m scalelab.study run --workdir=runs/ladder_mlm_to_electra \
     --config=configs/studies/ladder_mlm_to_electra.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
-| rung | input of the net | predicts | at |
+| step | input of the model | predicts | at |
 |---|---|---|---|
 | bert, mlm | [MASK] | tokens | hidden positions |
 | electra, replace_mlm | a generator's tokens | tokens | hidden positions |
@@ -11,8 +11,8 @@
 | electra, masked_only | a generator's tokens | replaced or not | hidden positions |
 | electra | a generator's tokens | replaced or not | all positions |
 
-These are the rungs of Clark et al. 2020, "ELECTRA", 3.4, who call masked_only "ELECTRA 15%".
-Minimal pairs and BLiMP score replace_mlm by its generator, because the net itself never reads
+These are the steps of Clark et al. 2020, "ELECTRA", 3.4, who call masked_only "ELECTRA 15%".
+Minimal pairs and BLiMP score replace_mlm by its generator, because the model itself never reads
 [MASK]. So no claim compares replace_mlm on these two scores. Scale, budget, recipe and arguments
 are those of configs/studies/family.py.
 """

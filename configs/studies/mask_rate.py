@@ -3,9 +3,9 @@
   python -m scalelab.study run --workdir=runs/mask_rate \
     --config=configs/studies/mask_rate.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS
 
-BERT's net on sentences, without NSP: 15, 20, 30, 40 and 50% of the tokens are hidden, one by one
+BERT's model on sentences, without NSP: 15, 20, 30, 40 and 50% of the tokens are hidden, one by one
 (`mlm`) or in spans of whole words (`span_mlm`). Wettig et al. 2023, "Should You Mask 15% in Masked
-Language Modeling?", find 40% better than 15% for large nets and less so for smaller ones.
+Language Modeling?", find 40% better than 15% for large models and less so for smaller ones.
 
 Losses at two rates are losses of two tasks, so claims are about scores. Scale, budget, recipe and
 arguments are those of configs/studies/family.py.

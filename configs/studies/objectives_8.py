@@ -1,4 +1,4 @@
-"""Eight objectives on BERT's net, at equal tokens and at equal FLOPs.
+"""Eight objectives on BERT's model, at equal tokens and at equal FLOPs.
 
   python -m scalelab.study run --workdir=runs/objectives_8 \
     --config=configs/studies/objectives_8.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS

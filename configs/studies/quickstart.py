@@ -3,7 +3,7 @@
   python -m scalelab.study run --config=studies/quickstart --workdir=runs/quickstart
 
 The language is the grammar corpus of `scalelab.worlds`, whose rules are known. The first start
-writes it to ~/.cache/scalelab/worlds. Each net is asked which of two sentences is better. One of
+writes it to ~/.cache/scalelab/worlds. Each model is asked which of two sentences is better. One of
 them has a mistake: an article behind its noun, or a verb in the wrong number. Nothing is fine-tuned
 for it, and guessing gives 50 of 100.
 

@@ -1,12 +1,12 @@
 """Thesis 7.5.2: several dimensions of the shape grow together (Tables 7.4, B.3).
 
-Each net that grew in both dimensions is compared with one of equal size that grew in width alone
+Each model that grew in both dimensions is compared with one of equal size that grew in width alone
 and one that grew in depth alone (Figure 7.2). The protocol takes these from its Tables 7.2 and 7.3;
-here thesis_7_5_1 has runs of the same names. At scales medium and small the larger nets have four
+here thesis_7_5_1 has runs of the same names. At scales medium and small the larger models have four
 times the size of 2x64x2 (protocol: nine and eighteen times that of 2x128x2), and 1x256x2 is
 compared with 2x256x2, as 2x544x2 with 8x544x2. At scale tiny they have four times the size of
-2x16x2, and no net is wide enough for hypothesis 4b. Hypothesis 5 needs several pre-trainings of
-each net: scale full has it with seeds=2.
+2x16x2, and no model is wide enough for hypothesis 4b. Hypothesis 5 needs several pre-trainings of
+each model: scale full has it with seeds=2.
 """
 
 import ml_collections
@@ -18,7 +18,7 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x64x8", "2x90x4", "2x256x2", "1x256x2"),
     "tiny": ("2x16x2", "2x32x2", "2x16x8", "2x22x4"),
 }
-# The nets that have grown in both dimensions, or in heads and width: Tables 7.4 and B.3.
+# The models that have grown in both dimensions, or in heads and width: Tables 7.4 and B.3.
 SEVERAL = {"full": SHAPES["full"][:3], "small": ("2x90x4", "2x256x2"), "tiny": ("2x22x4",)}
 
 

@@ -6,9 +6,9 @@ protocol's three, at scale small the four of results/thesis_small; the other sca
 Hypothesis 5 needs four. Among the three of least loss, the best score gives alpha and beta, which
 the notes of the report's grid have.
 
-Scale full then trains the protocol's three scaled shapes for fewer epochs, and the best net before
-them. The other scales train one shape of twice the size: one step of phi up from 2x90x4, the best
-of results/thesis_small (2x22x4 at scale tiny). If the report names another shape, set it with
+Scale full then trains the protocol's three scaled shapes for fewer epochs, and the best model
+before them. The other scales train one shape of twice the size: one step of phi up from 2x90x4, the
+best of results/thesis_small (2x22x4 at scale tiny). If the report names another shape, set it with
 --config.stages.scaled.shapes="('2x148x3',)".
 
 Three shapes with one seed each decide nothing: scale full tests hypothesis 4a with seeds=2.

@@ -253,7 +253,7 @@ def make_options(module: Any, values: Mapping[str, object]) -> Any:
 
 
 def frozen_names(module: Any) -> tuple[str, ...]:
-    """Returns the names of the nets of other runs that a system or an objective uses."""
+    """Returns the names of the models of other runs that a system or an objective uses."""
     return getattr(module, "FROZEN", ())
 
 

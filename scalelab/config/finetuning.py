@@ -27,9 +27,9 @@ from scalelab.helpers.names import nearest
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """The classifier on the net."""
+    """The classifier on the model."""
 
-    # "double": H -> H, tanh, H -> classes; or "single"; "words", set by --as=text: none, the net
+    # "double": H -> H, tanh, H -> classes; or "single"; "words", set by --as=text: none, the model
     # generates. None: the kind of an imported classifier, else double.
     kind: Annotated[str, choice("double", "single", "words")] | None = None
     dropout_rate: Probability = 0.1  # before each layer of the head
@@ -63,14 +63,14 @@ class Machine:
     eval_batch_size: Annotated[int, between(1, 65_536)] = 64  # examples
     # most steps of one program, at most 1024; None: about a second
     steps_per_dispatch: Annotated[int, between(1, 1024)] | None = None
-    # The batch is split over all devices; this many of them also split the net.
+    # The batch is split over all devices; this many of them also split the model.
     fsdp_parallel: Count = 1
     tensor_parallel: Count = 1  # devices that split heads, FFN and vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneConfig:
-    """How a net is adapted to a task, every field decided."""
+    """How a model is adapted to a task, every field decided."""
 
     recipe: str = "thesis"  # only a label: --recipe=NAME changes the recipe
     epochs: Epochs = 3.0  # passes over the training examples
@@ -79,9 +79,9 @@ class FinetuneConfig:
     max_train_examples: Count | None = None  # the first so many; None: all
     # So many batches are drawn, sorted by length, and shuffled; 0: unsorted.
     group_batches: Annotated[int, between(0, 65_536)] = 50
-    dropout_rate: Probability = 0.1  # dropout of the net, as in pre-training
+    dropout_rate: Probability = 0.1  # dropout of the model, as in pre-training
     lm_weight: NotNegative = 0.0  # lambda of the auxiliary language-model loss; causal systems only
-    feature_layers: Count | None = None  # features of so many layers, net frozen; None: off
+    feature_layers: Count | None = None  # features of so many layers, model frozen; None: off
     # "weighted": these layers' sum with learned weights (Peters et al. 2018); None: side by side.
     feature_mix: Annotated[str, choice("weighted")] | None = None
     # What several tasks that are trained at once share: "hard", one body, with a head a task. None:

@@ -1,7 +1,7 @@
 """The config of a pre-training run: one frozen dataclass a group, the comment beside the field.
 
-The defaults are the control: RoBERTa-style pre-training of the benchmark protocol (byte-level BPE,
-DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and systems list in
+The defaults are the base config: RoBERTa-style pre-training of the benchmark protocol (byte-level
+BPE, DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and systems list in
 `DEPARTURES` where they differ. Every field may change a result, except those of `machine`.
 """
 
@@ -31,7 +31,7 @@ from scalelab.config.fields import science_diff as science_diff
 
 
 class Shape(NamedTuple):
-    """The shape of a net: attention heads, width and layers, written "2x128x2" in this order."""
+    """The shape of a model: attention heads, width and layers, written "2x128x2" in this order."""
 
     num_heads: int
     width: int
@@ -80,13 +80,13 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Net:
-    """Shape and regularisation of the net."""
+    """Shape and regularisation of the model."""
 
     num_heads: Count = 2  # attention heads; must divide width
     width: Count = 128  # width of the residual stream
     num_layers: Count = 2  # transformer layers
     ffn_width: Count | None = None  # None: 4 * width
-    max_len: Count = 512  # positions of the net
+    max_len: Count = 512  # positions of the model
     dropout_rate: Probability = 0.1  # on embeddings, attention weights and each sublayer's output
     # Of the computation; parameters, softmax and losses stay float32.
     dtype: Annotated[str, choice("float32", "bfloat16")] = "float32"
@@ -201,7 +201,7 @@ class Machine:
     """What may differ between two runs of the same experiment."""
 
     data_parallel: int = -1  # devices on each mesh axis; -1: those that are left
-    fsdp_parallel: int = 1  # devices that share the examples and hold a part of the net each
+    fsdp_parallel: int = 1  # devices that share the examples and hold a part of the model each
     tensor_parallel: int = 1  # devices that split heads, FFN and vocabulary
     num_microbatches: Count = 1  # gradient accumulation within a step
     remat: str = "none"  # what the backward pass recomputes: none, dots, full
@@ -222,7 +222,7 @@ class Machine:
     tracker: Annotated[str, choice("tensorboard", "wandb", "trackio")] | None = "tensorboard"
     distributed: bool = False  # several processes: jax.distributed.initialize()
     init: str | None = None  # folder of the run that gives the parameters; --init sets it
-    # Runs whose nets the system or objectives read, untrained: "teacher=RUN,other=RUN".
+    # Runs whose models the system or objectives read, untrained: "teacher=RUN,other=RUN".
     frozen: str | None = None
 
 
@@ -252,7 +252,7 @@ class Config:
     eval: Eval = Eval()
     machine: Machine = Machine()
     init: str | None = None  # digest of the first parameters; --init sets it. None: random
-    frozen: str | None = None  # digests of the nets in machine.frozen, which sets it
+    frozen: str | None = None  # digests of the models in machine.frozen, which sets it
 
     @property
     def objective_weights(self) -> dict[str, float]:
@@ -363,8 +363,8 @@ def choose_validation(config: Config) -> Config:
     """Decides eval.every_steps and eval.num_examples where they are None.
 
     A validation costs a third of a training step for each pass over a batch, and reads each batch
-    NUM_DRAWS times. There are 10 validations beside that of the untrained net; or 5, 3, 2 or 1, so
-    that each has 200 examples or more; all of them cost VALIDATION_SHARE of the steps at most. A
+    NUM_DRAWS times. There are 10 validations beside that of the untrained model; or 5, 3, 2 or 1,
+    so that each has 200 examples or more; all of them cost VALIDATION_SHARE of the steps at most. A
     run whose number of steps is not known from its config has the protocol's values.
     """
     evaluation, default = config.eval, Eval()

@@ -30,7 +30,7 @@ class Data:
     tokenizer: "Tokenizer"
     tokenizer_dir: Path  # its files, in Hugging Face layout
     corpus_hash: str  # SHA-256 of the corpus as it was read
-    unigram_nats: float  # entropy of the token frequencies; a net that has learnt is below it
+    unigram_nats: float  # entropy of the token frequencies; a model that has learned is below it
     num_documents: int  # documents of the training split
     num_tokens: int  # tokens of their text, each once, without special ones
     num_valid_documents: int  # the same of the validation split

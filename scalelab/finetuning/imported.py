@@ -128,7 +128,7 @@ class ClassifierConfig:
         self.pretraining()
 
     def pretraining(self) -> Config:
-        """Returns the config of a pre-training that could have made its net."""
+        """Returns the config of a pre-training that could have made its model."""
         own = {"net": dataclasses.asdict(self.net), "system_options": self.system_options}
         made = pretrain_values(self.system, TASK) | own
         for phase in ("short", "long"):
@@ -147,14 +147,14 @@ def _list(names: Sequence[str]) -> str:
 
 
 def pretrain_values(system: str, corpus: str) -> dict[str, Any]:
-    """Returns the control's values with the departures of a system, nested."""
+    """Returns the base config's values with the declared differences of a system, nested."""
     fields = {d.field: d.value for d in systems.load(system).DEPARTURES}
     own = {"system": system, "data.corpus": corpus}
     return override(dataclasses.asdict(Config()), fields | own)
 
 
 def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
-    """Opens an imported classifier: its net in the form of a pre-training run, and its head.
+    """Opens an imported classifier: its model in the form of a pre-training run, and its head.
 
     Raises:
       ValueError: a file is missing from the folder, or does not fit the others.
@@ -182,7 +182,7 @@ def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
 
 
 def flat(params: ArrayPytree) -> dict[str, jax.Array]:
-    """Returns parameters {"body", "head"} by path, those of the net without "body/"."""
+    """Returns parameters {"body", "head"} by path, those of the model without "body/"."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     named = {jax.tree_util.keystr(p, simple=True, separator="/"): x for p, x in leaves}
     return {name.removeprefix("body/"): x for name, x in named.items()}
@@ -213,7 +213,7 @@ def check_shapes(
 
 
 def compare_shapes(path: pathlib.Path, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-    """Refuses parameters whose names or shapes differ from those of the net that was made.
+    """Refuses parameters whose names or shapes differ from those of the model that was made.
 
     Raises:
       ValueError: with the shapes of each.

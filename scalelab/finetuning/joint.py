@@ -41,7 +41,7 @@ class Joint:
     """One seed of several tasks.
 
     Args:
-      runs: the tasks, prepared for one net.
+      runs: the tasks, prepared for one model.
       seed: of the order of tasks and examples, of heads and dropout.
       checkpoints: where all tasks are saved.
 

@@ -43,11 +43,11 @@ def plan(
     """Returns a task's values, and the axes of the recipe's grid that the user has left open.
 
     Fields of the system (RECIPE) and of the task change the recipe's. A recipe's max_len is lowered
-    to the net's positions, and its lm_weight to 0 on a frozen net, on one with a source, and where
-    labels are words.
+    to the model's positions, and its lm_weight to 0 on a frozen model, on one with a source, and
+    where labels are words.
 
     Raises:
-      ValueError: a field cannot be set so, or does not fit the net.
+      ValueError: a field cannot be set so, or does not fit the model.
     """
     fixed = {*options.fixed, *overrides}
     if "recipe" in fixed:
@@ -84,7 +84,7 @@ def check(
     """Refuses what `fine_tune` would refuse, before any task of several is trained.
 
     Raises:
-      ValueError: a field or the task's data is wrong, or does not fit the net.
+      ValueError: a field or the task's data is wrong, or does not fit the model.
     """
     splits = task_lib.load(task, options.data, tests=options.submit)
     values, axes = plan(task, start, values, options, overrides)

@@ -27,7 +27,7 @@ class Finetuned:
     """A finished fine-tuning, or an imported classifier."""
 
     task: Task
-    start: WarmStart  # its own net and tokenizer
+    start: WarmStart  # its own model and tokenizer
     config: FinetuneConfig
     params: Params
 
@@ -85,7 +85,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
 def _open(
     run: RunRecord, given: ClassifierConfig, params: Params
 ) -> tuple[Pretrained, ImportedClassifier | None]:
-    """Opens net and tokenizer as those of a pre-training, without the rows of added tokens."""
+    """Opens model and tokenizer as those of a pre-training, without the rows of added tokens."""
     if run.task == imported.TASK or given.frame == "imported":
         return imported.load(run)
     config, system = given.pretraining(), systems.load(given.system)

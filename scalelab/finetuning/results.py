@@ -243,7 +243,7 @@ def describe(run: TaskRun) -> str:
 
 
 def remarks(run: TaskRun) -> list[str]:
-    """Lists what a table must say about the data, the initial weights and departures of a run."""
+    """Lists what a table must say of a run's data, initial weights and declared differences."""
     title, config = run.task.title, run.config
     lines = [*task_lib.remarks(run.task, run.splits), *run.start.remarks]
     lines += [run.head_note] if run.head_note else []

@@ -3,7 +3,7 @@
 A row that no text names never has a gradient, so AdamW moves it by weight decay alone, and all such
 rows by the same factor. A row of ones is trained beside the named ones and becomes that factor. A
 step then updates some thousand rows where the table has tens of thousands, which on CPU is most of
-what a small net's step spends on its update.
+what a small model's step spends on its update.
 """
 
 import dataclasses

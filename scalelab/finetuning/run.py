@@ -1,4 +1,4 @@
-"""A task prepared for a net: examples, classifier, devices, and the run folder of each seed."""
+"""A task prepared for a model: examples, classifier, devices, and the run folder of each seed."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ from scalelab.training.checkpoint import Checkpoints, Weights
 
 
 class TaskRun:
-    """A task prepared for a net; seeds differ only in order, head and dropout."""
+    """A task prepared for a model; seeds differ only in order, head and dropout."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class TaskRun:
 
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh:
-        """All devices: the batch is split over data x fsdp, the net over fsdp x tensor."""
+        """All devices: the batch is split over data x fsdp, the model over fsdp x tensor."""
         machine = self.config.machine
         return sharding.make_mesh(fsdp=machine.fsdp_parallel, tensor=machine.tensor_parallel)
 
@@ -229,7 +229,7 @@ class TaskRun:
         return found
 
     def predict_with(self, params: Params, split: TaskExamples) -> np.ndarray:
-        """Computes the outputs [n, ..., C] of the net with whole parameters {"body", "head"}."""
+        """Computes the outputs [n, ..., C] of the model with whole parameters {"body", "head"}."""
         program = compiled(self.learner, self.mesh)
         placed = program.place(params)
         return self.predict(lambda batch: program.predict(*placed, batch), split)

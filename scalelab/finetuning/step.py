@@ -1,4 +1,4 @@
-"""The parts of a fine-tuning: body and head as the net, the head's loss as an objective.
+"""The parts of a fine-tuning: body and head as the model, the head's loss as an objective.
 
 `step.make_train_step` makes the training step of them, as it does for a pre-training. Parameters
 are sharded by the same table, batches over the data and fsdp axes.
@@ -99,10 +99,10 @@ class FinetuneStep:
     loss: Callable[[jax.Array, Batch], tuple[jax.Array, jax.Array]]  # the loss of a kind of head
     terms: tuple[Term, ...] = ()  # objectives of pre-training beside the task
     lm_weight: float = 0.0  # their weight, lambda in Radford et al. 2018, equation 5
-    # Top layers that the head reads side by side while the net is frozen; None: off.
+    # Top layers that the head reads side by side while the model is frozen; None: off.
     feature_layers: int | None = None
     layer_decay: float | None = None  # see optim.adamw.layerwise_factors; None: off
-    num_layers: int = 0  # layers of the net, for layer_decay
+    num_layers: int = 0  # layers of the model, for layer_decay
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
@@ -198,7 +198,7 @@ class FinetuneStep:
         return self.net.apply({"params": params}, batch, ctx, train=train, rngs=rngs)
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
-        """Returns scores [B, ..., C] without dropout, or what the net's `predict` makes."""
+        """Returns scores [B, ..., C] without dropout, or what the model's `predict` makes."""
         with nn.logical_axis_rules(sharding.activation_rules()):
             if hasattr(self.net, "predict"):
                 return self.net.apply({"params": {**params, **fixed}}, batch, method="predict")
@@ -284,7 +284,7 @@ def make_head(
 
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
-    """Returns the net's parameters from pre-training; added rows of the embedding stay new."""
+    """Returns the model's parameters from pre-training; added rows of the embedding stay new."""
     used = {name: pretrained[name] for name in made}
 
     # A copy: a step takes its state's memory, and other seeds start from the same parameters.

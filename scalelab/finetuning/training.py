@@ -47,7 +47,7 @@ class Finetuning:
     """One seed of a task.
 
     Args:
-      run: the task, prepared for a net.
+      run: the task, prepared for a model.
       seed: of order, head and dropout.
       checkpoints: where it saves; None: other tasks train the same body, so that whoever trains
         them saves all, and the scores after the last step are taken once all have ended.

@@ -18,14 +18,14 @@ from scalelab.training.pretrained import Pretrained, load_trained, tree_digest
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """The initial weights of a fine-tuning, and the net that they belong to."""
+    """The initial weights of a fine-tuning, and the model that they belong to."""
 
-    opened: Pretrained  # gives the net, its system and its tokenizer
+    opened: Pretrained  # gives the model, its system and its tokenizer
     label: str  # the name of the initial weights in tables: a path, or "none"
-    bodies: Callable[[int], ArrayPytree] | None  # seed -> parameters of the net; None: from scratch
+    bodies: Callable[[int], ArrayPytree] | None  # seed -> the model's parameters; None: scratch
     digest: Callable[[int], str]  # seed -> hash of these parameters; "none" from scratch
     mnli_first: bool = False  # whether the weights were fine-tuned on MNLI before
-    classifier: ImportedClassifier | None = None  # gives net and tokenizer, if it is one
+    classifier: ImportedClassifier | None = None  # gives model and tokenizer, if it is one
     remarks: tuple[str, ...] = ()  # on the data of an earlier fine-tuning, for tables
 
 
@@ -34,8 +34,8 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
 
     Args:
       init: run folder of a pre-training or of an imported classifier, or "none".
-      like: with "none", the run folder that gives net and tokenizer.
-      mnli: folder of MNLI runs of the same net; seed k starts from its seed k.
+      like: with "none", the run folder that gives model and tokenizer.
+      mnli: folder of MNLI runs of the same model; seed k starts from its seed k.
 
     Raises:
       ValueError: a folder is none of these.
@@ -76,7 +76,7 @@ def _after_mnli(opened: Pretrained, init: str, folder: pathlib.Path, digest: str
 
 
 def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examples: int) -> None:
-    """Refuses a config that does not fit the net or the number of training examples.
+    """Refuses a config that does not fit the model or the number of training examples.
 
     Raises:
       ValueError: with the task's title, the field, and what to set it to.

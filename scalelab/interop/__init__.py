@@ -8,7 +8,7 @@ sizes and class names. Lost are clocks, metrics, corpus, optimizer and earlier c
 classifiers of `transformers` have no bias on their scores, so ours moves into the last norm; one
 without a safe padding token gets a new token, with a row of zeros in its embedding.
 
-An import keeps what our net computes with, in float32. It loses padding rows of the vocabulary,
+An import keeps what our model computes with, in float32. It loses padding rows of the vocabulary,
 parameters that no head uses, a second segment of RoBERTa, and all other fields of config.json. A
 body without a head cannot be imported.
 """

@@ -37,7 +37,7 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any],
       user.
 
     Raises:
-      ValueError: a field has a value that our net cannot take.
+      ValueError: a field has a value that our model cannot take.
     """
     wrong = [
         f"{fixed.key} = {brief(value)}: expected {' or '.join(map(repr, fixed.values))},"
@@ -87,7 +87,7 @@ def read_choice(choice: Choice, config: Mapping[str, Any]) -> str | float | None
     """Returns the value of a field of config.net; None: the system's own.
 
     Raises:
-      ValueError: our nets cannot have the value.
+      ValueError: our models cannot have the value.
     """
     value, words = config.get(choice.key, choice.default), choice.words
     if words is None:
@@ -180,7 +180,7 @@ def make_config(
       architecture: the class.
       fields: sizes by the names of mapping.Field.name, and the run's system_options.
       token_ids: id of each special role: pad, bos, eos.
-      labels: names of a classifier's classes; None for other nets.
+      labels: names of a classifier's classes; None for other models.
       regression: True if the classifier is a regression, with one score.
 
     Raises:

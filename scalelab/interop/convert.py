@@ -128,7 +128,7 @@ def to_parameters(rows: Iterable[Row], read: Callable[[str], np.ndarray], sizes:
     Args:
       rows: rows of the architecture.
       read: returns the tensor of a name in the map; called once for each name.
-      sizes: the sizes of the net.
+      sizes: the sizes of the model.
 
     Returns:
       Our parameters by path, layers stacked on axis 0.

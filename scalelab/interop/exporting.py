@@ -58,7 +58,7 @@ class ExportedRun:
     step: int
     classifier: ClassifierConfig | None = None
     labels: list[str] | None = None
-    scored: bool = True  # whether the run's scores are this net's
+    scored: bool = True  # whether the run's scores are this model's
     remarks: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -85,7 +85,7 @@ def run(
       source: a run folder: a pre-training, or one seed of a fine-tuning.
       to: the folder to write; files of an earlier export there are replaced, others stay.
       dtype: "float32", "float16" or "bfloat16" of the stored tensors.
-      part: which of the run's nets, as its system names them (`systems.Part`); None: the first.
+      part: which of the run's models, as its system names them (`systems.Part`); None: the first.
       step: which checkpoint of a pre-training; None: the newest.
 
     Returns:

@@ -236,7 +236,7 @@ def _resolve_copies(family: Map, tied: bool, tensors: Tensors, names: dict[str, 
     """Resolves the tensors that may be stored under two names; changes `names` in place.
 
     Raises:
-      ValueError: two copies differ in a tied net.
+      ValueError: two copies differ in a tied model.
     """
     if not tied and set(family.tied[0]) <= names.keys():
         for name, original in family.tied[1:]:

@@ -54,7 +54,7 @@ def card_fields(
       run: the exported run.
       tags: of the model.
       pipeline: the hub's name of what the model does; None: none fits.
-      scored: whether the run's scores are those of the exported net.
+      scored: whether the run's scores are those of the exported model.
     """
     scores = _eval_results(run, pipeline or "feature-extraction") if scored else []
     fields = ModelCardData(

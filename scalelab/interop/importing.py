@@ -1,6 +1,6 @@
 """Imports: writes a run folder for a folder in Hugging Face layout.
 
-A net becomes a finished pre-training, a classifier a finished seed of a fine-tuning.
+A model becomes a finished pre-training, a classifier a finished seed of a fine-tuning.
 """
 
 import dataclasses
@@ -124,7 +124,7 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
 
 
 def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
-    """Raises ValueError if the parameters do not fit the net that `values` describe."""
+    """Raises ValueError if the parameters do not fit the model that `values` describe."""
     path, params = opened.path, opened.params
     if opened.architecture.kind:
         config = json_files.fill(imported.ClassifierConfig, values, path / "config.json")

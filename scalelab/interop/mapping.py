@@ -83,9 +83,9 @@ class Fixed:
 
     Attributes:
       key: its name.
-      values: the values that agree with our net; an export writes the first.
+      values: the values that agree with our model; an export writes the first.
       default: the default of `transformers`.
-      why: the property of our net, for the message that refuses another value.
+      why: the property of our model, for the message that refuses another value.
     """
 
     key: str
@@ -116,7 +116,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """A field of config.json that follows from sizes and options of our net.
+    """A field of config.json that follows from sizes and options of our model.
 
     An export writes its value; an import refuses any other value.
 
@@ -157,7 +157,7 @@ class Architecture:
 
     @property
     def kind(self) -> str | None:
-        """The kind of its head for tasks, as in Task.kind; None: it is a pre-trained net."""
+        """The kind of its head for tasks, as in Task.kind; None: it is a pre-trained model."""
         return next((head for head in self.heads if head in TASK_HEADS), None)
 
     @property
@@ -178,21 +178,21 @@ class Map:
       choices: config fields with a counterpart in config.net that may be None.
       options: config fields with a counterpart among the system's options.
       required: other options of the system and the values that its classes need.
-      extras: names in `heads` of rows that a net of any class has or lacks.
-      head_dropout: the dropout rate of a classifier's head; default None: that of the net.
+      extras: names in `heads` of rows that a model of any class has or lacks.
+      head_dropout: the dropout rate of a classifier's head; default None: that of the model.
       fixed: config fields that must have one value.
       derived: config fields that follow from sizes and options.
       body: rows of the body.
-      heads: rows of each head; those of kinds for tasks have paths below head/, outside the net.
+      heads: rows of each head; those of kinds for tasks have paths below head/, outside the model.
       architectures: the classes; if several fit a checkpoint, the first is taken.
       inputs: names of the model's inputs, for the tokenizer.
       tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
         that scores tokens; an untied head has it as a separate parameter.
       buffers: patterns of names that hold no parameters.
-      unused: patterns of names of parameters that our net does not have.
+      unused: patterns of names of parameters that our model does not have.
       last_shift: path of the last shift that is added to the hidden states. If their classifier
         has no bias, exports move our bias into this shift.
-      imports: False: an import of its classes is a net of another family.
+      imports: False: an import of its classes is a model of another family.
     """
 
     system: str
@@ -238,8 +238,8 @@ class Map:
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
         """Returns the rows of the body and heads of an architecture.
 
-        A tensor that is stored twice in a tied net is two parameters in an untied net. An untied
-        net of `transformers` computes with the first name of each pair.
+        A tensor that is stored twice in a tied model is two parameters in an untied model. An
+        untied model of `transformers` computes with the first name of each pair.
         """
         heads = self.heads | {OUTPUT: (row("output_embed/table", self.tied[0][0], "vocabulary"),)}
         names = architecture.heads + architecture.extras

@@ -17,8 +17,8 @@ Runs that differ only in their seed are one system, so variants count as systems
 two seeds, the columns from `between seeds` to `seeds agree` are empty.
 
 A second table compares rankings of at least three systems during training and at the end. Its
-scores are bits per byte (of masked nets at their mask rate), minimal pairs (`eval.pairs`), and the
-evaluations that a study measures at shares of the budget (`config.evaluation_shares`):
+scores are bits per byte (of masked models at their mask rate), minimal pairs (`eval.pairs`), and
+the evaluations that a study measures at shares of the budget (`config.evaluation_shares`):
 
   evaluations      number of evaluations that all runs have at one share (to 1%) and one length; a
                    share is of the tokens for scores of training, of the budget for evaluations

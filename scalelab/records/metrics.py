@@ -118,7 +118,7 @@ class Writer:
         for line in text.splitlines():
             with contextlib.suppress(ValueError):
                 kept.append(json_files.parse_numbers(line))
-        # The validation of the untrained net is written anew.
+        # The validation of the untrained model is written anew.
         kept = [line for line in kept if line["step"] <= step] if step else []
         expected = expected if step else None
         self.num_lines = len(kept)

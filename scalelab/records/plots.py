@@ -1,7 +1,7 @@
 """The look of all figures, and the pictures of one run: loss curves, confusion matrix, scatter.
 
-Colours, markers and dashes are chosen so that the colour-blind tell lines apart, and no line is
-identified by its colour only. The colours are those of Okabe and Ito (2008, "Color Universal
+Colors, markers and dashes are chosen so that the color-blind tell lines apart, and no line is
+identified by its color only. The colors are those of Okabe and Ito (2008, "Color Universal
 Design", https://jfly.uni-koeln.de) without their yellow, which is hard to see on white.
 """
 
@@ -32,7 +32,7 @@ Labels = Sequence[str] | None  # names of the C classes
 def style(index: int, **more: Any) -> dict[str, Any]:
     """Returns the look of line `index` as arguments for matplotlib, updated by `more`.
 
-    The first 252 differ, and neighbours differ in colour, marker and dashes.
+    The first 252 differ, and neighbours differ in color, marker and dashes.
     """
     dash = DASHES[index % len(DASHES)]
     return {
@@ -120,7 +120,7 @@ def draw_predictions(
     if labels:
         counts = np.bincount(gold * num + predicted, minlength=num * num).reshape(num, num)
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        shown = axis.imshow(shares, cmap="cividis", vmin=0, vmax=1)  # also for the colour-blind
+        shown = axis.imshow(shares, cmap="cividis", vmin=0, vmax=1)  # also for the color-blind
         for row, column in np.ndindex(num, num):
             color = "black" if shares[row, column] > 0.5 else "white"
             axis.text(

@@ -27,7 +27,7 @@ Line = Mapping[str, float]  # a line of metrics.jsonl
 
 @dataclasses.dataclass(frozen=True)
 class Departure:
-    """A field in which a system declares that it differs from the control, and its source."""
+    """A field in which a system declares that it differs from the base config, and its source."""
 
     field: str
     value: Any
@@ -71,7 +71,7 @@ class Result:
     init_digest: str | None = None
     peak_memory_bytes: int | None = None  # the largest memory of the process
     imported: dict[str, Any] | None = None  # where it was imported from; None: trained here
-    remarks: tuple[str, ...] = ()  # in words: on its data, or what it has not learnt
+    remarks: tuple[str, ...] = ()  # in words: on its data, or what it has not learned
     format: int = FORMAT
 
 
@@ -191,7 +191,7 @@ class RunRecord:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the net."""
+        """The shape of the model."""
         net = self.config["net"]
         return Shape(net["num_heads"], net["width"], net["num_layers"])
 
@@ -232,7 +232,7 @@ def read_run(folder: pathlib.Path, *, metrics: bool = True) -> RunRecord:
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the content of config.json, which names a system, a seed and the sizes of a net.
+    """Returns the content of config.json, which names a system, a seed and the sizes of a model.
 
     Raises:
       Unreadable: it is missing, damaged, or no config of a run.
@@ -258,7 +258,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class NetSizes:
-    """The fields of a net's config that every reader needs."""
+    """The fields of a model's config that every reader needs."""
 
     num_heads: int
     width: int

@@ -1,7 +1,7 @@
 """The host: cores, GPUs, memory, the options of JAX and of glibc's malloc that programs share.
 
 XLA allocates its buffers anew in every step on CPU; the kernel's zeroing of new pages costs about a
-fifth of a small net's step. `keep_freed` is the `setup` of programs that train or evaluate; the
+fifth of a small model's step. `keep_freed` is the `setup` of programs that train or evaluate; the
 training loop calls `release_if_low`. Programs that hold large arrays once use `return_freed`.
 """
 
@@ -83,8 +83,8 @@ def memory_share(num_workers: int) -> dict[str, str]:
 def drop_programs_if_many(share: float = 0.5) -> bool:
     """Drops compiled programs if they take a share of the process's memory maps, vm.max_map_count.
 
-    On CPU, XLA gives each kernel its own maps: five tasks of a ten-layer net use up Linux's 65,530,
-    and the next compilation ends in "Cannot allocate memory" and a crash. Programs that
+    On CPU, XLA gives each kernel its own maps: five tasks of a ten-layer model use up Linux's
+    65,530, and the next compilation ends in "Cannot allocate memory" and a crash. Programs that
     are needed again come from the compile cache.
 
     Returns:

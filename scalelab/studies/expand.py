@@ -1,9 +1,9 @@
 """Expands a study into runs, each with a resolved config, and writes its file.
 
-The config of a run is the study's `pretrain`, overridden in this order by the departures of the
-system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the seed. A
-departure of the budget (epochs) counts only if the study's own budget is on that clock. A value
-"x0.5" multiplies the value before it.
+The config of a run is the study's `pretrain`, overridden in this order by the declared differences
+of the system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the
+seed. A declared difference of the budget (epochs) counts only if the study's own budget is on that
+clock. A value "x0.5" multiplies the value before it.
 """
 
 import copy
@@ -143,7 +143,7 @@ def _set(values: dict[str, Any], field: str, value: Any) -> None:
 
 
 def _departures(system: systems.System) -> list[systems.Departure]:
-    """Returns what a system declares to differ from the control, its fine-tuning included."""
+    """Returns what a system declares to differ from the base config, its fine-tuning included."""
     recipe = getattr(system, "RECIPE", {}).items()
     tuned = [
         systems.Departure(PREFIX + field, value, "the system's RECIPE") for field, value in recipe

@@ -135,9 +135,9 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
 
 
 def peers(study: Study) -> "list[Pretrained]":
-    """Returns the measured nets of a study, one for each tokenizer, objective and length.
+    """Returns the measured models of a study, one for each tokenizer, objective and length.
 
-    The nets have no parameters, and their runs need not exist: a tokenizer depends only on the
+    The models have no parameters, and their runs need not exist: a tokenizer depends only on the
     config.
     """
     configs = {}
@@ -152,7 +152,7 @@ def peers(study: Study) -> "list[Pretrained]":
 
 
 def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
-    """Returns a config's net, with tokenizer and without parameters; the run need not exist."""
+    """Returns a config's model, with tokenizer and without parameters; the run need not exist."""
     from scalelab import systems
     from scalelab.data.loading import load_tokenizer
     from scalelab.training import pretrained

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "scores", "memory")
 WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens per word, and special tokens per text, of a task
 START_SECS = 6.0  # estimated time of a process before its first step
-EVALUATION_SECS = 5.0  # estimated time of an evaluation without the net's passes
+EVALUATION_SECS = 5.0  # estimated time of an evaluation without the model's passes
 
 
 def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int) -> str:
@@ -145,7 +145,7 @@ def read_lengths(spec: StudySpec, name: str) -> list[float]:
 
 
 class Measured(NamedTuple):
-    """The net, its steps by phase, and the data, for all runs with equal programs and texts."""
+    """The model, its steps by phase, and the data, for all runs with equal programs and texts."""
 
     plan: "Blueprint"
     steps: list["StepTime"]
@@ -186,7 +186,7 @@ def expect(
     """Estimates the cost of one pre-training with its fine-tunings and evaluations.
 
     A fine-tuning takes the time per token of the first phase, without the FLOPs of the heads. An
-    evaluation takes a third of a training step per token; a masked net reads a text once for each
+    evaluation takes a third of a training step per token; a masked model reads a text once for each
     of its tokens.
 
     Args:

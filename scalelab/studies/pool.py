@@ -28,7 +28,8 @@ from scalelab.studies.jobs import DONE, READY, Job
 from scalelab.studies.spec import StudySpec
 
 MAX_WORKERS = 4  # by default on a CPU
-# By default on one GPU, if no net of the study has a larger n_model: it leaves most of a GPU idle.
+# By default on one GPU, if no model of the study has a larger n_model: it leaves most of a GPU
+# idle.
 MAX_WORKERS_ON_GPU, SMALL = 8, 500_000
 POLL_SECS = 0.5
 READ_SECS = 3.0  # reading all run folders every half second took a tenth of a core
@@ -144,8 +145,8 @@ class Pool:
 def default_workers(spec: StudySpec) -> int:
     """Returns how many processes work at a time unless the user says so.
 
-    On one GPU there are several if all nets are small and no budget is in seconds, which processes
-    that share a GPU take from each other.
+    On one GPU there are several if all models are small and no budget is in seconds, which
+    processes that share a GPU take from each other.
     """
     cores = len(host.cores())
     if not host.has_accelerator():

@@ -35,7 +35,7 @@ class StudySpec(StudyFields):
     """One comparison, every field decided."""
 
     seeds: Count = 1  # pre-training seeds: 0, 1, ...
-    pretrain: Config = Config()  # the control of all runs
+    pretrain: Config = Config()  # the base config of all runs
     # The stages' names in their order, which a ConfigDict does not keep; one alone needs none.
     stage_order: tuple[str, ...] = ()
 

@@ -131,7 +131,7 @@ class System(Protocol):
 
     The model that `build` returns has these methods:
 
-      net(batch, *, train, cache=None, step=None) -> (hidden [B, T, D], cache), for tasks
+      model(batch, *, train, cache=None, step=None) -> (hidden [B, T, D], cache), for tasks
       net.token_states(batch, *, train, step=None) -> the states [B, T, D] that score tokens, if
         they differ from `hidden`, as in a model with a generator
       net.token_features(hidden [..., D]) -> (features [..., E], table [V, E], bias [V] | None)

@@ -94,7 +94,7 @@ def begin(
 
     Returns:
       The config with the digests of the other runs, and with the tokenizer of the run that it
-      starts from; the start, None for random parameters; the frozen nets by their names.
+      starts from; the start, None for random parameters; the frozen models by their names.
 
     Raises:
       ValueError: there is no such run, its parameters do not fit, or they differ from the ones that
@@ -182,7 +182,7 @@ def match(
 def _fit(
     opened: Pretrained, digest: str, config: Config, frozen: Mapping[str, Pretrained]
 ) -> Start:
-    """Matches the parameters of two nets.
+    """Matches the parameters of two models.
 
     Raises:
       ValueError: no parameter fits; or, within one system, a parameter of both has shapes that do

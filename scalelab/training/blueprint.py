@@ -1,4 +1,4 @@
-"""A run in the abstract: net, state and batches as shapes alone, and the program of its step.
+"""A run in the abstract: model, state and batches as shapes alone, and the program of its step.
 
 Nothing here computes or reads data: the vocabulary is the config's, a batch is what every format
 makes. What a step takes, in bytes (`fit.py`) or seconds (`time_steps`), starts here.
@@ -94,7 +94,7 @@ def draw(config: Config) -> Blueprint:
     """Draws up a run; nothing is computed and no data is read.
 
     Raises:
-      ValueError: system, objective, format, phases and nets of other runs do not go together.
+      ValueError: system, objective, format, phases and models of other runs do not go together.
     """
     model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
     state.check_phases(model, config)
@@ -139,7 +139,7 @@ def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> Ste
     """Compiles the training step of a batch and times three steps on random tokens.
 
     Raises:
-      ValueError: the net needs more memory than there is.
+      ValueError: the model needs more memory than there is.
     """
     state.check_memory(plan, length, mesh, host.available())
     begun = time.perf_counter()

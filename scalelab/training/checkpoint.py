@@ -55,7 +55,7 @@ def checksums(tree: ArrayPytree) -> list[int]:
 class Weights:
     """The state in the checkpoint of an import or of a finished fine-tuning."""
 
-    # Of the net, or {"body", "head"}; in the order of a dict's keys, as which they are read back.
+    # Of the model, or {"body", "head"}; in the order of a dict's keys, as which they are read back.
     params: ArrayPytree
     step: jax.Array
 

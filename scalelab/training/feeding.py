@@ -189,7 +189,7 @@ class PhaseProgram:
 def compiling(training: "Pretraining") -> Iterator[BlockParts]:
     """Places the examples of the phase in progress; yields what its steps are compiled from.
 
-    Then compiles the validation, and validates the untrained net.
+    Then compiles the validation, and validates the untrained model.
     """
     phase, config, mesh, say = training.phase, training.config, training.mesh, training.say
     what, machine = f"length {phase.max_len}, batch {phase.batch_size}", config.machine
@@ -225,7 +225,7 @@ def compiling(training: "Pretraining") -> Iterator[BlockParts]:
     if mesh.devices.flat[0].platform == "cpu":
         scratch = blocks.compiled.memory_analysis().temp_size_in_bytes
         host.release_if_low(soon=host.GAPS * scratch)
-    begins = not training.step  # the untrained net is where curves begin
+    begins = not training.step  # the untrained model is where curves begin
     validates = "; validating the untrained model" * begins
     say(f"compiled in {time.perf_counter() - begun:.1f} s{validates}")
     if begins:

@@ -35,7 +35,7 @@ class Finished:
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
 
-    `nets` are the frozen nets by their names.
+    `nets` are the frozen models by their names.
 
     Raises:
       ValueError: the config does not suit the devices, or needs more memory than they have.
@@ -66,7 +66,7 @@ def open_run(
     Args:
       config: of the run.
       start: the run whose parameters it begins with; None: from the seed.
-      nets: the frozen nets by their names.
+      nets: the frozen models by their names.
       workdir: its folder, locked.
       mesh: the devices.
       say: prints what the run is made of.

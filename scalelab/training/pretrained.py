@@ -33,7 +33,7 @@ class FramedText(NamedTuple):
 
     begin: tuple[int, ...]  # before the text
     end: tuple[int, ...]  # after it
-    source: tuple[int, ...] | None  # the whole source; None: the net reads no source
+    source: tuple[int, ...] | None  # the whole source; None: the model reads no source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Pretrained:
     params: ArrayPytree  # after `step`, on the first device, layers stacked on axis 0
     step: int
     finished: bool  # whether it reached the end of its budget
-    # Name -> run whose net the loss or the net uses.
+    # Name -> run whose model the loss or the model uses.
     frozen: "Mapping[str, Pretrained]" = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
@@ -57,7 +57,7 @@ class Pretrained:
 
     @property
     def net(self) -> nn.Module:
-        """Its net, unbound."""
+        """Its model, unbound."""
         return self._model.net
 
     @property
@@ -67,12 +67,12 @@ class Pretrained:
 
     @property
     def own_terms(self) -> tuple[Term, ...]:
-        """Those of `terms` that use no net of another run."""
+        """Those of `terms` that use no model of another run."""
         return tuple(t for t in self.terms if not frozen_names(objectives_lib.load(t.name)))
 
     @property
     def frozen_params(self) -> dict[str, ArrayPytree]:
-        """The parameters of the nets of other runs that its loss uses, by their names."""
+        """The parameters of the models of other runs that its loss uses, by their names."""
         return {name: opened.params for name, opened in self.frozen.items()}
 
     @property
@@ -82,7 +82,7 @@ class Pretrained:
 
     @property
     def shifts_masks(self) -> bool:
-        """Whether the net was also trained to predict a masked token from the state before it."""
+        """Whether the model was also trained to predict a masked token from the state before it."""
         return any(getattr(t.objective, "shifts_masks", False) for t in self.terms)
 
     @property
@@ -119,7 +119,7 @@ class Pretrained:
         return FramedText(begin, end, find(asked.source, (*frame.begin, *frame.end)))
 
     def check_alone(self, *, source: bool = False) -> None:
-        """Raises ValueError if the net has inputs beside a text; `source` allows a source."""
+        """Raises ValueError if the model has inputs beside a text; `source` allows a source."""
         if more := systems.more_inputs(self.system, source=source):
             raise ValueError(
                 f"{self.path} is a run of {self.config.system}, whose model reads {more} beside a"
@@ -252,7 +252,7 @@ def _read(directory: pathlib.Path, step: int | None = None) -> ArrayPytree:
     return None if restored is None else restored[0]
 
 
-# --- Frozen nets ----------------
+# --- Frozen models ----------------
 
 
 def load_frozen(places: str | None) -> dict[str, Pretrained]:
@@ -277,7 +277,7 @@ def load_frozen(places: str | None) -> dict[str, Pretrained]:
 
 
 def freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
-    """Returns the config with the digests of its frozen nets; refuses nets that have changed."""
+    """Returns the config with the digests of its frozen models; refuses changed models."""
     digests = [f"{name}={tree_digest(opened.params)}" for name, opened in found.items()]
     digest = ",".join(digests) or None
     if config.frozen not in (None, digest):
@@ -289,7 +289,7 @@ def freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
 
 
 def check_tokenizers(frozen: Mapping[str, Pretrained], tokenizer: Tokenizer) -> None:
-    """Refuses nets of other runs whose token ids mean other pieces than this run's.
+    """Refuses models of other runs whose token ids mean other pieces than this run's.
 
     Raises:
       ValueError: with the first piece in which they differ.

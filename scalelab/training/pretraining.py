@@ -52,7 +52,7 @@ class Pretraining:
     config: Config
     data: Data  # training and validation data
     model: Model  # the parts of the program
-    nets: Mapping[str, Pretrained]  # the frozen nets by their names
+    nets: Mapping[str, Pretrained]  # the frozen models by their names
     mesh: Mesh  # the devices
     placed: TrainState  # shardings of the state
     costs: Sequence[flops.Flops]  # FLOPs of one step of each phase

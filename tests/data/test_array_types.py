@@ -1,4 +1,4 @@
-"""Arrays of every declared type and shape, from a format to the net's batches, by every path."""
+"""Arrays of every declared type and shape, from a format to the model's batches, by every path."""
 
 import types
 from pathlib import Path

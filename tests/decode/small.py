@@ -1,4 +1,4 @@
-"""What tests of decoding run: small nets with large weights, and chains of tokens by hand."""
+"""What tests of decoding run: small models with large weights, and chains of tokens by hand."""
 
 import functools
 from typing import Any
@@ -21,7 +21,7 @@ PROMPTS = [np.random.default_rng(n).integers(0, VOCAB, n).astype(np.int32) for n
 
 @functools.cache
 def net(system: str) -> tuple[Any, Any]:
-    """A net and its parameters, drawn so large that what is wrong shows.
+    """A model and its parameters, drawn so large that what is wrong shows.
 
     Positions are the largest, shifts of all scores are small, the tokens' vectors of one length:
     else most texts would be one token again and again.

@@ -14,12 +14,12 @@ from scalelab.decode.choose import Rules
 
 V, MASK, FIRST = 3, 3, 1  # texts are [7, x, y, 8]
 JOINT = np.random.default_rng(1).dirichlet(np.full(V * V, 0.7)).reshape(V, V)
-COPY = 2.0  # what a net that sees the token itself adds to its score
+COPY = 2.0  # what a model that sees the token itself adds to its score
 NUM = 20_000
 
 
 def score(joint: Any, tokens: Any, lengths: Any, places: Any) -> jax.Array:
-    """A net with the joint's conditionals, which repeats a token that is not masked."""
+    """A model with the joint's conditionals, which repeats a token that is not masked."""
     del lengths
     own, other = tokens[jnp.arange(len(tokens)), places], tokens[:, 1:3].sum(1)
     given = jnp.log(

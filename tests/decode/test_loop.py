@@ -1,4 +1,4 @@
-"""The loop: the net's forward pass without a cache says what every token must be."""
+"""The loop: the model's forward pass without a cache says what every token must be."""
 
 import dataclasses
 import functools

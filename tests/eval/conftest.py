@@ -41,7 +41,7 @@ def refused(start: Start) -> Callable[..., str]:
 
 @pytest.fixture
 def exported(pretrained_runs, tmp_path) -> Callable[..., tuple[Any, Any]]:
-    """exported(system) -> tokenizer and net of its export as transformers loads them."""
+    """exported(system) -> tokenizer and model of its export as transformers loads them."""
     transformers = pytest.importorskip("transformers")
     from scalelab.interop import exporting
 

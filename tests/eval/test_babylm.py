@@ -72,7 +72,7 @@ def data(tmp_path) -> pathlib.Path:
 def ask(opened: pretrained.Pretrained, found: list, tmp_path, **options: Any) -> Any:
     options = {name: default for name, (default, _) in babylm.OPTIONS.items()} | options
     partial = tmp_path / "partial.npz"
-    partial.unlink(missing_ok=True)  # another net's
+    partial.unlink(missing_ok=True)  # another model's
     return babylm.measure(opened, found, Asked(partial, tmp_path, options, 512))
 
 

@@ -1,4 +1,4 @@
-"""Calibration by hand and of planted nets; intervals over documents against scipy's bootstrap."""
+"""Calibration by hand and of planted models; intervals over documents against scipy's bootstrap."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Scores of the nets of zoo/ on a few questions of each suite stay what they were.
+"""Scores of the models of zoo/ on a few questions of each suite stay what they were.
 
 The numbers were computed by the code before the suites shared one engine (commit bf7a0b9e).
 """
@@ -47,7 +47,7 @@ def imported(name: str, folder: pathlib.Path) -> pretrained.Pretrained:
 
 
 def measure(opened: pretrained.Pretrained, folder: pathlib.Path) -> dict[str, Any]:
-    """The numbers of each suite for a net."""
+    """The numbers of each suite for a model."""
 
     def ask(**options: Any) -> evaluation.Asked:
         return evaluation.Asked(None, folder, {"rule": None, "per_group": 0} | options)

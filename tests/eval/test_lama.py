@@ -151,7 +151,7 @@ def test_fewer_facts_are_spread_over_a_sorted_relation() -> None:
 
 
 def write_lama(folder: pathlib.Path, facts: list[Fact]) -> pathlib.Path:
-    """Files in the set's layout, with facts that no net can be asked."""
+    """Files in the set's layout, with facts that no model can be asked."""
     for part in ("TREx", "Google_RE", "Squad"):
         (folder / part).mkdir(parents=True)
     template = {"relation": "P1", "template": "[X] dodo [Y] .", "label": "something"}
@@ -201,7 +201,7 @@ def test_the_program_compares_over_a_common_vocabulary(
         code, out, errors = program(*given, *([f"--vocabulary={runs[other]}"] if other else []))
         assert code == 0, errors
         assert "facts left out: the object is not a possible answer" in out
-        # Only a net that reads both sides is asked where words follow.
+        # Only a model that reads both sides is asked where words follow.
         assert ("a word stands after" in out) == (other is not None)
         assert ("Squad" in out) == (other is None)
         result, made = read_seed(work)
@@ -209,7 +209,7 @@ def test_the_program_compares_over_a_common_vocabulary(
         texts[system, other] = made.texts
         sizes[system, other] = int(out[: out.index(" possible answers")].split("* ")[-1])
     assert texts["gpt2", "bert"] == texts["bert", "gpt2"]
-    # A study gives the nets that need not be trained yet: of each, the same answers and facts.
+    # A study gives the models that need not be trained yet: of each, the same answers and facts.
     peers = [jobs.untrained(tmp_path, opened_run(run).config) for run in runs.values()]
     known = set()
     for system, run in runs.items():

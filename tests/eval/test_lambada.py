@@ -32,7 +32,7 @@ def ask(opened: Any, asked: list[lambada.Passage]) -> lambada.Guesses:
 
 
 def naive(opened: Any, passage: lambada.Passage) -> tuple[bool, float]:
-    """One row for each piece; the net's scores of all tokens."""
+    """One row for each piece; the model's scores of all tokens."""
     tokenizer, reading = opened.tokenizer, lm.make_reading(opened, None, None)
     before = tokenizer.encode(passage.text[: passage.begin]).tolist()
     word = tokenizer.encode(passage.text).tolist()[len(before) :]
@@ -63,7 +63,7 @@ def test_guesses_are_those_of_rows_one_by_one(pretrained_runs, system: str, leng
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
 def test_the_right_words_are_counted(pretrained_runs, system: str) -> None:
-    """Each passage ends with the net's own guess: all are right; with another piece none is."""
+    """Each passage ends with the model's own guess: all are right; with another piece none is."""
     opened = opened_run(pretrained_runs(system))
     tokenizer, found = opened.tokenizer, []
     reading = lm.make_reading(opened, None, None)

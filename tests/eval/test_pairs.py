@@ -47,7 +47,7 @@ def test_ties_and_constant_answers_are_guesses() -> None:
     assert tied.right.mean() == pytest.approx(guessed)
     assert (tied.outputs.argmax(axis=1) == 0).all()  # an answer by place says nothing
     formulas = [Item(("g",), ("a", "b"), 0, formula="x0 > x1")] * 4
-    for some, rate in ((asked, guessed), (formulas, 0.5)):  # what the net cannot hold
+    for some, rate in ((asked, guessed), (formulas, 0.5)):  # what the model cannot hold
         unheld = items.judge(some, np.full((len(some), sums.shape[1]), np.nan), sums)
         assert unheld.right.mean() == unheld.by_mean.mean() == pytest.approx(rate)
 
@@ -248,7 +248,7 @@ def test_from_files_to_paired_differences(pretrained_runs, paradigms, tmp_path, 
 def test_an_interrupted_evaluation_goes_on(
     pretrained_runs, tmp_path, monkeypatch, start, stop_at, name
 ) -> None:
-    """It ends with the same bytes, and the net judges no batch twice."""
+    """It ends with the same bytes, and the model judges no batch twice."""
     monkeypatch.setattr(likelihood, "SAVE_SECS", 0.0)
     file = tmp_path / "own.jsonl"
     texts = [f"{'bada ' * k}gedu {word}" for k in range(2, 9) for word in ("dodo", "unbada")]
@@ -314,6 +314,6 @@ def test_bad_input(pretrained_runs, paradigms, tmp_path, start, refused) -> None
     code, out, errors = start("pairs", run, work, f"--data={long}")
     assert code == 0 and "2 of 3 items count as ties" in out, errors
     made = predictions.read(tmp_path / "work/seed0/predictions.tsv")
-    assert made.texts == (["a b " * 99, "b", "a b"], ["b b", "a b", "b b"])  # nets compare by item
+    assert made.texts == (["a b " * 99, "b", "a b"], ["b b", "a b", "b b"])  # compared by item
     write_rows(long, {"good": "b a", "bad": "b b"})
     assert "another evaluation" in refused("pairs", run, work, f"--data={long}")

@@ -156,7 +156,7 @@ def test_the_program(pretrained_runs, tmp_path, monkeypatch, start, refused) -> 
             "prompts", *given, f"--workdir={work}", "--shots=1", "--random_labels"
         )
         tied.append([line.split()[2] for line in out.split("\n") if "as ties" in line])
-    assert tied[0] != tied[1]  # and the nets compare all the same
+    assert tied[0] != tied[1]  # and the models compare all the same
     sides = (compare.open_system(str(tmp_path / system)) for system in ("gpt2", "bert"))
     assert len(compare.compare(*sides, allow_recipe=True)[0]) == 1
     words = {"0": "\u2603", "1": "\u2604"}

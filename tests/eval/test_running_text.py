@@ -1,4 +1,4 @@
-"""A net with a memory reads running text as a loop over its windows does."""
+"""A model with a memory reads running text as a loop over its windows does."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""A BiLSTM between net and head: against PyTorch, on padded rows; trained, evaluated, refused."""
+"""A BiLSTM between model and head: against PyTorch, on padded rows; trained, evaluated, refused."""
 
 import json
 from typing import Any

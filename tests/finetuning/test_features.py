@@ -1,4 +1,4 @@
-"""Feature-based transfer: a frozen net's layers, side by side or summed with learned weights."""
+"""Feature-based transfer: a frozen model's layers, side by side or summed with learned weights."""
 
 import functools
 import pathlib

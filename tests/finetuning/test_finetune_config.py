@@ -19,7 +19,7 @@ def values(arguments: str = "") -> dict:
 def test_the_default_is_the_protocol() -> None:
     config = finetune_config.resolve(values())
     assert (config.epochs, config.batch_size, config.optim.learning_rate) == (3.0, 16, 2e-5)
-    assert (config.max_len, config.lm_weight) == (512, 0.5)  # the latter for causal nets
+    assert (config.max_len, config.lm_weight) == (512, 0.5)  # the latter for causal models
     assert config.head.kind == "double" and config.head.dropout_rate == 0.1
 
 

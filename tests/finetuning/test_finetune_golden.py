@@ -86,7 +86,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def runs(wikitext, cache_dir, tmp_path_factory) -> Callable[[str], str]:
-    """Nets whose outputs differ from text to text, which those of `pretrained_runs` hardly do."""
+    """Models whose outputs differ from text to text, which those of `pretrained_runs` hardly do."""
     folder = tmp_path_factory.mktemp("runs")
 
     @functools.cache

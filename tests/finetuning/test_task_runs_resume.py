@@ -97,7 +97,7 @@ def prepared(task: Task, data: Any, start: Any, values: dict[str, Any], folder: 
 
 
 def test_another_tokenizer_is_another_run(pretrained_runs, data, values, tmp_path) -> None:
-    """Where there are no weights to tell nets apart."""
+    """Where there are no weights to tell models apart."""
     like = tmp_path / "like"
     shutil.copytree(pretrained_runs("bert"), like)
     path = like / "tokenizer/tokenizer.json"
@@ -186,7 +186,8 @@ def test_a_system_brings_fields_of_its_own() -> None:
 
 
 def test_the_protocols_length_and_auxiliary_loss() -> None:
-    """512 tokens, or the net's positions; a masked net has no auxiliary loss, and refuses it."""
+    """512 tokens, or the model's positions; a masked model has no auxiliary loss, and refuses
+    it."""
     given = tiny.config_module("finetune").get_config("recipe=thesis").to_dict()
     task, options = load_task("rte"), Options()
     for start, length in ((start_of(), 512), (start_of(causal=True, max_len=64), 64)):

@@ -1,6 +1,6 @@
-"""Label words that a net generates, and class heads of a net with a source.
+"""Label words that a model generates, and class heads of a model with a source.
 
-Planted tasks are learnt; losses, states and answers equal those of a loop that calls the net on
+Planted tasks are learned; losses, states and answers equal those of a loop that calls the model on
 each example alone, without padding and cache.
 """
 
@@ -140,7 +140,7 @@ def targets(run: TaskRun) -> list[list[int]]:
 
 
 def draw(run: TaskRun, seed: int = 0) -> Any:
-    """Large parameters; the net says tokens of labels much more often than others."""
+    """Large parameters; the model says tokens of labels much more often than others."""
     rng = np.random.default_rng(seed)
     own = np.unique(np.concatenate(targets(run)))
 
@@ -215,7 +215,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_tokens(prepare: Prepare, s
 @pytest.mark.parametrize("system", ["gpt2", "translator"])
 def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> None:
     """Some are invalid: greedy decoding over all tokens gives no label."""
-    labels = ("a", "b", "c", "ab", "ba")  # short: random nets say some of them
+    labels = ("a", "b", "c", "ab", "ba")  # short: random models say some of them
     run = prepare(system, "text", num_rows=16, task=dataclasses.replace(STANDS, labels=labels))
     dev = run.splits.dev["dev"]
     for seed in range(12):

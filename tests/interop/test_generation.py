@@ -27,7 +27,7 @@ SIZES = {"max_new_tokens": NEW, "max_len": MAX_LEN}
 
 
 def pair(system: str, seed: int) -> tuple[Any, stepper.Stepper]:
-    """Their model in float64, and our net with its weights."""
+    """Their model in float64, and our model with its weights."""
     model = peers.make(system, SHAPE, MAX_LEN, seed=seed)
     with torch.no_grad():  # else one token would be the best whatever came before
         embedding = model.get_input_embeddings().weight

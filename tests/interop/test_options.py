@@ -56,7 +56,7 @@ def test_there_and_back(system: str, options: dict[str, Any], expected: dict[str
 
 @pytest.mark.parametrize("family", maps.load_all(), ids=lambda family: family.system)
 def test_numbers_and_activations_are_fields_there_and_back(family: Map) -> None:
-    """None is the system's own value, so that an import equals a run of the same net."""
+    """None is the system's own value, so that an import equals a run of the same model."""
     options = ALBERT if family.system == "albert" else {}
     own = written(family.system, **REQUIRED.get(family.system, {}), **options)
     none = {"activation": None, "norm_epsilon": None}

@@ -1,8 +1,8 @@
 """Every family against its class in Hugging Face transformers.
 
 Hidden states of every layer, logits, losses and the gradient of every parameter, with weights so
-large (deviation 0.5) that a wrong net fails; and wrong nets do fail. The weights come over by the
-maps of `scalelab.interop`.
+large (deviation 0.5) that a wrong model fails; and wrong models do fail. The weights come over by
+the maps of `scalelab.interop`.
 
 At odd shapes such weights make scores of attention in the tens and hundreds. A softmax as steep as
 that multiplies what float32 rounds: PyTorch's own float32 is up to 1e-3 from its float64. So
@@ -37,7 +37,7 @@ SMALL, ODD = (5e-6, 1e-4), (1e-4, 1e-4)
 DOUBLE = 1e-10
 ROUNDINGS = 5  # times PyTorch's: two ways of rounding differ from each other, and between machines
 POSITIONS = "positions/table"
-WRONG = 5e-5  # a wrong net is further away, in float64
+WRONG = 5e-5  # a wrong model is further away, in float64
 
 
 def limits(
@@ -164,7 +164,7 @@ OTHERS = {
 
 
 def mutations(name: str) -> dict[str, declared.Mutation]:
-    """The wrong nets of a system: other parts, unscaled scores, and those that it declares."""
+    """The wrong models of a system: other parts, unscaled scores, and those that it declares."""
     there = [field for field in OTHERS if hasattr(systems.load(name), field)]
     made = {f"not {f}": lambda patch, to, f=f: patch.setattr(to, f, OTHERS[f]) for f in there}
     found = made | {"unscaled scores": unscaled} | dict(peers.PEERS[name].mutations)
@@ -194,7 +194,7 @@ def test_a_wrong_net_does_not_agree(
 
 @pytest.mark.parametrize("name", peers.CLASSES)
 def test_positions_matter(name: str, small: dict[str, Any]) -> None:
-    """Off by one, as where RoBERTa's offset is taken wrongly, is not the same net."""
+    """Off by one, as where RoBERTa's offset is taken wrongly, is not the same model."""
     model, theirs, _ = small[name]
     with sides.in_double():
         params = traverse_util.flatten_dict(peers.weights(model), sep="/")

@@ -115,7 +115,7 @@ def compare_gradients(system: str, found: Any, expected: Any) -> None:
     ("system", "architecture", "problem"), CASES, ids=lambda x: getattr(x, "name", x)
 )
 def test_agrees_with_hugging_face(system: str, architecture: Architecture, problem: str) -> None:
-    """Another token that is read, or other places, are another net."""
+    """Another token that is read, or other places, are another model."""
     count = {"regression": 1, "classify": 3, "tags": 3}.get(problem, 2)
     more: dict[str, Any] = {"name": architecture.name, "num_labels": count}
     if architecture.kind == "classify":

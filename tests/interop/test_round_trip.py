@@ -230,7 +230,7 @@ def test_a_table_stored_twice(pretrained_runs: Runs, tmp_path, system: str) -> N
 
 @pytest.mark.parametrize("system", KINDS)
 def test_maps_and_nets_name_each_other(system: str) -> None:
-    """What a map says of a net is so: epsilons, objectives, and rows that are used once."""
+    """What a map says of a model is so: epsilons, objectives, and rows that are used once."""
     assert {m.system for m in maps.load_all()} <= set(tiny.SYSTEMS)
     family, module = maps.load(system), systems.load(system)
     epsilon = next(f for f in family.fixed if f.key.startswith("layer_norm_eps"))

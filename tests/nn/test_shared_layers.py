@@ -1,4 +1,4 @@
-"""Layers that share parameters: a net with explicit copies is the oracle."""
+"""Layers that share parameters: a model with explicit copies is the oracle."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def groups(sharing: Sharing, num_layers: int) -> np.ndarray:
 
 
 def copies(params: Any, sharing: Sharing, group_of: np.ndarray) -> Any:
-    """Parameters of a net that shares none, from those of one that does."""
+    """Parameters of a model that shares none, from those of one that does."""
     parts = sharing.parts or params["layer"]
     return {"layer": {
         name: jax.tree.map(lambda x: x[group_of], part) if name in parts else part

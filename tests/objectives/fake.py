@@ -1,4 +1,4 @@
-"""A net with nothing inside, whose hidden states and tables are given; and masks undone."""
+"""A model with nothing inside, whose hidden states and tables are given; and masks undone."""
 
 import dataclasses
 from typing import Any

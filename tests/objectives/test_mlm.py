@@ -179,7 +179,7 @@ def test_part_of_a_batch_has_the_masks_of_the_whole(rows: slice | list[int]) -> 
 
 
 class Number(nn.Module):
-    """A net that is one parameter."""
+    """A model that is one parameter."""
 
     @nn.compact
     def __call__(self) -> jax.Array:

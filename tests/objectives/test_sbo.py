@@ -32,7 +32,7 @@ def prepare() -> Any:
 
 
 class Case:
-    """A net of large weights, states as if the encoder had made them, and a masked batch."""
+    """A model of large weights, states as if the encoder had made them, and a masked batch."""
 
     def __init__(self, batch: Any) -> None:
         self.net = build()
@@ -50,7 +50,7 @@ class Case:
 
         def run(model: Any) -> None:
             class Seen:
-                """Keeps what the objective asks the net for."""
+                """Keeps what the objective asks the model for."""
 
                 def boundary_features(self, *given: jax.Array) -> Any:
                     found.append(model.boundary_features(*given))
@@ -149,7 +149,7 @@ def test_a_span_is_read_from_its_two_neighbours_alone(case: Case) -> None:
         end = next(p for p in range(place, T) if p not in places)
         assert np.flatnonzero(seen[number]).tolist() == [start - 1, end]
     assert len(places) > 5
-    inside = {"span_lefts": case.batch["span_lefts"] + 1}  # a wrong net: it reads the span
+    inside = {"span_lefts": case.batch["span_lefts"] + 1}  # a wrong model: it reads the span
     wrong = jax.jit(jax.jacrev(lambda row: case.logits(case.hidden.at[0].set(row), **inside)[0]))
     assert np.abs(wrong(case.hidden[0])[0, :, places[0]]).max() > 0
 

@@ -1,4 +1,4 @@
-"""The look of lines: told apart by more than colour."""
+"""The look of lines: told apart by more than color."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ TABLEAU = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e
 
 
 def nearest_pair(colors, loss) -> float:
-    """Least distance of two colours, each 0 to 1 in RGB, as one without a cone sees them."""
+    """Least distance of two colors, each 0 to 1 in RGB, as one without a cone sees them."""
     rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in colors]) ** 2.2
     seen = (np.linalg.inv(CONES) @ loss @ CONES @ rgb.T).T.clip(0, 1) ** (1 / 2.2)
     apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)

@@ -33,7 +33,8 @@ def test_the_full_thesis_is_the_protocol(tmp_path) -> None:
 
 
 def test_layers(tmp_path) -> None:
-    """Departures, then fields, then a system's, then the variant's; a factor multiplies."""
+    """Declared differences, then fields, then a system's, then the variant's; a factor
+    multiplies."""
     made = a_study.make(
         fields=("optim.learning_rate=1e-2", "mask_rate=0.2"),
         system_fields={"gpt2": ("optim.learning_rate=3e-2",)},

@@ -274,7 +274,7 @@ def test_processes_share_the_memory_of_a_gpu(
 def test_processes_at_a_time(
     monkeypatch, gpus: int, tpu: bool, cores: int, changes: dict, expected: int
 ) -> None:
-    """On one GPU several of small nets, unless the budget is in seconds."""
+    """On one GPU several of small models, unless the budget is in seconds."""
     monkeypatch.setattr(host, "num_gpus", lambda: gpus)
     monkeypatch.setattr(host, "has_accelerator", lambda: gpus > 0 or tpu)
     monkeypatch.setattr(host, "cores", lambda: [*range(cores)])

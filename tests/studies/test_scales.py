@@ -22,7 +22,8 @@ NOT_OF_SCALES = tuple(
 
 @functools.cache
 def resolved(scale: str) -> dict[str, dict[str, object]]:
-    """Dotted fields of each part: of a study, the control's pre-training in it, a fine-tuning."""
+    """Dotted fields of each part: of a study, the base config's pre-training in it, a
+    fine-tuning."""
     arguments = f"scale={scale},corpus=wikitext:/w"
     config = tiny.config_module("studies/thesis_7_5_1").get_config(arguments)
     made = spec.resolve(config.to_dict())

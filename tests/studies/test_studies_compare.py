@@ -64,7 +64,7 @@ def test_formats_cross_objective_and_format(scale: str) -> None:
     other = dataclasses.replace(resolved["left_to_right"], system="bert", objective="mlm")
     if scale == "full":  # the phases' shares are those of Table 7.1
         other = dataclasses.replace(other, long=resolved["mlm_on_sentences"].long)
-    assert other == resolved["mlm_on_sentences"]  # the left-to-right arm differs in its net alone
+    assert other == resolved["mlm_on_sentences"]  # the left-to-right arm differs in its model alone
 
 
 @pytest.mark.parametrize("scale", ["medium", "small", "tiny"])

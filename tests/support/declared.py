@@ -38,20 +38,20 @@ class Peer:
     # Number of layers -> fields of config.json that only this family has.
     options: Callable[[int], dict[str, Any]] = lambda num_layers: {}
     pair: tuple[str, str] = ("", "")  # input and output of its head for pairs: labels, scores
-    constant: str | None = None  # parameter that our net has not; 0 where gradients are compared
+    constant: str | None = None  # parameter that our model has not; 0 where gradients are compared
     # Prepared batch -> inputs of the class, with the label of each place that has scores, or -100.
     # None: a text alone, whose labels are masked tokens, or next ones that the class finds itself.
     inputs: Callable[[Batch], Batch] | None = None
-    # Output of the class -> beginning of the path of the same numbers in our net, and the array of
-    # the batch whose places they have. The last hidden states are those that the head scores.
+    # Output of the class -> beginning of the path of the same numbers in our model, and the array
+    # of the batch whose places they have. The last hidden states are those that the head scores.
     outputs: Mapping[str, tuple[str, str]] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("hidden_states", "attentions"), ("", "tokens"))
     )
     # Makes the context in which the class computes in the precision of its parameters.
     exact: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-    small: tuple[Shape, int] = ((3, 24, 3), 13)  # shape of the wrong nets in test_parity.py
+    small: tuple[Shape, int] = ((3, 24, 3), 13)  # shape of the wrong models in test_parity.py
     shapes: tuple[tuple[Shape, int], ...] = SHAPES  # shapes and lengths of test_parity.py
-    # Wrong nets of its own, beside those that test_parity.py makes of every system.
+    # Wrong models of its own, beside those that test_parity.py makes of every system.
     mutations: Mapping[str, Mutation] = dataclasses.field(default_factory=dict)
 
     @property
@@ -73,7 +73,7 @@ class Expected:
     num_parameters: Mapping[tuple[str, int, int], int]
     decayed: frozenset[str]  # parameters at the tiny shape
     body: str = "stack/"  # path of the layers whose kernels are n_model
-    more_parts: bool = False  # matrices beside layers and heads: a projection, a second net
+    more_parts: bool = False  # matrices beside layers and heads: a projection, a second model
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of the tiny config
     mixed_masks: bool = False  # it sees left, but training has other masks: attention counts whole
     overfit_steps: int = 200  # at a rate of 0.01, to learn a tiny batch by heart

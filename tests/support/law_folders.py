@@ -46,7 +46,7 @@ def start(capsys, program, *arguments) -> tuple[int, str, str]:
 
 
 def budgets(folder: pathlib.Path, widths=WIDTHS, warmups=(10, 10)) -> pathlib.Path:
-    """Each net with 400 steps, and again with 800, and a loss 1 lower."""
+    """Each model with 400 steps, and again with 800, and a loss 1 lower."""
     for k, steps in enumerate((400, 800)):
         budget = {"optim__total_steps": steps, "optim__warmup_steps": warmups[k]}
         for width in widths:

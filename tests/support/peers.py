@@ -16,7 +16,7 @@ from scalelab.interop import convert, maps
 from scalelab.interop.convert import Sizes
 from scalelab.interop.mapping import OUTPUT, Architecture, Map
 
-STDDEV = 0.5  # at the usual 0.02 a wrong net would pass
+STDDEV = 0.5  # at the usual 0.02 a wrong model would pass
 VOCAB = declared.Peer.vocab_size
 PAD = VOCAB - 1  # for classifiers that look for the last token before padding
 

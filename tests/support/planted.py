@@ -87,7 +87,7 @@ def by_system(bert, roberta, gpt2):
 
 
 def falling(row, better: float):
-    """A curve whose loss at any time is lower the larger the net, if better > 0."""
+    """A curve whose loss at any time is lower the larger the model, if better > 0."""
     return [(t, 9.0 - t / 100 - better * doublings(row)) for t in (1.0, 50.0, 100.0)]
 
 

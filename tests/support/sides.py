@@ -1,4 +1,4 @@
-"""Our nets and the classes of transformers on the same batch, and how far apart they are.
+"""Our models and the classes of transformers on the same batch, and how far apart they are.
 
 Both sides give hidden states of every layer, logits, losses and the gradient of every parameter, in
 float32 or in float64.
@@ -31,7 +31,7 @@ FLOAT32 = jnp.float32
 
 
 def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
-    """Our net of a shape (A, H, L)."""
+    """Our model of a shape (A, H, L)."""
     vocab_size = more.pop("vocab_size", peers.PEERS[system].vocab_size)
     others = {"ffn_width": 4 * shape[1], "max_len": max_len, "dropout_rate": 0.1}
     module = systems.load(system)

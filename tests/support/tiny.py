@@ -96,7 +96,7 @@ def terms(
 
 
 def draw(net: Any, terms: tuple[Any, ...], length: int = LENGTH) -> Any:
-    """Parameters of a net that are all far from 0."""
+    """Parameters of a model that are all far from 0."""
     import jax
 
     from scalelab import objectives

@@ -1,4 +1,4 @@
-"""What is expected of BERT from left to right: its net is that of BERT's MLM."""
+"""What is expected of BERT from left to right: its model is that of BERT's MLM."""
 
 import dataclasses
 

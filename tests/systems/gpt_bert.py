@@ -1,4 +1,4 @@
-"""What is expected of GPT-BERT: its net is GPT-2's."""
+"""What is expected of GPT-BERT: its model is GPT-2's."""
 
 import dataclasses
 

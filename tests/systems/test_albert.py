@@ -36,7 +36,7 @@ def states(net: Any, params: Any, batch: Any) -> jax.Array:
 
 
 def test_without_a_projection_it_is_bert(monkeypatch) -> None:
-    """Embedding as wide as the net, unshared layers, and BERT's activation."""
+    """Embedding as wide as the model, unshared layers, and BERT's activation."""
     net = build(embed_width=None, shared="none")
     params = tiny.draw(net, TERMS)
     assert "projection" not in params["embed"]

@@ -1,4 +1,4 @@
-"""BERT from left to right: GPT's objective on BERT's own net under a causal mask."""
+"""BERT from left to right: GPT's objective on BERT's own model under a causal mask."""
 
 import jax
 import jax.numpy as jnp

@@ -44,7 +44,8 @@ def losses(net: Any, params: Any, batch: Any, chosen: Any) -> dict[str, Any]:
 
 @functools.cache
 def gradients(embeddings: str) -> Any:
-    """Gradients of each objective's loss, by objective, of a net with shared or own embeddings."""
+    """Gradients of each objective's loss, by objective, of a model with shared or own
+    embeddings."""
     chosen = terms("mlm+rtd")
     shared, own = (
         electra.build(SIZES, electra.Options(embed_width=6, embeddings=kind), V)
@@ -83,7 +84,7 @@ def test_each_loss_trains_its_own_net() -> None:
 
 
 def test_a_shared_embedding_has_the_gradient_of_both_losses() -> None:
-    """That of both embeddings of a net with two, each of which one loss alone trains."""
+    """That of both embeddings of a model with two, each of which one loss alone trains."""
     grads, own = gradients("shared"), gradients("own")
     assert is_zero(own["mlm"]["embed"]) and is_zero(own["rtd"]["generator_embed"])
     both = jax.tree.map(jnp.add, grads["mlm"]["embed"], grads["rtd"]["embed"])

@@ -1,4 +1,4 @@
-"""A run of two nets is exported as one of them; each scores as it does in the run."""
+"""A run of two models is exported as one of them; each scores as it does in the run."""
 
 import json
 import pathlib
@@ -27,7 +27,7 @@ def run(request, wikitext, cache_dir, tmp_path) -> pathlib.Path:
 
 
 def scores(run: pathlib.Path, part: str) -> np.ndarray:
-    """Scores of a part of a net, or of a net that is this part."""
+    """Scores of a part of a model, or of a model that is this part."""
     opened = pretrained.load(run)
     batch = tiny.batch(opened.system, 0, length=16)
 
@@ -53,7 +53,7 @@ def test_out_and_back(run: pathlib.Path, tmp_path, part: str, capsys) -> None:
     np.testing.assert_allclose(
         scores(tmp_path / "back", part), scores(run, part), rtol=1e-5, atol=1e-6
     )
-    exporting.run(tmp_path / "back", tmp_path / "again")  # a net without parts is exported whole
+    exporting.run(tmp_path / "back", tmp_path / "again")  # a model without parts is exported whole
     files = [(tmp_path / x / "model.safetensors").read_bytes() for x in ("out", "again")]
     assert files[0] == files[1]
 

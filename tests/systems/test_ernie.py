@@ -39,7 +39,7 @@ def batch() -> dict[str, np.ndarray]:
 
 
 class Given:
-    """A net whose scores of labels are drawn by task."""
+    """A model whose scores of labels are drawn by task."""
 
     def __call__(self, batch: Any, **_: Any) -> Any:
         return batch["tokens"], None
@@ -143,7 +143,7 @@ def drawn(**options: int) -> tuple[Any, Any]:
 
 
 def test_task_0_of_zeros_is_the_plain_net() -> None:
-    """No id is task 0; another task is another net."""
+    """No id is task 0; another task is another model."""
     net, params = drawn(num_tasks=3)
     table = params["embed"].pop("tasks")["table"]
     plain, _ = drawn()[0].apply({"params": params}, batch(), train=False)

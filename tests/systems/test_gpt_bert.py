@@ -25,7 +25,7 @@ def prepared(rate: float, batch: Any = None) -> Any:
 
 @functools.cache
 def drawn() -> tuple[Any, Any]:
-    """The net, and parameters far from 0."""
+    """The model, and parameters far from 0."""
     net = gpt_bert.build(SIZES, None, V)
     return net, tiny.draw(net, terms("mntp"))
 

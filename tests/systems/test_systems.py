@@ -156,7 +156,7 @@ def test_number_of_parameters(name: str, case: tuple[str, int, int]) -> None:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_more_tokens_than_positions(name: str) -> None:
-    """A table of positions has an end; a net without one takes any length."""
+    """A table of positions has an end; a model without one takes any length."""
     nets, terms = [make(name, (2, 8, 1), max_len=n) for n in (4, 8)], make_terms(name)
     short, long = (jax.eval_shape(lambda net=net: init(net, terms, length=4)) for net in nets)
     if short == long:
@@ -187,7 +187,7 @@ def test_late_positions_wait_for_the_long_phase(name: str) -> None:
         return sum(pairs["loss"][0] for pairs in found.values())
 
     gradient = np.abs(jax.jit(jax.grad(loss))(params)["embed"]["positions"]["table"]).max(axis=1)
-    # The last token of an example predicts nothing and is seen by nobody in a causal net.
+    # The last token of an example predicts nothing and is seen by nobody in a causal model.
     used = short - (systems.load(name).SEES == "left")
     assert (gradient[:used] > 0).all() and (gradient[used:] == 0).all()
 

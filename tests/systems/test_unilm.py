@@ -34,7 +34,7 @@ def prepared(kind: str, batch: Any = None, seed: int = 0) -> Any:
 
 @functools.cache
 def drawn(module: Any) -> tuple[Any, Any]:
-    """A net, and parameters far from 0."""
+    """A model, and parameters far from 0."""
     net = module.build(SIZES, None, V)
     return net, tiny.draw(net, terms("mlm"))
 

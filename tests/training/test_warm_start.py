@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_refused(config, pretrained_runs, fields, message: 
 
 
 def test_parameters_are_matched_by_name_and_shape() -> None:
-    """Two towers from one net, a student from every other layer, shared layers from the first."""
+    """Two towers from one model, a student from every other layer, shared layers from the first."""
 
     def box(*shape: int, names: str = "") -> nn.LogicallyPartitioned:
         axes = (names or "width",) * len(shape)

@@ -30,7 +30,7 @@ def batch(tokens: np.ndarray, units: Sequence[int] = ()) -> dict[str, np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class Learnt:
-    """A net of one layer and width 32 that was trained, and its parameters."""
+    """A model of one layer and width 32 that was trained, and its parameters."""
 
     parts: tiny.Parts
     params: Any
@@ -116,7 +116,7 @@ def world() -> neighbours.Neighbours:
 
 
 def learn_neighbours(world: neighbours.Neighbours, system: str, num_steps: int) -> tuple:
-    """A net, and 1,024 texts that it has not seen, in its ids."""
+    """A model, and 1,024 texts that it has not seen, in its ids."""
     ids = len(tiny.parts(system).module.SPECIAL_TOKENS)
     learnt = learn(
         system,
@@ -138,7 +138,7 @@ def test_mlm_knows_a_token_that_its_neighbours_decide(world: neighbours.Neighbou
     chances = learnt.log_chances(masked, places)
     assert (chances.argmax(-1) == texts[:, [place]]).mean() > 0.99
     assert picked(chances, texts[:, [place]]).mean() < 0.05
-    # The same net without the right side is no better than the left side allows.
+    # The same model without the right side is no better than the left side allows.
     half = learnt.log_chances(masked[:, : place + 1], places)
     most = world.facts()[GUESS] + 4 * np.sqrt(0.25 / len(texts))
     assert (half.argmax(-1) == texts[:, [place]]).mean() < most < 0.9

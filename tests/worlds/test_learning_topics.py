@@ -1,4 +1,4 @@
-"""NSP is learnt from topics, by a whole run on a corpus of the grammar world."""
+"""NSP is learned from topics, by a whole run on a corpus of the grammar world."""
 
 import jax
 import numpy as np
@@ -30,7 +30,7 @@ def topic_words(world: World) -> dict[str, int]:
 
 
 def follows(opened: pretrained.Pretrained, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Whether the net says that B follows A, for each pair: bool [B]."""
+    """Whether the model says that B follows A, for each pair: bool [B]."""
     net = opened.net
 
     def logits(model, rows):
@@ -66,7 +66,7 @@ def test_nsp_is_learnt_from_topics(tmp_path) -> None:
     result = train.train(train.pretraining(config, tmp_path / "run"))
     assert result["eval"][str(MAX_LEN)]["nsp_accuracy"] > 0.75
 
-    # What the net goes by: it takes a random sentence for the next one if the topic is the same.
+    # What the model goes by: it takes a random sentence for the next one if the topic is the same.
     opened = pretrained.load(tmp_path / "run")
     store = load_data(config, opened.system, progress=False).phases[0].valid
     batch = store.gather(np.arange(len(store)))

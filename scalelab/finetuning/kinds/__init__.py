@@ -10,7 +10,7 @@ A module exports:
   encode(task, records, reading, both_orders) -> TaskExamples
   decode(task, records, examples, outputs [n, ..., C]) -> Decoded, an answer for each record
   chance_loss(train) -> the loss of the best constant prediction; None: not known
-  make_net(body, task, reading) -> the net; absent: a Classifier. Its `predict` makes the outputs
+  make_net(body, task, reading) -> the model; absent: a Classifier. Its `predict` makes the outputs
   PER_TOKEN: whether every token of the text is scored; absent: no
 """
 
@@ -26,7 +26,7 @@ WORDS = "words"  # the kind that generates label words
 
 
 class Decoded(NamedTuple):
-    """The answers of a net."""
+    """The answers of a model."""
 
     answers: np.ndarray  # [n] classes, scores or texts, as in predictions.tsv
     outputs: np.ndarray | None = None  # [n, C] before the softmax, where answers are classes

@@ -1,11 +1,12 @@
 """Labels as words: the task as text to text (Raffel et al. 2020, T5, 2.4), without a new head.
 
 The prompt is `rte sentence1: TEXT sentence2: TEXT`, the target the name of the class and the end
-token. A net with a source reads the prompt there and the target behind `START`; a left-to-right net
-reads `label:` and the target behind the prompt. The loss is the mean cross-entropy of the target's
-tokens under the net's token head. An answer is the label that greedy decoding over the labels'
-tokens reaches; it is invalid if greedy decoding over all tokens leaves them, which is counted.
-Departs from T5: the longer text is cut where both do not fit, and an invalid answer is replaced.
+token. A model with a source reads the prompt there and the target behind `START`; a left-to-right
+model reads `label:` and the target behind the prompt. The loss is the mean cross-entropy of the
+target's tokens under the model's token head. An answer is the label that greedy decoding over the
+labels' tokens reaches; it is invalid if greedy decoding over all tokens leaves them, which is
+counted. Departs from T5: the longer text is cut where both do not fit, and an invalid answer is
+replaced.
 """
 
 import dataclasses
@@ -29,10 +30,10 @@ Targets = tuple[tuple[int, ...], ...]  # the tokens of each class, its end and t
 
 
 class WordNet(nn.Module):
-    """Net -> scores of all tokens where the target's tokens are predicted.
+    """Model -> scores of all tokens where the target's tokens are predicted.
 
     Attributes:
-      body: a system's net.
+      body: a system's model.
       targets: the tokens of each class.
       start: `START`, with which a target behind a source begins; None: it is behind the prompt.
       num_rows: 1, as of a Classifier.
@@ -92,7 +93,7 @@ class WordNet(nn.Module):
 
 
 def make_net(body: nn.Module, task: Task, reading: Reading) -> WordNet:
-    """Makes the net of a task."""
+    """Makes the model of a task."""
     return WordNet(body, tuple(map(tuple, find_targets(task, reading).tolist())), reading.start)
 
 
@@ -133,7 +134,7 @@ def loss(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
 
 
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
-    """Makes the rows of prompts; those of a net without a source end with room for the target."""
+    """Makes the rows of prompts; those of a model without a source end with room for the target."""
     targets, read = find_targets(task, reading), reading.tokenizer.encode
     first, *second = column_names(task)
     longest = targets.shape[1]

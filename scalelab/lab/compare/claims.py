@@ -6,9 +6,9 @@ number is not outside the region; against it, that it is not inside. Within a ma
 one-sided tests of Schuirmann (1987, J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
 95% interval must lie inside the margin. Holm's correction is over all claims of a report.
 
-A verdict first asks whether the rows have learnt what the claim rests on (study_scores.py). A claim
-on rows that have not is neither tested nor counted in the correction. A finding that such claims
-leave open is NOT_TESTABLE, whatever the numbers are.
+A verdict first asks whether the rows have learned what the claim rests on (study_scores.py). A
+claim on rows that have not is neither tested nor counted in the correction. A finding that such
+claims leave open is NOT_TESTABLE, whatever the numbers are.
 
 The interval of a claim (`Claim.ends`) has the level of its corrected test, so that it agrees with
 the verdict. Where the corrected p is 1, the level is Bonferroni's. Claims that are not tested have

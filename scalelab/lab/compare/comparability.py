@@ -1,9 +1,9 @@
 """Comparability: runs stand in one table only if they differ in no undeclared field.
 
 Two finished pre-trainings that differ in a free factor of the study may differ in its fields:
-system (its departures and the study's fields for it), shape (heads, width, layers), variant (the
-variant's fields), seed. All other science fields, the texts, the numerics versions and, for one
-net, the numbers of parameters must agree.
+system (its declared differences and the study's fields for it), shape (heads, width, layers),
+variant (the variant's fields), seed. All other science fields, the texts, the numerics versions
+and, for one model, the numbers of parameters must agree.
 
 A study holds one clock equal: steps, tokens, FLOPs or seconds. A variant may change that clock,
 such as half the steps, and a stage may be another experiment, so readings of the clock must agree
@@ -38,7 +38,7 @@ PREFIX = "finetune."
 # Names that `allow` knows beside config fields, of pre-trainings and of fine-tunings.
 WORDS = ("data", "numerics", "params", "matched")
 FINETUNE_WORDS = ("data", "init", "numerics", "relation", "labels", "regression", "mnli_first")
-# Science fields of a fine-tuning that belong to its net or its task.
+# Science fields of a fine-tuning that belong to its model or its task.
 NOT_SHARED = (
     "task", "seed", "system", "system_options", "net", "data", "init", "tokenizer_digest", "peers",
 )  # fmt: skip
@@ -144,7 +144,7 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
 
 
 def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
-    """Returns the settings of a fine-tuning, except those of its net, task, seed and machine."""
+    """Returns the settings of a fine-tuning, except those of its model, task, seed and machine."""
     fields = science(tuned.config).items()
     shared = {k: v for k, v in fields if k.partition(".")[0] not in NOT_SHARED}
     data, numerics = tuned.config.get("data") or {}, tuned.environment.numerics_versions

@@ -61,7 +61,7 @@ class Estimate:
 
         (t_0.975 + t_0.8) standard errors (Cohen 1988, "Statistical Power Analysis"). None if the
         resamples do not vary, as when every run predicts one class: that says nothing about
-        runs that have learnt something.
+        runs that have learned something.
         """
         if self.standard_error < ROUNDING:
             return None
@@ -174,7 +174,7 @@ def student_resamples(
 
     Args:
       resamples: only their order is used.
-      value: the centre.
+      value: the center.
       terms: standard errors, and their degrees of freedom.
       limits: least and greatest possible value.
     """

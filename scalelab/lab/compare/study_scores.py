@@ -7,7 +7,7 @@ jointly, and a contrast uses the seeds that all of its rows have finished. The v
 of a row, or of a difference of two rows, is estimated from all rows that have finished these seeds;
 for "seconds" and for sums of more rows, from the summed rows only.
 
-A study whose models have learnt nothing beyond a trivial baseline cannot test what pre-training
+A study whose models have learned nothing beyond a trivial baseline cannot test what pre-training
 does. `check_treatment` asks four things of the rows that a claim compares:
 
 1. The objectives on which the claim rests beat their trivial baselines, in the mean over seeds, by
@@ -55,7 +55,7 @@ from scalelab.records.baselines import Baseline, BaselineCheck, check_baselines,
 from scalelab.records.metrics import UNIGRAM
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
-FLOOR_MARGIN = 0.05  # scores of nets that have learnt nothing differ by less
+FLOOR_MARGIN = 0.05  # scores of models that have learned nothing differ by less
 
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
 Arm = tuple[Row, ...]  # rows that differ in the fields that validation chooses
@@ -338,7 +338,7 @@ class StudyScores(Scores):
 
     @functools.cached_property
     def scratch(self) -> "StudyScores":
-        """The scores of the same nets from random weights."""
+        """The scores of the same models from random weights."""
         return StudyScores(self.study, "scratch")
 
     def _make_estimate(self, parts: Parts, score: str) -> Estimate | None:

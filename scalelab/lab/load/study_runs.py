@@ -2,8 +2,8 @@
 
 `scalelab.study` writes the file before anything starts, see `StudyFile`. A run is
 WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, the fine-tunings of the
-same net from random weights in scratch/<task>/seed<k>, and the scores of evaluations at a share of
-the budget in early/<share>/<evaluation>/seed0. WORKDIR may be packed in one file
+same model from random weights in scratch/<task>/seed<k>, and the scores of evaluations at a share
+of the budget in early/<share>/<evaluation>/seed0. WORKDIR may be packed in one file
 (records/archive.py).
 """
 
@@ -62,15 +62,15 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Finetune:
-    """The fine-tuning of every pre-trained net."""
+    """The fine-tuning of every pre-trained model."""
 
     tasks: tuple[str, ...] = FIVE_LARGEST
     recipe: str = "thesis"
     seeds: Count = 1  # fine-tuning seeds of each pre-training
     data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"
-    scratch: bool = False  # also fine-tune the first seed's net from random weights
+    scratch: bool = False  # also fine-tune the first seed's model from random weights
     fields: tuple[str, ...] = ()  # as in configs/finetune.py: "epochs=2", "sst2.epochs=1"
-    keep: bool = False  # keep the parameters of fine-tuned nets on disk
+    keep: bool = False  # keep the parameters of fine-tuned models on disk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,13 +86,13 @@ class StudyFields:
     scale: str = "full"
     matched: str = "steps"  # the clock that runs have in common
     # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3". On a number
-    # "x0.5" multiplies the value before. A system's departures come before all of them.
+    # "x0.5" multiplies the value before. A system's declared differences come before all of them.
     fields: tuple[str, ...] = ()
     system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {DEFAULT: ()})
     stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
     finetune: Finetune = Finetune()
-    # Evaluations of every pre-trained net without fine-tuning, such as "blimp". Their data are
+    # Evaluations of every pre-trained model without fine-tuning, such as "blimp". Their data are
     # folders of `evaluation_data`; options are lines such as "blimp.rule=pll_word".
     evaluations: tuple[str, ...] = ()
     evaluation_data: str | None = None
@@ -154,7 +154,7 @@ class PretrainRun(StudyRun):
     result: RunResult | None  # None until it is finished
     damaged: str | None  # what is wrong with its folder, such as another config
     tasks: Mapping[str, TaskRuns]  # its fine-tunings by task
-    scratch: Mapping[str, TaskRuns]  # fine-tunings of the same net from random weights
+    scratch: Mapping[str, TaskRuns]  # fine-tunings of the same model from random weights
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # lines of metrics.jsonl
     # Share of the budget -> name -> scores of an evaluation.

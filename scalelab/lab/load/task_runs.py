@@ -104,7 +104,7 @@ class SeedRun:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaskRuns:
-    """The fine-tunings of one net on one task, by seed."""
+    """The fine-tunings of one model on one task, by seed."""
 
     name: str
     runs: tuple[SeedRun, ...]

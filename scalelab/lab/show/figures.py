@@ -5,7 +5,7 @@
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
 
 Losses of one kind have a row of panels, with a column for each length. A thin line is a run, a bold
-one the mean over its seeds. Colour is the system, shade the size or variant.
+one the mean over its seeds. Color is the system, shade the size or variant.
 """
 
 import functools
@@ -41,7 +41,7 @@ CAPTIONS = {
     f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
     for name in AXES
 }
-LIGHTEST = 0.7  # share of white that a shade of a colour may have
+LIGHTEST = 0.7  # share of white that a shade of a color may have
 ALWAYS = ("loss_by_tokens",)  # drawn even if the study does not ask for it
 REMOVED = ("score_by_task", "score_by_value")  # asked for by older studies; tables have the numbers
 MOST_CLAIMS = 30  # drawn
@@ -82,9 +82,9 @@ def save(drawn: "Mapping[str, Figure]", folder: pathlib.Path) -> None:
 
 
 def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
-    """Returns the look of every row of a study: colour by system, shade by size and variant.
+    """Returns the look of every row of a study: color by system, shade by size and variant.
 
-    Markers and dashes differ between rows, so that no row is identified by its colour alone.
+    Markers and dashes differ between rows, so that no row is identified by its color alone.
     """
     systems: dict[str, list[Point]] = {}
     for point in points:
@@ -92,7 +92,7 @@ def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
     from matplotlib import colors
 
     found: dict[Point, dict[str, Any]] = {}
-    # A colour comes twice only if more systems have runs than there are colours.
+    # A color comes twice only if more systems have runs than there are colors.
     by_runs = sorted(systems.values(), key=lambda own: not any(p.finished for p in own))
     for k, own in enumerate(by_runs):
         full = colors.to_rgb(plots.COLORS[k % len(plots.COLORS)])

@@ -327,7 +327,7 @@ def tabulate_claims(findings: Sequence[Finding], scores: Scores, footnotes: Sequ
 
 
 def _tabulate_departures(study: Study) -> Table:
-    """Returns every declared departure of every system, and the study's value if it differs."""
+    """Returns the declared differences of every system, with the study's value if it differs."""
     rows: list[tuple[Cell, ...]] = []
     write = lambda value: value if isinstance(value, str) else json.dumps(value)  # noqa: E731
     for system in dict.fromkeys(point.system for point in study.points):

@@ -116,7 +116,7 @@ def build_scores(
     """Makes a table of scores; None if it has no rows.
 
     Columns whose tasks the study lacks are left out; if `needs_tasks`, a table without task columns
-    is None. If `by_variant`, it has only the nets with several variants, net by net.
+    is None. If `by_variant`, it has only the models with several variants, model by model.
     """
     study, scores = request.study, request.scores
     points = [point for point in request.points if point.finished]
@@ -144,7 +144,7 @@ def build_scores(
 
 
 def build_scratch(request: TableRequest) -> Table | None:
-    """Makes a table of the same nets with random weights; None if nothing was measured."""
+    """Makes a table of the same models with random weights; None if nothing was measured."""
     scores = request.scores.scratch if isinstance(request.scores, StudyScores) else None
     columns = [c for c in TASKS if scores and any(scores.value(p, c.key) for p in request.points)]
     if scores is None or not columns:
@@ -178,7 +178,7 @@ TABLES: dict[str, MakeTable] = {
 
 
 def order_by_net(points: Sequence[Point]) -> list[Point]:
-    """Returns the rows of nets with several variants, net by net."""
+    """Returns the rows of models with several variants, model by model."""
     nets = [(p.system, p.shape) for p in points]
     several = [p for p in points if nets.count((p.system, p.shape)) > 1]
     return sorted(several, key=lambda p: nets.index((p.system, p.shape)))

@@ -105,7 +105,7 @@ TEXTS = ["One small unbelievable house .", "a", "The river long again !"]
     "bert", "gpt2", *(pytest.param(s, marks=pytest.mark.slow) for s in ("electra", "albert")),
 ])  # fmt: skip
 def test_a_word_is_the_mean_of_its_pieces(pretrained_runs, system: str) -> None:
-    """The last layer is the net's output on each sentence alone, unpadded."""
+    """The last layer is the model's output on each sentence alone, unpadded."""
     opened = pretrained.load(pretrained_runs(system))
     asked = [*map(sentence, TEXTS), sentence("word " * 99), treebank_sentence()]
     made = states.read(opened, placement.place(opened), asked, "mean", batch_tokens=64)

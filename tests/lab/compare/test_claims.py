@@ -184,7 +184,7 @@ def test_of_many_claims_even_the_surest_is_undecided_and_says_why(num: int, many
 
 
 def test_no_difference_at_all_is_no_difference() -> None:
-    """Such as CoLA, where all small nets predict one class: neither above 0 nor below."""
+    """Such as CoLA, where all small models predict one class: neither above 0 nor below."""
     found = make([0.0, 0.0, 0.0])
     assert (found.p_for, found.p_against) == (1.0, 1.0)
     assert make([0.0, 0.0, 0.0], WITHIN).p_for < 0.01

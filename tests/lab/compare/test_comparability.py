@@ -78,7 +78,7 @@ def test_declared_differences_pass() -> None:
 @pytest.mark.parametrize(("other", "facts", "field"), [
     ({"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
     (GPT | {"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
-    ({"objective": "mlm"}, {}, "objective"),  # a departure is free between systems alone
+    ({"objective": "mlm"}, {}, "objective"),  # a declared difference is free between systems alone
     ({"seed": 1}, {"free": ["system"]}, "seed"),
     ({"net.width": 16}, {"free": ["seed"]}, "net.width"),
     (GPT, {"free": ["seed"]}, "system"),

@@ -366,7 +366,7 @@ def arms(workdir, *objectives: str, curve=(), valid_examples: int | None = None,
     (("mlm+nsp", "mlm+9*nsp"), "blimp", {"nsp_accuracy": 0.5}, "nsp_accuracy", ""),
     (("mlm+nsp", "mlm+nsp"), "blimp", {"mlm_loss": 6.9}, "mlm_loss", ""),
     (("mlm+50*rtd",), "blimp", {"rtd_loss": 0.4}, "", "rtd_loss"),  # scored by the generator
-    (("mlm+50*rtd",), "qnli", {"rtd_loss": 0.4}, "rtd_loss", ""),  # the net that is fine-tuned
+    (("mlm+50*rtd",), "qnli", {"rtd_loss": 0.4}, "rtd_loss", ""),  # the model that is fine-tuned
     (("mlm+50*rtd",), "probes.pos", {"mlm_loss": 6.9}, "", "mlm_loss"),
     (("nsp",), "qnli", {"nsp_accuracy": 0.5}, "nsp_accuracy", ""),
 ])  # fmt: skip

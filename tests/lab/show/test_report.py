@@ -208,7 +208,7 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
     monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.1)
     study = study_runs.read(tmp_path / "all")
     scores = StudyScores(study)
-    monkeypatch.setattr(StudyScores, "scratch", scores)  # as good as the nets from scratch
+    monkeypatch.setattr(StudyScores, "scratch", scores)  # as good as the models from scratch
     assert "not ahead of the same models from scratch" in answer.find_primary(study, scores)[1]
 
 

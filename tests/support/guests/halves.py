@@ -1,4 +1,4 @@
-"""A net with an objective that crosses examples: it finds the second half of each text.
+"""A model with an objective that crosses examples: it finds the second half of each text.
 
 The wrong answers are the second halves of the other texts of the batch (Oord et al. 2018, eq. 4).
 """

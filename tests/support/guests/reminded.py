@@ -1,4 +1,4 @@
-"""A masked net with a memory: RoBERTa whose states add the mean state of the row's last batch."""
+"""A masked model with a memory: RoBERTa whose states add the mean state of the row's last batch."""
 
 from functools import partial
 from typing import Any

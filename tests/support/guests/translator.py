@@ -26,7 +26,7 @@ START = "eos"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the net."""
+    """Options of the model."""
 
     stddev: float = 0.02  # standard deviation of the initial parameters
 

@@ -30,7 +30,7 @@ NORMAL = nn.initializers.normal(0.02)
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the net."""
+    """Options of the model."""
 
     memory_len: int = 8  # M
 
@@ -102,7 +102,7 @@ class Net(nn.Module):
 
 
 def build(sizes: systems.Sizes, options: Options, vocab_size: int) -> Net:
-    """RoBERTa's net with other attention and one more position."""
+    """RoBERTa's model with other attention and one more position."""
     made = roberta.build(dataclasses.replace(sizes, max_len=sizes.max_len + 1), None, vocab_size)
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads), sizes.dropout_rate
     layer = TwoStreams(made.stack.layer.clone(attention=CrossAttention(*heads, NORMAL, NORMAL)))
