@@ -35,7 +35,8 @@ def make_model(
 ) -> Any:
     """Makes a class of transformers at the sizes of a model of ours.
 
-    `name` None: the family's first class. It gets our `params`, or random ones; `labels` are a classifier's.
+    `name` None: the family's first class. It gets our `params`, or random ones; `labels` are a
+    classifier's.
     """
     family = maps.load(system)
     architecture = next(a for a in family.architectures if name in (None, a.name))
