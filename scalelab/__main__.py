@@ -97,6 +97,7 @@ _scalelab() {
 }
 complete -o default -o nospace -F _scalelab scalelab
 """
+RENAMED = {"yardsticks": "signal_to_noise"}  # programs of the release before -> of today
 SHELLS = {"bash": COMPLETION, "zsh": "autoload -U +X bashcompinit && bashcompinit" + COMPLETION}
 
 
@@ -118,7 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lines = _table({name: own.help for name, own in there.items()})
             print(f"scalelab {name} NAME [ARGUMENTS]; {GROUPS[name]}\n\n{lines}")
             sys.exit(0 if rest else cli.FAILED)
-        own = _choose(rest[0].replace("-", "_"), there, f"program of {name}")
+        word = rest[0].replace("-", "_")
+        if word in RENAMED:
+            print(f"warning: {name} {word} is now {name} {RENAMED[word]}", file=sys.stderr)
+        own = _choose(RENAMED.get(word, word), there, f"program of {name}")
         _run(there[own], rest[1:])
     elif name in cli.REMOVED:
         cli.fail(f"scalelab {name} is gone: {cli.REMOVED[name]}")

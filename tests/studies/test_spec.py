@@ -196,3 +196,12 @@ def test_the_study_in_the_readme_resolves_at_every_scale(scale: str, tmp_path, m
     runs = [run for run in expand.expand_runs(made) if run.seed == 0]
     assert len(made.claims) == 1
     assert [run.config.net.dropout_rate for run in runs] == [0.1, 0.0]
+
+
+def test_names_of_the_release_before_are_read_with_a_warning(capsys) -> None:
+    module = tiny.config_module("studies/family")
+    config = module.get_config("scale=world,corpus=builtin,data=/d,yardsticks=/y,seeds=1")
+    assert (config.scale, config.evaluation_data) == ("synthetic", "/y")
+    made = spec.resolve(config.to_dict() | {"yardsticks": ("blimp",)})
+    assert made.evaluations == ("blimp",)
+    assert capsys.readouterr().err.count("warning: ") == 3
