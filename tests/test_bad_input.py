@@ -16,7 +16,7 @@ import tiny
 from scalelab import systems
 from scalelab import train as train_lib
 from scalelab.config import pretraining as config_lib
-from scalelab.data import cache
+from scalelab.data import cache, loading
 from scalelab.data.loading import load_data
 
 SETTINGS = {
@@ -191,8 +191,6 @@ def test_an_interruption_where_python_drops_exceptions(refused: Train, monkeypat
     """JAX has a function called at each garbage collection; what it raises is only printed."""
     import time
 
-    import scalelab.data
-
     def _xla_gc_callback(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
@@ -200,7 +198,7 @@ def test_an_interruption_where_python_drops_exceptions(refused: Train, monkeypat
         _xla_gc_callback()
         time.sleep(10)
 
-    monkeypatch.setattr(scalelab.data, "load_data", interrupted)
+    monkeypatch.setattr(loading, "load_data", interrupted)
     begun = time.monotonic()
     assert "interrupted; " in refused()
     assert time.monotonic() - begun < 5

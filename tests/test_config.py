@@ -200,6 +200,7 @@ def test_no_field_is_dead() -> None:
                 read.add(node.attr)
     in_config = {f"total_{clock}" for clock in ("epochs", *durations.CLOCKS)}
     in_config |= {f"warmup_{clock}" for clock in durations.CLOCKS}  # `durations` reads them by name
+    in_config |= {field.name for field in dataclasses.fields(config_lib.AdamW)}  # passed by name
     fields = {name.rpartition(".")[2] for name in field_names(config_lib.Config)}
     assert fields - read - in_config == set()
 

@@ -4,7 +4,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab.helpers.files import reading
 from scalelab.helpers.names import brief
 from scalelab.interop import maps
 from scalelab.interop.mapping import Architecture, Choice, Map
@@ -147,8 +146,11 @@ def check_loads(folder: pathlib.Path) -> None:
     """Raises ValueError if `transformers` refuses the config.json of a folder."""
     from transformers import AutoConfig  # seconds to import
 
-    with reading(folder / "config.json"):
+    try:
         AutoConfig.from_pretrained(folder)
+    except Exception as error:  # transformers and huggingface_hub raise many types
+        words = " ".join(str(error).split())
+        raise ValueError(f"{folder}: transformers refuses this config.json: {words}") from error
 
 
 def list_wrong_options(family: Map, options: Mapping[str, Any]) -> list[str]:

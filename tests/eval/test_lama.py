@@ -32,7 +32,7 @@ def facts_of(opened: Any) -> list[Fact]:
 
 def asked() -> evaluation.Asked:
     options = {name: default for name, (default, _) in lama.OPTIONS.items()}
-    return evaluation.Asked(pathlib.Path(), pathlib.Path(), options, batch_tokens=128)
+    return evaluation.Asked(None, pathlib.Path(), options, batch_tokens=128)
 
 
 def all_words(opened: Any) -> np.ndarray:

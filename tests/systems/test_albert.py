@@ -15,6 +15,7 @@ import tiny
 
 from scalelab import objectives, systems
 from scalelab.interop import exporting
+from scalelab.nn import ffn
 from scalelab.nn.ffn import gelu_exact
 from scalelab.systems import albert, bert
 
@@ -46,7 +47,7 @@ def test_without_a_projection_it_is_bert(monkeypatch) -> None:
     square = params | {"embed": params["embed"] | {"projection": eye}}
     projected = build(embed_width=SIZES.width, shared="none")
     np.testing.assert_allclose(states(projected, square, batch), hidden, atol=1e-5)
-    monkeypatch.setattr(albert, "gelu_tanh", gelu_exact)
+    monkeypatch.setitem(ffn.ACTIVATIONS, "gelu_tanh", gelu_exact)
     ours = states(build(embed_width=None, shared="none"), params, batch)
     theirs = states(bert.build(SIZES, None, tiny.VOCAB), params, batch)
     np.testing.assert_array_equal(ours, theirs)

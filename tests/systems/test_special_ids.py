@@ -79,11 +79,11 @@ def test_a_format_gets_them() -> None:
         specials.ids["mask"]
 
 
-@pytest.mark.parametrize("module", [mlm, capitals])
-def test_a_role_that_is_missing_is_named(module: Any) -> None:
+@pytest.mark.parametrize(("module", "options"), [(mlm, mlm.Options()), (capitals, None)])
+def test_a_role_that_is_missing_is_named(module: Any, options: Any) -> None:
     ids = systems.special_ids(systems.load("keeper"))
     with pytest.raises(ValueError, match="'mask'.*pad, eos"):
-        module.make(objectives.Setting(9, ids, 0.15), None)
+        module.make(objectives.Setting(9, ids, 0.15), options)
 
 
 def test_positions_of_rows_of_a_narrow_table() -> None:

@@ -135,7 +135,7 @@ def test_not_utf8(tmp_path, mark):
 def test_a_missing_file_says_what_is_there(tmp_path):
     (tmp_path / "other.tsv").touch()
     (tmp_path / "more").mkdir()
-    with pytest.raises(ValueError, match=r"dev.tsv; .*: more/, other.tsv$"):
+    with pytest.raises(ValueError, match=r"dev.tsv: is missing; .*: more/, other.tsv$"):
         read(tmp_path / "dev.tsv", SINGLE, YES_NO)
     with pytest.raises(ValueError, match="folder .*nowhere"):
         read(tmp_path / "nowhere" / "dev.tsv", SINGLE, YES_NO)
