@@ -76,7 +76,7 @@ def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> Non
     }
     apart = {name for name, flops in per_step.items() if abs(flops / per_step["bert"] - 1) > 0.05}
     assert scale == "micro" or apart == {r.system for r in runs if r.stage == "flops"}
-    with pytest.raises(ValueError, match="scale 'full': expected one of nano, .*, world"):
+    with pytest.raises(ValueError, match="scale 'full': expected one of nano, .*, synthetic"):
         module.get_config("scale=full")
 
 

@@ -334,10 +334,10 @@ def show_value(value: object) -> str:
 
 def rename_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a study with the fields of RENAMED under their names of today."""
-    found = {RENAMED.get(name, name): value for name, value in values.items() if name != "tables"}
+    found = {name: value for name, value in values.items() if name not in RENAMED}
     found |= {RENAMED[name]: values[name] for name in RENAMED if name in values}
-    if "tables" in values:
-        found["tables"] = [RENAMED.get(name, name) for name in values["tables"]]
+    if isinstance(tables := found.get("tables"), list | tuple):
+        found["tables"] = [RENAMED.get(name, name) for name in tables]
     if found.get("scale") == OLD_SYNTHETIC:
         found["scale"] = SYNTHETIC
     return found
