@@ -26,7 +26,7 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 DECIDED = (CONFIRMED, REFUTED)
-MOST_DECIDED = 8  # statements that the answer shows
+MOST_DECIDED = 8  # hypotheses that the answer shows
 COST = {"tokens": "count", "flops": "short", "seconds": "seconds"}
 
 
@@ -128,10 +128,10 @@ def answer(
     first = [f for f in findings if title and any(c.score == title for c in f.claims)]
     found += [_state(finding) for finding in first]
     if not findings:
-        return [*found, "The study tests no statement."]
+        return [*found, "The study tests no hypothesis."]
     num = len(findings)
     counts = _count(map(_words, findings))
-    found.append(f"Verdicts on {num} statement{'s' * (num > 1)}: {counts}.")
+    found.append(f"Verdicts on {num} hypothes{'es' if num > 1 else 'is'}: {counts}.")
     decided = [f for f in findings if f.verdict in DECIDED and f not in first]
     found += [_state(finding) for finding in decided[:MOST_DECIDED]]
     if len(decided) > MOST_DECIDED:
@@ -140,7 +140,7 @@ def answer(
     found += [f"{c.what}: {c.chosen}." for f in findings if f.verdict not in DECIDED
               and f not in first for c in f.claims if c.chosen]  # fmt: skip
     if counts := _count(c.verdict for c in parts if c.verdict in DECIDED):
-        found.append(f"Parts of the open statements, one score each: {counts}.")
+        found.append(f"Parts of the open hypotheses, one score each: {counts}.")
     return found
 
 
@@ -167,7 +167,7 @@ def checks(findings: Sequence[Finding]) -> list[str]:
         own.update({f"not checked: {claim.unchecked}": None} if claim.unchecked else {})
         own.update({f"not needed here: {claim.remark}": None} if claim.remark else {})
     lines = [f"{compared}: {'; '.join(own)}." for compared, own in found.items() if own]
-    passed = "Every objective and score that the statements compare exceeds its trivial baseline."
+    passed = "Every objective and score that the hypotheses compare exceeds its baseline."
     undecided = {
         f"{claim.compared or claim.what}{f', {claim.score}' * bool(claim.compared)}:"
         f" {claim.statement}.": None

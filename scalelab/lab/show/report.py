@@ -64,7 +64,7 @@ RUN_COLUMNS = (
 
 
 class Judged(NamedTuple):
-    """A study with the verdicts on its statements."""
+    """A study with the verdicts on its hypotheses."""
 
     study: Study
     footnotes: list[str]  # the differences that the study allows

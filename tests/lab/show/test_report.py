@@ -180,7 +180,7 @@ def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) 
     scores = StudyScores(study)
     findings = hypotheses.judge(study, scores, Comparison())
     order = ["bert > gpt2 on QNLI: confirmed", "bert ~ gpt2 on QNLI, within -0.1 to 0.1: ",
-             "Verdicts on 3 statements", "bert > gpt2 on MNLI-m: confirmed"]  # fmt: skip
+             "Verdicts on 3 hypotheses", "bert > gpt2 on MNLI-m: confirmed"]  # fmt: skip
     sentences = answer.answer(findings, "qnli", "", "qnli")
     assert len(sentences) == 4
     assert all(x.startswith(y) for x, y in zip(sentences, order, strict=True)), sentences
@@ -235,7 +235,7 @@ def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
     finding = claims.Finding("1", "bert > gpt2", "", (part, other), claims.ALL,
                              claims.NOT_TESTABLE)  # fmt: skip
     counts, parts = answer.answer([finding], "qnli")
-    assert counts == "Verdicts on 1 statement: 1 not testable at this scale."
+    assert counts == "Verdicts on 1 hypothesis: 1 not testable at this scale."
     assert parts == "Parts of the open statements, one score each: 1 confirmed."
 
 
