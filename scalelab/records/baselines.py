@@ -99,7 +99,7 @@ def describe_budget(
     nats = (wanted - value) / slope
     if nats > math.log(MOST_TIMES):
         return f"at this slope it would need more than {MOST_TIMES} times the budget"
-    times = math.exp(nats)
+    times = max(1.1, math.exp(nats))  # a number at its bound needs a little more
     return (
         f"at this slope it would need about {_round(times)} times the budget"
         f" ({_round(times * tokens)} tokens)"

@@ -158,7 +158,7 @@ def _words(finding: Finding) -> str:
 
 
 def checks(findings: Sequence[Finding]) -> list[str]:
-    """Returns failed checks of each comparison, or that all passed; then each undecided claim."""
+    """Returns failed checks of each comparison, or that all passed; then the undecided claims."""
     found: dict[str, dict[str, None]] = {}
     claims = [claim for finding in findings for claim in finding.claims]
     for claim in claims:
@@ -173,6 +173,10 @@ def checks(findings: Sequence[Finding]) -> list[str]:
         f" {claim.statement}.": None
         for claim in claims if claim.verdict == UNDECIDED
     }  # fmt: skip
+    if len(undecided) > MOST_DECIDED:  # each is a row of the appendix
+        undecided = {
+            f"{len(undecided)} claims are undecided; the appendix has their intervals.": None
+        }
     return [*(lines or [passed] * bool(claims)), *undecided]
 
 
