@@ -236,7 +236,7 @@ def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
                              claims.NOT_TESTABLE)  # fmt: skip
     counts, parts = answer.answer([finding], "qnli")
     assert counts == "Verdicts on 1 hypothesis: 1 not testable at this scale."
-    assert parts == "Parts of the open statements, one score each: 1 confirmed."
+    assert parts == "Parts of the open hypotheses, one score each: 1 confirmed."
 
 
 def test_a_loss_that_no_objective_brought_down_is_no_headline(tmp_path, monkeypatch) -> None:
