@@ -18,11 +18,10 @@ for word in "$@"; do
 done
 [[ -n $workdir && -n $config ]] || { echo "$usage" >&2 && exit 2; }
 [[ -n $workers ]] || set -- "$@" --workers=9 # so many small runs fill a large card
-name=${config##*/} && name=${name%%:*} && name=${name%.py} # the study is named like its file
 study=("${PYTHON:-python}" -m scalelab.study)
 # SIGTERM reaches all processes: each saves and ends, and `run` would continue it.
 run=(timeout --signal=TERM --kill-after=60 "${minutes}m" "${study[@]}" run "$@")
-pack=("${study[@]}" pack --workdir="$workdir" --study="$name" --to="$workdir/packed")
+pack=("${study[@]}" pack --workdir="$workdir" --to="$workdir/packed")
 if [[ -n $dry_run ]]; then
   printf '%q ' "${run[@]}" && echo
   printf '%q ' "${pack[@]}" && echo
@@ -31,6 +30,10 @@ fi
 status=0
 "${run[@]}" || status=$?
 [[ $status -ne 2 ]] || exit 2 # a mistake in config, data or arguments
-"${pack[@]}"
+found=("$workdir"/studies/*.json) # the folder may hold several studies
+for file in "${found[@]}"; do
+  name=${file##*/}
+  if [[ ${#found[@]} -gt 1 ]]; then "${pack[@]}" --study="${name%.json}"; else "${pack[@]}"; fi
+done
 [[ $status -eq 124 || $status -eq 0 ]] || exit "$status"
 [[ $status -eq 0 ]] || echo "$minutes minutes are over; the same command continues the study" >&2

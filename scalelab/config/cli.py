@@ -230,6 +230,8 @@ def config_values(given: argparse.Namespace) -> dict[str, Any]:
         where = f"{path}:{lines[-1]}: " if lines and not isinstance(error, ValueError) else ""
         text = str(*error.args) if isinstance(error, KeyError) else str(error)
         raise ValueError(where + text) from None
+    if config is None:
+        raise ValueError(f"{path}: get_config returns nothing; end it with `return config`")
     config = ml_collections.ConfigDict(config)
     with config.unlocked(), config.ignore_type():
         for field, text in given.fields.items():

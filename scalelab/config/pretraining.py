@@ -177,7 +177,7 @@ class Optim(AdamW):
     total_tokens: Budget | None = None  # training tokens, without padding
     total_flops: Budget | None = None  # training FLOPs
     total_secs: Budget | None = None  # seconds of training
-    # On the clock of the budget; epochs count steps.
+    # In the unit of the budget; epochs count steps.
     warmup_steps: Annotated[int, between(0, 10**15)] | None = 1000
     warmup_tokens: NotNegative | None = None  # training tokens, without padding
     warmup_flops: NotNegative | None = None  # training FLOPs

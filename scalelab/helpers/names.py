@@ -58,6 +58,7 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     """
     names = sorted(valid)
     meant = [own for own, others in SYNONYMS.items() if _last_part(word) in others.split()]
+    meant.append(_last_part(word))
     close = [name for name in names if _last_part(name) in meant][:3]
     close = close or difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     likely = "did you mean " + " or ".join(map(repr, close)) + "?" if close else ""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.stats
 
 from scalelab.records.metrics import unigram_name
 
@@ -85,17 +86,20 @@ def describe_budget(
       value: the number at the end, below `wanted` if it must rise, else above.
       wanted: the number that passes.
     """
-    slopes = list[float]()
+    slopes, errors = list[float](), list[float]()
     for curve in curves:
         points = np.array([point for point in curve if point[0] > 0]).reshape(-1, 2)
         points = points[len(points) // 2 :]
         if len(np.unique(points[:, 0])) > 1:
-            slopes.append(float(np.polyfit(np.log(points[:, 0]), points[:, 1], 1)[0]))
+            line = scipy.stats.linregress(np.log(points[:, 0]), points[:, 1])
+            slopes.append(float(line.slope))
+            errors.append(float(line.stderr) if len(points) > 2 else 0.0)
     if not slopes:
         return ""
     slope, rises = float(np.mean(slopes)), wanted > value
-    if slope == 0 or (slope > 0) != rises:
-        return f"the curve gives no budget: it does not {'rise' if rises else 'fall'}"
+    error = math.hypot(*errors) / len(errors)
+    if abs(slope) <= 2 * error or slope == 0 or (slope > 0) != rises:
+        return f"the curve gives no budget: it does not clearly {'rise' if rises else 'fall'}"
     nats = (wanted - value) / slope
     if nats > math.log(MOST_TIMES):
         return f"at this slope it would need more than {MOST_TIMES} times the budget"

@@ -60,6 +60,7 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
         can decide one of its claims.
     """
     found: dict[str, PlannedRun] = {}
+    known: dict[tuple[Any, ...], str] = {}
     for stage_name, stage in spec.stages.items():
         shapes = map(Shape.parse, stage.shapes)
         factors = itertools.product(range(spec.seeds), stage.variants, stage.systems, shapes)
@@ -72,6 +73,13 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
                 raise ValueError(f"run {name}: {error}") from None
             run = PlannedRun(name, stage_name, system, shape, variant, seed, config)
             found.setdefault(name, run)
+            same = known.setdefault((system, shape, seed, repr(config)), variant)
+            if same != variant:
+                raise ValueError(
+                    f"the variants {same!r} and {variant!r} of {system} {shape} have one config:"
+                    " the shape, the seed or the system sets the fields that they change; write"
+                    " such variants by hand"
+                )
     _check_claims(spec, list(found.values()))
     return list(found.values())
 
@@ -179,6 +187,9 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
     new = json_files.fill(StudyFile, facts, path)
     if path.exists():
         before = study_runs.read_facts(path)
+        if not any(archive.find_run(workdir, run.name).exists() for run in before.runs):
+            path.unlink()  # a mere plan
+    if path.exists():
         if before.scale != spec.scale:
             raise ValueError(
                 f"{path} is at scale {before.scale!r}, this study at {spec.scale!r}: choose"
@@ -223,8 +234,7 @@ def check_shared(facts: StudyFile, workdir: pathlib.Path) -> None:
     for what, found, wanted in compared:
         _refuse(f"{what} with other fields", science_diff(wanted, found))
     for path, other in others.items():
-        if other.name != facts.name:
-            _check_base(facts, other, path)
+        _check_base(facts, other, path)
 
 
 def _check_base(facts: StudyFile, other: StudyFile, path: pathlib.Path) -> None:

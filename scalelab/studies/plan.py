@@ -82,19 +82,24 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
 
 def describe_validation(planned: Sequence[PlannedRun], data: Sequence["Data"]) -> list[str]:
     """Returns the sizes of the validations, and a warning if one is too small for a verdict."""
-    lines, least = list[str](), math.inf
+    lines, few = list[str](), dict[str, None]()
     for run, own in zip(planned, data, strict=True):
         phases = {p.max_len: p.num_validated(run.config.eval.num_examples) for p in own.phases}
-        least = min(least, phases[max(phases)])
+        size, num = max(phases.items())
+        if num < FEW_EXAMPLES:
+            held = len(own.phases[-1].valid)
+            more = "data.valid_rate, or use more text"
+            field = "eval.num_examples" if held >= FEW_EXAMPLES else more
+            few[
+                f"validation: a verdict needs {FEW_EXAMPLES} examples of length {size}, not {num}:"
+                f" raise config.pretrain.{field}"
+            ] = None
         counts = ", ".join(f"{num:,} examples of length {size}" for size, num in phases.items())
         lines.append(
             f"validation: {own.num_valid_documents:,} documents, {own.num_valid_tokens:,} tokens;"
             f" it reads {counts}"
         )
-    few = f"validation: a verdict needs {FEW_EXAMPLES} examples; use more text or raise"
-    return [*dict.fromkeys(lines)] + [
-        f"{few} config.pretrain.data.valid_rate or config.pretrain.eval.num_examples"
-    ] * (least < FEW_EXAMPLES)
+    return [*dict.fromkeys(lines), *few]
 
 
 def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]:

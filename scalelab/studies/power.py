@@ -134,17 +134,26 @@ def describe(
         name = f"{title_of(claim.score)}" + (f" ({count} claims)" if count > 1 else "")
         spread = load().get((scale, claim.score))
         if spread is None:
-            lines.append(f"power, {name}: no packed study has measured it at scale {scale}")
+            there = sorted({at for at, score in load() if score == claim.score})
+            lines.append(
+                f"power, {name}: not known at scale {scale}"
+                + (
+                    "; measured at " + ", ".join(there)
+                    if there
+                    else "; no packed study measured it"
+                )
+            )
             continue
         find = functools.partial(
             find_detectable, spread, num_rows=num_rows, num_pairs=claim.num_pairs
         )
-        margin, target = "", find(max(2, num_seeds)) / 3
+        target = find(max(2, num_seeds)) / 2
+        wanted = "half of that"
         if claim.region is not None and 0 < claim.region.high < math.inf:
-            margin, target = "the margin of ", claim.region.high
+            target = claim.region.high
+            wanted = f"the margin of {_show(target, claim.score)}"
         needed = next((k for k in range(2, MOST_SEEDS) if find(k) <= target), None)
-        wanted = f"{margin}{_show(target, claim.score)} needs"
-        wanted += f" {needed or f'more than {MOST_SEEDS}'} seeds"
+        wanted += f" needs {needed or f'more than {MOST_SEEDS}'} seeds"
         shown = f"{num_seeds} seeds will probably show {_show(find(num_seeds), claim.score)}"
         lines.append(
             f"power, {name}: {shown if num_seeds > 1 else 'one seed shows nothing'}; {wanted}"

@@ -162,8 +162,8 @@ class Claim:
         if not math.isnan(low):
             most = self._measure(max(abs(low), abs(high)))
             text += f"; differences above {most} are excluded"
-        if self.detectable is not None:
-            text += f"; {self._measure(self.scale * self.detectable)} could have been detected"
+            if self.region in (ABOVE, BELOW):
+                text += f"; a difference above {self._measure((high - low) / 2)} is decided"
         return text + f"; {self.open}" * bool(self.open)
 
     @property

@@ -84,7 +84,7 @@ class StudyFields:
     # Module with the study's hypotheses, tables and figures: scalelab/lab/compare/scores.py.
     comparison: str | None = None
     scale: str = "full"
-    matched: str = "steps"  # the clock that runs have in common
+    matched: str = "steps"  # the budget that runs have in common
     # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3". On a number
     # "x0.5" multiplies the value before. A system's declared differences come before all of them.
     fields: tuple[str, ...] = ()

@@ -123,12 +123,13 @@ def answer(
 
     Those on the `fixed` primary score, if the study has one, come first, also if they are open.
     """
-    found = [f"No score ranks the rows: {why_none}."] if score is None else []
+    unranked = [f"No score ranks the arms: {why_none}."] if score is None else []
+    found = list[str]()
     title = title_of(fixed) if fixed else ""
     first = [f for f in findings if title and any(c.score == title for c in f.claims)]
     found += [_state(finding) for finding in first]
     if not findings:
-        return [*found, "The study tests no hypothesis."]
+        return ["The study tests no hypothesis.", *unranked]
     num = len(findings)
     counts = _count(map(_words, findings))
     found.append(f"Verdicts on {num} hypothes{'es' if num > 1 else 'is'}: {counts}.")
@@ -141,7 +142,7 @@ def answer(
               and f not in first for c in f.claims if c.chosen]  # fmt: skip
     if counts := _count(c.verdict for c in parts if c.verdict in DECIDED):
         found.append(f"Parts of the open hypotheses, one score each: {counts}.")
-    return found
+    return [*found, *unranked]
 
 
 def _state(finding: Finding) -> str:

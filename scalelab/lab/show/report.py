@@ -207,12 +207,13 @@ def describe_design(study: Study) -> dict[str, str]:
             f" of each pre-training: {facts.finetune_seeds}" if facts.tasks else ""  # fmt: skip
     own_fields = facts.system_fields.items()
     variants = {p.variant: p.lines for p in study.points if p.lines and not p.values}
+    varied = {line.split("=")[0] for p in study.points for line in p.lines}
     section = f" of section {facts.protocol} of the benchmark protocol" if facts.protocol else ""
     found = {
         "Arms": ", ".join(point.label for point in study.points),
         **{f"Variant {x}": ", ".join(y) for x, y in variants.items()},
         **{f"Set for {system}": ", ".join(fields) for system, fields in own_fields},
-        "Set for all": ", ".join(facts.fields),
+        "Set for all": ", ".join(line for line in facts.fields if line.split("=")[0] not in varied),
         "May differ": ", ".join([*facts.free, *facts.allow]),
         "Shape": shape if len({point.shape for point in study.points}) == 1 else "",
         "Seeds": ", ".join(f"{n} ({rows} arms)" for n, rows in seeds.items()),
@@ -221,7 +222,7 @@ def describe_design(study: Study) -> dict[str, str]:
         "Budget": f"scale {facts.scale}{section}. {comparability.describe_clock(study)}",
         "Optimizer": "; ".join(dict.fromkeys(map(_describe_optimizer, runs))),
         "Fine-tuned on": tuned,
-        "Primary outcome, fixed in advance": title_of(facts.primary) if facts.primary else "",
+        "Primary outcome": title_of(facts.primary) if facts.primary else "",
         "Measured by": ", ".join([*facts.evaluations, *facts.evaluation_fields]),
         "Hardware": _count((", ".join(run.environment.devices) for run in runs), "; "),
         "Numerics version": ", ".join(sorted({r.environment.numerics_versions for r in runs})),
