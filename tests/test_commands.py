@@ -38,9 +38,7 @@ LEFT_OUT = {  # part of a command -> why it is only parsed
     "study status --workdir=runs/thesis": "needs that study",
     "study report --workdir=runs/thesis": "needs that study",
     "--workdir=results/": "hours, or needs such a study",
-    "studies/encoders": "hours; its packed results serve lab.signal_to_noise",
     "scalelab.eval.babylm": "tests/eval/test_babylm.py runs it on invented files",
-    "objectives_8": "half an hour, and makes a large language; tests/studies/test_spec.py plans it",
     "--measure": "times large shapes; tests/test_shapes.py runs it",
 }
 # Fields that make a model, a pre-training, a study and a fine-tuning small.

@@ -140,7 +140,7 @@ def describe(
                 + (
                     "; measured at " + ", ".join(there)
                     if there
-                    else "; no packed study measured it"
+                    else "; no packed study has it"
                 )
             )
             continue

@@ -159,6 +159,7 @@ def test_the_old_name_of_the_default_is_read(tmp_path, capsys) -> None:
     expand.write(made, planned := expand.expand_runs(made), tmp_path, "")
     path = tmp_path / "studies/two.json"
     path.write_text(path.read_text().replace('"default"', '"baseline"'))
+    (tmp_path / "runs" / planned[0].name).mkdir(parents=True)  # begun: a mere plan is replaced
     study = study_runs.read(tmp_path)
     assert {run.variant for run in study.runs} == {"default", "half"} == set(study.facts.variants)
     assert {run.name for run in study.runs} == {run.name for run in planned}

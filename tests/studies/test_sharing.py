@@ -84,6 +84,7 @@ def test_another_adaptation_is_refused(tmp_path, name, changes, message) -> None
     """Whether it is the same study started again, or another one with the same runs."""
     given = dict(finetune__tasks=("wnli",), finetune__fields=("epochs=1",))
     write(tmp_path, **given)
+    (tmp_path / "runs" / BERT).mkdir(parents=True)  # begun: a mere plan is replaced
     with pytest.raises(ValueError, match=f"(?s)--workdir.*{message}"):
         write(tmp_path, name=name, **given | changes)
 

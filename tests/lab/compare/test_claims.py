@@ -80,7 +80,7 @@ def test_what_is_undecided_says_what_is_excluded() -> None:
     assert alone.why == (
         f"a > b, QNLI, undecided: -2.25 points [{low:.3g}, {high:.3g}]"
         f" (p = {made.p_value:.2g}); differences above {-low:.3g} points are excluded;"
-        f" {100 * found.detectable:.3g} points is decided"
+        f" a difference above {(high - low) / 2:.3g} points is decided"
     )
     others = [dataclasses.replace(made, what=str(k)) for k in range(2)]
     (first, *_) = claims.decide([finding(made, *others)])[0].claims

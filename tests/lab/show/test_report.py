@@ -188,7 +188,7 @@ def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) 
     for change, num in (("MNLI-m to none", 2), ("none to QNLI", 4)):
         text = f"The primary outcome was changed from {change} after {num} runs had finished."
         assert text in limits
-    assert report.describe_design(study)["Primary outcome, fixed in advance"] == "QNLI"
+    assert report.describe_design(study)["Primary outcome"] == "QNLI"
     monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "qnli" else 0.1)
     headline, reason = answer.find_primary(study, StudyScores(study))
     assert headline is None and "must exceed the trivial score" in reason
@@ -204,7 +204,7 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
     headline, reason = find(tmp_path / "all", claims=lines)
     assert headline is None and reason.count("must exceed the trivial score 90.0") == 2
     text = report.make(tmp_path / "all", None, tmp_path / "out").with_name("report.md").read_text()
-    assert "No score ranks the rows: MNLI-m is at most" in text and "Primary score" not in text
+    assert "No score ranks the arms: MNLI-m is at most" in text and "Primary score" not in text
     monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.1)
     study = study_runs.read(tmp_path / "all")
     scores = StudyScores(study)
