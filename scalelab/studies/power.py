@@ -137,11 +137,7 @@ def describe(
             there = sorted({at for at, score in load() if score == claim.score})
             lines.append(
                 f"power, {name}: not known at scale {scale}"
-                + (
-                    "; measured at " + ", ".join(there)
-                    if there
-                    else "; no packed study has it"
-                )
+                + ("; measured at " + ", ".join(there) if there else "; no packed study has it")
             )
             continue
         find = functools.partial(
