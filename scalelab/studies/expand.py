@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from scalelab import systems
@@ -184,12 +184,11 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
     for field in ("pretrain", "stage_order"):
         del facts[field]
     path, facts = workdir / "studies" / f"{spec.name}.json", json.loads(json.dumps(facts))
-    new = json_files.fill(StudyFile, facts, path)
+    new, before, begun = json_files.fill(StudyFile, facts, path), None, False
     if path.exists():
         before = study_runs.read_facts(path)
-        if not any(archive.find_run(workdir, run.name).exists() for run in before.runs):
-            path.unlink()  # a mere plan
-    if path.exists():
+        begun = any(archive.find_run(workdir, run.name).exists() for run in before.runs)
+    if before and begun:  # a plan without runs is replaced
         if before.scale != spec.scale:
             raise ValueError(
                 f"{path} is at scale {before.scale!r}, this study at {spec.scale!r}: choose"
@@ -204,23 +203,25 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
         new = dataclasses.replace(new, earlier_primary=changed)
         if dataclasses.replace(before, command=command) == new:
             return
-    check_shared(new, workdir)
+    check_shared(new, workdir, leave_out=() if begun else (path,))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, facts)
 
 
-def check_shared(facts: StudyFile, workdir: pathlib.Path) -> None:
+def check_shared(
+    facts: StudyFile, workdir: pathlib.Path, leave_out: Collection[pathlib.Path] = ()
+) -> None:
     """Checks, before anything is written, that a study agrees with the runs of its folder.
 
     Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
-    tasks, but config and fine-tuning of a shared run must agree.
+    tasks, but config and fine-tuning of a shared run must agree. Files in `leave_out` do not count.
 
     Raises:
       ValueError: they do not agree; the message names the fields.
     """
     configs, compared = {run.name: run.config for run in facts.runs}, []
     others = dict[pathlib.Path, StudyFile]()
-    for path in sorted((workdir / "studies").glob("*.json")):
+    for path in sorted({*(workdir / "studies").glob("*.json")} - {*leave_out}):
         others[path] = other = study_runs.read_facts(path)
         planned = {run.name: run.config for run in other.runs if run.name in configs}
         compared += [(f"{path} plans {name}", planned[name], configs[name]) for name in planned]

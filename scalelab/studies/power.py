@@ -35,7 +35,7 @@ class Spread(NamedTuple):
     deviation: float  # standard deviation: scores as fractions, losses in nats
     rows: int
     seeds: int
-    study: str  # that measured it
+    study: str  # the study that measured it
 
 
 def measure_spreads(folder: pathlib.Path) -> list[Spread]:

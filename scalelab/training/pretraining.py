@@ -39,7 +39,7 @@ class _Planned:
 
     clocks: metrics.Clocks  # after it, but for the seconds
     tokens: int
-    advance: float  # of the budget's clock; on the clock of seconds an estimate
+    advance: float  # progress in the unit of the budget; for seconds an estimate
     rate: float  # the last learning rate
     logs: bool  # whether a line follows it
 

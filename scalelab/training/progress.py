@@ -38,7 +38,7 @@ class Reached(NamedTuple):
     """The marks that a step reached."""
 
     words: range  # multiples of eval.pairs_every_words, as 1, 2, ...
-    shares: Sequence[float]  # of machine.kept_shares
+    shares: Sequence[float]  # machine.kept_shares
     # Whether the step's checkpoint is never deleted: at the shares, and at N, 2 N, ... 10 N, 20 N,
     # ... 100 N, ... words for N = eval.pairs_every_words, as the BabyLM Challenge asks for.
     is_kept: bool

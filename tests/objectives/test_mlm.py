@@ -86,7 +86,7 @@ def test_the_words_of_a_text_by_hand() -> None:
 @pytest.mark.parametrize("closing", [False, True])
 def test_a_word_is_chosen_whole_or_not_at_all_and_the_rate_is_kept(closing: bool) -> None:
     """`closing`: the tokenizer marks a piece that the next one goes on with, as `bpe` does."""
-    sizes = [1, 2, 1, 3, 1, 1, 2, 1, 1, 4, 1, 1, 1, 2, 1, 1, 3, 1, 1, 1]  # of 20 words, 30 tokens
+    sizes = [1, 2, 1, 3, 1, 1, 2, 1, 1, 4, 1, 1, 1, 2, 1, 1, 3, 1, 1, 1]  # 20 words, 30 tokens
     marks = [2 * (k < n - 1) if closing else int(k > 0) for n in sizes for k in range(n)]
     chosen = masked_words(marks, 0.15)
     words = np.repeat(np.arange(20), sizes)

@@ -20,7 +20,7 @@ from scalelab.lab.load import study_runs
 from scalelab.records import archive, predictions, run_files
 from scalelab.studies import progress
 
-Reader = Callable[[pathlib.Path], object]  # of the folder
+Reader = Callable[[pathlib.Path], object]  # reads a file of the folder
 FILES: dict[str, Reader] = {
     **dict.fromkeys(
         ("config.json", "environment.json", "result.json", "metrics.jsonl"), run_files.read_run

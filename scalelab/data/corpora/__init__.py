@@ -214,7 +214,7 @@ def choose_rate(documents: Iterable[str]) -> float:
         total += words[place]
         if count >= min(ENOUGH_DOCUMENTS, most) or total >= min(ENOUGH_WORDS, most_words):
             return max(LEAST_RATE, (place + places[count]) / 2**65)
-    return LEAST_RATE  # of one text no part can be taken
+    return LEAST_RATE  # one text cannot be split
 
 
 def _silent(num_bytes: int) -> None:
