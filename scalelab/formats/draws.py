@@ -99,5 +99,6 @@ def ordinary(
 ) -> np.ndarray:
     """Draws ids below `vocab_size` that are not `special`, uniformly: int64, shape of `index`."""
     excluded = np.unique([*special])
+    assert vocab_size > len(excluded), vocab_size
     ranks = below(stream, index, vocab_size - len(excluded))
     return ranks + np.searchsorted(excluded - np.arange(len(excluded)), ranks, side="right")
