@@ -84,6 +84,14 @@ def read_e2e(path: Path, split: str, labels: Sequence[str]) -> Records:
     return _records(pairs, path, files.digest(path, split))
 
 
+def read_cipher(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads sentences with their translations."""
+    del split, labels
+    rows = [(own["source"], (own["target"],)) for _, own in
+            data_files.read_objects(path, ("source", "target"))]  # fmt: skip
+    return _records(rows, path, files.digest(path))
+
+
 def read_webquestions(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads questions with their accepted answers."""
     del split, labels
@@ -94,7 +102,7 @@ def read_webquestions(path: Path, split: str, labels: Sequence[str]) -> Records:
 
 def _task(
     name: str, title: str, about: str, read: Read, prompt: str, folder: str,
-    splits: dict[str, tuple[str, int]], metrics: tuple[str, ...], answer_len: int,
+    splits: dict[str, tuple[str, int | None]], metrics: tuple[str, ...], answer_len: int,
 ) -> Task:  # fmt: skip
     """Makes a row; `splits` is name -> file or "file|another", and published rows; train first."""
     made = [
@@ -153,6 +161,12 @@ GENERATION = (
             "test": ("testset_w_refs.csv", 630),
         },
         ("bleu", "rouge_l"), 80,
+    ),
+    _task(
+        "cipher", "Cipher", "Cipher: into a second synthetic language (python -m scalelab.worlds).",
+        read_cipher, "translate:", "cipher",
+        {"train": ("train.jsonl", None), "dev": ("dev.jsonl", None), "test": ("test.jsonl", None)},
+        ("bleu", "exact_match"), 64,
     ),
     _task(
         "webquestions", "WebQuestions",

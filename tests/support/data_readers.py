@@ -126,6 +126,7 @@ READERS: dict[str, Reader] = {
     "swag": task("swag", "swag/val.csv", table(SWAG, ('"He, up."', *"abcde", 3), delimiter=",")),
     "mctest": task("mctest", "mc160.dev.tsv", STORY, **{"mc160.dev.ans": "A\tB\tC\tD\n"}),
     "multi30k": task("multi30k_de", "x.en", "A dog.\n", **{"x.de": "Ein Hund.\n"}),
+    "cipher": task("cipher", "x.jsonl", objects({"source": "a dog", "target": "u zeg"})),
     "dialogsum": task("dialogsum", "x.jsonl", objects({"dialogue": "Hi", "summary": "They."})),
     "scitldr": task("scitldr", "x.jsonl", objects({"source": ["A."], "target": ["B"]})),
     "e2e": task("e2e", "x.csv", table(("mr", "ref"), ("name[A]", "A is here."), delimiter=",")),
