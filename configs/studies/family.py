@@ -113,7 +113,7 @@ def at_synthetic(arguments: str, **defaults: str) -> tuple[ml_collections.Config
     """Returns `settings` at scale=synthetic, without tasks, for studies of that scale alone."""
     study = files.load(files.FOLDER / "study.py")
     given = files.arguments(arguments, (*study.ARGUMENTS, "tokens"), "seeds=5")
-    if "scale" in given:
+    if given.get("scale", "synthetic") != "synthetic":
         raise ValueError("the study has one scale, synthetic: leave scale= out")
     given = {"scale": "synthetic"} | defaults | given
     config, shape, flops = settings(

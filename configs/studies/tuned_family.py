@@ -5,9 +5,8 @@
 
 `family` gives all systems one learning rate, which may suit one of them better. Here each system
 trains at three rates, and a hypothesis compares two systems at their best rates. The rate is chosen
-by validation loss, anew in every resample of the bootstrap. Minimal pairs alone are scored.
-The language is that of
-family.py at scale=synthetic, 1.5 M tokens; no data are needed.
+by validation loss, anew in every resample of the bootstrap. Minimal pairs alone are scored. The
+language is that of family.py at scale=synthetic, 1.5 M tokens; no data are needed.
 """
 
 import ml_collections
