@@ -9,6 +9,7 @@ X86_LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
 ELSEWHERE = "(platform_system != 'Linux' or platform_machine != 'x86_64')"
 EXISTS = "python_version < '3.14'"  # TensorFlow has no wheels for later ones
 
+GENERATION = ["rouge-score>=0.1.2", "sacrebleu>=2.4"]  # BLEU and ROUGE of generated texts
 NOTEBOOK = ["ipykernel", "nbclient"]  # `jupyter execute`
 
 setup(
@@ -63,8 +64,10 @@ setup(
         "cuda": ["jax[cuda]"],
         "tpu": ["jax[tpu]"],
         "datasets": ["datasets>=4"],
+        "generation": GENERATION,
         "notebook": NOTEBOOK,
         "test": [
+            *GENERATION,
             *NOTEBOOK,
             "basedpyright",
             "build",

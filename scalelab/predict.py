@@ -114,7 +114,9 @@ def predict(
             prepared = prepared or opened.prepare(records, cache_dir)
             encoded = prepared.encode(records) if start else prepared.train
             outputs = prepared.predict_with(opened.params, encoded)
-            answers, table, _ = prepared.kind.decode(task, records, encoded, outputs)
+            answers, table, _ = prepared.kind.decode(
+                task, records, encoded, outputs, prepared.reading
+            )
             outputs = answers[:, None] if table is None else table
             made = predictions.lines(
                 by_column, outputs, task.labels, None, task.classes, start, names

@@ -61,9 +61,9 @@ def plan(
     planned = override(dict(values), own | dict(overrides))
     if "max_len" not in fixed:
         planned["max_len"] = min(planned["max_len"], opened.config.net.max_len)
-    if task.kind == kinds.WORDS and "head.kind" not in fixed:  # a recipe's has no use
+    if task.kind in kinds.GENERATED and "head.kind" not in fixed:  # a recipe's has no use
         planned = override(planned, {"head.kind": kinds.WORDS})
-    alone = not planned["feature_layers"] and task.kind != kinds.WORDS
+    alone = not planned["feature_layers"] and task.kind not in kinds.GENERATED
     if not (alone and not opened.system.HAS_SOURCE) and "lm_weight" not in fixed:
         planned["lm_weight"] = 0.0
     if "lm_weight" in fixed and planned["lm_weight"] and opened.predicts != "next":

@@ -64,7 +64,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
         )
     path = folder / "config.json"
     given = json_files.fill(ClassifierConfig, run.config, path)
-    if given.kind not in (Task.kind, kinds.WORDS):
+    if given.kind not in (Task.kind, *kinds.GENERATED):
         raise ValueError(
             f"{folder} has a head of kind {given.kind}, which predicts no class or score of a text;"
             " its predictions on the task's dev sets are in predictions*.tsv"
@@ -79,7 +79,8 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
         opened, str(folder), lambda seed: params["body"], lambda seed: "", classifier=classifier
     )
     task = _task(run, given, columns)
-    return Finetuned(as_text(task) if given.kind == kinds.WORDS else task, start, config, params)
+    task = task if task.kind == given.kind else as_text(task)
+    return Finetuned(task, start, config, params)
 
 
 def _open(
@@ -90,7 +91,7 @@ def _open(
         return imported.load(run)
     config, system = given.pretraining(), systems.load(given.system)
     net = systems.make_net(system, given.net, config.system_options, vocab_size=1)
-    added = () if given.kind == kinds.WORDS else system.ADAPTATION.added_tokens
+    added = () if given.kind in kinds.GENERATED else system.ADAPTATION.added_tokens
     num_rows = len(imported.flat(params)[net.TOKEN_TABLE]) - len(added)
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows)
     config, loaded = dataclasses.replace(config, tokenizer=tokenizer), run.folder / "tokenizer"

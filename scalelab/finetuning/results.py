@@ -10,6 +10,7 @@ import numpy as np
 
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings, with_head_kind
 from scalelab.data.tokenizers import digest
+from scalelab.finetuning import kinds
 from scalelab.finetuning.kinds import Decoded
 from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
@@ -33,7 +34,7 @@ def decode(run: TaskRun, split: str, outputs: np.ndarray) -> Decoded:
     """Returns the answers of a split's outputs, one for each of its records."""
     named = {**run.splits.dev, **run.splits.test}, {**run.dev, **run.test}
     records, examples = (by_split[split] for by_split in named)
-    return run.kind.decode(run.task, records, examples, outputs)
+    return run.kind.decode(run.task, records, examples, outputs, run.reading)
 
 
 def measure(run: TaskRun, outputs: Outputs) -> Scores:
@@ -262,6 +263,8 @@ def remarks(run: TaskRun) -> list[str]:
         for name, examples in {"train": run.train, **run.dev_there}.items()
         if examples.num_truncated
     ]
+    lines += [f"{title}: {name} by {how}" for name in run.task.metrics
+              if (how := metrics.signature(name))]  # fmt: skip
     if cut:
         what = f"{title}: texts cut to {config.max_len} tokens"
         lines.append(f"{what}: {run.start.opened.config.system} {', '.join(cut)}")
@@ -272,6 +275,8 @@ def describe_invalid(run: TaskRun, invalid: Mapping[str, int]) -> list[str]:
     """Returns the remark on labels that were generated, given the invalid ones of each split."""
     counts = [f"{n:,} of {len(run.dev_there[s]):,} ({s})" for s, n in invalid.items()]
     what = "as text; answers that were no label, replaced by the best of the labels"
+    if run.task.kind != kinds.WORDS:
+        what = "empty answers"
     return [f"{run.task.title} {what}: {', '.join(counts)}"] if counts else []
 
 

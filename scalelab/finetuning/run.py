@@ -46,7 +46,7 @@ class TaskRun:
         self.config, self.workdir = config, workdir
         opened = start.opened
         adaptation, classifier = opened.system.ADAPTATION, start.classifier
-        words, self.has_source = task.kind == kinds.WORDS, opened.system.HAS_SOURCE
+        words, self.has_source = task.kind in kinds.GENERATED, opened.system.HAS_SOURCE
         plain = words or classifier is not None  # texts are framed as in pre-training
         added = () if plain else adaptation.added_tokens
         both_orders = adaptation.both_orders and not plain

@@ -7,6 +7,7 @@ A byte order mark is dropped, and NUL is an error.
 
 import contextlib
 import csv
+import gzip
 import io
 import lzma
 import pathlib
@@ -16,6 +17,7 @@ from typing import Any
 from scalelab.helpers.files import parse_json, reading
 from scalelab.helpers.names import brief, nearest
 
+PACKED = {".gz": gzip, ".xz": lzma}
 FAULTS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -38,23 +40,23 @@ def place(
 
 
 def read_bytes(path: pathlib.Path) -> bytes:
-    """Reads a file and unpacks `.xz`; raises ValueError if it is missing or damaged."""
+    """Reads a file and unpacks `.gz` and `.xz`; raises ValueError if it is missing or damaged."""
     with reading(path):
-        content = path.read_bytes()
-        return lzma.decompress(content) if path.suffix == ".xz" else content
+        content, packed = path.read_bytes(), PACKED.get(path.suffix)
+        return packed.decompress(content) if packed else content
 
 
 def read_lines(
     path: pathlib.Path, encoding: str = "utf-8-sig", errors: str = "strict"
 ) -> Iterator[str]:
-    """Yields the lines of a text, plain or `.xz`, without their ends.
+    """Yields the lines of a text, plain, `.gz` or `.xz`, without their ends.
 
     Raises:
       ValueError: as `read_bytes`; or a line holds NUL or is not UTF-8.
     """
     with (
         reading(path),
-        lzma.open(path) if path.suffix == ".xz" else path.open("rb") as packed,
+        PACKED[path.suffix].open(path) if path.suffix in PACKED else path.open("rb") as packed,
         io.TextIOWrapper(packed, encoding, errors, newline="\n") as file,
     ):
         try:

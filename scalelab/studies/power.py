@@ -143,16 +143,17 @@ def describe(
         find = functools.partial(
             find_detectable, spread, num_rows=num_rows, num_pairs=claim.num_pairs
         )
-        target = find(max(2, num_seeds)) / 2
+        least = find(max(2, num_seeds))
+        target = least / 2
         wanted = "half of that"
         if claim.region is not None and 0 < claim.region.high < math.inf:
             target = claim.region.high
             wanted = f"the margin of {_show(target, claim.score)}"
         needed = next((k for k in range(2, MOST_SEEDS) if find(k) <= target), None)
         wanted += f" needs {needed or f'more than {MOST_SEEDS}'} seeds"
-        shown = f"{num_seeds} seeds will probably show {_show(find(num_seeds), claim.score)}"
+        shown = f"{max(2, num_seeds)} seeds will probably show {_show(least, claim.score)}"
         lines.append(
-            f"power, {name}: {shown if num_seeds > 1 else 'one seed shows nothing'}; {wanted}"
+            f"power, {name}: {'one seed shows nothing, ' * (num_seeds < 2)}{shown}; {wanted}"
             f" (spread of {spread.rows} rows x {spread.seeds} seeds of {spread.study})"
         )
     if lines:

@@ -10,6 +10,7 @@ from scalelab.tasks.files import Columns
 from scalelab.tasks.metrics import METRICS
 from scalelab.tasks.records import Records
 
+SPACING = 0.2  # of scores as texts (Raffel et al. 2020, 2.4)
 RELATIONS = ("single", "entailment", "similarity")
 
 
@@ -66,6 +67,9 @@ class Task:
     read: Callable[[Path, str, Sequence[str]], Records] | None = None
     # The scores of tables and claims by name, the main one first; None: the main metric alone.
     named_scores: Mapping[str, Score] | None = None
+    # What a prompt begins with if the answer is generated; None: its name and first column.
+    prompt: str | None = None
+    answer_len: int = 32  # most tokens of a generated answer, its end included
 
     def __post_init__(self) -> None:
         assert self.relation in RELATIONS, self.relation
@@ -81,7 +85,11 @@ class Task:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of its classes, in class order; none for regression."""
+        """The names of its classes in their order; for scores as texts, numbers such as "2.6"."""
+        if self.kind == "words" and self.labels is None and self.score_range is not None:
+            least, most = self.score_range
+            count = round((most - least) / SPACING) + 1
+            return tuple(f"{least + SPACING * place:.1f}" for place in range(count))
         return self.classes or self.labels or ()
 
     @property

@@ -12,12 +12,13 @@ undefined, because recall is 0 / 0. `undefined` returns the reason. If only the 
 constant, or have no positive, the score is 0, as in scikit-learn.
 """
 
+import contextlib
 import functools
 import json
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -208,6 +209,77 @@ def count_overlap(gold: str, predicted: str) -> tuple[float, float]:
     return max(overlap(answer, predicted) for answer in accepted(gold)), 1.0
 
 
+@functools.cache
+def _rouge() -> Any:
+    with _installed():
+        from rouge_score.rouge_scorer import RougeScorer
+    return RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def count_rouge(gold: str, predicted: str) -> Mapping[str, float]:
+    """Returns the best F1 over the accepted answers: rouge1, rouge2, rougeL (Lin 2004)."""
+    found = _rouge().score_multi(accepted(gold), predicted)
+    return {name: score.fmeasure for name, score in found.items()}
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def count_ngrams(gold: str, predicted: str) -> tuple[int, ...]:
+    """Returns what BLEU sums: matches and n-grams of 1 to 4 words, lengths of answer and gold."""
+    with _installed():
+        import sacrebleu
+    found = sacrebleu.BLEU().corpus_score([predicted], [[answer] for answer in accepted(gold)])
+    return *found.counts, *found.totals, found.sys_len, found.ref_len
+
+
+def bleu(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    """Returns the BLEU of a corpus by sacrebleu, in [0, 1] (Papineni et al. 2002; Post 2018).
+
+    Args:
+      gold: [n] accepted answers, as JSON.
+      predicted: [n] or [S, n] texts.
+      weights: None, [n] or [R, n] multiplicities.
+    """
+    many, w = np.atleast_2d(predicted), np.ones(len(gold)) if weights is None else weights
+    counts = np.array(
+        [[count_ngrams(*pair) for pair in zip(gold, row, strict=True)] for row in many]
+    )
+    import sacrebleu
+
+    def score(sums: np.ndarray) -> float:
+        whole = sums.tolist()
+        return sacrebleu.BLEU.compute_bleu(whole[:4], whole[4:8], *whole[8:]).score / 100
+
+    sums = np.moveaxis(np.rint(np.atleast_2d(w)).astype(np.int64) @ counts, 0, 1)  # [R, S, 10]
+    return _shaped(np.apply_along_axis(score, -1, sums), np.shape(w)[:-1] + predicted.shape[:-1])
+
+
+@contextlib.contextmanager
+def _installed() -> Iterator[None]:
+    """Context: a missing library becomes a ValueError that says how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError(
+            f"scores of generated texts need {error.name}: pip install 'scalelab[generation]'"
+        ) from None
+
+
+def signature(metric: str) -> str | None:
+    """Returns the library and settings of a metric of generated texts; None for other metrics."""
+    from importlib.metadata import version
+
+    if metric == "bleu":
+        import sacrebleu
+
+        scorer = sacrebleu.BLEU()
+        scorer.corpus_score(["a"], [["a"]])
+        return f"sacrebleu {scorer.get_signature()}".replace("nrefs:1|", "")
+    if metric.startswith("rouge"):
+        return f"rouge-score {version('rouge-score')}, stemmed, F1, best of the accepted answers"
+    return None
+
+
 def _count_right(gold: str, predicted: str) -> tuple[int, int]:
     """Returns (twice the answers marked 1 in both, sum of those marked 1 in each): F1 = ratio."""
     pairs = [*zip(gold.split(), predicted.split(), strict=True)]
@@ -228,6 +300,11 @@ METRICS: dict[str, Metric] = {
     "answer_f1": ratio_of_counts(count_overlap),
     # F1 over all answers (Khashabi et al. 2018, F1a), and the share of questions without an error.
     "f1a": ratio_of_counts(_count_right),
+    "bleu": bleu,
+    **{
+        own: ratio_of_counts(lambda gold, text, name=name: (count_rouge(gold, text)[name], 1.0))
+        for own, name in (("rouge1", "rouge1"), ("rouge2", "rouge2"), ("rouge_l", "rougeL"))
+    },
     "question_match": ratio_of_counts(lambda gold, predicted: (float(gold == predicted), 1.0)),
 }
 PROPORTIONS = ("accuracy", "hits", "exact_match", "question_match")  # shares of examples

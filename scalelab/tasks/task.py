@@ -13,13 +13,16 @@ from scalelab.helpers.names import load_module, nearest
 from scalelab.tasks import files
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import JSON_LINES
+from scalelab.tasks.generation import GENERATION
 from scalelab.tasks.glue import GLUE, SELF_SUPERVISED
 from scalelab.tasks.questions import QUESTIONS
 from scalelab.tasks.records import Labels, Records
 from scalelab.tasks.superglue import SUPERGLUE
 from scalelab.tasks.tagging import TAGGING
 
-TASKS = {t.name: t for t in (*GLUE, *SELF_SUPERVISED, *SUPERGLUE, *TAGGING, *QUESTIONS)}
+TASKS = {
+    t.name: t for t in (*GLUE, *SELF_SUPERVISED, *SUPERGLUE, *TAGGING, *QUESTIONS, *GENERATION)
+}
 ENOUGH = 100  # minimum training rows for a remark that none of them has a punctuation mark
 
 
@@ -172,16 +175,17 @@ def column_names(task: Task) -> tuple[str, ...]:
 
 
 def as_text(task: Task) -> Task:
-    """Returns the task as text to text: the names of its classes are generated.
+    """Returns the task as text to text: class names, rounded scores or answers are generated.
 
     Raises:
       ValueError: its labels are not words.
     """
-    if task.kind != Task.kind or task.labels is None:
-        what = "scores" if task.regression else task.kind
+    if task.kind in ("texts", "spans"):
+        return dataclasses.replace(task, kind="texts")
+    if task.kind != Task.kind or (task.regression and task.score_range is None):
         raise ValueError(
             f"{task.title}: --as=text generates label words, and this task has none (it predicts"
-            f" {what}): leave --as out"
+            f" {'scores' if task.regression else task.kind}): leave --as out"
         )
     return dataclasses.replace(task, kind="words")
 

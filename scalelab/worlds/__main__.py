@@ -7,9 +7,12 @@ entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, ph
 agreement of every sentence), minimal pairs for python -m scalelab.eval.pairs --data=DIR/pairs, and
 glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
 A task has --tasks_examples training examples and a quarter of this number in dev and in test; 0
-means no tasks. With --kind=markov the next word depends on the --order words before it. With
---kind=neighbours there are --num_letters free words and the same number of words that are functions
-of their neighbors. --length is the number of words of a document. Equal arguments give equal files.
+means no tasks. With --kind=cipher every second document
+is in a second language, with other words and another order, and tasks/ has translations into it,
+for python -m scalelab.eval cipher --data=DIR/tasks. With --kind=markov the next word depends on the
+--order words before it. With --kind=neighbours there are --num_letters free words and the same
+number of words that are functions of their neighbors. --length is the number of words of a
+document. Equal arguments give equal files.
 """
 
 import argparse
@@ -18,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from scalelab.config import cli
-from scalelab.worlds import corpus, discourse, glue_files, markov, neighbours
+from scalelab.worlds import cipher, corpus, discourse, glue_files, markov, neighbours
 from scalelab.worlds.lexicon import Sizes
 
 SIZES = {name: getattr(Sizes, name) for name in ("num_topics", "num_nouns", "num_verbs",
                                                  "num_adjectives")}  # fmt: skip
 KINDS = {  # kind -> its own arguments, with their defaults
     "grammar": {"tasks_examples": 1000} | SIZES,
+    "cipher": {"tasks_examples": 1000} | SIZES,
     "markov": {"vocab_size": 16, "order": 2, "length": 64},
     "neighbours": {"num_letters": 8, "length": 63},
 }
@@ -74,6 +78,11 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
         if num_examples:  # first, because the lexicon may be too small for them
             facts["tasks"] = glue_files.write(world, given.seed, num_examples, folder / "glue")
         facts["documents"] = corpus.write_grammar(world, given.seed, count, folder)
+    elif given.kind == "cipher":
+        num_pairs = own.pop("tasks_examples")
+        world = discourse.draw(Sizes(**own), given.seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts |= world.facts() | cipher.write(world, given.seed, count, num_pairs, folder)
     else:
         draw = {"markov": markov.draw, "neighbours": neighbours.draw}[given.kind]
         length = own.pop("length")
@@ -94,6 +103,8 @@ def main(given: argparse.Namespace) -> None:
     print(f"to train on it: corpus=wikitext:{given.to}")
     if "tasks" in facts:
         print(f"to fine-tune on its tasks: --data={given.to}/glue")
+    if "pairs" in facts:
+        print(f"to translate: python -m scalelab.eval cipher --data={given.to}/tasks")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def test_words_without_a_piece_have_the_first_tag(prepare: Prepare) -> None:
     made = run.dev["dev"]
     perfect = np.zeros((1, 32, len(run.task.labels)), np.float32)
     perfect[0, :, run.task.labels.index("NOUN")] = 1
-    answer = run.kind.decode(run.task, cut, made, perfect).answers[0].split()
+    answer = run.kind.decode(run.task, cut, made, perfect, run.reading).answers[0].split()
     assert len(answer) == 50 and made.num_truncated == 1
     assert {answer[0], answer[-1]} == {"NOUN", "X"} and answer.count("NOUN") <= 30
 
@@ -159,7 +159,7 @@ def test_a_choice_is_a_pair_with_the_text_and_scored_by_itself(prepare: Prepare)
     other = Records(shuffled, records.labels, "", "")
     found = outputs(prepare("mctest", records, other, batch_size=8))
     np.testing.assert_allclose(found, outputs(run)[:, [2, 0, 3, 1]], atol=1e-6)
-    made = choices.decode(run.task, records, run.train, found)
+    made = choices.decode(run.task, records, run.train, found, run.reading)
     np.testing.assert_array_equal(made.answers, found[..., 0].argmax(axis=1))
 
 
@@ -201,7 +201,7 @@ def test_windows_hold_the_context_and_the_answer(prepare, system, length) -> Non
             perfect[i, made.labels[i, 0], 0] = perfect[i, made.labels[i, 1], 1] = 9
     for context, found in zip(records.texts[1], seen, strict=True):
         assert {k for k, letter in enumerate(context) if letter != " "} <= found
-    answers = run.kind.decode(run.task, records, made, perfect).answers
+    answers = run.kind.decode(run.task, records, made, perfect, run.reading).answers
     assert METRICS["exact_match"](records.labels, answers) == 1
 
 
@@ -235,7 +235,7 @@ def test_the_best_span_is_brute_force(prepare: Prepare) -> None:
                     best[owner] = max(
                         best.get(owner, (-np.inf, "")), (scores[i, a, 0] + scores[i, b, 1], text)
                     )
-    answers = run.kind.decode(run.task, records, made, scores).answers
+    answers = run.kind.decode(run.task, records, made, scores, run.reading).answers
     assert answers.tolist() == [best[owner][1] for owner in range(3)]
 
 
@@ -265,9 +265,8 @@ def test_each_answer_is_an_example_and_a_question_a_record(prepare: Prepare) -> 
     row = batch["tokens"][0][: batch["lengths"][0]].tolist()
     assert row == [cls, *first, sep, *second, sep]
     perfect = np.eye(2)[run.train.labels]
-    assert run.kind.decode(run.task, records, run.dev["dev"], perfect).answers.tolist() == [
-        "1 0", "0 1 1",
-    ]  # fmt: skip
+    found = run.kind.decode(run.task, records, run.dev["dev"], perfect, run.reading)
+    assert found.answers.tolist() == ["1 0", "0 1 1"]
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nan
     "ladder_bert_to_albert": 5, "ladder_bert_to_roberta": 5, "ladder_mlm_to_electra": 5,
     "mask_rate": 10, "objectives_8": 10,
 }  # fmt: skip
-OWN_SCALES = {"quickstart", "encoders", "family", *LADDERS}
+SYNTHETIC = {"depth_or_width": 6, "sizes": 7, "norms": 6, "tuned_family": 33}  # runs a seed
+OWN_SCALES = {"quickstart", "encoders", "family", *LADDERS, *SYNTHETIC}
 
 
 @pytest.mark.parametrize("name", sorted({*STUDIES} - OWN_SCALES))
@@ -42,6 +43,15 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
     module = tiny.config_module(f"studies/{name}")
     made = spec.resolve(module.get_config("seeds=1").to_dict())
     assert {r.system for r in expand.expand_runs(made)} == systems
+    with pytest.raises(ValueError, match="one scale"):
+        module.get_config("scale=tiny")
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_studies_of_the_synthetic_scale(name: str) -> None:
+    module = tiny.config_module(f"studies/{name}")
+    made = spec.resolve(module.get_config("seeds=2").to_dict())
+    assert len(expand.expand_runs(made)) == 2 * SYNTHETIC[name] and made.claims
     with pytest.raises(ValueError, match="one scale"):
         module.get_config("scale=tiny")
 

@@ -8,7 +8,7 @@ A module exports:
   vectors(hidden [B R, T, F], batch, reads, R) -> [B, ..., F], which the head maps to scores
   loss(scores [B, ..., C], batch) -> (sum, weight)
   encode(task, records, reading, both_orders) -> TaskExamples
-  decode(task, records, examples, outputs [n, ..., C]) -> Decoded, an answer for each record
+  decode(task, records, examples, outputs [n, ..., C], reading) -> Decoded, one a record
   chance_loss(train) -> the loss of the best constant prediction; None: not known
   make_net(body, task, reading) -> the model; absent: a Classifier. Its `predict` makes the outputs
   PER_TOKEN: whether every token of the text is scored; absent: no
@@ -22,7 +22,8 @@ import numpy as np
 
 from scalelab.helpers.names import load_module
 
-WORDS = "words"  # the kind that generates label words
+WORDS = "words"  # the kind that generates label words; and config.head.kind of GENERATED
+GENERATED = (WORDS, "texts")  # kinds whose answers the model writes
 
 
 class Decoded(NamedTuple):

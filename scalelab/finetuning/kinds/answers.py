@@ -38,7 +38,9 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
     return dataclasses.replace(made, facts={"owners": owners})
 
 
-def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
+def decode(
+    task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
+) -> Decoded:
     """Returns the best classes of each question's answers, joined by blanks; outputs [n, C]."""
     best, owners = np.array(task.labels)[outputs.argmax(axis=-1)], made.facts["owners"]
     parts = np.split(best, np.flatnonzero(np.diff(owners)) + 1)

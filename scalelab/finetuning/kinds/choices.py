@@ -50,7 +50,9 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
     return TaskExamples(store_of(made), records.labels, count, truncated)
 
 
-def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
+def decode(
+    task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
+) -> Decoded:
     """Returns the best choices of outputs [n, R, 1]."""
     return Decoded(outputs[..., 0].argmax(axis=-1), outputs[..., 0])
 

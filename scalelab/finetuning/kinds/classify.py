@@ -39,7 +39,9 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
     return examples.encode(records.texts, records.labels, reading, both_orders=both)
 
 
-def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
+def decode(
+    task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
+) -> Decoded:
     """Returns the best classes, or the scores, of outputs [n, C]."""
     if task.regression:
         return Decoded(outputs[:, 0])

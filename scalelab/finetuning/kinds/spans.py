@@ -106,7 +106,9 @@ def _places(labels: np.ndarray, facts: dict[str, np.ndarray], starts: np.ndarray
     return found
 
 
-def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
+def decode(
+    task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
+) -> Decoded:
     """Returns the text of each question's best span, given outputs [n, T, 2]."""
     starts = made.rows.array("tokens_starts")
     best = np.full(len(records), -np.inf)

@@ -80,7 +80,9 @@ def first_pieces(text: str, stops: np.ndarray) -> np.ndarray:
     return found
 
 
-def decode(task: Task, records: Records, made: TaskExamples, outputs: np.ndarray) -> Decoded:
+def decode(
+    task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
+) -> Decoded:
     """Returns the tags of each sentence, joined by blanks, of outputs [n, T, C]."""
     best, tags = outputs.argmax(axis=-1), np.array(task.labels)
     rows = np.split(made.facts["words"], made.rows.array("tokens_starts")[1:-1])

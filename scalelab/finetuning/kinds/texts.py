@@ -1,0 +1,54 @@
+"""An answer that is a text: a translation, a summary, the answer to a question.
+
+The model is trained on a record's first accepted answer and decodes greedily, as T5 does for all
+tasks but its last summaries and translations (Raffel et al. 2020, 3.1.3). An empty text is invalid,
+which is counted.
+"""
+
+import numpy as np
+from flax import linen as nn
+
+from scalelab.finetuning import prompts
+from scalelab.finetuning.kinds import WORDS, Decoded
+from scalelab.nets.text_to_text import TextToText
+from scalelab.tasks import metrics
+from scalelab.tasks.examples import Reading, TaskExamples
+from scalelab.tasks.records import Records
+from scalelab.tasks.task import Task
+
+HEAD, NUM_OUTPUTS = WORDS, None
+loss = prompts.loss
+
+
+def make_net(body: nn.Module, task: Task, reading: Reading) -> TextToText:
+    """Makes the model of a task."""
+    return TextToText(body, task.answer_len, prompts.end_token(task, reading), None, reading.start)
+
+
+def num_rows(task: Task, both_orders: bool) -> int:
+    """Returns 1."""
+    return 1
+
+
+def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
+    """Makes the rows of prompts; answers of more than `task.answer_len` tokens are cut."""
+    longest, targets = task.answer_len, None
+    if records.labels is not None:
+        end = prompts.end_token(task, reading)
+        first = [metrics.accepted(label)[0] for label in records.labels]
+        own = [[*ids, end][:longest] for ids in prompts.encode_targets(first, reading)]
+        targets = prompts.pad(own, longest)
+    return prompts.encode(task, records, reading, targets, longest)
+
+
+def decode(
+    task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
+) -> Decoded:
+    """Returns the texts of tokens, outputs [n, M], and how many are empty."""
+    rows, end = outputs.astype(np.int64), prompts.end_token(task, reading)
+    texts = [reading.tokenizer.decode(row[(row >= 0) & (row != end)]).strip() for row in rows]
+    return Decoded(np.array(texts, np.str_), None, texts.count(""))
+
+
+def chance_loss(train: TaskExamples) -> None:
+    """Returns None: answers differ in length."""

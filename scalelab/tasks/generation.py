@@ -1,0 +1,178 @@
+"""Tasks whose answer is a text that the model writes: files and table.
+
+A record's label is a JSON list of the accepted answers, each [text, -1], as in `tasks.questions`.
+"""
+
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from scalelab.helpers import data_files
+from scalelab.helpers.names import brief
+from scalelab.tasks import files
+from scalelab.tasks.facts import Task, TaskSplit
+from scalelab.tasks.files import Columns
+from scalelab.tasks.records import Records
+
+Read = Callable[[Path, str, Sequence[str]], Records]
+
+
+def _records(rows: Iterable[tuple[str, Sequence[str]]], path: Path, digest: str) -> Records:
+    """Makes records of (text, accepted answers); raises ValueError for an answer that is empty."""
+    texts, labels = [], []
+    for number, (text, answers) in enumerate(rows, 1):
+        if not text.strip() or not answers or not all(answer.strip() for answer in answers):
+            raise ValueError(
+                f"{path}: row {number} has an empty text or answer: {brief([text, *answers])}"
+            )
+        texts.append(text)
+        labels.append(json.dumps([[answer, -1] for answer in answers]))
+    return Records((texts,), np.array(labels), str(path), digest)
+
+
+def read_parallel(path: Path, split: str, labels: Sequence[str], *, to: str) -> Records:
+    """Reads a file of sentences, one a line, and its translation of the same name but for `to`.
+
+    Raises:
+      ValueError: the translation is missing, or has another number of lines.
+    """
+    del split, labels
+    other = path.with_name(path.name.replace(".en", f".{to}"))
+    ours, theirs = (list(data_files.read_lines(own)) for own in (path, other))
+    if len(ours) != len(theirs):
+        raise ValueError(f"{path} has {len(ours):,} lines, and {other} has {len(theirs):,}")
+    state = hashlib.sha256((files.digest(path) + files.digest(other)).encode())
+    pairs = ((x.strip(), (y.strip(),)) for x, y in zip(ours, theirs, strict=True))
+    return _records(pairs, path, state.hexdigest())
+
+
+def read_dialogsum(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads dialogues with one summary, or three as in the test set."""
+    del split, labels
+    rows = []
+    for number, row in data_files.read_objects(path, ("dialogue",)):
+        own = [row[name] for name in row if name.rstrip("123") == "summary"]
+        if not own or not all(isinstance(text, str) for text in own):
+            raise ValueError(f"{path}, line {number}: has no 'summary'")
+        rows.append((row["dialogue"].replace("\n", " "), own))
+    return _records(rows, path, files.digest(path))
+
+
+def read_scitldr(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads abstracts, lists of sentences, with one or more summaries."""
+    del split, labels
+    rows = []
+    for number, row in data_files.read_objects(path, others=("source", "target")):
+        with data_files.place(path, number):
+            rows.append((" ".join(row["source"]), [str(text) for text in row["target"]]))
+    return _records(rows, path, files.digest(path))
+
+
+def read_e2e(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads attribute lists with their texts; outside training a list and all its texts are one."""
+    del labels
+    rows = [own for _, own in data_files.read_table(path, ("mr", "ref"), ",", quoted=True)]
+    pairs = [(own["mr"], (own["ref"],)) for own in rows]
+    if split != "train":
+        groups = itertools.groupby(rows, key=lambda own: own["mr"])
+        pairs = [(mr, tuple(own["ref"] for own in group)) for mr, group in groups]
+    return _records(pairs, path, files.digest(path, split))
+
+
+def read_cipher(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads sentences with their translations."""
+    del split, labels
+    rows = [(own["source"], (own["target"],)) for _, own in
+            data_files.read_objects(path, ("source", "target"))]  # fmt: skip
+    return _records(rows, path, files.digest(path))
+
+
+def read_webquestions(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads questions with their accepted answers."""
+    del split, labels
+    with data_files.place(path, expected="a list of questions"):
+        rows = [(str(q["qText"]), [*map(str, q["answers"])]) for q in data_files.read_json(path)]
+    return _records(rows, path, files.digest(path))
+
+
+def _task(
+    name: str, title: str, about: str, read: Read, prompt: str, folder: str,
+    splits: dict[str, tuple[str, int | None]], metrics: tuple[str, ...], answer_len: int,
+) -> Task:  # fmt: skip
+    """Makes a row; `splits` is name -> file or "file|another", and published rows; train first."""
+    made = [
+        TaskSplit(split, tuple(f"{folder}/{own}" for own in names.split("|")), count)
+        for split, (names, count) in splits.items()
+    ]
+    return Task(
+        name=name, title=title, about=about, relation="single", kind="texts", read=read,
+        metrics=metrics, columns=Columns(("text",)), train=made[0], dev_splits=tuple(made[1:]),
+        prompt=prompt, answer_len=answer_len,
+    )  # fmt: skip
+
+
+ROUGE = ("rouge2", "rouge1", "rouge_l")
+
+
+def _multi30k(to: str, language: str) -> Task:
+    return _task(
+        f"multi30k_{to}", f"Multi30k en-{to}",
+        f"Multi30k: image captions from English to {language} (Elliott et al. 2016, VL).",
+        functools.partial(read_parallel, to=to), f"translate English to {language}:",
+        "multi30k/task1/raw",
+        {
+            "train": ("train.en.gz", 29000), "dev": ("val.en.gz", 1014),
+            "test_2016": ("test_2016_flickr.en.gz", 1000),
+            "test_2017": ("test_2017_flickr.en.gz", 1000),
+        },
+        ("bleu",), 64,
+    )  # fmt: skip
+
+
+GENERATION = (
+    _multi30k("de", "German"),
+    _multi30k("fr", "French"),
+    _task(
+        "dialogsum", "DialogSum", "DialogSum: summaries of dialogues (Chen et al. 2021, ACL).",
+        read_dialogsum, "summarize:", "dialogsum",
+        {
+            "train": ("dialogsum.train.jsonl|dialogsum.train.jsonl.xz", 12460),
+            "dev": ("dialogsum.dev.jsonl", 500), "test": ("dialogsum.test.jsonl", 500),
+        },
+        ROUGE, 96,
+    ),
+    _task(
+        "scitldr", "SciTLDR",
+        "SciTLDR: one-sentence summaries of abstracts (Cachola et al. 2020, Findings of EMNLP).",
+        read_scitldr, "summarize:", "scitldr/SciTLDR-A",
+        {"train": ("train.jsonl", 1992), "dev": ("dev.jsonl", 619), "test": ("test.jsonl", 618)},
+        ROUGE, 64,
+    ),
+    _task(
+        "e2e", "E2E", "E2E: attributes of a restaurant as text (Novikova et al. 2017, SIGDIAL).",
+        read_e2e, "describe:", "e2e",
+        {
+            "train": ("trainset.csv|trainset.csv.xz", 42061), "dev": ("devset.csv", 547),
+            "test": ("testset_w_refs.csv", 630),
+        },
+        ("bleu", "rouge_l"), 80,
+    ),
+    _task(
+        "cipher", "Cipher", "Cipher: into a second synthetic language (python -m scalelab.worlds).",
+        read_cipher, "translate:", "cipher",
+        {"train": ("train.jsonl", None), "dev": ("dev.jsonl", None), "test": ("test.jsonl", None)},
+        ("bleu", "exact_match"), 64,
+    ),
+    _task(
+        "webquestions", "WebQuestions",
+        "WebQuestions: questions without a text to read (Berant et al. 2013, EMNLP).",
+        read_webquestions, "question:", "webquestions",
+        {"train": ("trainmodel.json", 2834), "dev": ("val.json", 755), "test": ("test.json", 2032)},
+        ("exact_match", "answer_f1"), 24,
+    ),
+)  # fmt: skip

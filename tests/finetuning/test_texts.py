@@ -1,0 +1,88 @@
+"""Texts that a model writes as answers: greedy decoding by hand, and a planted translation."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from test_words import call, draw, one_bucket, prepare, prompts, translator  # noqa: F401
+
+from scalelab import finetune
+from scalelab.finetuning import prompts as prompts_lib
+from scalelab.finetuning import results
+from scalelab.tasks.facts import Task, TaskSplit
+from scalelab.tasks.files import Columns
+from scalelab.tasks.records import Records
+
+WORDS = ("go", "me", "in", "up")
+CIPHER = dict(zip(WORDS, ("tree", "dad", "bed", "it"), strict=True))
+TASK = Task(
+    name="cipher", title="Cipher", relation="single", metrics=("exact_match",), kind="texts",
+    columns=Columns(("text",)), train=TaskSplit("train", ("train.tsv",)), prompt="say:",
+    read=lambda *_: planted(1, 0), dev_splits=(TaskSplit("dev", ("dev.tsv",)),), answer_len=12,
+)  # fmt: skip
+
+
+def planted(n: int, seed: int) -> Records:
+    """Texts of one or two words, whose answer is the last word in another language."""
+    rng = np.random.default_rng(seed)
+    texts = [" ".join(rng.choice(WORDS, rng.integers(1, 3))) for _ in range(n)]
+    labels = [json.dumps([[CIPHER[text.split()[-1]], -1]]) for text in texts]
+    return Records((texts,), np.array(labels), "invented", str(seed))
+
+
+@pytest.mark.parametrize("system", ["gpt2", "translator"])
+def test_answers_are_those_of_greedy_decoding(prepare, system: str) -> None:  # noqa: F811
+    run = prepare(system, None, task=TASK, records=planted(16, 0), num_rows=16)
+    words, dev = [*WORDS, *CIPHER.values()], run.splits.dev["dev"]
+    often = {token for word in words for token in run.tokenizer.encode(f" {word}").tolist()}
+    end = prompts_lib.end_token(run.task, run.reading)
+    params = draw(run, own=[*often, end])
+    made = run.predict_with(params, run.dev["dev"])
+    expected = []
+    for prompt in prompts(run, dev, "say:"):
+        written: list[int] = []
+        while len(written) < TASK.answer_len and end not in written:
+            _, found = next_token(run, params, prompt, written)
+            written.append(int(found[0].argmax()))
+        expected.append(written + [-1] * (TASK.answer_len - len(written)))
+    np.testing.assert_array_equal(made, expected)
+    assert len({tuple(row) for row in expected}) > 1
+    texts = results.decode(run, "dev", made).answers
+    kept = [token for token in expected[0] if token not in (-1, end)]
+    assert texts[0] == run.tokenizer.decode(kept).strip()
+
+
+def next_token(run, params, prompt: list[int], written: list[int]):
+    """The scores of the token behind a prompt and the tokens already written, without a cache."""
+    if run.reading.start is None:
+        return call(run, params, tokens=[prompt + written])
+    return call(run, params, source=[prompt], tokens=[[run.reading.start, *written]])
+
+
+def test_the_rows_of_a_text_hold_its_answer(prepare) -> None:  # noqa: F811
+    run = prepare("gpt2", None, task=TASK, records=planted(16, 0), num_rows=16)
+    batch = run.train.gather(np.arange(3), 60)
+    answer = json.loads(run.splits.train.labels[0])[0][0]
+    row = batch["labels"][0]
+    assert run.tokenizer.decode(row[row >= 0][:-1]).strip() == answer
+    room = (TASK.answer_len - 1) * [prompts_lib.end_token(run.task, run.reading)]
+    tokens = batch["tokens"][0][: batch["lengths"][0]]
+    assert tokens[-len(room) :].tolist() == room  # overwritten by the answer
+    assert run.tokenizer.decode(tokens).startswith("say: ")
+    short = dataclasses.replace(TASK, answer_len=2)
+    cut = prepare("gpt2", None, task=short, records=planted(16, 0), num_rows=16)
+    assert cut.train.labels.shape == (16, 2)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("system", ["gpt2", "translator"])
+def test_a_planted_translation_is_learnt(prepare, tmp_path: pathlib.Path, system: str) -> None:  # noqa: F811
+    fields = {"epochs": 60.0, "optim.learning_rate": 1e-2}
+    run = prepare(system, None, task=TASK, records=planted(96, 0), **fields)
+    finetune.train([run], 0, run.workdir)
+    result = run.result(0)
+    assert result["eval"]["dev"]["exact_match"] > 0.9
+    assert result["invalid"] == {"dev": 0} and result["degenerate"] is None
+    assert finetune.results.evaluate_again(run, 0) == result["eval"]

@@ -1,0 +1,93 @@
+"""The second language: translations by hand, their inverse, and the files."""
+
+import argparse
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from scalelab.tasks.task import load, load_task
+from scalelab.worlds import __main__ as program
+from scalelab.worlds import cipher, discourse
+from scalelab.worlds.lexicon import Sizes
+from scalelab.worlds.pcfg import Tree
+
+PLAIN = cipher.Cipher({})  # the same letters
+WORLD = discourse.draw(Sizes(num_topics=2, num_nouns=4, num_verbs=2, num_adjectives=2), 0)
+
+
+def tree(label: str, *children: Tree | str) -> Tree:
+    return Tree((label,), children)
+
+
+def test_order_by_hand() -> None:
+    cat = tree("BNP", tree("DET", "a"), tree("ADJ", "red"), tree("NOUN", "cat"))
+    dog = tree("BNP", tree("DET", "the"), tree("NOUN", "dog"))
+    seen = tree("VP", tree("AUX", "is"), tree("PART", "not"), tree("VERB", "seen"),
+                tree("PP", tree("ADP", "by"), tree("NP", cat)))  # fmt: skip
+    whole = tree("S", tree("ADV", "then"), tree("NP", dog), seen, tree("PUNCT", "."))
+    assert " ".join(PLAIN.translate(whole)) == "then the dog by a cat red seen not is ."
+    active = tree("VP", tree("VERB", "sees"), tree("NP", cat))
+    assert " ".join(PLAIN.translate(active)) == "a cat red sees"
+
+
+def test_letters_are_permuted_within_their_kinds() -> None:
+    made = cipher.draw(0)
+    for letters in (cipher.VOWELS, cipher.CONSONANTS):
+        assert sorted(made.spell(letters)) == sorted(letters)
+    assert made.spell(cipher.CONSONANTS) != cipher.CONSONANTS and made.spell(".") == "."
+    assert made != cipher.draw(1)
+
+
+def undo(part: Tree, words: list[str], back: cipher.Cipher) -> list[str]:
+    """The sentence of a translation, given its derivation: takes the words of each child."""
+    children = list(part.children)
+    order = list(range(len(children)))
+    if part.label == "VP":
+        order.reverse()
+    if part.label == "BNP" and len(children) == 3:
+        order = [0, 2, 1]
+    found: dict[int, list[str]] = {}
+    for place in order:
+        child = children[place]
+        size = len(child.words()) if isinstance(child, Tree) else 1
+        own, words = words[:size], words[size:]
+        found[place] = undo(child, own, back) if isinstance(child, Tree) else [back.spell(own[0])]
+    return [word for place in sorted(found) for word in found[place]]
+
+
+def test_every_translation_can_be_undone() -> None:
+    made, rng = cipher.draw(0), np.random.default_rng(0)
+    back = cipher.Cipher({ord(new): chr(old) for old, new in
+                          ((k, v) for k, v in made.letters.items())})  # fmt: skip
+    changed = 0
+    for _ in range(40):
+        for sentence in WORLD.sample(rng).trees:
+            translated = made.translate(sentence)
+            assert undo(sentence, translated, back) == sentence.words()
+            changed += [back.spell(word) for word in translated] != sentence.words()
+    assert changed > 30
+
+
+def test_the_files(tmp_path: pathlib.Path) -> None:
+    arguments = {"kind": "cipher", "documents": 20, "seed": 3, "tasks_examples": 40}
+    for name in ("a", "b"):
+        program.write(argparse.Namespace(**arguments, to=tmp_path / name))
+    for path in (tmp_path / "a").rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+    splits = load(load_task("cipher"), tmp_path / "a/tasks")
+    texts = [text for own in (splits.train, *splits.dev.values()) for text in own.texts[0]]
+    assert len(texts) == len(set(texts)) == 60
+    first = json.loads(str(splits.train.labels[0]))[0][0]
+    made = cipher.draw(3)
+    assert sorted(first.split()) == sorted(map(made.spell, texts[0].split()))
+    lines = (tmp_path / "a/wiki.train.raw").read_text().splitlines()
+    documents = [line.strip() for line in lines if line.strip() and " = " not in line]
+    starts = {text.split()[0] for text in documents}
+    assert len(documents) == 20 and starts == {"first", made.spell("first")}
+
+
+def test_a_wrong_argument_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match="--order is not an argument of --kind=cipher"):
+        program.write(argparse.Namespace(kind="cipher", documents=2, seed=0, order=2, to=tmp_path))
