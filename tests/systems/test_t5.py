@@ -89,6 +89,7 @@ def test_exports_and_imports_compute_the_same(
     exact = model(**sides.inputs("t5", batch)).logits.detach().numpy()[valid]
     for folder in (run, again):
         opened = pretrained.load(folder)
+        assert opened.config.data.format == "span_corruption"  # other formats make sources, too
         found = logits(opened.net, opened.params, batch)[valid]
         assert sides.relative(found, exact) < 1e-4, folder
 
