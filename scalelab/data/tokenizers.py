@@ -215,10 +215,11 @@ class Tokenizer:
           start: the system's `START`, the role of the token that begins a text after a source; None
             if the model has no source.
         """
-        ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
-        known = all(i is not None for part in ids for i in part)
-        frame = ids if known else dataclasses.astuple(self.frame())
-        return Specials(*frame, ids=SpecialIds(self.special_ids, start))
+        parts = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
+        known = all(i is not None for part in parts for i in part)
+        frame = parts if known else dataclasses.astuple(self.frame())
+        ids = SpecialIds(self.special_ids, start)
+        return Specials(*frame, ids=ids, vocab_size=self.vocab_size)
 
     def frame(self) -> Frame:
         """Returns the special ids before, between and after two segments."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from scalelab.formats import Documents, Examples, Ragged, Specials
+from scalelab.formats import Documents, Examples, Ragged, Specials, lengths_name
 
 SENTENCES_PER_CHUNK = 1 << 18  # planned at once
 TOKENS_PER_CHUNK = 1 << 22  # copied at once
@@ -74,6 +74,15 @@ def split_into_chunks(documents: Documents, document_ids: np.ndarray) -> Iterato
     ends = np.cumsum(starts[document_ids + 1] - starts[document_ids])
     cuts = np.flatnonzero(np.diff(ends // SENTENCES_PER_CHUNK)) + 1
     yield from (ids for ids in np.split(document_ids, cuts) if len(ids))
+
+
+def share(num_items: np.ndarray, rate: float) -> np.ndarray:
+    """Returns a share of `num_items` [...], rounded: int64.
+
+    At least one item is taken and at least one is left. A single item is taken.
+    """
+    taken = np.clip(np.rint(num_items * rate), 1, np.maximum(num_items - 1, 1))
+    return (taken * (num_items > 0)).astype(np.int64)
 
 
 def room_for_text(specials: Specials, max_len: int, num_pieces: int, at_least: int) -> int:
@@ -174,3 +183,37 @@ def _sums(values: np.ndarray, opens: np.ndarray) -> np.ndarray:
 def count_bytes_before(documents: Documents) -> np.ndarray:
     """Returns the source bytes before each sentence, [num_sentences + 1] int64."""
     return np.concatenate([[0], np.cumsum(documents.sentence_bytes, dtype=np.int64)])
+
+
+def pack(
+    name: str,
+    values: np.ndarray,
+    taken: np.ndarray,
+    filled: np.ndarray,
+    width: int,
+    begin: tuple[int, ...] = (),
+    end: tuple[int, ...] = (),
+) -> dict[str, np.ndarray]:
+    """Makes a ragged array of a batch: the `taken` items of each row, between two frames of ids.
+
+    Args:
+      name: name of the array.
+      values: [B, T].
+      taken: bool [B, T].
+      filled: bool [B]; the other rows are padding and stay empty.
+      width: W, at least the longest row that is made.
+      begin: ids before the items.
+      end: ids after the items.
+
+    Returns:
+      The rows, int32 [B, W], padded with 0, and their lengths, int32 [B], by their names.
+    """
+    taken, rows = taken & filled[:, None], np.flatnonzero(filled)
+    made, places = np.zeros((len(values), width), np.int32), np.arange(width)
+    ends = len(begin) + taken.sum(1)
+    made[(places >= len(begin)) & (places < ends[:, None])] = values[taken]
+    for place, token in enumerate(begin):
+        made[rows, place] = token
+    for place, token in enumerate(end):
+        made[rows, ends[rows] + place] = token
+    return {name: made, lengths_name(name): ((ends + len(end)) * filled).astype(np.int32)}

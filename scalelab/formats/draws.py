@@ -4,8 +4,11 @@ SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number gen
 passed through a mixing function.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
+_PLACE = np.uint64(0xFFFF)  # low bits, which hold places of rows
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
@@ -46,3 +49,56 @@ def uniform(stream: int | np.ndarray, index: np.ndarray) -> np.ndarray:
 def below(stream: int | np.ndarray, index: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
     """Draws uniform integers in [0, limit), limit >= 1: int64, same shape as `index`."""
     return (uniform(stream, index) * limit).astype(np.int64)
+
+
+def streams(count: int, *, seed: int, epochs: np.ndarray, examples: np.ndarray) -> np.ndarray:
+    """Returns the keys of `count` streams for each example [B] in its epoch: uint64 [count, B]."""
+    return np.stack([
+        bits(key(seed, i), examples) ^ bits(key(seed, count + i), epochs) for i in range(count)
+    ])  # fmt: skip
+
+
+def shuffle(stream: np.ndarray, groups: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Shuffles the places of rows. A group of neighbours stays together, in its order.
+
+    Args:
+      stream: keys of the rows, uint64 [B].
+      groups: group of each place [B, T] or [T], T up to 65,536.
+      lengths: number of places of each row [B]; the places behind them stay last.
+
+    Returns:
+      The places in their new order, int64 [B, T].
+    """
+    places = np.arange(groups.shape[-1])
+    assert len(places) <= int(_PLACE) + 1
+    keys = bits(stream[:, None], groups) & ~_PLACE | places.astype(np.uint64)
+    keys[places >= lengths[:, None]] |= ~_PLACE
+    return (np.sort(keys, axis=1) & _PLACE).astype(np.int64)
+
+
+def subset(stream: np.ndarray, lengths: np.ndarray, counts: np.ndarray, width: int) -> np.ndarray:
+    """Chooses `counts` [B] of the first `lengths` [B] places; all ways are equally likely.
+
+    Args:
+      stream: keys of the rows, uint64 [B].
+      lengths: number of places to choose from.
+      counts: number of chosen places, at most `lengths`.
+      width: T.
+
+    Returns:
+      bool [B, T].
+    """
+    places, chosen = np.arange(width), np.zeros((len(lengths), width), bool)
+    order = shuffle(stream, places, lengths)
+    np.put_along_axis(chosen, order, places < counts[:, None], axis=1)
+    return chosen
+
+
+def ordinary(
+    stream: int | np.ndarray, index: np.ndarray, vocab_size: int, special: Iterable[int]
+) -> np.ndarray:
+    """Draws ids below `vocab_size` that are not `special`, uniformly: int64, shape of `index`."""
+    excluded = np.unique([*special])
+    assert vocab_size > len(excluded), vocab_size
+    ranks = below(stream, index, vocab_size - len(excluded))
+    return ranks + np.searchsorted(excluded - np.arange(len(excluded)), ranks, side="right")

@@ -21,7 +21,16 @@ from typing import Annotated
 
 import numpy as np
 
-from scalelab.formats import Array, Documents, Examples, Specials, doc_sentences, draws
+from scalelab.formats import (
+    COMMON,
+    Array,
+    Documents,
+    Examples,
+    Specials,
+    assembly,
+    doc_sentences,
+    draws,
+)
 
 VERSION = 1
 
@@ -39,10 +48,9 @@ def counts(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.nda
 
     Both are 0 for an empty text.
     """
-    dropped = np.clip(np.rint(num_tokens * options.noise_rate), 1, np.maximum(num_tokens - 1, 1))
+    dropped = assembly.share(num_tokens, options.noise_rate)
     spans = np.clip(np.rint(dropped / options.mean_span), 1, np.maximum(num_tokens - dropped, 1))
-    some = num_tokens > 0
-    return (dropped * some).astype(np.int64), (spans * some).astype(np.int64)
+    return dropped, (spans * (num_tokens > 0)).astype(np.int64)
 
 
 @functools.cache
@@ -59,12 +67,11 @@ def target_length(max_len: int, options: Options) -> int:
     return int(dropped + spans + 1)
 
 
-FACTS = (Array("num_bytes"), Array("num_text_tokens"))  # sizes of the text
-STORED = (Array("tokens", "ragged", None, text_length), *FACTS)
+STORED = (Array("tokens", "ragged", None, text_length), *COMMON[1:])
 ARRAYS = (
     Array("tokens", "ragged", None, target_length),
     Array("source", "ragged", None),
-    *FACTS,
+    *COMMON[1:],  # sizes of the text
 )
 
 
@@ -94,22 +101,12 @@ def build(
 
 
 def corrupt(
-    batch: dict[str, np.ndarray],
-    *,
-    seed: int,
-    epochs: np.ndarray,
-    examples: np.ndarray,
-    specials: Specials,
-    options: Options,
-    max_len: int,
+    batch: dict[str, np.ndarray], *, specials: Specials, options: Options, max_len: int, **address
 ) -> dict[str, np.ndarray]:
     """Drops spans of each text [B, T]; arguments as in `formats.Format`."""
     text, lengths = batch["tokens"], batch["lengths"].astype(np.int64)
     dropped, num_spans = counts(lengths, options)
-    streams = [
-        draws.bits(draws.key(seed, i), examples) ^ draws.bits(draws.key(seed, 2 + i), epochs)
-        for i in range(2)
-    ]
+    streams = draws.streams(2, **address)
     kept_parts, dropped_parts = (
         cut(draws.uniform(stream[:, None], np.arange(text.shape[1])), count, num_spans)
         for stream, count in zip(streams, (lengths - dropped, dropped), strict=True)
@@ -121,13 +118,13 @@ def corrupt(
     opens = is_text & is_dropped & np.diff(part, axis=1, prepend=0).astype(bool)
     sentinels = np.asarray(specials.sentinels, np.int64)
     pairs = np.stack([sentinels[np.minimum(part // 2, len(sentinels) - 1)], text], -1)
-    made, eos = dict(batch), specials.ids["eos"]
-    for name, taken, width in (
-        ("", np.stack([opens, is_text & is_dropped], -1), target_length(max_len, options)),
-        ("source", np.stack([opens, is_text & ~is_dropped], -1), max_len),
+    pairs, made, end = pairs.reshape(len(text), -1), dict(batch), (specials.ids["eos"],)
+    for name, here, width in (
+        ("tokens", is_dropped, target_length(max_len, options)),
+        ("source", ~is_dropped, max_len),
     ):
-        rows, count = _pack(pairs, taken, eos, width)
-        made |= {name or "tokens": rows, f"{name}_lengths".strip("_"): count}
+        taken = np.stack([opens, is_text & here], -1).reshape(pairs.shape)
+        made |= assembly.pack(name, pairs, taken, lengths > 0, width, end=end)
     return made
 
 
@@ -151,18 +148,3 @@ def cut(chances: np.ndarray, num_tokens: np.ndarray, num_parts: np.ndarray) -> n
     made = np.zeros((len(chances), max(int(num_parts.max(initial=1)), 1)), np.int64)
     np.add.at(made, (np.broadcast_to(rows, part.shape), part), places < num_tokens[:, None])
     return made
-
-
-def _pack(
-    pairs: np.ndarray, taken: np.ndarray, eos: int, width: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Packs the `taken` items of each row to the left: [B, width], ended by `eos`, and lengths.
-
-    `pairs` and `taken` are [B, T, 2]. A row without taken items stays empty.
-    """
-    taken = taken.reshape(len(taken), -1)
-    count = taken.sum(1, dtype=np.int32)
-    made, places = np.zeros((len(taken), width), np.int32), np.arange(width)
-    made[places < count[:, None]] = pairs.reshape(taken.shape)[taken]
-    made[(places == count[:, None]) & (count[:, None] > 0)] = eos
-    return made, count + (count > 0)

@@ -10,7 +10,8 @@ from scalelab.data import phases
 from scalelab.formats import Documents, Specials
 from scalelab.helpers.names import module_names
 
-SPECIALS = Specials((1,), (2,), (3,), ids={f"sentinel_{i}": 600 + i for i in range(32)})
+IDS = {"mask": 599} | {f"sentinel_{i}": 600 + i for i in range(32)}
+SPECIALS = Specials((1,), (2,), (3,), ids=IDS)
 
 
 @pytest.fixture

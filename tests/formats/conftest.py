@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from scalelab import formats
+from scalelab.config.fields import make_options
 from scalelab.formats import Documents
 
 FLAT = ("second_starts", "num_bytes", "num_text_tokens")
@@ -42,5 +44,50 @@ def listed():
                 row = tokens[starts[i] : starts[i + 1]].tolist()
                 rows.append((row, *facts, labels[0] if labels else None))
         return rows, dropped
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def corrupted():
+    """Builds a format's examples and corrupts `rows` of them: stored batch, corrupted batch.
+
+    `epoch` and `example` (None: as `rows`) are numbers, or arrays with a number for each row.
+    """
+
+    def make(name, documents, specials, max_len, *, epoch=0, rows=None, example=None, **options):
+        form = formats.load(name)
+        given = make_options(form, options)
+        (chunk,) = form.build(documents, specials=specials, max_len=max_len, seed=0, options=given)
+        ids = np.arange(len(chunk)) if rows is None else np.asarray(rows)
+        batch = {name: values[ids].astype(np.int32) for name, values in chunk.flat.items()}
+        for array in formats.arrays_of(name, options, stored=True):
+            if array.kind == "ragged":
+                values, starts = chunk.ragged[array.name]
+                lengths, width = np.diff(starts)[ids], array.shape(max_len, 1)[1]
+                at = starts[ids][:, None] + np.minimum(np.arange(width), lengths[:, None] - 1)
+                row = np.where(np.arange(width) < lengths[:, None], values[at], 0)
+                batch[array.name] = row.astype(np.int32)
+                batch[formats.lengths_name(array.name)] = lengths.astype(np.int32)
+        made = batch
+        if hasattr(form, "corrupt"):
+            address = {"seed": 3, "epochs": np.full_like(ids, epoch)}
+            address["examples"] = ids if example is None else np.full_like(ids, example)
+            given = {"specials": specials, "options": given, "max_len": max_len}
+            made = form.corrupt(dict(batch), **address, **given)
+        formats.check_batch(formats.arrays_of(name, options), made, max_len)
+        return batch, made
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def row_of():
+    """(batch, name of a ragged array, row) -> its items, without padding."""
+
+    def make(batch, name, row):
+        length = batch[formats.lengths_name(name)][row]
+        assert not batch[name][row, length:].any()
+        return batch[name][row, :length].tolist()
 
     return make

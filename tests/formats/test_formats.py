@@ -7,7 +7,9 @@ from scalelab import formats
 from scalelab.formats import Documents, Specials, assembly
 from scalelab.helpers.names import module_names
 
-SPECIALS = Specials((1,), (2,), (3,), ids={f"sentinel_{i}": 60_000 + i for i in range(32)})
+SENTINELS = {f"sentinel_{i}": 60_000 + i for i in range(32)}
+IDS = {"eos": 3, "mask": 4} | SENTINELS
+SPECIALS = Specials((1,), (2,), (3,), ids=IDS, vocab_size=60_032)
 
 
 @pytest.mark.parametrize("name", ["doc_sentence", "draws"])
@@ -40,6 +42,24 @@ def test_types_and_mapped_arrays(name, dtype, documents_of, tmp_path):
         assert (np.diff(rows.starts) <= 12).all() or hasattr(form, "STORED")
         assert {*chunk.flat, *chunk.ragged} == {array.name for array in stored}
         assert all(values.shape == (len(chunk),) for values in chunk.flat.values())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in module_names("formats") if hasattr(formats.load(name), "corrupt")]
+)
+def test_corruption_depends_on_epoch_and_example_alone(name, documents_of, corrupted):
+    """The other rows of the batch do not matter; `corrupted` checks shapes and types."""
+    given = documents_of([[5, 8, 2, 9, 4, 6] * 3] * 8), SPECIALS
+    options = {"choose": "random"} if name == "gap_sentences" else {}
+    for max_len in (16, 40, 129):
+        before, made = corrupted(name, *given, max_len, **options)
+        _, again = corrupted(name, *given, max_len, rows=[3, 2], **options)
+        for array, values in made.items():
+            assert (values[[3, 2]] == again[array]).all()
+        assert all((before[x] == made[x]).all() for x in ("num_bytes", "num_text_tokens"))
+    for changed in ({"epoch": 1}, {"example": np.arange(8) + 8}):
+        _, other = corrupted(name, *given, 129, **changed, **options)
+        assert (made["source"] != other["source"]).any(axis=1).all()
 
 
 @pytest.mark.parametrize(

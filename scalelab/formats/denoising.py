@@ -1,0 +1,146 @@
+"""DENOISING: the objectives that T5's study compares with span corruption.
+
+Raffel et al. 2020, table 3 and 3.3.1. A text has sentences of one document, as in `doc_sentences`.
+`style` chooses source and target, each ended by `eos`:
+
+| style | source | target |
+|---|---|---|
+| bert | text; of the noised tokens 90% are mask, 10% are random | text |
+| mass | text; all noised tokens are mask | text |
+| drop | text without the noised tokens | the noised tokens |
+| prefix | the first tokens, from one to all but one | the other tokens |
+| deshuffle | text in random order | text |
+| lm | nothing | text |
+
+- `noise_rate` of the tokens is noised, rounded. In the paper each token is with this probability.
+- The mask is the role "mask", or the first sentinel if the system has none.
+- The length of a text is chosen so that source and target have at most `max_len` tokens.
+- All random choices change with the epoch.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Annotated
+
+import numpy as np
+
+from scalelab.config.fields import choice
+from scalelab.formats import (
+    COMMON,
+    Array,
+    Documents,
+    Examples,
+    Specials,
+    assembly,
+    doc_sentences,
+    draws,
+)
+
+VERSION = 1
+RANDOM = 0.1  # share of the noised tokens in the style "bert"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the format."""
+
+    style: Annotated[str, choice("bert", "mass", "drop", "prefix", "deshuffle", "lm")] = "bert"
+    noise_rate: Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)] = 0.15
+
+
+def most_tokens(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the most tokens of source and target, without `eos`, for texts of `num_tokens`."""
+    noised = assembly.share(num_tokens, options.noise_rate)
+    sizes = {
+        "drop": (num_tokens - noised, noised),
+        "prefix": (np.maximum(num_tokens - 1, 1),) * 2,
+        "lm": (0 * num_tokens, num_tokens),
+    }
+    return sizes.get(options.style, (num_tokens, num_tokens))
+
+
+@functools.cache
+def text_length(max_len: int, options: Options) -> int:
+    """Returns the length of the longest text with source and target of `max_len` tokens each."""
+    lengths = np.arange(2 + int(max_len / (1 - options.noise_rate)))
+    most = np.maximum(*most_tokens(lengths, options))
+    return int(np.flatnonzero(most < max_len).max(initial=0))
+
+
+def source_length(max_len: int, options: Options) -> int:
+    """Returns the length in tokens of the longest source, `eos` included."""
+    return 1 + int(most_tokens(np.array(text_length(max_len, options)), options)[0])
+
+
+def target_length(max_len: int, options: Options) -> int:
+    """Returns the length in tokens of the longest target, `eos` included."""
+    return 1 + int(most_tokens(np.array(text_length(max_len, options)), options)[1])
+
+
+STORED = (Array("tokens", "ragged", None, text_length), *COMMON[1:])
+ARRAYS = (
+    Array("tokens", "ragged", None, target_length),
+    Array("source", "ragged", None, source_length),
+    *COMMON[1:],  # sizes of the text
+)
+
+
+def build(
+    documents: Documents,
+    *,
+    specials: Specials,
+    max_len: int,
+    options: Options | None = None,
+    **given,
+) -> Iterator[Examples]:
+    """Cuts documents into texts; arguments as in `formats.Format.build`.
+
+    Raises:
+      ValueError: `max_len` leaves no space, or the system has neither a mask nor a sentinel.
+    """
+    options = options or Options()
+    if options.style in ("bert", "mass"):
+        _mask(specials)
+    longest = text_length(max_len, options)
+    return doc_sentences.build(documents, specials=Specials(), max_len=longest, **given)
+
+
+def _mask(specials: Specials) -> int:
+    """Returns the id that stands for a masked token."""
+    return specials.ids["mask"] if "mask" in specials.ids else specials.ids["sentinel_0"]
+
+
+def corrupt(
+    batch: dict[str, np.ndarray], *, specials: Specials, options: Options, max_len: int, **address
+) -> dict[str, np.ndarray]:
+    """Makes source and target of each text [B, T]; arguments as in `formats.Format`."""
+    text, lengths, style = batch["tokens"], batch["lengths"].astype(np.int64), options.style
+    first, second, third = draws.streams(3, **address)
+    places = np.arange(text.shape[1])
+    is_text = places < lengths[:, None]
+    source, in_source, in_target = text.copy(), is_text, is_text
+    if style in ("bert", "mass", "drop"):
+        count = assembly.share(lengths, options.noise_rate)
+        is_noised = draws.subset(first, lengths, count, text.shape[1])
+        if style == "drop":
+            in_source, in_target = is_text & ~is_noised, is_noised
+        else:
+            source[is_noised] = _mask(specials)
+        if style == "bert":
+            is_random = is_noised & (draws.uniform(second[:, None], places) < RANDOM)
+            rows, columns = np.nonzero(is_random)
+            given = specials.vocab_size, specials.ids.values()
+            source[is_random] = draws.ordinary(third[rows], columns, *given)
+    elif style == "prefix":
+        cut = 1 + draws.below(first, np.array(0), np.maximum(lengths - 1, 1))
+        in_source = is_text & (places < cut[:, None])
+        in_target = is_text & ~in_source
+    elif style == "deshuffle":
+        source = np.take_along_axis(text, draws.shuffle(first, places, lengths), axis=1)
+    else:
+        in_source = np.zeros_like(is_text)
+    filled, end = lengths > 0, (specials.ids["eos"],)
+    width, target_width = source_length(max_len, options), target_length(max_len, options)
+    made = batch | assembly.pack("source", source, in_source, filled, width, end=end)
+    return made | assembly.pack("tokens", text, in_target, filled, target_width, end=end)
