@@ -27,6 +27,7 @@ from scalelab.config.fields import differing
 from scalelab.eval import glue_table
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.compare.claims import ABOVE
 from scalelab.lab.compare.scores import title_of
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.task_runs import SHORT, TaskRuns
@@ -141,7 +142,7 @@ def _describe(found: estimates.Estimate, seeds_a: int, seeds_b: int) -> dict[str
     """Returns the columns of an estimate and its numbers of seeds."""
     return {
         "estimate": found, "difference": found.value, "low": found.low, "high": found.high,
-        "p": found.p_value, "standard_error": found.standard_error,
+        "p": min(ABOVE.p_values(found.resamples)), "standard_error": found.standard_error,
         "detectable": found.detectable if min(seeds_a, seeds_b) > 1 else None,
         "seeds_a": int(seeds_a), "seeds_b": int(seeds_b),
     }  # fmt: skip

@@ -164,9 +164,10 @@ def checks(findings: Sequence[Finding]) -> list[str]:
     claims = [claim for finding in findings for claim in finding.claims]
     for claim in claims:
         own = found.setdefault(claim.compared or claim.what, {})
-        own.update(dict.fromkeys(filter(None, claim.untestable.split("; "))))
-        own.update({f"not checked: {claim.unchecked}": None} if claim.unchecked else {})
-        own.update({f"not needed here: {claim.remark}": None} if claim.remark else {})
+        own.update(dict.fromkeys(filter(None, claim.checks.untestable.split("; "))))
+        _, unchecked, remark = claim.checks
+        own.update({f"not checked: {unchecked}": None} if unchecked else {})
+        own.update({f"not needed here: {remark}": None} if remark else {})
     lines = [f"{compared}: {'; '.join(own)}." for compared, own in found.items() if own]
     passed = "Every objective and score that the hypotheses compare exceeds its baseline."
     undecided = {

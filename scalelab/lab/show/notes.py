@@ -17,10 +17,6 @@ from scalelab.tasks.glue import ABOUT_MEANS
 OTHER_METRICS = {
     "matthews": "Matthews' correlation", "pearson": "Pearson's correlation", "f1": "F1",
 }  # fmt: skip
-LOSSES = (
-    "Losses of different kinds do not compare ({}). Compare evaluations, or bits per byte if"
-    " objective and mask rate are the same."
-)
 NUMBER = re.compile(r"\b\d+(?:,\d{3})*(?:\.\d+)?")
 STATES: dict[str, Callable[[SeedRun], object]] = {
     "unfinished": lambda seed: seed.unfinished,
@@ -140,4 +136,4 @@ def _describe_losses(points: Sequence[Point]) -> list[str]:
         for place, letter in enumerate(comparability.loss_groups(points).values())
     }
     text = "; ".join(f"{letter}: {own}" for letter, own in kinds.items())
-    return [LOSSES.format(text)] if found else []
+    return [comparability.LOSSES.format(text)] if found else []
