@@ -44,13 +44,14 @@ from scipy import stats
 
 from scalelab.config import cli
 from scalelab.eval.names import EVALUATIONS
+from scalelab.eval.score_names import MAIN, TASK_SCORES, TASK_TITLES
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
 from scalelab.lab.compare.comparability import PREFIX, loss_apart
 from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
-from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, TaskRuns
+from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.records.run_files import Line, Unreadable
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
@@ -125,7 +126,7 @@ def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
     finished = [run.row for run in runs if run.row["task"] is None]
     for task in (name for name in MAIN if any(row.get(name) is not None for row in finished)):
         points, own_notes = run_points.make(runs, task)
-        title = ALL_TITLES.get(task, task)
+        title = TASK_TITLES.get(task, task)
         notes += [f"{title}: {note}" for note in own_notes]
         groups: dict[tuple[str, str], list[RunPoint]] = {}
         for point in points:
@@ -179,7 +180,7 @@ def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, C
                     value = frame.mean_score(tuned, [TASK_SCORES[MAIN[task]]])
                     curve += [(share, 0, value)] if value is not None else []
             if curve:
-                yield ALL_TITLES[task], str(items), point, [*curve, (1.0, 0, point.value)]
+                yield TASK_TITLES[task], str(items), point, [*curve, (1.0, 0, point.value)]
 
 
 def _early(run: LoadedRun | None) -> list[tuple[float, dict[str, TaskRuns]]]:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scalelab.config import durations
 from scalelab.config.pretraining import FEW_EXAMPLES
 from scalelab.eval import evaluation
+from scalelab.eval.score_names import MAIN
 from scalelab.helpers.files import write_json
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
-from scalelab.lab.load.task_runs import MAIN
 from scalelab.resources import host
 from scalelab.studies import expand, finetunings, power
 from scalelab.studies.expand import PlannedRun

@@ -15,7 +15,8 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.eval import evaluation
 from scalelab.helpers.names import module_names, nearest
-from scalelab.lab.load.study_runs import (
+from scalelab.lab.tables import parse_name
+from scalelab.records.study_file import (
     DEFAULT,
     FACTORS,
     OLD_DEFAULT,
@@ -25,7 +26,6 @@ from scalelab.lab.load.study_runs import (
     rename_default,
     rename_fields,
 )
-from scalelab.lab.tables import parse_name
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 

@@ -8,7 +8,7 @@ import numpy as np
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import estimates
 from scalelab.lab.compare.claims import ABOVE, Treatment
-from scalelab.lab.load.study_runs import DEFAULT
+from scalelab.records.study_file import DEFAULT
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
 

@@ -12,22 +12,22 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scalelab.eval.names import BIAS
+from scalelab.eval.score_names import (
+    LARGE_TASKS,
+    MAIN,
+    PRETRAINING_SCORES,
+    TASK_SCORES,
+    score_parts,
+    title_of,
+)
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import claim_lines, claims, comparability
 from scalelab.lab.compare.claims import ABOVE, BELOW, Claim, Finding, Region
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.compare.scores import (
-    LARGE_TASKS,
-    PRETRAINING_SCORES,
-    Comparison,
-    Row,
-    Scores,
-    score_parts,
-    title_of,
-)
+from scalelab.lab.compare.scores import Comparison, Row, Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import DEFAULT, Study
-from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
+from scalelab.lab.load.study_runs import Study
+from scalelab.records.study_file import DEFAULT
 
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
 NO_PAIR = "no pair of rows"
@@ -103,7 +103,7 @@ def state(
       comparison: brings the hypotheses.
       scores: the scores.
       ids: of hypotheses, such as "1a"; None: all.
-      score: to use instead of GLUE-Large, a name in scores.SCORES.
+      score: to use instead of GLUE-Large, a name in score_names.SCORES.
 
     Raises:
       ValueError: an unknown id or score.

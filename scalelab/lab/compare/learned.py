@@ -25,8 +25,8 @@ import pandas as pd
 
 from scalelab.config.pretraining import FEW_EXAMPLES, parse_objective
 from scalelab.eval.names import EVALUATIONS
+from scalelab.eval.score_names import PRETRAINING_SCORES, TITLES
 from scalelab.lab.compare.claims import Treatment
-from scalelab.lab.compare.scores import PRETRAINING_SCORES, TITLES
 from scalelab.lab.load.study_runs import Point
 from scalelab.records.baselines import Baseline, BaselineCheck, check_baselines, describe_budget
 from scalelab.records.metrics import UNIGRAM

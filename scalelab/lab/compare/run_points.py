@@ -1,7 +1,7 @@
 """Finished runs as points (a measurement against clocks and size), and pools of comparable points.
 
 A point is a pre-training that ended. Its measurement is its validation loss at the end, or a score
-of a study's tables, the mean over its fine-tunings: one of `scores.TASK_SCORES`,
+of a study's tables, the mean over its fine-tunings: one of `score_names.TASK_SCORES`,
 the main score of a task by its name, "glue_large", or "glue", the mean main score of all nine.
 
 `fields` has the fields that must agree: of a pre-training its science fields, "data" (a digest of
@@ -21,19 +21,20 @@ from typing import Any
 from scalelab.config import fields as config_fields
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import science
-from scalelab.lab.compare import comparability, scores
+from scalelab.eval import score_names
+from scalelab.eval.score_names import GLUE_TITLES, MAIN
+from scalelab.lab.compare import comparability
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import frame, run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
-from scalelab.lab.load.task_runs import MAIN, TITLES
 
 AXES = {"n_model": "N"} | {c.result: c.label for c in CLOCKS.values() if c.result != "steps"}
 LOSS = "loss"
 # Measure -> the scores of which it is the mean.
 MEASURES = {
     LOSS: (), **{task: (name,) for task, name in MAIN.items()},
-    **{name: (name,) for name in scores.TASK_SCORES}, **scores.MEANS,
-    "glue_large": scores.LARGE, "glue": tuple(MAIN[task] for task in TITLES),
+    **{name: (name,) for name in score_names.TASK_SCORES}, **score_names.MEANS,
+    "glue_large": score_names.LARGE, "glue": tuple(MAIN[task] for task in GLUE_TITLES),
 }  # fmt: skip
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
@@ -87,7 +88,7 @@ def make(runs: Sequence[LoadedRun], measure: str) -> tuple[list[RunPoint], list[
     """
     if measure not in MEASURES:
         raise ValueError(f"unknown measure {measure!r}; there are {', '.join(MEASURES)}")
-    keys = [scores.TASK_SCORES[name] for name in MEASURES[measure]]
+    keys = [score_names.TASK_SCORES[name] for name in MEASURES[measure]]
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
     notes = [f"{len(broken)} runs are damaged and left out: {'; '.join(broken)}"] if broken else []
     ended = [r for r in runs if r.row["status"] == "completed" and r.row["task"] is None]

@@ -18,18 +18,12 @@ import numpy as np
 import pandas as pd
 
 from scalelab.eval.names import TRIVIAL
+from scalelab.eval.score_names import PRETRAINING_SCORES, TASK_SCORES, check, score_parts
 from scalelab.lab.compare import bootstrap, comparability, estimates, learned
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.compare.scores import (
-    PRETRAINING_SCORES,
-    TASK_SCORES,
-    Row,
-    Scores,
-    check,
-    score_parts,
-)
+from scalelab.lab.compare.scores import Row, Scores
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.records import archive

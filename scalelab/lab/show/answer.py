@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from scalelab.eval.score_names import PRETRAINING_SCORES, title_of
 from scalelab.lab import tables
 from scalelab.lab.compare import claim_lines, comparability
 from scalelab.lab.compare.claims import (
@@ -20,7 +21,6 @@ from scalelab.lab.compare.claims import (
     Finding,
 )
 from scalelab.lab.compare.hypotheses import compared_scores
-from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value

@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config.fields import flatten
+from scalelab.eval.score_names import SCORES, title_of
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.compare.scores import SCORES, Comparison, Scores, load_comparison, title_of
+from scalelab.lab.compare.scores import Comparison, Scores, load_comparison
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study

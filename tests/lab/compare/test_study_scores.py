@@ -11,8 +11,8 @@ import study_folders
 import task_folders
 from planted import two_sided
 
+from scalelab.eval.score_names import LARGE, SCORES
 from scalelab.lab.compare import bootstrap, run_points
-from scalelab.lab.compare.scores import LARGE, SCORES
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import figures
