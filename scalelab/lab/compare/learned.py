@@ -75,14 +75,13 @@ def _check_objectives(
     """Returns reasons of objectives that fail, missing number -> rows without it, remarks."""
     sums = [parse_objective(str(row.runs[0].config.get("objective"))) for row in rows]
     options = [row.runs[0].config.get("objective_options") or {} for row in rows]
-    gates = {
-        x for own in zip(sums, options, strict=True) for x in _rests_on(*own, score, baselines)
-    }
-    gates |= _differing(sums, options)
+    gates = _differing(sums, options)
+    for weights, own in zip(sums, options, strict=True):
+        gates |= _rests_on(weights, own, score, baselines)
     failed: dict[str, list[tuple[Point, BaselineCheck]]] = {}
     missing: dict[str, list[str]] = {}
-    for row, *given in zip(rows, sums, options, strict=True):
-        for found in check_baselines(*given, _validation(row), baselines):
+    for row, weights, own in zip(rows, sums, options, strict=True):
+        for found in check_baselines(weights, own, _validation(row), baselines):
             if found.failure:
                 failed.setdefault(found.objective, []).append((row, found))
             if found.lacking:

@@ -93,8 +93,9 @@ class StudyScores(Scores):
     def contrast(self, weights: Mapping[Row, float], score: str) -> Estimate | None:
         """Returns a weighted sum of scores; it has an interval if rows share two seeds or more."""
         found = self._estimate(tuple(weights.items()), score)
-        several = found is None or len(self._seeds([*weights], score)[0]) > 1
-        return found if several else estimates.without_interval(found.value)
+        if found is None or len(self._seeds([*weights], score)[0]) > 1:
+            return found
+        return estimates.without_interval(found.value)
 
     def choose(self, pairs: Sequence[tuple[Arm, Arm]], score: str, fields: Sequence[str]) -> Best:
         """Compares arms, each at the value of some fields that has the lowest validation loss.
