@@ -115,7 +115,7 @@ def _item_error(points: pd.DataFrame, task: str) -> float:
     if metric not in SHARES:
         return math.nan
     tuned = points["run"].iloc[0].tuned["tasks"][task].finished[0]
-    share = float(points["value"].mean())
+    share = float(np.mean(points["value"].to_numpy()))
     try:
         return math.sqrt(share * (1 - share) / len(tuned.predictions(split).gold))
     except Unreadable:

@@ -15,6 +15,7 @@ from scalelab.lab.compare.claims import Finding, Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Row, Study
 
+Block = Mapping[Row, float]  # weights of rows
 REQUIRED = ("HYPOTHESES", "TABLES", "FIGURES", "CAPTIONS", "published", "departures")
 
 
@@ -105,3 +106,11 @@ def load_comparison(name: str | None, trusted: str | None = None) -> Comparison:
     if missing:
         raise ValueError(f"config.comparison {name!r} lacks {', '.join(missing)}")
     return cast(Comparison, module)
+
+
+def mean_weights(blocks: Sequence[Block]) -> dict[Row, float]:
+    """Returns the weights of rows in the mean of some blocks."""
+    found: dict[Row, float] = {}
+    for row, weight in (item for block in blocks for item in block.items()):
+        found[row] = found.get(row, 0.0) + weight / len(blocks)
+    return found

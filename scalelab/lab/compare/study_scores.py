@@ -23,7 +23,7 @@ from scalelab.lab.compare import bootstrap, comparability, estimates, learned
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.compare.scores import Row, Scores
+from scalelab.lab.compare.scores import Block, Row, Scores, mean_weights
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.records import archive
@@ -40,8 +40,8 @@ Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # seeds of pre-training, seeds 
 class Best:
     """Arms at the values of the lowest validation loss."""
 
-    pairs: Sequence[tuple[Row, Row]]  # the rows that were chosen
-    estimate: Estimate | None  # mean difference of these pairs; None: they do not compare
+    blocks: Sequence[Block]  # the differences of the rows that were chosen
+    estimate: Estimate | None  # their mean; None: they do not compare
     chosen: str = ""  # the choice in words
     why: str = ""  # the reason if there is no pair
 
@@ -125,17 +125,17 @@ class StudyScores(Scores):
         here = [int(np.argmin(own.mean(axis=0))) for own in losses]
         drawn = np.stack([np.argmin(draws.sum(axis=2) @ own, axis=1) for own in losses], axis=1)
 
-        def select(places: Iterable[int]) -> list[tuple[Row, Row]]:
+        def select(places: Iterable[int]) -> list[Block]:
             row = {arm: kept[arm][place] for arm, place in zip(arms, places, strict=True)}
-            return [(row[a], row[b]) for a, b in pairs]
+            return [{row[a]: 1.0, row[b]: -1.0} for a, b in pairs]
 
         text = _describe_choice(fields, arms, kept, here, (drawn == here).mean(axis=0))
-        plain = self.contrast(_weigh(select(here)), score)
+        plain = self.contrast(mean_weights(select(here)), score)
         if plain is None or len(shared) < 2 or (drawn == here).all():
             return Best(select(here), plain, text)
         resamples = np.empty(NUM_RESAMPLES)
         for places in np.unique(drawn, axis=0):
-            parts = tuple(_weigh(select(places.tolist())).items())
+            parts = tuple(mean_weights(select(places.tolist())).items())
             found = self._estimate_drawn(parts, score, (shared, tuned), draws)
             if found is None:  # such as texts that changed: see the notes
                 return Best(select(here), None, text)
@@ -383,15 +383,6 @@ def _describe_choice(
     without = f"; left out, as runs are missing or diverged: {', '.join(left)}" * bool(left)
     names = ", ".join(field.rpartition(".")[2] for field in fields)
     return f"{names} chosen by validation loss: {chosen}{without}"
-
-
-def _weigh(pairs: Sequence[tuple[Row, Row]]) -> dict[Row, float]:
-    """Returns the weights of rows in the mean difference over pairs."""
-    found: dict[Row, float] = {}
-    for a, b in pairs:
-        for row, weight in ((a, 1.0), (b, -1.0)):
-            found[row] = found.get(row, 0.0) + weight / len(pairs)
-    return found
 
 
 def _numbers(row: Point, score: str) -> dict[int, float]:
