@@ -1,6 +1,9 @@
 """Scores by name: of tasks and evaluations, their means, and of pre-training; titles and parts."""
 
+from collections.abc import Collection
+
 from scalelab.eval.names import EVALUATIONS
+from scalelab.helpers.names import nearest
 from scalelab.tasks import glue
 from scalelab.tasks.task import TASKS
 
@@ -23,6 +26,7 @@ LARGE = MEANS["large"]
 LARGE_TASKS = tuple(TASK_SCORES[part][0] for part in LARGE)
 PRETRAINING_SCORES = ("loss", "bits_per_byte", "seconds")
 SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
+PARTS = {score: (score,) for score in SCORES} | MEANS  # score -> the scores of which it is the mean
 TITLES = {
     **{name: title for name, (title, _) in glue.MEANS.items()},
     **{name: score.title for task in COLUMNS for name, score in task.scores.items()},
@@ -33,18 +37,24 @@ TITLES = {
 }
 
 
-def check(score: str) -> None:
-    """Raises a ValueError if there is no such score."""
-    if score not in SCORES:
-        raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
-
-
 def title_of(score: str) -> str:
     """Returns the title of a score in tables: "GLUE-Large", "SST-2", "validation loss"."""
     score = MAIN.get(score, score)
     return TITLES.get(score, score)
 
 
-def score_parts(score: str) -> tuple[str, ...]:
-    """Returns the scores of which a score is the mean."""
-    return MEANS.get(score, (score,))
+def find_score(name: str, tasks: Collection[str]) -> str:
+    """Returns the score of a name, such as "mnli_m" for "mnli".
+
+    Raises:
+      ValueError: the study does not measure it.
+    """
+    measured = [
+        score for score in SCORES
+        if score in PRETRAINING_SCORES
+        or all(TASK_SCORES[part][0] in tasks for part in PARTS[score])
+    ]  # fmt: skip
+    score = MAIN.get(name, name)
+    if score not in measured:
+        raise ValueError(f"score {score!r} is not measured: {nearest(score, measured)}")
+    return score

@@ -93,11 +93,11 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
 
 def _find_primary(spec: StudySpec) -> str | None:
     """Returns the score that config.primary names, None if it names none."""
-    from scalelab.lab.compare import claim_lines
+    from scalelab.eval import score_names
 
     try:
         measured = (*spec.finetune.tasks, *spec.evaluations)
-        return spec.primary and claim_lines.find_score(spec.primary, measured)
+        return spec.primary and score_names.find_score(spec.primary, measured)
     except ValueError as error:
         raise ValueError(f"config.primary: {error}") from None
 

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config.fields import parse_value
-from scalelab.eval.score_names import MAIN, PRETRAINING_SCORES, SCORES, TASK_SCORES, score_parts
+from scalelab.eval.score_names import PRETRAINING_SCORES, find_score
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import Region
@@ -126,23 +126,6 @@ def parse(line: Sequence[Any], rows: Iterable[Row], tasks: Collection[str]) -> C
         _check_best(best, [arm for pair in pairs for arm in pair])
     shown = [_show(part, side, rows) for part, side in zip(parts[::2], (left, right), strict=True)]
     return ClaimLine(f" {parts[1]} ".join(shown), pairs, matched, best, score, regions[parts[1]])
-
-
-def find_score(name: str, tasks: Collection[str]) -> str:
-    """Returns the score of a name, such as "mnli_m" for "mnli".
-
-    Raises:
-      ValueError: the study does not measure it.
-    """
-    measured = [
-        score for score in SCORES
-        if score in PRETRAINING_SCORES
-        or all(TASK_SCORES[part][0] in tasks for part in score_parts(score))
-    ]  # fmt: skip
-    score = MAIN.get(name, name)
-    if score not in measured:
-        raise ValueError(f"score {score!r} is not measured: {nearest(score, measured)}")
-    return score
 
 
 def find_field(name: str, rows: Sequence[Row]) -> str:

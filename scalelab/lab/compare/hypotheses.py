@@ -15,13 +15,13 @@ from scalelab.eval.names import BIAS
 from scalelab.eval.score_names import (
     LARGE_TASKS,
     MAIN,
+    PARTS,
     PRETRAINING_SCORES,
     TASK_SCORES,
-    score_parts,
     title_of,
 )
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare import claim_lines, claims, comparability
+from scalelab.lab.compare import claims, comparability
 from scalelab.lab.compare.claims import ABOVE, BELOW, Claim, Finding, Region
 from scalelab.lab.compare.scores import Block, Comparison, Row, Scores, mean_weights
 from scalelab.lab.compare.study_scores import Best, StudyScores
@@ -69,7 +69,7 @@ def build_claim(
         return claims.claim(label, region, f"{missing} in this study")
     if not usable:
         absent = [
-            part for part in score_parts(score)
+            part for part in PARTS[score]
             if all(value(scores, row, part) is None for row in scores.rows)
         ]  # fmt: skip
         rows_lack = not absent or absent == [score]
@@ -170,6 +170,8 @@ def _between(study: Study, scores: StudyScores, asked: Iterable[tuple[str, str]]
 
 def _stated(study: Study, scores: StudyScores) -> list[Finding]:
     """Makes a finding for every claim of the study's config; not decided yet."""
+    from scalelab.lab.compare import claim_lines
+
     facts, found = study.facts, []
     for place, stated in enumerate(facts.claims, start=1):
         line = claim_lines.parse(stated, scores.rows, facts.measured)

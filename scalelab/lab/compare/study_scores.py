@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.eval.names import TRIVIAL
-from scalelab.eval.score_names import PRETRAINING_SCORES, TASK_SCORES, check, score_parts
+from scalelab.eval.score_names import PARTS, PRETRAINING_SCORES, SCORES, TASK_SCORES
 from scalelab.lab.compare import bootstrap, comparability, estimates, learned
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.claims import Treatment
@@ -167,7 +167,6 @@ class StudyScores(Scores):
 
     def check_treatment(self, rows: Iterable[Row], score: str) -> Treatment:
         """Returns why some rows can test nothing, and what was not checked; see learned.py."""
-        check(score)
         return learned.check(self, [*map(_point, rows)], score)
 
     def passes(self, row: Row) -> list[float | None]:
@@ -190,7 +189,7 @@ class StudyScores(Scores):
     def remarks(self, scores: Iterable[str]) -> list[str]:
         """Returns remarks on some scores: unusable values with reasons, and the clock's device."""
         scores = list(scores)
-        parts = {part for score in scores for part in score_parts(score)}
+        parts = {part for score in scores for part in PARTS.get(score, ())}
         named = [n for n in self.notes if any(re.search(rf" {part}: ", n) for part in parts)]
         found = [f"Could not be used: {note}." for note in named]
         if "seconds" not in scores:
@@ -212,7 +211,8 @@ class StudyScores(Scores):
     # --- Computation ------------------------------------------------------------------------------
 
     def _make_estimate(self, parts: Parts, score: str) -> Estimate | None:
-        check(score)
+        if score not in SCORES:
+            raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
         seeds = self._seeds([row for row, _ in parts], score)
         found = self._estimate_drawn(parts, score, seeds) if all(seeds) else None
         if found is None or score not in PRETRAINING_SCORES or len(parts) > 1:
@@ -304,7 +304,7 @@ class StudyScores(Scores):
 
     def _dev_sets(self, parts: Parts, score: str, seeds: Seeds) -> list[DevSet]:
         """Returns the dev sets of a score; [] if one is missing."""
-        found = [self._dev_set(parts, name, seeds) for name in score_parts(score)]
+        found = [self._dev_set(parts, name, seeds) for name in PARTS[score]]
         whole = [own for own in found if own is not None]
         return whole if len(whole) == len(found) else []
 
@@ -328,7 +328,7 @@ class StudyScores(Scores):
         if score in PRETRAINING_SCORES:
             found = set.intersection(*(set(_numbers(_point(row), score)) for row in rows))
             return tuple(sorted(found)), (0,)
-        tasks = [TASK_SCORES[part][0] for part in score_parts(score)]
+        tasks = [TASK_SCORES[part][0] for part in PARTS[score]]
         there = []
         for row in rows:
             runs = _point(row).finished
@@ -342,7 +342,7 @@ class StudyScores(Scores):
     def floor(self, score: str) -> float | None:
         """Returns the trivial score: of a guess, or of the best constant answer of a first row."""
         found = []
-        for name in score_parts(score):
+        for name in PARTS[score]:
             every = ((((row, 1.0),), name, self._seeds([row], score)) for row in self.rows)
             sets = (self._dev_set(*parts) for parts in every if all(parts[2]))
             first = next(filter(None, sets), None)

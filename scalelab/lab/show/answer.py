@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from scalelab.eval.score_names import PRETRAINING_SCORES, title_of
+from scalelab.eval.score_names import PRETRAINING_SCORES, find_score, title_of
 from scalelab.lab import tables
-from scalelab.lab.compare import claim_lines, comparability
+from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import (
     CONFIRMED,
     NOT_TESTABLE,
@@ -38,7 +38,7 @@ def find_primary(study: Study, scores: StudyScores) -> tuple[str | None, str]:
     """
     facts, named = study.facts, [line[1] for line in study.facts.claims]
     named = [facts.primary] if facts.primary else named
-    asked = [claim_lines.find_score(x, facts.measured) for x in named] or compared_scores(study)
+    asked = [find_score(x, facts.measured) for x in named] or compared_scores(study)
     measured = [s for s in dict.fromkeys(asked) if any(scores.value(p, s) for p in study.points)]
     reasons = {score: _why_not(study, scores, score) for score in measured or ["loss"]}
     telling = [score for score, reason in reasons.items() if not reason]

@@ -190,7 +190,7 @@ def _write_pages(folder: pathlib.Path, values: Mapping[str, Any]) -> pathlib.Pat
     encode = lambda path: base64.b64encode(path.read_bytes()).decode()  # noqa: E731
     names = [*values["first"], *values["figures"]]
     pictures = {name: encode(folder / "figures" / f"{name}.svg") for name in names}
-    script = render("page.js")
+    script = (pathlib.Path(__file__).parent / "templates/page.js").read_text("utf-8")
     digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
     packed = (values["study"].workdir / archive.NAME).exists()
     more = {"pictures": pictures, "script": script, "digest": digest, "packed": packed}
