@@ -6,7 +6,7 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from scalelab.config.fields import Count, Part
@@ -161,26 +161,20 @@ def rename_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def rename_default(study: AnyStudy) -> AnyStudy:
     """Returns a study with the variant OLD_DEFAULT, if it has one, named DEFAULT."""
-
-    def rename(names: Iterable[str]) -> tuple[str, ...]:
-        return tuple(DEFAULT if name == OLD_DEFAULT else name for name in names)
-
-    def renamed(group: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: dataclasses.replace(own, variants=rename(own.variants))
-            for name, own in group.items()
-        }
-
+    new = {OLD_DEFAULT: DEFAULT}
+    groups: dict[str, Any] = {
+        group: {
+            name: dataclasses.replace(own, variants=tuple(new.get(x, x) for x in own.variants))
+            for name, own in getattr(study, group).items()
+        } for group in ("stages", "rows")
+    }  # fmt: skip
     claims = tuple(
         (re.sub(rf"\b{OLD_DEFAULT}\b", DEFAULT, line[0]), *line[1:])
         if line and isinstance(line[0], str) else line
         for line in study.claims
     )  # fmt: skip
-    variants = dict(zip(rename(study.variants), study.variants.values(), strict=True))
-    return dataclasses.replace(
-        study, variants=variants, stages=renamed(study.stages), rows=renamed(study.rows),
-        claims=claims,
-    )  # fmt: skip
+    variants = {new.get(name, name): lines for name, lines in study.variants.items()}
+    return dataclasses.replace(study, variants=variants, claims=claims, **groups)
 
 
 def read(path: pathlib.Path) -> StudyFile:
