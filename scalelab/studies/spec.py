@@ -15,7 +15,8 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.eval import evaluation
 from scalelab.helpers.names import module_names, nearest
-from scalelab.lab.load.study_runs import (
+from scalelab.lab.tables import parse_name
+from scalelab.records.study_file import (
     DEFAULT,
     FACTORS,
     OLD_DEFAULT,
@@ -25,7 +26,6 @@ from scalelab.lab.load.study_runs import (
     rename_default,
     rename_fields,
 )
-from scalelab.lab.tables import parse_name
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 
@@ -93,11 +93,11 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
 
 def _find_primary(spec: StudySpec) -> str | None:
     """Returns the score that config.primary names, None if it names none."""
-    from scalelab.lab.compare import claim_lines
+    from scalelab.eval import score_names
 
     try:
         measured = (*spec.finetune.tasks, *spec.evaluations)
-        return spec.primary and claim_lines.find_score(spec.primary, measured)
+        return spec.primary and score_names.find_score(spec.primary, measured)
     except ValueError as error:
         raise ValueError(f"config.primary: {error}") from None
 
