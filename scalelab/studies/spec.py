@@ -114,9 +114,10 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
     if stage.finetune != "none" and (spec.finetune.tasks or spec.evaluations):
         from scalelab import systems  # late: it imports JAX, which --help does without
 
+        written = all(task_lib.load_task(name).kind == "texts" for name in spec.finetune.tasks)
         for name in stage.systems:
             system = systems.load(name)
-            given = bool(system.ADAPTATION.source) and not spec.evaluations
+            given = (written or bool(system.ADAPTATION.source)) and not spec.evaluations
             if more := systems.more_inputs(system, source=given):
                 raise ValueError(
                     f"{where}.systems: the model of {name!r} reads {more}, which tasks and"
