@@ -1,7 +1,7 @@
 """The peers in PyTorch: classes of `transformers` with our weights, on CPU in float32.
 
 `Stock` and `Tuned` are sides of benchmarks.step, `Finetuning` is a loop like that of `run_glue`,
-and `Decoding` the `generate` of GPT-2.
+and `Decoding` a loop of `generate`.
 """
 
 import dataclasses
@@ -219,19 +219,26 @@ class Finetuning:
 
 
 class Decoding:
-    """Greedy `generate` of GPT2LMHeadModel from prompts [B, P], with its key-value cache."""
+    """Greedy `generate` of a system's class, with its key-value cache.
 
-    def __init__(self, run: Blueprint, params: Any, prompts: np.ndarray, threads: int) -> None:
+    Inputs [B, P] are prompts, or sources whose texts begin with the token `start`.
+    """
+
+    def __init__(
+        self, run: Blueprint, params: Any, inputs: np.ndarray, threads: int, start: int | None
+    ) -> None:
         torch.set_num_threads(threads)
-        config = run.config
-        model = make_model("gpt2", config.net, config.tokenizer.vocab_size, params=params)
-        self.model, self.prompts = model.eval(), torch.tensor(prompts, dtype=torch.long)
+        config, self.start = run.config, start
+        model = make_model(config.system, config.net, config.tokenizer.vocab_size, params=params)
+        self.model, self.inputs = model.eval(), torch.tensor(inputs, dtype=torch.long)
 
     def __call__(self, new_tokens: int) -> np.ndarray:
         """Returns new tokens [B, new_tokens]."""
+        own = {} if self.start is None else {"decoder_start_token_id": self.start}
         with torch.inference_mode():
             found = self.model.generate(
-                self.prompts, attention_mask=torch.ones_like(self.prompts),
-                max_new_tokens=new_tokens, do_sample=False, use_cache=True, pad_token_id=0,
+                self.inputs, attention_mask=torch.ones_like(self.inputs),
+                max_new_tokens=new_tokens, min_new_tokens=new_tokens, do_sample=False,
+                use_cache=True, pad_token_id=0, eos_token_id=-1, **own,
             )  # fmt: skip
-        return found[:, self.prompts.shape[1] :].numpy()
+        return found[:, -new_tokens:].numpy()

@@ -1,6 +1,6 @@
 """The scales of every study; a comparison is a file of configs/studies.
 
-Fields and defaults are in scalelab/studies/spec.py and scalelab/lab/load/study_runs.py.
+Fields and defaults are in scalelab/studies/spec.py and scalelab/records/study_file.py.
 
   python -m scalelab.study plan --config=configs/studies/thesis_7_5_1.py:scale=tiny --workdir=DIR
 
@@ -72,7 +72,7 @@ from ml_collections import config_dict
 from scalelab.config import fields, files
 from scalelab.helpers import names as names_lib
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import FIVE_LARGEST
+from scalelab.records.study_file import FIVE_LARGEST
 from scalelab.studies import spec
 
 ARGUMENTS = ("scale", "corpus", "data", "evaluations", "seeds")

@@ -35,8 +35,13 @@ RULES = ("repetition_penalty", "temperature", "top_k", "top_p", "repetition_stop
 # Flags that models that predict the next token, or masked tokens, have no use for: their defaults.
 UNUSED = {
     "next": {"sweeps": 10, "order": "random"},
-    "masked": {"num_beams": 1, "repetition_penalty": None, "repetition_stop": None},
-}
+    "masked": {
+        "num_beams": 1,
+        "length_penalty": None,
+        "repetition_penalty": None,
+        "repetition_stop": None,
+    },
+}  # fmt: skip
 
 
 def parser() -> cli.Parser:
@@ -56,6 +61,8 @@ def parser() -> cli.Parser:
         ("top_k", int, "draw among the N best tokens"),
         ("top_p", float, "draw among the fewest best tokens of this total probability"),
         ("num_beams", cli.positive, "width of a beam search; default: 1"),
+        ("length_penalty", float, "power of the length that divides the log probability of a beam;"
+         " default: 1"),
         ("repetition_penalty", float, "lower the scores of tokens in the text; 1.2 is usual"),
         ("repetition_stop", int, "end a text when its last N tokens occur in it before"),
         ("sweeps", cli.positive, "how often a masked model draws each new token; default: 10"),
@@ -100,6 +107,8 @@ def read_prompts(given: argparse.Namespace) -> list[str]:
             f"--num_beams={beams} gives at most that many samples, and has no use for"
             f" {', '.join(ruled) or f'--num_samples={samples}'}"
         )
+    if beams == 1 and given.length_penalty is not None:
+        raise ValueError("--length_penalty ranks the texts of a beam search: give --num_beams too")
     if beams == 1 and samples > 1 and given.temperature == 0:
         raise ValueError(
             f"--num_samples={samples} would give the same text again and again; set"
@@ -151,7 +160,9 @@ def continuations(
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         read = [sources[place] for place, _ in filled] if sources else None
         if searched:
-            found = beam.search(made, ids, num_beams=asked.num_beams, sources=read, **sizes)
+            power = 1.0 if asked.length_penalty is None else asked.length_penalty
+            own = {"num_beams": asked.num_beams, "length_penalty": power, "sources": read}
+            found = beam.search(made, ids, **own, **sizes)
             for (place, _), best in zip(part, found, strict=False):
                 for sample, text in enumerate(best[: asked.num_samples]):
                     yield place, sample, text

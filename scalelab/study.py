@@ -106,9 +106,9 @@ def list_studies(given: argparse.Namespace) -> None:
 def list_names(comparison: str | None) -> None:
     """Prints the names that a study's config may use, of tables, tasks, claims and so on."""
     from scalelab.eval.names import EVALUATIONS
+    from scalelab.eval.score_names import MAIN, SCORES
     from scalelab.helpers.names import module_names
     from scalelab.lab.compare import claim_lines, scores
-    from scalelab.lab.load.task_runs import MAIN
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
 
@@ -120,7 +120,7 @@ def list_names(comparison: str | None) -> None:
         "finetune.tasks": [task for task in MAIN if task not in EVALUATIONS],
         "evaluations": list(EVALUATIONS),
         "hypotheses": list(found.HYPOTHESES),
-        "scores in claims": list(scores.SCORES),
+        "scores in claims": list(SCORES),
     }
     for title, names in lists.items():
         if names:

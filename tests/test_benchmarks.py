@@ -124,9 +124,10 @@ def test_finetune_beside_its_peer(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @pytest.mark.parity
-def test_decode_beside_its_peer() -> None:
+@pytest.mark.parametrize("system", ["gpt2", "t5"])
+def test_decode_beside_its_peer(system: str) -> None:
     pytest.importorskip("torch")
-    assert measured("decode")["same_tokens"] == 1
+    assert measured("decode", f"--system={system}")["same_tokens"] == 1
 
 
 @pytest.mark.slow

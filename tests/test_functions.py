@@ -18,7 +18,7 @@ pytestmark = pytest.mark.ci
 # Two files more than before: the loop's parts, and the baselines with the budget that would do.
 FUNCTIONS, FILES = 552, 70
 # 26 functions more than before: claims in fields, their own checks, what budget would do.
-REPORT_FUNCTIONS, REPORT_FILES = 361, 65
+REPORT_FUNCTIONS, REPORT_FILES = 358, 65
 
 
 def count(*arguments: str) -> dict[str, Any]:

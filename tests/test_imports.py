@@ -42,13 +42,13 @@ finetuning: config data formats helpers nets nn objectives optim records resourc
 finetune: config finetuning records resources tasks train training
 eval: config data finetune finetuning helpers lab nn objectives records resources sharding
   tasks training
-lab: config eval.names helpers records tasks
-thesis: config helpers lab records
+lab: config eval.names eval.score_names helpers records tasks
+thesis: config eval.score_names helpers lab records
 studies: config data eval finetune finetuning helpers lab records resources sharding
   systems tasks train training
 study: config eval helpers lab objectives records resources studies
 worlds: config tasks
-interop: config data eval.names finetuning formats helpers lab objectives records
+interop: config data eval.names eval.score_names finetuning formats helpers lab objectives records
   resources state systems training
 """
 ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines())

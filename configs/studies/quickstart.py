@@ -63,19 +63,19 @@ def use_world(config: ml_collections.ConfigDict, tokens: float) -> None:
     config.fields = ("optim.learning_rate=3e-3",)
 
 
-def make_world(**arguments: int) -> pathlib.Path:
-    """Writes a grammar corpus, its minimal pairs and its tasks to the cache, unless they are there.
+def make_world(*, kind: str = "grammar", **arguments: int) -> pathlib.Path:
+    """Writes a corpus with its minimal pairs and tasks to the cache, unless they are there.
 
     `arguments` replace those of WORLD.
     """
     from scalelab.worlds import __main__ as worlds
 
-    name = "-".join(["grammar", *map(str, arguments.values())]) if arguments else "quickstart"
+    name = "-".join([kind, *map(str, arguments.values())]) if arguments else "quickstart"
     folder = pathlib.Path("~/.cache/scalelab/worlds").expanduser() / name
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             made = pathlib.Path(temporary, "world")
-            worlds.write(argparse.Namespace(**WORLD | arguments, to=made))
+            worlds.write(argparse.Namespace(**WORLD | arguments | {"kind": kind}, to=made))
             shutil.move(made, folder)
     return folder

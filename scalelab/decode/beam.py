@@ -1,9 +1,9 @@
 """Beam search: keeps the K most probable texts at each step.
 
-The variant is the one in `transformers` (`num_beams=K`, `early_stopping=False`), so that texts are
-comparable. A text that ends counts only if it is among the K best at that step. 2 K candidates
-ensure that K texts continue. A prompt is done when its best open text, at its present length, does
-not score better than the worst of K ended texts.
+The variant is the one in `transformers` (`num_beams=K`, `length_penalty`, `early_stopping=False`),
+so that texts are comparable. A text that ends counts only if it is among the K best at that step.
+2 K candidates ensure that K texts continue. A prompt is done when its best open text, at its
+present length, does not score better than the worst of K ended texts.
 """
 
 import functools
@@ -27,6 +27,7 @@ def search(
     max_new_tokens: int,
     max_len: int,
     end_token: int | None,
+    length_penalty: float = 1.0,
     rows: jax.sharding.Sharding | None = None,
     sources: Sequence[np.ndarray] | None = None,
 ) -> list[list[Continuation]]:
@@ -39,12 +40,14 @@ def search(
       max_new_tokens: limit of a continuation.
       max_len: the model's number of positions.
       end_token: id of the token that ends a text; None: there is none.
+      length_penalty: power of the length that divides a log probability: 0 prefers short texts,
+        1 is the mean over tokens, more prefers long texts.
       rows: sharding of the axis of prompts, the first axis of arrays; None: one device.
       sources: token ids of each prompt's source; None: the model has none.
 
     Returns:
       For each prompt K continuations, the best first. The score is the log probability divided by
-      the number of tokens, the end token included.
+      a power of the number of tokens, the end token included.
 
     Raises:
       ValueError: as in `loop.check` and `loop.fill`; or the vocabulary has fewer than 2 K tokens.
@@ -52,7 +55,7 @@ def search(
     begun = pad(prompts, max_new_tokens, max_len)
     given = begun, sources and fill(sources, max_len)
     (tokens, lengths), source = jax.device_put(given, rows)
-    sizes = (num_beams, max_new_tokens, max_len, end_token)
+    sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
     written, scores = jax.device_get(_search(stepper, tokens, lengths, source, *sizes))
 
     def cut(row: np.ndarray, score: np.ndarray) -> Continuation:
@@ -68,7 +71,7 @@ def _take_rows(x: jax.Array, places: jax.Array) -> jax.Array:
     return jax.vmap(lambda row, place: row[place])(x, places)
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5, 6, 7))
+@functools.partial(jax.jit, static_argnums=(4, 5, 6, 7, 8))
 def _search(
     stepper: Stepper,
     tokens: jax.Array,
@@ -78,6 +81,7 @@ def _search(
     max_new_tokens: int,
     max_len: int,
     end_token: int | None,
+    length_penalty: float,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the best texts' new tokens [B, K, M] and scores [B, K]."""
     num_prompts, prompt_len = tokens.shape
@@ -97,10 +101,11 @@ def _search(
 
         among_best = jnp.arange(2 * num_beams) < num_beams
         counts = ends & among_best & ~state["done"][:, None]
-        final = jnp.where(counts, best / count, NEVER)
+        length = count.astype(jnp.float32) ** length_penalty
+        final = jnp.where(counts, best / length, NEVER)
         merged = jnp.concatenate([state["ended_scores"], final], axis=1)
         ended_scores, winners = jax.lax.top_k(merged, num_beams)
-        hopeless = scores[:, 0] / count <= ended_scores[:, -1]
+        hopeless = scores[:, 0] / length <= ended_scores[:, -1]
         return state | dict(
             step=count,
             texts=_take_rows(texts, kept),

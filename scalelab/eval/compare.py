@@ -25,11 +25,12 @@ import pandas as pd
 from scalelab.config import cli
 from scalelab.config.fields import differing
 from scalelab.eval import glue_table
+from scalelab.eval.score_names import title_of
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.lab.compare.scores import title_of
+from scalelab.lab.compare.claims import ABOVE
 from scalelab.lab.load import frame, task_runs
-from scalelab.lab.load.task_runs import SHORT, TaskRuns
+from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.records import archive
 
 NUM_RESAMPLES = 2000  # the smallest p-value, 2 / 2001, survives the correction for nine tasks
@@ -130,7 +131,7 @@ def _compare_task(
         )
         a, b = (np.mean(side["score"].to_numpy()) for side in lines)
         rows.append({
-            "name": SHORT.get(split, title) if name == "mnli" else title, "task": name,
+            "name": glue_table.SHORT.get(split, title) if name == "mnli" else title, "task": name,
             "split": split, "metric": metric, "a": a, "b": b, "paired": paired,
             **_describe(found, *map(len, lines)),
         })  # fmt: skip
@@ -141,7 +142,7 @@ def _describe(found: estimates.Estimate, seeds_a: int, seeds_b: int) -> dict[str
     """Returns the columns of an estimate and its numbers of seeds."""
     return {
         "estimate": found, "difference": found.value, "low": found.low, "high": found.high,
-        "p": found.p_value, "standard_error": found.standard_error,
+        "p": min(ABOVE.p_values(found.resamples)), "standard_error": found.standard_error,
         "detectable": found.detectable if min(seeds_a, seeds_b) > 1 else None,
         "seeds_a": int(seeds_a), "seeds_b": int(seeds_b),
     }  # fmt: skip

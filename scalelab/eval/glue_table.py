@@ -14,15 +14,24 @@ import numpy as np
 import pandas as pd
 
 from scalelab.config.fields import differing
+from scalelab.eval import score_names
+from scalelab.eval.score_names import GLUE_TITLES
 from scalelab.helpers import files
 from scalelab.lab import tables
-from scalelab.lab.compare import bootstrap, estimates, scores
+from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.load import frame, task_runs
-from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
+from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.records.run_files import TaskResult
+from scalelab.tasks.glue import GLUE
 
 Row = dict[str, Any]  # a line of the table; columns scratch_* are for the model from random weights
 
+# Rows of GLUE's dev sets, by split.
+DEV_SIZES = {task.name: {s.name: s.count for s in task.dev_splits} for task in GLUE}
+# Dev split -> its own title, where a task has several with a score.
+SHORT = {
+    s.split: s.title for task in GLUE if len(task.dev_splits) > 1 for s in task.scores.values()
+}
 NO_BASELINE = "no baseline run"
 COUNTS = ("seeds", "failed", "unfinished", "degenerate")
 NUMBERS = ("median", "mean", "sd", "low", "high", *COUNTS)
@@ -155,13 +164,13 @@ def _find_gaps(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     for name, sizes in DEV_SIZES.items():
         scored = {r["split"]: r["examples"] for r in rows if r["task"] == name and r["seeds"]}
         for split, size in sizes.items() if scored else ():
-            label, found = SHORT.get(split, TITLES[name]), scored.get(split)
+            label, found = SHORT.get(split, GLUE_TITLES[name]), scored.get(split)
             if split not in scored:
                 absent.append(label)
             elif found not in (None, size):
                 how = " carved or cut" if found < size else ""
                 other.append(f"{label} {found:,}{how} (GLUE's {size:,})")
-        absent += [] if scored else [TITLES[name]]
+        absent += [] if scored else [GLUE_TITLES[name]]
     return absent, other
 
 
@@ -170,13 +179,13 @@ def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
 
     `whole`: the rows have GLUE's nine tasks, on all of GLUE's dev sets.
     """
-    scored = {name: [r for r in rows if r["task"] == name and r["seeds"]] for name in TITLES}
+    scored = {name: [r for r in rows if r["task"] == name and r["seeds"]] for name in GLUE_TITLES}
     tasks = [own for own in scored.values() if own]
     found = {"GLUE average" if whole else f"mean of {len(tasks)} tasks": tasks * (len(tasks) > 1)}
-    for name, parts in scores.MEANS.items():
-        found[scores.TITLES[name]] = [
+    for name, parts in score_names.MEANS.items():
+        found[score_names.TITLES[name]] = [
             [r for r in scored[task] if (r["split"], r["metric"]) == (split, metric)]
-            for task, split, metric in (scores.TASK_SCORES[part] for part in parts)
+            for task, split, metric in (score_names.TASK_SCORES[part] for part in parts)
         ]
     return [
         {"name": label, "task": None, "split": "", "metric": ""}
@@ -284,7 +293,7 @@ def differing_settings(lines: pd.DataFrame, sides: Mapping[str, str]) -> list[tu
             for x, pair in apart.items()
         ]
         if fields:
-            found.setdefault("; ".join(fields), []).append(scores.title_of(str(task)))
+            found.setdefault("; ".join(fields), []).append(score_names.title_of(str(task)))
     return [(", ".join(titles), fields) for fields, titles in found.items()]
 
 

@@ -7,9 +7,10 @@ import huggingface_hub
 from huggingface_hub import EvalResult, HfApi, ModelCardData
 
 from scalelab.eval.names import EVALUATIONS
+from scalelab.eval.score_names import GLUE_TITLES
 from scalelab.interop import output_folder
 from scalelab.lab.load import task_runs
-from scalelab.lab.load.task_runs import TITLES, TaskRuns
+from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.records.run_files import RunRecord, TaskResult
 
 
@@ -80,7 +81,7 @@ def _eval_results(run: RunRecord, pipeline: str) -> list[EvalResult]:
 
 def _eval_result(task: TaskRuns, split: str, metric: str, pipeline: str) -> EvalResult:
     """Returns the mean score over the finished seeds, as a share."""
-    values, glue = task.values((split, metric)), task.name in TITLES
+    values, glue = task.values((split, metric)), task.name in GLUE_TITLES
     evaluation = task.name in EVALUATIONS
     kind = "without fine-tuning" if evaluation else f"mean over {len(values)} seeds of fine-tuning"
     return EvalResult(

@@ -33,7 +33,7 @@ from scalelab.helpers import quantities
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, law_fits, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
-from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
+from scalelab.lab.compare.run_points import AXES, LOSS
 from scalelab.records import plots
 
 HEADER = ("", "value", "95% interval", "observed", "inside")
@@ -49,37 +49,36 @@ class Fit(NamedTuple):
     no_check: str = ""
 
 
-def group_runs(points: Sequence[RunPoint], clock: str) -> tuple[run_points.Pools, list[str]]:
+def group_runs(points: pd.DataFrame, clock: str) -> tuple[run_points.Pools, list[str]]:
     """Returns the points of each law by its name, and notes on what differs among them."""
     found: run_points.Pools = {}
     notes = []
-    for system in sorted({point.system for point in points}):
-        own = [point for point in points if point.system == system]
-        several = len({p.shape for p in own}) > 1
+    for _, own in points.groupby("system"):
+        several = len(set(own["shape"])) > 1
         along_size = clock == "n_model" or (clock != "tokens" and several)
-        free = run_points.SHAPE if along_size else run_points.BUDGET
-        groups, remarks = run_points.pool(own, free)
+        groups, remarks = run_points.pool(
+            own, run_points.SHAPE if along_size else run_points.BUDGET
+        )
         found |= groups
         notes += remarks
     other = "tokens" if clock == "n_model" else "n_model"
     notes += [
         f"{name}: runs differ in {other} too, and the law mixes both" for name, own in found.items()
-        if not comparability.are_equal([p.clocks[other] for p in own if other in p.clocks] or [0])
+        if not comparability.are_equal([*own[other].dropna()] or [0])
     ]  # fmt: skip
     return found, notes
 
 
 def fit_runs(
-    points: Sequence[RunPoint], clock: str, measure: str, wanted: Sequence[float], limit: float
+    points: pd.DataFrame, clock: str, measure: str, wanted: Sequence[float], limit: float
 ) -> Fit:
     """Fits the law of comparable runs, and predicts one run at each wanted x within `limit`.
 
     Raises:
       ValueError: the points are too few.
     """
-    y = [p.value if measure == LOSS else 1 - p.value for p in points]
-    law = law_fits.fit(law_fits.gather([p.clocks[clock] for p in points], y,
-                                       [p.key() for p in points]))  # fmt: skip
+    y = points["value"] if measure == LOSS else 1 - points["value"]
+    law = law_fits.fit(law_fits.gather(points[clock], y, points["key"]))
     predictions = dict[float, Interval | str]()
     for at in wanted:
         try:

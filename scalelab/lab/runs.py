@@ -18,14 +18,20 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from scalelab.config import cli
+from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import science_diff
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
+from scalelab.lab.compare import comparability
+from scalelab.lab.compare.estimates import show_interval, student
 from scalelab.lab.load import run_table
 from scalelab.records import archive, run_files
+from scalelab.records.plots import TRAINING
+from scalelab.records.run_files import RunRecord
 
 COMMANDS = ("list", "compare", "card", "pack")
 SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",
@@ -33,7 +39,10 @@ SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", 
 NUM_TEXTS = 5  # texts to show; the first ones
 NUM_SCORES = 3  # shown of a run; --csv has all
 SEEDS = ("seed", "data.order_seed")  # fields in which runs of a variant may differ
+BITS = "bits/byte"
 FORMATS = {"flops": ".3g", "seconds": ",.0f", "loss": ".4f", "score": ".4f"}
+
+Side = Sequence[RunRecord]  # all seeds of a variant
 
 
 def parser() -> cli.Parser:
@@ -133,7 +142,7 @@ def _cell(name: str, value: Any) -> str:
     return str(value) if name in ("seed", "numerics") else f"{int(value):,}"
 
 
-def _read_side(text: str) -> list[run_files.RunRecord]:
+def _read_side(text: str) -> Side:
     """Reads all seeds of a variant.
 
     Raises:
@@ -149,16 +158,125 @@ def _read_side(text: str) -> list[run_files.RunRecord]:
     return side
 
 
+# --- Two variants side by side --------------------------------------------------------------------
+
+
+def compare(a: Side, b: Side, num_points: int = 10) -> str:
+    """Describes two variants side by side: config, and losses on every clock.
+
+    Losses are means over the runs of a variant. Differences are B minus A, with Student's 95%
+    interval where both have the same two seeds or more. A training loss is the mean since the line
+    before, as it was logged. `scalelab.eval.compare` compares the scores of fine-tunings.
+    """
+    heads = ""
+    for letter, run in [*(("A", run) for run in a), *(("B", run) for run in b)]:
+        step = run.lines[-1]["step"] if run.lines else 0
+        state = "" if run.result else f" (no result yet; at step {step})"
+        heads += f"{letter}: {run.folder}: {run.name}{state}\n"
+    free = SEEDS if max(len(a), len(b)) > 1 else ()
+    facts = zip(_facts(a).items(), _facts(b).values(), strict=True)
+    lines = science_diff(b[0].config, a[0].config, free)
+    lines += [f"{name}: {x} -> {y}" for (name, x), y in facts if x != y]
+    parts = [heads, "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"])]
+    if apart := comparability.loss_apart(a[0].config, b[0].config):
+        parts.append(comparability.LOSSES.format(", ".join(apart)) + "\n")
+    for clock, _, label in CLOCKS.values():
+        header, rows = losses(a, b, clock, num_points)
+        if rows:
+            parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
+    return "\n".join(parts)
+
+
+def _facts(side: Side) -> dict[str, str]:
+    """Returns the facts outside the config that may make a difference."""
+    facts = pd.DataFrame({
+        "data": [(run.data_hash or "not recorded")[:12] for run in side],
+        "numerics version": [run.environment.numerics_versions for run in side],
+        "code": ["uncommitted changes" if run.environment.git_dirty else "committed"
+                 for run in side],
+    })  # fmt: skip
+    return {str(name): ", ".join(own.unique()) for name, own in facts.items()}
+
+
+def losses(a: Side, b: Side, clock: str, num_points: int) -> tuple[list[str], list[list[str]]]:
+    """Returns the losses of both at the same readings of a clock, linear between logged ones.
+
+    Args:
+      a: the runs of a variant.
+      b: those of another.
+      clock: "step", "tokens", "flops" or "seconds".
+      num_points: equal steps from where all have begun to log to where the first of them ends.
+
+    Returns:
+      A table's header and rows: training and, at each length that all have, validation; "-" where
+      one of them was not validated yet, or no longer. Losses of different kinds have no difference;
+      they are in bits per byte too if these compare.
+    """
+    curves = [[loss_curves(run, clock) for run in side] for side in (a, b)]
+    every = [*curves[0], *curves[1]]
+    if not all(TRAINING in curve for curve in every):
+        return [], []
+    low = max(curve[TRAINING].index[0] for curve in every)
+    high = min(curve[TRAINING].index[-1] for curve in every)
+    if not low <= high:
+        return [], []
+    seeds = [[run.config.get("seed") for run in side] for side in (a, b)]
+    paired = seeds[0] == seeds[1] and len(a) > 1
+    apart, bits_apart = (
+        bool(comparability.loss_apart(a[0].config, b[0].config, score))
+        for score in ("loss", "bits_per_byte")
+    )
+    points = np.linspace(low, high, num_points + 1)[1:]
+    digits = 2 if clock == "seconds" and high - low < 10 * num_points else 0
+    header = [clock]
+    columns = [[f"{point:,.{digits}f}" if point < 1e12 else f"{point:.4g}" for point in points]]
+    for kind in every[0]:
+        bits = kind.startswith(BITS)
+        if not all(kind in curve for curve in every) or (bits and (bits_apart or not apart)):
+            continue
+        compared = bits or not apart
+        header += [f"{kind} A", "B", *["B - A"] * compared]
+        x, y = (
+            np.array([np.interp(points, c[kind].index, c[kind], np.nan, np.nan) for c in side])
+            for side in curves
+        )  # [seeds, points]
+        for means in (x.mean(axis=0), y.mean(axis=0)):
+            columns.append(["-" if np.isnan(mean) else f"{mean:.4f}" for mean in means])
+        if compared:
+            both = zip(x.T, y.T, strict=True)
+            columns.append([_difference(*numbers, paired) for numbers in both])
+    return header, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _difference(x: np.ndarray, y: np.ndarray, paired: bool) -> str:
+    """Returns B minus A, with its interval if seeds are paired; "-" if one is missing."""
+    value = float(y.mean() - x.mean())
+    if np.isnan(value):
+        return "-"
+    if not paired:
+        return f"{value:+.4f}"
+    found = student(list(y - x))
+    return f"{value:+.4f} {show_interval(found.low, found.high, '+.4f')}"
+
+
+def loss_curves(run: RunRecord, clock: str) -> dict[str, pd.Series]:
+    """Returns a run's losses by the clock, of each kind: "training", "valid 128", ..."""
+    found: dict[str, dict[float, float]] = {}
+    for line in run.lines:
+        length = line.get("eval/max_len", "")
+        for name, kind in (("train/loss", TRAINING), ("eval/loss", f"valid {length}"),
+                           ("eval/bits_per_byte", f"{BITS} {length}")):  # fmt: skip
+            if name in line and clock in line:
+                found.setdefault(kind, {})[line[clock]] = line[name]
+    return {kind: pd.Series(curve, dtype=float) for kind, curve in found.items()}
+
+
 def main(given: argparse.Namespace) -> None:
     """Does what the command asks, and prints."""
     if given.command == "list":
         text = show(given)
     elif given.command == "compare":
-        from scalelab.lab.show import pair
-
-        a, b = map(_read_side, (given.a, given.b))
-        free = SEEDS if max(len(a), len(b)) > 1 else ()
-        text = pair.describe(a, b, science_diff(b[0].config, a[0].config, free), given.points)
+        text = compare(_read_side(given.a), _read_side(given.b), given.points)
     elif given.command == "pack":
         if given.to.exists():
             raise ValueError(f"--to={given.to} exists; name a new folder")

@@ -32,6 +32,9 @@ tokens, such as NSP, may differ. They are ranked by minimal pairs if texts and p
 evaluation if its items are equal.
 """
 
+# The stubs of pandas are narrower than what it accepts.
+# pyright: reportGeneralTypeIssues=false
+
 import argparse
 import math
 import pathlib
@@ -44,13 +47,13 @@ from scipy import stats
 
 from scalelab.config import cli
 from scalelab.eval.names import EVALUATIONS
+from scalelab.eval.score_names import MAIN, TASK_SCORES, TASK_TITLES
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
 from scalelab.lab.compare.comparability import PREFIX, loss_apart
-from scalelab.lab.compare.run_points import RunPoint
 from scalelab.lab.load import frame
 from scalelab.lab.load.run_table import LoadedRun
-from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES, TaskRuns
+from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.records.run_files import Line, Unreadable
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
@@ -66,16 +69,17 @@ RANKED = {  # score of metrics.jsonl -> its name, and the fields that systems of
 }
 PARTS = (0.25, 0.5, 0.75)  # columns: shares of the training
 NEAR = 0.01  # largest difference of shares that count as equal
+Point = dict[Any, Any]  # a line of run_points.make
 Curve = list[tuple[float, float, float]]  # share of the training, length, score
 
 
-def measure(points: Sequence[RunPoint]) -> dict[str, float]:
+def measure(points: pd.DataFrame) -> dict[str, float]:
     """Computes the signal and the noise of one score from runs of one shape and budget.
 
     Returns:
       systems, runs, between, within, ratio, error, p and agreement, not times 100; NaN if unknown.
     """
-    groups = [[p.value for p in own] for own in run_points.group(points)]
+    groups = [own.to_numpy() for _, own in points.groupby("key", sort=False)["value"]]
     parts = np.array([(np.mean(own), len(own) * np.var(own), len(own) - 1) for own in groups])
     between, within, ratio = _spreads(parts)
     others = [_spreads(np.delete(parts, k, axis=0))[2] for k in range(len(groups))]
@@ -98,21 +102,20 @@ def _spreads(parts: np.ndarray) -> tuple[float, float, float]:
     return between, within, between / within if within > 0 else math.nan
 
 
-def _seed_agreement(points: Sequence[RunPoint]) -> float:
+def _seed_agreement(points: pd.DataFrame) -> float:
     """Returns the mean of Kendall's tau over pairs of seeds; NaN if no pair ranks 3 systems."""
-    frame = pd.DataFrame([(p.key(), p.seed, p.value) for p in points], columns=list("abc"))
-    wide = frame.pivot_table(index="a", columns="b", values="c")
+    wide = points.pivot_table(index="key", columns="seed", values="value")
     taus = wide.corr("kendall", min_periods=3).to_numpy()[np.triu_indices(wide.shape[1], 1)]
     return float(np.nanmean(taus)) if np.isfinite(taus).any() else math.nan
 
 
-def _item_error(points: Sequence[RunPoint], task: str) -> float:
+def _item_error(points: pd.DataFrame, task: str) -> float:
     """Returns the binomial standard error of a share of right answers; NaN: unknown."""
     _, split, metric = TASK_SCORES[MAIN[task]]
-    if metric not in SHARES or points[0].run is None:
+    if metric not in SHARES:
         return math.nan
-    tuned = points[0].run.tuned["tasks"][task].finished[0]
-    share = float(np.mean([p.value for p in points]))
+    tuned = points["run"].iloc[0].tuned["tasks"][task].finished[0]
+    share = float(np.mean(points["value"].to_numpy()))
     try:
         return math.sqrt(share * (1 - share) / len(tuned.predictions(split).gold))
     except Unreadable:
@@ -125,12 +128,9 @@ def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
     finished = [run.row for run in runs if run.row["task"] is None]
     for task in (name for name in MAIN if any(row.get(name) is not None for row in finished)):
         points, own_notes = run_points.make(runs, task)
-        title = ALL_TITLES.get(task, task)
+        title = TASK_TITLES.get(task, task)
         notes += [f"{title}: {note}" for note in own_notes]
-        groups: dict[tuple[str, str], list[RunPoint]] = {}
-        for point in points:
-            groups.setdefault(_budget(point), []).append(point)
-        for (shape, budget), own in groups.items():
+        for (shape, budget), own in points.groupby(["shape", "budget"], sort=False):
             row = {"score": title, "shape": shape, "budget": budget}
             rows.append(row | measure(own) | {"items": _item_error(own, task)})
     return pd.DataFrame(rows), notes
@@ -138,17 +138,19 @@ def make_table(runs: Sequence[LoadedRun]) -> tuple[pd.DataFrame, list[str]]:
 
 def early_ranks(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     """Returns a line for each score and each group of three systems or more that it compares."""
-    groups: dict[tuple[str, ...], list[tuple[RunPoint, Curve]]] = {}
-    for score, kind, point, curve in (*_logged(runs), *_measured(runs)):
-        groups.setdefault((score, *_budget(point), kind), []).append((point, curve))
+    found = pd.DataFrame([
+        {"score": score, "shape": point["shape"], "budget": point["budget"], "kind": kind,
+         "key": point["key"], "curve": curve}
+        for score, kind, point, curve in (*_logged(runs), *_measured(runs))
+    ], columns=["score", "shape", "budget", "kind", "key", "curve"])  # fmt: skip
     rows = []
-    for (score, shape, budget, _), own in groups.items():
-        ranks = _compare_ranks([point for point, _ in own], [curve for _, curve in own])
+    for (score, shape, budget, _), own in found.groupby([*found][:4], sort=False):
+        ranks = _compare_ranks(own["key"].to_numpy(), list(own["curve"]))
         rows += [{"score": score, "shape": shape, "budget": budget} | ranks] if ranks else []
     return pd.DataFrame(rows)
 
 
-def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
+def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, Point, Curve]]:
     """Yields (title, kind, run, curve) of scores in metrics.jsonl; scores of one kind compare."""
     alike: list[list[dict[str, Any]]] = []  # fields of runs whose bits per byte compare
     for run in runs:
@@ -156,45 +158,45 @@ def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Cur
         lines = [line for line in lines if any(name in line for name in RANKED)]
         if not lines or run.row["status"] != "completed" or run.row["task"] is not None:
             continue
-        (point,), _ = run_points.make([run], run_points.LOSS)
+        (point,) = run_points.make([run], run_points.LOSS)[0].to_dict("records")
         for name, (title, _) in RANKED.items():
             if found := [line for line in lines if name in line]:
                 total = lines[-1]["tokens"]  # length 0: evaluations of pairs have none
                 curve = [(x["tokens"] / total, x.get("eval/max_len", 0), x[name]) for x in found]
-                same = [point.fields.get(field) for field in RANKED[name][1]]
+                same = [point["fields"].get(field) for field in RANKED[name][1]]
                 same += [_place(_loss_fields(point, found[-1]), alike)] if name == BITS else []
                 yield title, repr(same), point, curve
 
 
-def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, RunPoint, Curve]]:
+def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, Point, Curve]]:
     """Yields the same as `_logged`, of evaluations at shares of the budget and at the end."""
     for task in EVALUATIONS:
         early = any(task in tasks for run in runs for _, tasks in _early(run))
         final = any(run.row["task"] is None and run.row.get(task) is not None for run in runs)
-        for point in run_points.make(runs, task)[0] if early and final else ():
-            items, curve = point.fields.get(f"{PREFIX}texts"), Curve()
-            for share, tuned in _early(point.run):
+        points = run_points.make(runs, task)[0] if early and final else pd.DataFrame()
+        for point in points.to_dict("records"):
+            items, curve = point["fields"].get(f"{PREFIX}texts"), Curve()
+            for share, tuned in _early(point["run"]):
                 seeds = tuned[task].finished if task in tuned else []
                 if any(seed.config.get("texts") == items for seed in seeds):
                     value = frame.mean_score(tuned, [TASK_SCORES[MAIN[task]]])
                     curve += [(share, 0, value)] if value is not None else []
             if curve:
-                yield ALL_TITLES[task], str(items), point, [*curve, (1.0, 0, point.value)]
+                yield TASK_TITLES[task], str(items), point, [*curve, (1.0, 0, point["value"])]
 
 
-def _early(run: LoadedRun | None) -> list[tuple[float, dict[str, TaskRuns]]]:
+def _early(run: LoadedRun) -> list[tuple[float, dict[str, TaskRuns]]]:
     """Returns the scores of evaluations at shares of the budget, the smallest share first."""
-    parts = run.tuned.items() if run else ()
-    found = {float(part[6:]): own for part, own in parts if part.startswith("early/")}
+    found = {float(x[6:]): own for x, own in run.tuned.items() if x.startswith("early/")}
     return [(share, found[share]) for share in sorted(found)]
 
 
-def _loss_fields(point: RunPoint, last: Line) -> dict[str, Any]:
+def _loss_fields(point: Point, last: Line) -> dict[str, Any]:
     """Returns the fields of a run, with the loss of tokens of its last evaluation as objective."""
     nats = math.log(last.get("eval/perplexity", math.nan))
     tokens = [k for k, x in last.items() if k.endswith("_loss") and math.isclose(x, nats)]
-    own = {"objective": str(tokens or point.system), "length": last.get("eval/max_len")}
-    return {**point.fields, **own}
+    own = {"objective": str(tokens or point["system"]), "length": last.get("eval/max_len")}
+    return {**point["fields"], **own}
 
 
 def _place(fields: dict[str, Any], alike: list[list[dict[str, Any]]]) -> int:
@@ -207,8 +209,8 @@ def _place(fields: dict[str, Any], alike: list[list[dict[str, Any]]]) -> int:
     return len(alike) - 1
 
 
-def _compare_ranks(points: Sequence[RunPoint], curves: Sequence[Curve]) -> dict[str, float]:
-    """Compares each ranking by a score with the last; {} if there are too few."""
+def _compare_ranks(keys: np.ndarray, curves: Sequence[Curve]) -> dict[str, float]:
+    """Compares each ranking of runs by a score with the last; {} if there are too few."""
     shared, at = pd.DataFrame(), ["share", "length"]
     for k, curve in enumerate(curves):
         own = pd.DataFrame(curve, columns=[*at, k], dtype=float).sort_values("share")
@@ -216,9 +218,9 @@ def _compare_ranks(points: Sequence[RunPoint], curves: Sequence[Curve]) -> dict[
             shared, own, on="share", by="length", direction="nearest",
             tolerance=NEAR,  # pyright: ignore[reportArgumentType]
         )  # fmt: skip
-    shared, names = shared.dropna(), np.array([p.key() for p in points])
+    shared = shared.dropna()
     values = shared.drop(columns=at).to_numpy()
-    by_system = np.stack([values[:, names == x].mean(axis=1) for x in np.unique(names)], axis=1)
+    by_system = np.stack([values[:, keys == x].mean(axis=1) for x in np.unique(keys)], axis=1)
     if len(values) < 2 or by_system.shape[1] < 3:
         return {}
     taus = [float(np.asarray(stats.kendalltau(row, by_system[-1]))[0]) for row in by_system]
@@ -230,12 +232,6 @@ def _compare_ranks(points: Sequence[RunPoint], curves: Sequence[Curve]) -> dict[
         **{f"{part:.0%}": taus[num - 1] if num else math.nan for part, num in early.items()},
         "final from": shares[max(others, default=-1) + 1],
     }  # fmt: skip
-
-
-def _budget(p: RunPoint) -> tuple[str, str]:
-    """Returns the shape of a run and the budget in its config."""
-    totals = {name.removeprefix("optim.total_"): p.fields.get(name) for name in run_points.TOTALS}
-    return p.shape, ", ".join(f"{x:g} {name}" for name, x in totals.items() if x is not None)
 
 
 def describe(table: pd.DataFrame) -> str:

@@ -108,19 +108,6 @@ class Table:
         return pd.DataFrame(rows, columns=[c.title for c in self.columns], dtype=object)
 
 
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """A selection of a study's rows for one table; an empty field selects all.
-
-    In a shape, AxHxL, "*" is any number: "2x*x2". The caption begins with the title.
-    """
-
-    title: str
-    stages: tuple[str, ...] = ()
-    shapes: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
-
-
 def parse_name(
     table: str, kinds: Iterable[str], rows: Mapping[str, object], where: str
 ) -> tuple[str, str]:

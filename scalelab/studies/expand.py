@@ -22,8 +22,9 @@ from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import DEFAULT, Row, StudyFile, StudyRun
-from scalelab.records import archive, json_files, run_files
+from scalelab.lab.load.study_runs import Row
+from scalelab.records import archive, json_files, run_files, study_file
+from scalelab.records.study_file import DEFAULT, StudyFile, StudyRun
 from scalelab.studies import finetunings
 from scalelab.studies.spec import StudySpec, parse_fields
 
@@ -160,7 +161,7 @@ def _departures(system: systems.System) -> list[systems.Departure]:
 
 
 def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, command: str) -> None:
-    """Writes the study's file (see `scalelab.lab.load.study_runs`) if it has changed.
+    """Writes the study's file (see `scalelab.records.study_file`) if it has changed.
 
     Raises:
       ValueError: the folder holds this study at another scale, or a study or a run folder that has
@@ -186,7 +187,7 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
     path, facts = workdir / "studies" / f"{spec.name}.json", json.loads(json.dumps(facts))
     new, before, begun = json_files.fill(StudyFile, facts, path), None, False
     if path.exists():
-        before = study_runs.read_facts(path)
+        before = study_file.read(path)
         begun = any(archive.find_run(workdir, run.name).exists() for run in before.runs)
     if before and begun:  # a plan without runs is replaced
         if before.scale != spec.scale:
@@ -222,7 +223,7 @@ def check_shared(
     configs, compared = {run.name: run.config for run in facts.runs}, []
     others = dict[pathlib.Path, StudyFile]()
     for path in sorted({*(workdir / "studies").glob("*.json")} - {*leave_out}):
-        others[path] = other = study_runs.read_facts(path)
+        others[path] = other = study_file.read(path)
         planned = {run.name: run.config for run in other.runs if run.name in configs}
         compared += [(f"{path} plans {name}", planned[name], configs[name]) for name in planned]
         tasks = sorted(facts.adaptation.keys() & other.adaptation.keys()) if planned else ()

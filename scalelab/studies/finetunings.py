@@ -10,7 +10,7 @@ from scalelab.config import files
 from scalelab.config import finetuning as finetune_config
 from scalelab.config import pretraining as config_lib
 from scalelab.config.pretraining import Config
-from scalelab.lab.load.study_runs import Finetune
+from scalelab.records.study_file import Finetune
 from scalelab.studies.spec import parse_fields
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib

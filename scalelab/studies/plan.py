@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scalelab.config import durations
 from scalelab.config.pretraining import FEW_EXAMPLES
 from scalelab.eval import evaluation
+from scalelab.eval.score_names import MAIN
 from scalelab.helpers.files import write_json
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
-from scalelab.lab.load.task_runs import MAIN
 from scalelab.resources import host
 from scalelab.studies import expand, finetunings, power
 from scalelab.studies.expand import PlannedRun
@@ -105,7 +105,6 @@ def describe_validation(planned: Sequence[PlannedRun], data: Sequence["Data"]) -
 def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]:
     """Returns the power of all claims; a line for each about losses of different things."""
     from scalelab.lab.compare import claim_lines, comparability
-    from scalelab.lab.show.notes import LOSSES
 
     rows = expand.make_rows(spec, planned)
     measured = (*spec.finetune.tasks, *spec.evaluations)
@@ -117,7 +116,7 @@ def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]
         fields = {x for (a, *_), (b, *_) in pairs
                   for x in comparability.loss_apart(a.fields, b.fields, claim.score)}  # fmt: skip
         if fields:
-            what = LOSSES.format(", ".join(sorted(fields)))
+            what = comparability.LOSSES.format(", ".join(sorted(fields)))
             found.append(f"{claim.text} on {claim.score} will stay undecided. {what}")
             asked.pop()
     if not spec.claims:

@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scalelab.eval.score_names import MAIN, PRETRAINING_SCORES, title_of
 from scalelab.helpers.files import write_text
 from scalelab.lab.compare import comparability, estimates
 from scalelab.lab.compare.claims import UNITS, Region, with_unit
-from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Point
-from scalelab.lab.load.task_runs import MAIN
 
 FILE = pathlib.Path(__file__).with_name("seed_spread.csv")
 MOST_SEEDS = 1000
@@ -31,7 +30,7 @@ class Spread(NamedTuple):
     """How a difference of two rows varies over pre-training seeds."""
 
     scale: str
-    score: str  # a name in scores.SCORES
+    score: str  # a name in score_names.SCORES
     deviation: float  # standard deviation: scores as fractions, losses in nats
     rows: int
     seeds: int

@@ -15,7 +15,8 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.eval import evaluation
 from scalelab.helpers.names import module_names, nearest
-from scalelab.lab.load.study_runs import (
+from scalelab.lab.tables import parse_name
+from scalelab.records.study_file import (
     DEFAULT,
     FACTORS,
     OLD_DEFAULT,
@@ -25,7 +26,6 @@ from scalelab.lab.load.study_runs import (
     rename_default,
     rename_fields,
 )
-from scalelab.lab.tables import parse_name
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 
@@ -93,11 +93,11 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
 
 def _find_primary(spec: StudySpec) -> str | None:
     """Returns the score that config.primary names, None if it names none."""
-    from scalelab.lab.compare import claim_lines
+    from scalelab.eval import score_names
 
     try:
         measured = (*spec.finetune.tasks, *spec.evaluations)
-        return spec.primary and claim_lines.find_score(spec.primary, measured)
+        return spec.primary and score_names.find_score(spec.primary, measured)
     except ValueError as error:
         raise ValueError(f"config.primary: {error}") from None
 
@@ -114,9 +114,10 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
     if stage.finetune != "none" and (spec.finetune.tasks or spec.evaluations):
         from scalelab import systems  # late: it imports JAX, which --help does without
 
+        written = all(task_lib.load_task(name).kind == "texts" for name in spec.finetune.tasks)
         for name in stage.systems:
             system = systems.load(name)
-            given = bool(system.ADAPTATION.source) and not spec.evaluations
+            given = (written or bool(system.ADAPTATION.source)) and not spec.evaluations
             if more := systems.more_inputs(system, source=given):
                 raise ValueError(
                     f"{where}.systems: the model of {name!r} reads {more}, which tasks and"

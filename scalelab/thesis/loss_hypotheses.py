@@ -80,11 +80,11 @@ def _rank_claim(scores: Scores, groups: Sequence[Sequence[Row]], score: str) -> 
         in_order.append(_spearman(-(x + noise[0]), ideal + noise[1]))
     effect, num = float(np.mean(at_hand)), min(map(len, noisy))
     if not num:
-        return claim(what, region, estimates.without_interval(effect), *checks)
+        return claim(what, region, estimates.without_interval(effect), checks)
     resamples, exact = (np.mean([x[:num] for x in own], axis=0) for own in (noisy, in_order))
     low, high = np.quantile(resamples, [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2])
     found = Estimate(effect, float(low), float(high), float(resamples.std()), math.inf, resamples)
-    made = claim(what, region, found, *checks)
+    made = claim(what, region, found, checks)
     by_noise = 2 * float((exact <= effect + 1e-9).sum() + 1) / (len(exact) + 1)
     return dataclasses.replace(made, p_for=min(1.0, max(made.p_for or 0.0, by_noise)))
 
@@ -125,10 +125,12 @@ def larger_for_less(scores: Scores, score: str) -> Finding:
         what += f" ({' to '.join(times)} s, length {lengths})"
         what += f", mean of {len(groups)}" * (len(groups) > 1)
     parts = [(1 / len(own) / len(groups), p.gains) for own in groups for p in own]
-    found = estimates.contrast_numbers(parts) if parts else None
+    seeds = set.intersection(*(set(gains) for _, gains in parts)) if parts else set[int]()
+    sums = [sum(weight * gains[s] for weight, gains in parts) for s in sorted(seeds)]
     missing = "no curves of loss against seconds of two sizes in this study"
+    found = estimates.student(sums) if sums else missing
     rows = [row for p in pairs for row in (p.small, p.large)]
-    made = claim(what, BELOW, found or missing, *scores.check_treatment(rows, "loss"))
+    made = claim(what, BELOW, found, scores.check_treatment(rows, "loss"))
     return make_finding(
         scores, "6", "At a fixed time, a larger model trained for fewer steps wins.",
         "at the latest time that both reached at one length, the larger model has the lower"

@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from scalelab.config.pretraining import Shape
+from scalelab.eval.score_names import LARGE
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import Estimate, without_interval
-from scalelab.lab.compare.scores import LARGE, Scores
+from scalelab.lab.compare.scores import Scores
 from scalelab.lab.load.study_runs import Row as Row
 
 TABLES = ("7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8", "B.1", "B.2", "B.3", "B.4", "B.5")

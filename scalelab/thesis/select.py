@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from scalelab.lab.compare.scores import Row, Scores
-from scalelab.lab.load.study_runs import DEFAULT
+from scalelab.records.study_file import DEFAULT
 
 EQUAL = 1.1  # sizes N count as equal up to this ratio: the thesis pairs 3.50 M and 3.54 M
 WIDEST_HEAD = 128  # wider heads mean that A did not grow with H; 64 is usual

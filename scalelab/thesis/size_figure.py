@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import Scores
-from scalelab.lab.load.study_runs import DEFAULT, Point, Study
+from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.show import score_tables
 from scalelab.records import plots
+from scalelab.records.study_file import DEFAULT
 from scalelab.thesis import select
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from scalelab.lab.compare.claims import ABOVE, BELOW, Finding, Region
 from scalelab.lab.compare.comparability import TOLERANCE, are_equal
 from scalelab.lab.compare.hypotheses import build_claim
 from scalelab.lab.compare.scores import Row, Scores
-from scalelab.lab.load.study_runs import DEFAULT
+from scalelab.records.study_file import DEFAULT
 from scalelab.thesis import select
 from scalelab.thesis.counts import block_cases, make_finding
 from scalelab.thesis.hypotheses import MARGIN, SIMILAR

@@ -48,6 +48,18 @@ def test_scores_are_divided_by_the_length() -> None:
     assert best.score == pytest.approx(np.log(0.36) / 3, rel=1e-4)
 
 
+@pytest.mark.parametrize(("penalty", "first"), [(0.0, []), (1.0, [1, 2]), (2.0, [1, 2])])
+def test_a_power_of_the_length_divides(penalty: float, first: list[int]) -> None:
+    """The texts "end" (0.4) and "1 2 end" (0.36): without a penalty the likelier one is best."""
+    chances = [[0, 0.6, 0, 0.4], [0.2, 0, 0.6, 0.2], [0, 0, 0, 1.0], [1.0, 0, 0, 0]]
+    sizes = SIZES | {"max_new_tokens": 6, "end_token": 3, "length_penalty": penalty}
+    ((best, _),) = beam.search(small.chain(chances), [np.array([0])], num_beams=2, **sizes)
+    assert best.tokens.tolist() == first
+    length = len(first) + 1
+    total = np.log(0.36) if first else np.log(0.4)
+    assert best.score == pytest.approx(total / length**penalty, rel=1e-4)
+
+
 def scores_of(system: str, prompt: np.ndarray, tokens: np.ndarray) -> float:
     """Log probability of tokens behind a prompt, by forward passes without a cache."""
     text, total = prompt.tolist(), 0.0

@@ -23,7 +23,7 @@ def cells(text: str) -> dict[str, list[str]]:
 @pytest.fixture(autouse=True)
 def invented_sizes(monkeypatch) -> None:
     """The invented dev sets are whole unless a test says otherwise."""
-    for sizes in task_runs.DEV_SIZES.values():
+    for sizes in glue_table.DEV_SIZES.values():
         for split in sizes:
             monkeypatch.setitem(sizes, split, task_folders.SIZE)
 
@@ -69,7 +69,7 @@ def test_averages_by_hand(tmp_path) -> None:
 
 def test_an_average_over_other_sets_is_not_glues(tmp_path, monkeypatch) -> None:
     """All nine tasks are there, but one dev split is absent, and one dev set is a carved one."""
-    monkeypatch.setitem(task_runs.DEV_SIZES["qqp"], "dev", 40430)
+    monkeypatch.setitem(glue_table.DEV_SIZES["qqp"], "dev", 40430)
     rest = tuple(name for name in task_folders.METRICS if name != "mnli")
     task_folders.write_all(tmp_path, tasks=rest, num_seeds=1)
     task_folders.write_run(tmp_path / "mnli", "mnli", 0, {"matched": 9})
@@ -78,7 +78,7 @@ def test_an_average_over_other_sets_is_not_glues(tmp_path, monkeypatch) -> None:
     assert labels[0] == "mean of 9 tasks" and "GLUE average " not in text.split("*")[0]
     assert "without MNLI-mm" in text and re.search("QQP 60 carved .*40,430", text)
     task_folders.write_run(tmp_path / "mnli", "mnli", 1, {"matched": 9})
-    monkeypatch.setitem(task_runs.DEV_SIZES["qqp"], "dev", task_folders.SIZE)
+    monkeypatch.setitem(glue_table.DEV_SIZES["qqp"], "dev", task_folders.SIZE)
     assert "carved" not in glue_table.write(tmp_path)
 
 

@@ -3,9 +3,8 @@
 import in_process
 import pytest
 
-from scalelab.eval import program, tsv
+from scalelab.eval import program, score_names, tsv
 from scalelab.eval.tsv import make_task
-from scalelab.lab.load import task_runs
 from scalelab.tasks import recipes, submission
 from scalelab.tasks.task import load, task_names
 
@@ -49,7 +48,7 @@ def test_a_folder_called_like_a_published_task_is_not_taken_for_it(folder, name)
     own = folder.rename(folder.parent / name)
     task = make_task(own, "classification", ["text", "stars"])
     assert task.name == task.title == f"own-{name}"
-    assert task.name not in task_names() and task.name not in task_runs.TITLES
+    assert task.name not in task_names() and task.name not in score_names.GLUE_TITLES
     assert not any(task.name in recipe.tasks for recipe in recipes.RECIPES.values())
     assert task.test_splits[0].submission == f"own-{name}.tsv" not in submission.official_files()
 

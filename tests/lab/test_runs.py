@@ -15,7 +15,6 @@ import run_folders
 from scalelab.lab import runs
 from scalelab.lab.load import run_table
 from scalelab.lab.show import card
-from scalelab.lab.show import pair as run_pair
 from scalelab.records import archive, run_files, run_folder
 from scalelab.records.run_files import RunRecord
 
@@ -247,15 +246,15 @@ def pair(tmp_path: pathlib.Path, **fields) -> tuple[RunRecord, RunRecord]:
 def test_losses_at_matched_points_by_hand(tmp_path) -> None:
     """At the same step B is 1 higher; at the same FLOPs it is half as far, a straight line."""
     a, b = pair(tmp_path)
-    header, rows = run_pair.losses([a], [b], "step", 3)
+    header, rows = runs.losses([a], [b], "step", 3)
     assert header == ["step", "training A", "B", "B - A", "valid 128 A", "B", "B - A"]
     assert [row[0] for row in rows] == ["140", "270", "400"]  # thirds of 10 to 400
     assert rows[0][1:4] == ["8.6000", "9.6000", "+1.0000"]
     assert rows[2][1:4] == ["6.0000", "7.0000", "+1.0000"]
     assert rows[1][4:] == ["7.8000", "8.8000", "+1.0000"]
-    _, rows = run_pair.losses([a], [b], "seconds", 500)  # 40 s
+    _, rows = runs.losses([a], [b], "seconds", 500)  # 40 s
     assert len({row[0] for row in rows}) == 500
-    header, rows = run_pair.losses([a], [b], "flops", 1)
+    header, rows = runs.losses([a], [b], "flops", 1)
     (row,) = rows
     assert row[0] == "400,000,000,000"
     assert row[1:4] == ["6.0000", f"{11 - 2:.4f}", "+3.0000"]  # B has taken 200 steps
@@ -301,23 +300,23 @@ def test_bits_per_byte_stand_in_for_losses_of_one_objective(
             path.read_text().replace('"eval/loss"', '"eval/bits_per_byte": 2, "eval/loss"')
         )
         sides.append([run_files.read_run(run)])
-    header, _ = run_pair.losses(*sides, "step", 1)
+    header, _ = runs.losses(*sides, "step", 1)
     assert ("bits/byte 128 A" in header) == compare
     assert ("B - A" in header) == (compare or not fields)
-    assert ("bits per byte if" in run_pair.describe(*sides, [])) == bool(fields)
+    assert ("bits per byte if" in runs.compare(*sides)) == bool(fields)
 
 
 def test_what_must_agree_beside_the_config(tmp_path) -> None:
     a, b = pair(tmp_path, data_hash="cd" * 32)
-    assert "  the same" in run_pair.describe([a], [a], [])
-    assert "  data: abababababab -> cdcdcdcdcdcd" in run_pair.describe([a], [b], [])
+    assert "  the same" in runs.compare([a], [a])
+    assert "  data: abababababab -> cdcdcdcdcdcd" in runs.compare([a], [b])
     for starts, words in (
         ({"numerics": 2}, "1 -> 2"),
         ({"numerics": 2, "earlier_starts": [{"numerics": 1}]}, "1 -> 1 and 2"),
         ({}, "1 -> not recorded"),
     ):
         (b.folder / "environment.json").write_text(json.dumps(starts | {"git_dirty": True}))
-        text = run_pair.describe([a], [run_files.read_run(b.folder)], [])
+        text = runs.compare([a], [run_files.read_run(b.folder)])
         assert f"  numerics version: {words}" in text
         assert "  code: committed -> uncommitted" in text
 

@@ -16,17 +16,14 @@ from scipy import stats
 
 from scalelab.lab import signal_to_noise
 from scalelab.lab.compare import run_points
-from scalelab.lab.compare.run_points import RunPoint
 
 RESULTS = tiny.ROOT / "results/thesis_small"
 
 
-def points(values: np.ndarray) -> list[RunPoint]:
+def points(values: np.ndarray) -> pd.DataFrame:
     """Runs of systems x seeds."""
-    return [
-        RunPoint(f"s{i}", "2x8x1", {}, float(x), seed=seed)
-        for i, row in enumerate(values) for seed, x in enumerate(row)
-    ]  # fmt: skip
+    found = [(i, seed, x) for i, row in enumerate(values) for seed, x in enumerate(row)]
+    return pd.DataFrame(found, columns=["key", "seed", "value"])
 
 
 def test_planted_signal_and_noise() -> None:

@@ -16,8 +16,7 @@ from scalelab.data import tokenizers
 from scalelab.eval import likelihood
 from scalelab.finetuning import plan
 from scalelab.helpers import files
-from scalelab.lab.load import study_runs
-from scalelab.records import archive, predictions, run_files
+from scalelab.records import archive, predictions, run_files, study_file
 from scalelab.studies import progress
 
 Reader = Callable[[pathlib.Path], object]  # reads a file of the folder
@@ -31,7 +30,7 @@ FILES: dict[str, Reader] = {
     "tokenizer.json": tokenizers.Tokenizer.load,
     "special_tokens_map.json": tokenizers.Tokenizer.load,
     "grid.json": plan.read_grid,
-    "invented.json": lambda folder: study_runs.read_facts(folder / "invented.json"),
+    "invented.json": lambda folder: study_file.read(folder / "invented.json"),
     "plans/invented.json": lambda folder: progress.read_plan(folder, "invented"),
     archive.NAME: archive.unpacked,
 }

@@ -10,6 +10,7 @@ import tiny
 from scalelab.config import files
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
+from scalelab.records import study_file
 from scalelab.studies import expand, jobs, progress, spec
 
 
@@ -104,10 +105,10 @@ def test_an_unknown_field_names_the_run(tmp_path) -> None:
 def test_a_changed_primary_score_is_kept_in_the_file(tmp_path) -> None:
     """Once runs have finished; a change before that is none."""
 
-    def plan(primary: str | None) -> study_runs.StudyFile:
+    def plan(primary: str | None) -> study_file.StudyFile:
         made = a_study.make(primary=primary)
         expand.write(made, expand.expand_runs(made), tmp_path, "")
-        return study_runs.read_facts(tmp_path / "studies/two.json")
+        return study_file.read(tmp_path / "studies/two.json")
 
     assert plan("loss").primary == "loss"
     assert (plan("seconds").primary, plan("seconds").earlier_primary) == ("seconds", ())

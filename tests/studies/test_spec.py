@@ -9,7 +9,9 @@ import tiny
 from scalelab import systems
 from scalelab.config import files
 from scalelab.helpers import names
+from scalelab.records import study_file
 from scalelab.studies import expand, spec
+from scalelab.tasks import glue
 from scalelab.training import blueprint
 
 ROWS = {"title": "X", "stages": (), "shapes": (), "variants": ()}
@@ -100,6 +102,10 @@ def test_scale_world_needs_no_data(tmp_path, monkeypatch) -> None:
     assert (made.finetune.data, made.evaluation_data) == (f"{folder}/glue", str(folder))
     with pytest.raises(ValueError, match="with corpus=, give data=, evaluations="):
         module.get_config("scale=synthetic,corpus=builtin")
+
+
+def test_the_default_tasks_are_the_largest_of_glue() -> None:
+    assert [*study_file.FIVE_LARGEST] == [task.name for task in glue.FIVE_LARGEST]
 
 
 def test_a_word_stays_a_word_and_none_is_off() -> None:

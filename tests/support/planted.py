@@ -7,8 +7,8 @@ import numpy as np
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import estimates
-from scalelab.lab.compare.claims import Treatment
-from scalelab.lab.load.study_runs import DEFAULT
+from scalelab.lab.compare.claims import ABOVE, Treatment
+from scalelab.records.study_file import DEFAULT
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
 
@@ -26,6 +26,11 @@ def thesis_rows() -> list[Row]:
     rows = [row for row in rows if row.variant == DEFAULT or row.system == "bert"]
     rows += [Row("bert", CORNER, variant) for variant in OF_FORMATS[1:]]
     return [*rows, Row("gpt", CORNER, "left_to_right")]
+
+
+def two_sided(estimate: estimates.Estimate) -> float:
+    """The p-value of the hypothesis that the true value is 0."""
+    return min(ABOVE.p_values(estimate.resamples))
 
 
 class Invented:
@@ -56,8 +61,8 @@ class Invented:
         return None if numbers is None else estimates.student(numbers, seed=seed)
 
     def contrast(self, weights, score):
-        parts = [(w, dict(enumerate(self.numbers[row, score]))) for row, w in weights.items()]
-        return estimates.contrast_numbers(parts)
+        parts = [w * np.asarray(self.numbers[row, score]) for row, w in weights.items()]
+        return estimates.student([sum(own) for own in zip(*parts, strict=True)])
 
     def check_treatment(self, rows, score):
         return Treatment()

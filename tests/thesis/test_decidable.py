@@ -8,8 +8,8 @@ import pytest
 import tiny
 from planted import PLANTED, Invented
 
+from scalelab.eval.score_names import LARGE, TASK_SCORES
 from scalelab.lab.compare import claims, hypotheses
-from scalelab.lab.compare.scores import LARGE, TASK_SCORES
 from scalelab.studies import expand, spec
 from scalelab.thesis import comparison
 from scalelab.thesis.published import Row

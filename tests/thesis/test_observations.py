@@ -6,7 +6,7 @@ from planted import PLANTED, Invented, by_system, only, ranked
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import claims, estimates, hypotheses
-from scalelab.lab.load.study_runs import DEFAULT
+from scalelab.records.study_file import DEFAULT
 from scalelab.thesis import comparison, counts, published
 from scalelab.thesis.published import Row
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from scalelab.config.pretraining import Shape
-from scalelab.lab.compare.scores import LARGE, SCORES
-from scalelab.lab.load.study_runs import DEFAULT
+from scalelab.eval.score_names import LARGE, SCORES
+from scalelab.records.study_file import DEFAULT
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
 

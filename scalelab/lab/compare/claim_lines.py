@@ -28,12 +28,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config.fields import parse_value
+from scalelab.eval.score_names import PRETRAINING_SCORES, find_score
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import Region
-from scalelab.lab.compare.scores import PRETRAINING_SCORES, SCORES, Row, score_parts
-from scalelab.lab.load.study_runs import DEFAULT, OLD_DEFAULT, show_value
-from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
+from scalelab.lab.compare.scores import Row
+from scalelab.lab.load.study_runs import show_value
+from scalelab.records.study_file import DEFAULT, OLD_DEFAULT
 
 FORM = "expected ('A > B', score) or ('A > B', score, margin), with > < or ~ between the sides"
 SHAPE = re.compile(r"[\d*?]+x[\d*?]+x[\d*?]+")
@@ -74,7 +75,7 @@ class ClaimLine:
     pairs: tuple[tuple[Arm, Arm], ...]  # the arms that it compares
     matched: tuple[str, ...]  # factors and fields in which the rows of a pair agree
     best: tuple[str, ...]  # fields of which each arm has its best value
-    score: str  # a name in scores.SCORES
+    score: str  # a name in score_names.SCORES
     region: Region  # left minus right, scores as fractions
 
 
@@ -125,23 +126,6 @@ def parse(line: Sequence[Any], rows: Iterable[Row], tasks: Collection[str]) -> C
         _check_best(best, [arm for pair in pairs for arm in pair])
     shown = [_show(part, side, rows) for part, side in zip(parts[::2], (left, right), strict=True)]
     return ClaimLine(f" {parts[1]} ".join(shown), pairs, matched, best, score, regions[parts[1]])
-
-
-def find_score(name: str, tasks: Collection[str]) -> str:
-    """Returns the score of a name, such as "mnli_m" for "mnli".
-
-    Raises:
-      ValueError: the study does not measure it.
-    """
-    measured = [
-        score for score in SCORES
-        if score in PRETRAINING_SCORES
-        or all(TASK_SCORES[part][0] in tasks for part in score_parts(score))
-    ]  # fmt: skip
-    score = MAIN.get(name, name)
-    if score not in measured:
-        raise ValueError(f"score {score!r} is not measured: {nearest(score, measured)}")
-    return score
 
 
 def find_field(name: str, rows: Sequence[Row]) -> str:

@@ -6,7 +6,7 @@ number is not outside the region; against it, that it is not inside. Within a ma
 one-sided tests of Schuirmann (1987, J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
 95% interval must lie inside the margin. Holm's correction is over all claims of a report.
 
-A verdict first asks whether the rows have learned what the claim rests on (study_scores.py). A
+A verdict first asks whether the rows have learned what the claim rests on (learned.py). A
 claim on rows that have not is neither tested nor counted in the correction. A finding that such
 claims leave open is NOT_TESTABLE, whatever the numbers are.
 
@@ -21,7 +21,7 @@ for more than 50 claims takes above 5%. Where that leaves a claim undecided, the
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,8 @@ class Region:
     def p_values(self, resamples: np.ndarray) -> tuple[float, float]:
         """Two-sided p-values for and against the claim, from resamples [R].
 
+        Twice the share of resamples on the other side (Sellam et al. 2022 have the one-sided
+        share), with the value at hand as one of them, so it is never 0.
         A resample on the border, within rounding, counts against both, so that a difference of
         exactly 0 decides nothing.
         """
@@ -84,11 +86,14 @@ UNITS = {
 
 
 class Treatment(NamedTuple):
-    """What the checks of the rows of a claim found; see study_scores.py."""
+    """What the checks of the rows of a claim found; see learned.py."""
 
     untestable: str = ""  # why the rows can test nothing; "": they can
     unchecked: str = ""  # the checks that lacked a number; "": none
     remark: str = ""  # an objective that failed, on which the claim does not rest; "": none
+
+
+PASSED = Treatment()
 
 
 def with_unit(value: float, unit: str) -> str:
@@ -109,9 +114,7 @@ class Claim:
     p_against: float | None = None  # likewise against it
     # The smaller of the two after Holm's correction; None before `decide`.
     corrected: float | None = None
-    untestable: str = ""  # these three are of Treatment
-    unchecked: str = ""
-    remark: str = ""
+    checks: Treatment = PASSED
     num_tested: int = 1  # claims that were corrected together
     scale: float = 1.0  # from its numbers to those of tables: 100 for scores
     compared: str = ""  # the comparison without its score: "bert minus gpt2"
@@ -121,14 +124,14 @@ class Claim:
     @property
     def p_value(self) -> float | None:
         """The smaller of the two p-values; None without interval, or if nothing can be tested."""
-        if self.p_for is None or self.p_against is None or self.untestable:
+        if self.p_for is None or self.p_against is None or self.checks.untestable:
             return None
         return min(self.p_for, self.p_against)
 
     @property
     def verdict(self) -> str:
         """CONFIRMED, REFUTED, UNDECIDED or NOT_TESTABLE."""
-        if self.untestable:
+        if self.checks.untestable:
             return NOT_TESTABLE
         if self.corrected is None or self.corrected >= 1 - LEVEL:
             return UNDECIDED
@@ -149,8 +152,8 @@ class Claim:
     @property
     def statement(self) -> str:
         """The verdict with its numbers, what is excluded if it is undecided, or the reason."""
-        if self.untestable or self.effect is None or self.estimate is None:
-            return f"{self.verdict}: {self.untestable or self.why}"
+        if self.checks.untestable or self.effect is None or self.estimate is None:
+            return f"{self.verdict}: {self.checks.untestable or self.why}"
         low, high = (self.scale * end for end in self.ends)
         text = f"{self.words}: {self._measure(self.scale * self.effect)}"
         text += f" {show_interval(low, high, '.3g')}" * (not math.isnan(low))
@@ -170,7 +173,7 @@ class Claim:
     def open(self) -> str:
         """The reason why no test could decide the claim; "" if one could, or if a check failed."""
         if self.p_value is None or self.estimate is None:
-            return "" if self.untestable else self.why
+            return "" if self.checks.untestable else self.why
         num = len(self.estimate.resamples)
         if self.verdict != UNDECIDED or self.p_value > 2 / (num + 1):
             return ""
@@ -232,21 +235,15 @@ class Finding:
 
 
 def claim(
-    what: str, region: Region, found: Estimate | str, untestable: str = "", unchecked: str = "",
-    remark: str = "",
-) -> Claim:  # fmt: skip
-    """Makes a claim from an estimate or the reason why there is none, and its Treatment."""
-    made = Claim(
-        what, region, None, None, "", untestable=untestable, unchecked=unchecked, remark=remark
-    )
+    what: str, region: Region, found: Estimate | str, checks: Treatment = PASSED, **more: Any
+) -> Claim:
+    """Makes a claim from an estimate or the reason why there is none; `more` are its fields."""
     if isinstance(found, str):
-        return dataclasses.replace(made, why=found)
+        return Claim(what, region, None, None, found, checks=checks, **more)
     if not len(found.resamples):
-        return dataclasses.replace(made, effect=found.value, why=SINGLE_SEED)
-    p_for, p_against = region.p_values(found.resamples)
-    return dataclasses.replace(
-        made, effect=found.value, estimate=found, p_for=p_for, p_against=p_against
-    )
+        return Claim(what, region, found.value, None, SINGLE_SEED, checks=checks, **more)
+    p_values = region.p_values(found.resamples)
+    return Claim(what, region, found.value, found, "", *p_values, checks=checks, **more)
 
 
 def decide(findings: Sequence[Finding]) -> list[Finding]:
@@ -267,7 +264,7 @@ def decide(findings: Sequence[Finding]) -> list[Finding]:
         made = [(c, corrected.get((c.what, c.region))) for c in finding.claims]
         num = len(p_values)
         claims = tuple(dataclasses.replace(c, corrected=p, num_tested=num) for c, p in made)
-        unchecked = (f"Not checked: {c.unchecked}." for c in claims if c.unchecked)
+        unchecked = (f"Not checked: {c.checks.unchecked}." for c in claims if c.checks.unchecked)
         remarks = tuple(dict.fromkeys((*finding.remarks, *unchecked)))
         finding = dataclasses.replace(finding, claims=claims, remarks=remarks)
         verdict, why = _by_claims(finding)
@@ -285,7 +282,7 @@ def _by_claims(finding: Finding) -> tuple[str, str]:
         return UNDECIDED, "nothing to compare"
     if len(by_all) == len(finding.claims):
         return if_all, "; ".join(by_all)
-    reasons = (reason for c in finding.claims for reason in c.untestable.split("; "))
+    reasons = (reason for c in finding.claims for reason in c.checks.untestable.split("; "))
     if untestable := list(filter(None, dict.fromkeys(reasons))):
         return NOT_TESTABLE, "; ".join(untestable)
     return UNDECIDED, "; ".join(

@@ -47,6 +47,10 @@ ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
 LOSS_GROUPS = (
     "objective", "mask_rate", "objective_options", "data", "tokenizer", "format_options", "length",
 )  # fmt: skip
+LOSSES = (
+    "Losses of different kinds do not compare ({}). Compare evaluations, or bits per byte if"
+    " objective and mask rate are the same."
+)
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 

@@ -44,18 +44,6 @@ class Estimate:
     bounds: tuple[float, float] = (-math.inf, math.inf)
 
     @property
-    def p_value(self) -> float:
-        """Two-sided p of the hypothesis that the true value is 0.
-
-        Twice the share of resamples on the other side of 0 (Sellam et al. 2022 have the one-sided
-        share), with the value at hand as one of them, so it is never 0. A resample that differs
-        from 0 by rounding alone counts on both sides.
-        """
-        below = (self.resamples <= ROUNDING).sum()
-        above = (self.resamples >= -ROUNDING).sum()
-        return min(1.0, 2 * float(min(below, above) + 1) / (len(self.resamples) + 1))
-
-    @property
     def detectable(self) -> float | None:
         """The smallest true value that a two-sided test at 5% tells from 0 with power 80%.
 
@@ -263,40 +251,31 @@ def _interaction(table: np.ndarray) -> np.ndarray:
 
 
 def contrast_numbers(
-    parts: Sequence[tuple[float, Mapping[int, float]]],
+    weights: Sequence[float],
+    table: Sequence[tuple[str, Mapping[int, float]]],
+    seeds: Sequence[int],
     *,
-    others: Sequence[Mapping[int, float]] = (),
-    groups: Sequence[str] = (),
     seed: int = 0,
     draws: np.ndarray | None = None,
-) -> Estimate | None:
+) -> Estimate:
     """Estimates a weighted sum of rows, each with one number a pre-training seed, such as a loss.
 
     Args:
-      parts: for each row its weight, and seed -> number. Seeds that some rows lack are left out.
-      others: seed -> number, for each further row of the study; read by `pooled_variances`.
-      groups: of `parts` and `others`, for `pooled_variances`; (): each row is a group.
+      weights: of the first rows of the table.
+      table: group, and seed -> number, of these and of further rows; for `pooled_variances`.
+      seeds: the P seeds to use, which the first rows have.
       seed: of the order of the resamples.
-      draws: weights [R, P] of the P shared seeds in each resample, which give the order instead.
+      draws: weights [R, P] of the seeds in each resample, which give the order instead.
 
     Returns:
-      Student's interval, at least as wide as the interval of the parts alone; None if the rows
-      share no seed.
+      Student's interval, at least as wide as the interval of the weighted rows alone.
     """
-    common = sorted(set.intersection(*(set(numbers) for _, numbers in parts)))
-    sums = [sum(weight * numbers[s] for weight, numbers in parts) for s in common]
-    if not sums:
-        return None
+    first = list(zip(weights, table, strict=False))
+    sums = [sum(weight * numbers[s] for weight, (_, numbers) in first) for s in seeds]
     own = student(sums, seed=seed, draws=draws)
-    every = [numbers for _, numbers in parts] + list(others)
-    groups = groups or [str(place) for place in range(len(every))]
-    table = [
-        (group, [numbers[s] for s in common])
-        for group, numbers in zip(groups, every, strict=True) if set(common) <= set(numbers)
-    ]  # fmt: skip
-    weights = [weight for weight, _ in parts]
-    variances = pooled_variances(table, list(zip(groups, weights, strict=False)))
-    if len(common) < 2 or not variances:
+    whole = [(name, [x[s] for s in seeds]) for name, x in table if set(seeds) <= set(x)]
+    variances = pooled_variances(whole, [(name, weight) for weight, (name, _) in first])
+    if len(seeds) < 2 or not variances:
         return own
     error, _ = satterthwaite(variances)
     scale = max(1.0, own.standard_error / error) if error > 0 else 1.0

@@ -9,31 +9,28 @@ default. All claims of a report are corrected together (Holm).
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from scalelab.eval.names import BIAS
-from scalelab.helpers.names import nearest
-from scalelab.lab.compare import claim_lines, claims, comparability
-from scalelab.lab.compare.claims import ABOVE, BELOW, Claim, Finding, Region
-from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.compare.scores import (
+from scalelab.eval.score_names import (
     LARGE_TASKS,
+    MAIN,
+    PARTS,
     PRETRAINING_SCORES,
-    Comparison,
-    Row,
-    Scores,
-    score_parts,
+    TASK_SCORES,
     title_of,
 )
-from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import DEFAULT, Study
-from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
+from scalelab.helpers.names import nearest
+from scalelab.lab.compare import claims, comparability
+from scalelab.lab.compare.claims import ABOVE, BELOW, Claim, Finding, Region
+from scalelab.lab.compare.scores import Block, Comparison, Row, Scores, mean_weights
+from scalelab.lab.compare.study_scores import Best, StudyScores
+from scalelab.lab.load.study_runs import Study
+from scalelab.records.study_file import DEFAULT
 
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
 NO_PAIR = "no pair of rows"
 VARIANT_RULE = "every score named is higher and the loss is lower, refuted if one is reversed"
-
-Block = Mapping[Row, float]  # weights of rows
 
 
 def value(scores: Scores, row: Row, score: str) -> float | None:
@@ -56,12 +53,12 @@ def build_claim(
     blocks: Sequence[Block],
     score: str,
     missing: str,
-    contrast: Callable[[Block, str], Estimate | None] | None = None,
+    best: Best | None = None,
 ) -> Claim:
     """Makes the claim that the mean over blocks of a weighted sum of scores lies in a region.
 
     Leaves out and counts blocks without a score. `what` is the comparison in words; `missing` is
-    the reason if there is no block; `contrast` replaces that of the scores.
+    the reason if there is no block; `best` has the estimate of chosen rows.
     """
     title = title_of(score)
     usable = [b for b in blocks if weighted(scores, b, score) is not None]
@@ -72,22 +69,19 @@ def build_claim(
         return claims.claim(label, region, f"{missing} in this study")
     if not usable:
         absent = [
-            part for part in score_parts(score)
+            part for part in PARTS[score]
             if all(value(scores, row, part) is None for row in scores.rows)
         ]  # fmt: skip
         rows_lack = not absent or absent == [score]
         lacking = f"{title} of these rows" if rows_lack else ", ".join(absent)
         return claims.claim(label, region, f"no {lacking} in this study")
-    weights: dict[Row, float] = {}
-    for block in usable:
-        for row, weight in block.items():
-            weights[row] = weights.get(row, 0.0) + weight / len(usable)
-    found = (contrast or scores.contrast)(weights, score)
+    weights = mean_weights(usable)
+    found = best.estimate if best else scores.contrast(weights, score)
     reason = f"{title} of these rows is not comparable, see the notes"
-    checks = () if found is None else scores.check_treatment(weights, score)
-    made = claims.claim(label, region, reason if found is None else found, *checks)
+    checks = claims.PASSED if found is None else scores.check_treatment(weights, score)
     scale = 1.0 if score in PRETRAINING_SCORES else 100.0
-    return dataclasses.replace(made, scale=scale, compared=what, score=title)
+    return claims.claim(label, region, reason if found is None else found, checks,
+                        scale=scale, compared=what, score=title)  # fmt: skip
 
 
 def state(
@@ -103,7 +97,7 @@ def state(
       comparison: brings the hypotheses.
       scores: the scores.
       ids: of hypotheses, such as "1a"; None: all.
-      score: to use instead of GLUE-Large, a name in scores.SCORES.
+      score: to use instead of GLUE-Large, a name in score_names.SCORES.
 
     Raises:
       ValueError: an unknown id or score.
@@ -176,16 +170,15 @@ def _between(study: Study, scores: StudyScores, asked: Iterable[tuple[str, str]]
 
 def _stated(study: Study, scores: StudyScores) -> list[Finding]:
     """Makes a finding for every claim of the study's config; not decided yet."""
+    from scalelab.lab.compare import claim_lines
+
     facts, found = study.facts, []
     for place, stated in enumerate(facts.claims, start=1):
         line = claim_lines.parse(stated, scores.rows, facts.measured)
         best = scores.choose(line.pairs, line.score, line.best) if line.best else None
-        pairs = best.pairs if best else [(a[0], b[0]) for a, b in line.pairs]
-        blocks: list[Block] = [{a: 1.0, b: -1.0} for a, b in pairs]
-        made = build_claim(
-            scores, line.text, line.region, blocks, line.score, best.why if best else NO_PAIR,
-            (lambda *_, best=best: best.estimate) if best else None,
-        )  # fmt: skip
+        blocks = best.blocks if best else [{a[0]: 1.0, b[0]: -1.0} for a, b in line.pairs]
+        why = best.why if best else NO_PAIR
+        made = build_claim(scores, line.text, line.region, blocks, line.score, why, best)
         region = line.region.describe(made.scale)
         margin = "" if line.region in (ABOVE, BELOW) else f", {region}"
         compared = made.compared and line.text + margin

@@ -1,8 +1,11 @@
 """Finished runs as points (a measurement against clocks and size), and pools of comparable points.
 
 A point is a pre-training that ended. Its measurement is its validation loss at the end, or a score
-of a study's tables, the mean over its fine-tunings: one of `scores.TASK_SCORES`,
+of a study's tables, the mean over its fine-tunings: one of `score_names.TASK_SCORES`,
 the main score of a task by its name, "glue_large", or "glue", the mean main score of all nine.
+
+A point is a line of a frame: system, shape, budget (of its config), seed, value (a loss, or a score
+as a fraction), AXES (NaN: unknown), fields, key (equal for seeds of one point), and the loaded run.
 
 `fields` has the fields that must agree: of a pre-training its science fields, "data" (a digest of
 its texts) and "numerics" (the numerics versions of its starts); of its fine-tunings
@@ -13,27 +16,29 @@ free: SHAPE, or BUDGET if an axis shows it. Runs are seeds of one point only if 
 seed differs, whatever is set free.
 """
 
-import dataclasses
+import math
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from scalelab.config import fields as config_fields
+import pandas as pd
+
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import science
-from scalelab.lab.compare import comparability, scores
+from scalelab.config.fields import differing, science
+from scalelab.eval import score_names
+from scalelab.eval.score_names import GLUE_TITLES, MAIN
+from scalelab.lab.compare import comparability
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import frame, run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
-from scalelab.lab.load.task_runs import MAIN, TITLES
 
 AXES = {"n_model": "N"} | {c.result: c.label for c in CLOCKS.values() if c.result != "steps"}
 LOSS = "loss"
 # Measure -> the scores of which it is the mean.
 MEASURES = {
     LOSS: (), **{task: (name,) for task, name in MAIN.items()},
-    **{name: (name,) for name in scores.TASK_SCORES}, **scores.MEANS,
-    "glue_large": scores.LARGE, "glue": tuple(MAIN[task] for task in TITLES),
+    **{name: (name,) for name in score_names.TASK_SCORES}, **score_names.MEANS,
+    "glue_large": score_names.LARGE, "glue": tuple(MAIN[task] for task in GLUE_TITLES),
 }  # fmt: skip
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
@@ -44,25 +49,7 @@ TOTALS, WARMUPS = (
 BUDGET = frozenset(TOTALS + WARMUPS)
 
 
-@dataclasses.dataclass(frozen=True)
-class RunPoint:
-    """The result of one run and its cost."""
-
-    system: str  # system of the run
-    shape: str  # AxHxL
-    clocks: dict[str, float]  # each of AXES that is known
-    value: float  # the loss, or the score as a fraction
-    # The fields that must agree, see above.
-    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    seed: int | None = None
-    run: LoadedRun | None = None
-
-    def key(self, free: Collection[str] = ()) -> str:
-        """Returns a key that is equal for runs that differ only in their seed and `free` fields."""
-        return repr((self.system, sorted((k, v) for k, v in self.fields.items() if k not in free)))
-
-
-Pools = dict[str, list[RunPoint]]
+Pools = dict[str, pd.DataFrame]
 
 
 def load(folders: Sequence[pathlib.Path], where: str = "") -> list[LoadedRun]:
@@ -79,7 +66,7 @@ def load(folders: Sequence[pathlib.Path], where: str = "") -> list[LoadedRun]:
     return [run for place, run in enumerate(runs) if place in asked]
 
 
-def make(runs: Sequence[LoadedRun], measure: str) -> tuple[list[RunPoint], list[str]]:
+def make(runs: Sequence[LoadedRun], measure: str) -> tuple[pd.DataFrame, list[str]]:
     """Makes the points of loaded runs, and notes on them.
 
     Raises:
@@ -87,7 +74,7 @@ def make(runs: Sequence[LoadedRun], measure: str) -> tuple[list[RunPoint], list[
     """
     if measure not in MEASURES:
         raise ValueError(f"unknown measure {measure!r}; there are {', '.join(MEASURES)}")
-    keys = [scores.TASK_SCORES[name] for name in MEASURES[measure]]
+    keys = [score_names.TASK_SCORES[name] for name in MEASURES[measure]]
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
     notes = [f"{len(broken)} runs are damaged and left out: {'; '.join(broken)}"] if broken else []
     ended = [r for r in runs if r.row["status"] == "completed" and r.row["task"] is None]
@@ -107,21 +94,24 @@ def make(runs: Sequence[LoadedRun], measure: str) -> tuple[list[RunPoint], list[
         notes.append(f"{unfinished} runs are unfinished and left out")
     if missing := len(ended) - len(found):
         notes.append(f"{missing} runs have no {measure} and are left out")
-    points = [_make_point(run, value, {task for task, *_ in keys}) for run, value in found]
-    if measure == LOSS and len({p.fields.get("objective") for p in points}) > 1:
+    tasks = {task for task, *_ in keys}
+    points = pd.DataFrame([_make_point(run, value, tasks) for run, value in found])
+    if measure == LOSS and len({own.get("objective") for own in points["fields"]}) > 1:
         notes.append("losses of different objectives do not compare")
     return points, notes
 
 
-def group(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[list[RunPoint]]:
-    """Groups points of one system that agree in all fields that are not free; seeds are."""
-    found: dict[str, list[RunPoint]] = {}
-    for p in points:
-        found.setdefault(p.key(free), []).append(p)
-    return list(found.values())
+def group(points: pd.DataFrame, free: Collection[str] = ()) -> list[pd.DataFrame]:
+    """Groups points that agree in all fields that are not free; seeds are."""
+    keys = [_key({k: x for k, x in own.items() if k not in free}) for own in points["fields"]]
+    return [own for _, own in points.groupby(keys, sort=False)]
 
 
-def pool(points: Sequence[RunPoint], free: Collection[str]) -> tuple[Pools, list[str]]:
+def _key(fields: Mapping[str, Any]) -> str:
+    return repr(sorted(fields.items()))
+
+
+def pool(points: pd.DataFrame, free: Collection[str]) -> tuple[Pools, list[str]]:
     """Sorts the points of one system into pools; `free` fields may differ within a pool.
 
     Runs of one budget and different warm-ups are not pooled, even where the budget is free.
@@ -130,33 +120,28 @@ def pool(points: Sequence[RunPoint], free: Collection[str]) -> tuple[Pools, list
       The points of each pool by its name, "bert" or "bert, optim.total_steps=400"; and notes.
     """
     by_total = (same for own in group(points, free) for same in group(own, {*free} - {*TOTALS}))
-    if any(_differing(same, {*free} - {*WARMUPS}) for same in by_total):
+    if any(differing(same["fields"], {*free} - {*WARMUPS}) for same in by_total):
         free = {*free} - {*WARMUPS}
-    groups = group(points, free)
-    firsts = [own[0] for own in groups]
-    fields = _differing(firsts, free)
-    labels = [(points[0].system,)] * len(groups)
+    groups, system = group(points, free), points["system"].iloc[0]
+    firsts = [own["fields"].iloc[0] for own in groups]
+    fields = sorted(differing(firsts, free))
+    labels = [(system,)] * len(groups)
     for field in fields:  # the fields that distinguish pools
-        texts = (f"{field}={p.fields.get(field, 'none')}" for p in firsts)
+        texts = (f"{field}={own.get(field, 'none')}" for own in firsts)
         longer = [(*label, text) for label, text in zip(labels, texts, strict=True)]
         labels = longer if len(set(longer)) > len(set(labels)) else labels
     names = [", ".join(label) for label in labels]
     note = (
-        f"{points[0].system}: runs differ in {', '.join(fields)}, which must be equal, and are not"
+        f"{system}: runs differ in {', '.join(fields)}, which must be equal, and are not"
         f" pooled ({'; '.join(names)}): --where=FIELD=VALUE selects runs"
     )
     return dict(zip(names, groups, strict=True)), [note] * (len(groups) > 1)
 
 
-def _differing(points: Sequence[RunPoint], free: Collection[str]) -> list[str]:
-    return sorted(config_fields.differing([p.fields for p in points], free))
-
-
-def _make_point(run: LoadedRun, value: float, tasks: Collection[str]) -> RunPoint:
-    """Makes the point of a pre-training with its fine-tunings on the measured tasks."""
+def _make_point(run: LoadedRun, value: float, tasks: Collection[str]) -> dict[str, Any]:
+    """Makes the line of a pre-training with its fine-tunings on the measured tasks."""
     row, record = run.row, run.record
     assert record is not None
-    known = {name: float(x) for name in AXES if isinstance(x := row[name], int | float)}
     fields = science(record.config) | {"task": None, "seed": None}
     fields |= {"data": record.data_hash, "numerics": record.environment.numerics_versions}
     adapted = []
@@ -170,8 +155,14 @@ def _make_point(run: LoadedRun, value: float, tasks: Collection[str]) -> RunPoin
         alike = len({text for _, text in values}) == 1  # else the values by task, as text
         fields[PREFIX + name] = next(iter(values.values())) if alike else repr(sorted(values))
     fields = {name: x for name, x in fields.items() if x is not None}
-    seed = record.config.get("seed")
-    return RunPoint(str(row["system"]), str(row["shape"]), known, value, fields, seed, run)
+    totals = {name.removeprefix("optim.total_"): fields.get(name) for name in TOTALS}
+    budget = ", ".join(f"{x:g} {name}" for name, x in totals.items() if x is not None)
+    known = {name: x if isinstance(x := row[name], int | float) else math.nan for name in AXES}
+    return known | {
+        "system": str(row["system"]), "shape": str(row["shape"]), "budget": budget,
+        "seed": record.config.get("seed"), "value": value, "fields": fields, "key": _key(fields),
+        "run": run,
+    }  # fmt: skip
 
 
 def _check_lengths(rows: Sequence[Row]) -> None:

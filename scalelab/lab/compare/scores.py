@@ -11,26 +11,11 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from scalelab.eval.names import EVALUATIONS
 from scalelab.lab.compare.claims import Finding, Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Row, Study
-from scalelab.lab.load.task_runs import COLUMNS, MAIN, TASK_SCORES
-from scalelab.tasks import glue
 
-MEANS = {name: parts for name, (_, parts) in glue.MEANS.items()}  # mean -> its scores
-LARGE = MEANS["large"]
-LARGE_TASKS = tuple(TASK_SCORES[part][0] for part in LARGE)
-PRETRAINING_SCORES = ("loss", "bits_per_byte", "seconds")
-SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
-TITLES = {
-    **{name: title for name, (title, _) in glue.MEANS.items()},
-    **{name: score.title for task in COLUMNS for name, score in task.scores.items()},
-    **{name: title for name, (title, _) in EVALUATIONS.items()},
-    "loss": "validation loss",
-    "bits_per_byte": "bits per byte",
-    "seconds": "seconds of pre-training",
-}
+Block = Mapping[Row, float]  # weights of rows
 REQUIRED = ("HYPOTHESES", "TABLES", "FIGURES", "CAPTIONS", "published", "departures")
 
 
@@ -123,18 +108,9 @@ def load_comparison(name: str | None, trusted: str | None = None) -> Comparison:
     return cast(Comparison, module)
 
 
-def check(score: str) -> None:
-    """Raises a ValueError if there is no such score."""
-    if score not in SCORES:
-        raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
-
-
-def title_of(score: str) -> str:
-    """Returns the title of a score in tables: "GLUE-Large", "SST-2", "validation loss"."""
-    score = MAIN.get(score, score)
-    return TITLES.get(score, score)
-
-
-def score_parts(score: str) -> tuple[str, ...]:
-    """Returns the scores of which a score is the mean."""
-    return MEANS.get(score, (score,))
+def mean_weights(blocks: Sequence[Block]) -> dict[Row, float]:
+    """Returns the weights of rows in the mean of some blocks."""
+    found: dict[Row, float] = {}
+    for row, weight in (item for block in blocks for item in block.items()):
+        found[row] = found.get(row, 0.0) + weight / len(blocks)
+    return found

@@ -6,22 +6,6 @@ pre-trainings themselves: mean and Student's interval over seeds. Seeds that row
 jointly, and a contrast uses the seeds that all of its rows have finished. The variance of seeds
 of a row, or of a difference of two rows, is estimated from all rows that have finished these seeds;
 for "seconds" and for sums of more rows, from the summed rows only.
-
-A study whose models have learned nothing beyond a trivial baseline cannot test what pre-training
-does. `check_treatment` asks four things of the rows that a claim compares:
-
-1. The objectives on which the claim rests beat their trivial baselines, in the mean over seeds, by
-   the margin that each declares: a loss lies below the unigram entropy, an accuracy above chance.
-   A claim rests on the objectives in which its rows differ. A validation loss also rests on all
-   its terms, a zero-shot evaluation on the first loss over tokens, a fine-tuned score on the
-   losses over tokens of the greatest weight. Another objective that fails is a remark.
-2. These objectives were validated on FEW_EXAMPLES examples or more.
-3. The best row's score is above the trivial score by FLOOR_MARGIN. Trivial is the best constant
-   answer, or guessing (eval.names.TRIVIAL).
-4. The models are ahead of the same models fine-tuned from random weights.
-
-A number that is missing is not checked, and the finding says so. A check that fails says which
-budget would do, as far as the curve so far tells.
 """
 
 import dataclasses
@@ -33,29 +17,19 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from scalelab.config.pretraining import FEW_EXAMPLES, parse_objective
-from scalelab.eval.names import EVALUATIONS, TRIVIAL
-from scalelab.lab.compare import bootstrap, comparability, estimates
+from scalelab.eval.names import TRIVIAL
+from scalelab.eval.score_names import PARTS, PRETRAINING_SCORES, SCORES, TASK_SCORES
+from scalelab.lab.compare import bootstrap, comparability, estimates, learned
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.compare.scores import (
-    PRETRAINING_SCORES,
-    TASK_SCORES,
-    TITLES,
-    Row,
-    Scores,
-    check,
-    score_parts,
-)
+from scalelab.lab.compare.scores import Block, Row, Scores, mean_weights
 from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.records import archive
-from scalelab.records.baselines import Baseline, BaselineCheck, check_baselines, describe_budget
-from scalelab.records.metrics import UNIGRAM
+from scalelab.records.baselines import Baseline
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
-FLOOR_MARGIN = 0.05  # scores of models that have learned nothing differ by less
 
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
 Arm = tuple[Row, ...]  # rows that differ in the fields that validation chooses
@@ -66,8 +40,8 @@ Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # seeds of pre-training, seeds 
 class Best:
     """Arms at the values of the lowest validation loss."""
 
-    pairs: Sequence[tuple[Row, Row]]  # the rows that were chosen
-    estimate: Estimate | None  # mean difference of these pairs; None: they do not compare
+    blocks: Sequence[Block]  # the differences of the rows that were chosen
+    estimate: Estimate | None  # their mean; None: they do not compare
     chosen: str = ""  # the choice in words
     why: str = ""  # the reason if there is no pair
 
@@ -119,10 +93,9 @@ class StudyScores(Scores):
     def contrast(self, weights: Mapping[Row, float], score: str) -> Estimate | None:
         """Returns a weighted sum of scores; it has an interval if rows share two seeds or more."""
         found = self._estimate(tuple(weights.items()), score)
-        if found is None or score in PRETRAINING_SCORES:
+        if found is None or len(self._seeds([*weights], score)[0]) > 1:
             return found
-        several = len(self._seeds([*weights], score)[0]) > 1
-        return found if several else estimates.without_interval(found.value)
+        return estimates.without_interval(found.value)
 
     def choose(self, pairs: Sequence[tuple[Arm, Arm]], score: str, fields: Sequence[str]) -> Best:
         """Compares arms, each at the value of some fields that has the lowest validation loss.
@@ -142,7 +115,7 @@ class StudyScores(Scores):
             return Best([], None, why="no seed with validation loss and score of each arm")
         arms = list(dict.fromkeys(arm for pair in pairs for arm in pair))
         rows = [row for arm in arms for row in kept[arm]]
-        tuned = (0,) if score in PRETRAINING_SCORES else self._seeds(rows, score)[1]
+        tuned = self._seeds(rows, score)[1]
         rng = np.random.default_rng(zlib.crc32(" ".join(row.key for row in rows).encode()))
         draws = bootstrap.draw_seeds(rng, NUM_RESAMPLES, len(shared), len(tuned))
         losses = [
@@ -152,17 +125,17 @@ class StudyScores(Scores):
         here = [int(np.argmin(own.mean(axis=0))) for own in losses]
         drawn = np.stack([np.argmin(draws.sum(axis=2) @ own, axis=1) for own in losses], axis=1)
 
-        def select(places: Iterable[int]) -> list[tuple[Row, Row]]:
+        def select(places: Iterable[int]) -> list[Block]:
             row = {arm: kept[arm][place] for arm, place in zip(arms, places, strict=True)}
-            return [(row[a], row[b]) for a, b in pairs]
+            return [{row[a]: 1.0, row[b]: -1.0} for a, b in pairs]
 
         text = _describe_choice(fields, arms, kept, here, (drawn == here).mean(axis=0))
-        plain = self.contrast(_weigh(select(here)), score)
+        plain = self.contrast(mean_weights(select(here)), score)
         if plain is None or len(shared) < 2 or (drawn == here).all():
             return Best(select(here), plain, text)
         resamples = np.empty(NUM_RESAMPLES)
         for places in np.unique(drawn, axis=0):
-            parts = tuple(_weigh(select(places.tolist())).items())
+            parts = tuple(mean_weights(select(places.tolist())).items())
             found = self._estimate_drawn(parts, score, (shared, tuned), draws)
             if found is None:  # such as texts that changed: see the notes
                 return Best(select(here), None, text)
@@ -175,19 +148,14 @@ class StudyScores(Scores):
     ) -> tuple[dict[Arm, Arm], tuple[int, ...]]:
         """Returns the rows of each arm that can be chosen, and the seeds that all of them have."""
         arms = dict.fromkeys(arm for pair in pairs for arm in pair)
-        seeds = {row: self._chosen_by(row, score) for arm in arms for row in arm}
+        seeds = dict[Row, set[int]]()  # with a finite validation loss and the score
+        for row in (row for arm in arms for row in arm):
+            finite = {seed for seed, x in _numbers(_point(row), "loss").items() if np.isfinite(x)}
+            seeds[row] = finite & set(self._seeds([row], score)[0])
         most = {arm: max(len(seeds[row]) for row in arm) for arm in arms}
         kept = {a: tuple(row for row in a if n and len(seeds[row]) == n) for a, n in most.items()}
         used = [seeds[row] for rows in kept.values() for row in rows]
         return kept, tuple(sorted(set.intersection(*used))) if used else ()
-
-    def _chosen_by(self, row: Row, score: str) -> set[int]:
-        """Returns the seeds of a row with a finite validation loss and the score."""
-        losses = _numbers(_point(row), "loss")
-        seeds = {seed for seed, loss in losses.items() if np.isfinite(loss)}
-        if score in PRETRAINING_SCORES:
-            return seeds & _numbers(_point(row), score).keys()
-        return seeds & set(self._seeds([row], score)[0]) if seeds else seeds
 
     def by_seed(self, row: Row, score: str) -> list[float]:
         """Returns a score of a row for each of its pre-training seeds."""
@@ -198,111 +166,8 @@ class StudyScores(Scores):
         return bootstrap.by_seed(sets).tolist() if sets else []
 
     def check_treatment(self, rows: Iterable[Row], score: str) -> Treatment:
-        """Returns why some rows can test nothing, and what was not checked; see the module.
-
-        All is "" if all checks passed, or if time is compared.
-        """
-        check(score)
-        if score == "seconds":
-            return Treatment()
-        rows, title = list(rows), TITLES.get(score, score)
-        reasons, missing, remarks = self._check_objectives([*map(_point, rows)], score)
-        values = {row: x.value for row in rows if (x := self.value(row, score)) is not None}
-        if values and score not in PRETRAINING_SCORES:
-            best, floor = max(values, key=values.__getitem__), self.floor(score)
-            if floor is not None and values[best] - floor < FLOOR_MARGIN:
-                budget = self._describe_budget(_point(best), score, floor + FLOOR_MARGIN)
-                reasons.append(
-                    f"{title} is at most {100 * values[best]:.1f}, but must exceed the trivial"
-                    f" score {100 * floor:.1f} by {100 * FLOOR_MARGIN:g}{budget}"
-                )
-            untrained_scores = {row: self.scratch.value(row, score) for row in values}
-            gains = [values[row] - x.value for row, x in untrained_scores.items() if x is not None]
-            if gains and np.mean(gains) <= 0:
-                gain = f"{100 * np.mean(gains):+.1f}"
-                reasons.append(f"{title} is not ahead of the same models from scratch ({gain})")
-            untrained = [row.label for row, x in untrained_scores.items() if x is None]
-            if untrained and score not in EVALUATIONS:  # chance says what random weights score
-                missing[f"{title} against the same models from scratch"] = untrained
-        unchecked = (f"{what} of {_shorten(labels)}" for what, labels in missing.items())
-        return Treatment("; ".join(reasons), "; ".join(unchecked), "; ".join(remarks))
-
-    def _check_objectives(
-        self, rows: Sequence[Point], score: str
-    ) -> tuple[list[str], dict[str, list[str]], list[str]]:
-        """Returns reasons of objectives that fail, missing number -> rows without it, remarks."""
-        sums = {row: parse_objective(str(row.runs[0].config.get("objective"))) for row in rows}
-        options = {row: row.runs[0].config.get("objective_options") or {} for row in rows}
-        gates = {x for row in rows for x in self._rests_on(sums[row], options[row], score)}
-        gates |= _differing(list(sums.values()), list(options.values()))
-        failed: dict[str, list[tuple[Point, BaselineCheck]]] = {}
-        missing: dict[str, list[str]] = {}
-        for row in rows:
-            given = sums[row], options[row], _validation(row), self.baselines
-            for found in check_baselines(*given):
-                if found.failure:
-                    failed.setdefault(found.objective, []).append((row, found))
-                if found.lacking:
-                    missing.setdefault(found.lacking, []).append(row.label)
-        reasons, remarks = list[str](), list[str]()
-        for objective, cases in failed.items():
-            row, found = cases[0]
-            others = len(cases) - 1
-            more = f", and in {others} more row{'s' * (others > 1)}" * (others > 0)
-            budget = self._describe_budget(row, found.metric, found.wanted, found.value)
-            (reasons if objective in gates else remarks).append(
-                f"{objective} of {row.label} does not beat its baseline ({found.failure}{more})"
-                f"{budget}"
-            )
-        counts = [num for row in rows for run in row.finished if (num := _valid_examples(run))]
-        if counts and gates and min(counts) < FEW_EXAMPLES:
-            reasons.append(f"{min(counts)} validation examples, {FEW_EXAMPLES} needed")
-        return reasons, missing, remarks
-
-    def _rests_on(
-        self, weights: Mapping[str, float], options: Mapping[str, object], score: str
-    ) -> set[str]:
-        """Returns the objectives of a sum on which a score rests, whatever it is compared with."""
-        over_tokens = [
-            name for name in weights
-            if name in self.baselines and self.baselines[name](options)[0] == "loss"
-        ]  # fmt: skip
-        if score == "loss" or not over_tokens:
-            return set(weights)
-        probed = score.startswith("probes.")  # reads the states of a model, as fine-tuning does
-        if score == "bits_per_byte" or (score in EVALUATIONS and not probed):
-            return {over_tokens[0]}
-        most = max(weights[name] for name in over_tokens)
-        return {name for name in over_tokens if weights[name] == most}
-
-    def _describe_budget(
-        self, row: Point, name: str, wanted: float, value: float | None = None
-    ) -> str:
-        """Returns ", " and the budget at which a row would pass, or "" if there is no curve.
-
-        Args:
-          row: the row.
-          name: metric of a validation, or a score that was measured at shares of the budget.
-          wanted: the number that passes.
-          value: the metric at the end; None: `name` is a score.
-        """
-        tokens = float(np.mean([run.result.tokens for run in row.finished if run.result]))
-        if value is None:
-            shares = sorted({share for run in row.finished for share in run.early})
-            found = [(share, StudyScores(self.study, share).value(row, name)) for share in shares]
-            last = self.value(row, name)
-            assert last is not None
-            value = last.value
-            curves = [[(share * tokens, x.value) for share, x in [*found, (1.0, last)] if x]]
-        else:
-            # A second phase of longer texts is short: its slope would say little.
-            longest = [max(run.curves.values(), key=len) for run in row.finished if run.curves]
-            curves = [
-                [(line["tokens"], line[field]) for line in lines if field in line]
-                for lines in longest for field in [f"eval/{name}"]
-            ]  # fmt: skip
-        text = describe_budget(curves, tokens, value, wanted)
-        return f", {text}" if text else ""
+        """Returns why some rows can test nothing, and what was not checked; see learned.py."""
+        return learned.check(self, [*map(_point, rows)], score)
 
     def passes(self, row: Row) -> list[float | None]:
         """Returns each finished pre-training's passes over its corpus; None: not recorded."""
@@ -324,7 +189,7 @@ class StudyScores(Scores):
     def remarks(self, scores: Iterable[str]) -> list[str]:
         """Returns remarks on some scores: unusable values with reasons, and the clock's device."""
         scores = list(scores)
-        parts = {part for score in scores for part in score_parts(score)}
+        parts = {part for score in scores for part in PARTS.get(score, ())}
         named = [n for n in self.notes if any(re.search(rf" {part}: ", n) for part in parts)]
         found = [f"Could not be used: {note}." for note in named]
         if "seconds" not in scores:
@@ -334,21 +199,22 @@ class StudyScores(Scores):
             found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
         return found
 
-    # --- Computation ------------------------------------------------------------------------------
-
     @functools.cached_property
     def scratch(self) -> "StudyScores":
         """The scores of the same models from random weights."""
         return StudyScores(self.study, "scratch")
 
+    def at(self, share: float) -> "StudyScores":
+        """Returns the scores at a share of the budget."""
+        return StudyScores(self.study, share)
+
+    # --- Computation ------------------------------------------------------------------------------
+
     def _make_estimate(self, parts: Parts, score: str) -> Estimate | None:
-        check(score)
-        seeds = ((), ())
-        if score not in PRETRAINING_SCORES:
-            seeds = self._seeds([row for row, _ in parts], score)
-            if not all(seeds):
-                return None
-        found = self._estimate_drawn(parts, score, seeds)
+        if score not in SCORES:
+            raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
+        seeds = self._seeds([row for row, _ in parts], score)
+        found = self._estimate_drawn(parts, score, seeds) if all(seeds) else None
         if found is None or score not in PRETRAINING_SCORES or len(parts) > 1:
             return found
         return dataclasses.replace(found, low=max(found.low, 0.0))  # no loss is below 0
@@ -356,7 +222,7 @@ class StudyScores(Scores):
     def _estimate_drawn(
         self, parts: Parts, score: str, seeds: Seeds, draws: np.ndarray | None = None
     ) -> Estimate | None:
-        """Estimates a weighted sum over some seeds; numbers of pre-trainings take all if ().
+        """Estimates a weighted sum over some seeds.
 
         With `draws` [R, P, F] of these seeds, estimates of several sums share them.
         """
@@ -364,15 +230,10 @@ class StudyScores(Scores):
         if score in PRETRAINING_SCORES:
             if score != "seconds" and not self._losses_compare(parts, score):
                 return None
-            numbers = [(weight, _numbers(_point(row), score)) for row, weight in parts]
-            if seeds[0]:
-                numbers = [(w, {s: own[s] for s in seeds[0]}) for w, own in numbers]
-            others = self._others(parts, score)
-            groups = [_group(row) for row in (*(row for row, _ in parts), *others)]
-            return estimates.contrast_numbers(
-                numbers, others=[_numbers(row, score) for row in others], groups=groups, seed=seed,
-                draws=None if draws is None else draws.sum(axis=2),
-            )  # fmt: skip
+            rows = [*(_point(row) for row, _ in parts), *self._others(parts, score)]
+            table = [(_group(row), _numbers(row, score)) for row in rows]
+            weights, drawn = [w for _, w in parts], None if draws is None else draws.sum(axis=2)
+            return estimates.contrast_numbers(weights, table, seeds[0], seed=seed, draws=drawn)
         sets = self._dev_sets(parts, score, seeds)
         if not sets:
             return None
@@ -443,7 +304,7 @@ class StudyScores(Scores):
 
     def _dev_sets(self, parts: Parts, score: str, seeds: Seeds) -> list[DevSet]:
         """Returns the dev sets of a score; [] if one is missing."""
-        found = [self._dev_set(parts, name, seeds) for name in score_parts(score)]
+        found = [self._dev_set(parts, name, seeds) for name in PARTS[score]]
         whole = [own for own in found if own is not None]
         return whole if len(whole) == len(found) else []
 
@@ -463,8 +324,11 @@ class StudyScores(Scores):
         return first.gold, rows, TASK_SCORES[name][2]
 
     def _seeds(self, rows: Sequence[Row], score: str) -> Seeds:
-        """Returns the seeds that all rows have finished in all tasks."""
-        tasks = [TASK_SCORES[part][0] for part in score_parts(score)]
+        """Returns the seeds that all rows have finished in all tasks; (0,) are those of no task."""
+        if score in PRETRAINING_SCORES:
+            found = set.intersection(*(set(_numbers(_point(row), score)) for row in rows))
+            return tuple(sorted(found)), (0,)
+        tasks = [TASK_SCORES[part][0] for part in PARTS[score]]
         there = []
         for row in rows:
             runs = _point(row).finished
@@ -478,7 +342,7 @@ class StudyScores(Scores):
     def floor(self, score: str) -> float | None:
         """Returns the trivial score: of a guess, or of the best constant answer of a first row."""
         found = []
-        for name in score_parts(score):
+        for name in PARTS[score]:
             every = ((((row, 1.0),), name, self._seeds([row], score)) for row in self.rows)
             sets = (self._dev_set(*parts) for parts in every if all(parts[2]))
             first = next(filter(None, sets), None)
@@ -501,11 +365,6 @@ def _constant(metric: str, gold: np.ndarray) -> float:
     return 2 * share / (1 + share)
 
 
-def _shorten(labels: Sequence[str]) -> str:
-    more = len(labels) - 1
-    return labels[0] + (f" and {more} more row{'s' * (more > 1)}" if more else "")
-
-
 def _group(row: Row) -> str:
     """Returns the name of the rows that differ from this one in their shapes only."""
     return f"{row.system} {row.variant}"
@@ -526,15 +385,6 @@ def _describe_choice(
     return f"{names} chosen by validation loss: {chosen}{without}"
 
 
-def _weigh(pairs: Sequence[tuple[Row, Row]]) -> dict[Row, float]:
-    """Returns the weights of rows in the mean difference over pairs."""
-    found: dict[Row, float] = {}
-    for a, b in pairs:
-        for row, weight in ((a, 1.0), (b, -1.0)):
-            found[row] = found.get(row, 0.0) + weight / len(pairs)
-    return found
-
-
 def _numbers(row: Point, score: str) -> dict[int, float]:
     """Returns seed -> score of the finished pre-trainings that have one."""
     known = {run.seed: getattr(run.result, score) for run in row.finished}
@@ -549,31 +399,3 @@ def _point(row: Row) -> Point:
 def _tasks(run: PretrainRun, part: str | float) -> Mapping[str, task_runs.TaskRuns]:
     """Returns the fine-tunings of a part of a run; see StudyScores."""
     return getattr(run, part) if isinstance(part, str) else run.early.get(part, {})
-
-
-def _differing(
-    sums: Sequence[Mapping[str, float]], options: Sequence[Mapping[str, object]]
-) -> set[str]:
-    """Returns the objectives in which rows differ: in weight, or all if a common option does."""
-    common = set.intersection(*map(set, options)) if options else set()
-    if any(own[name] != options[0][name] for own in options for name in common):
-        return set().union(*sums)
-    return {x for own in sums for x in own if any(own[x] != other.get(x) for other in sums)}
-
-
-def _valid_examples(run: PretrainRun) -> int | None:
-    """Returns the number of validation examples at the longest length; None: not recorded."""
-    phases = run.result.phases if run.result else ()
-    return max(phases, key=lambda phase: phase.max_len).valid_examples if phases else None
-
-
-def _validation(row: Point) -> dict[str, float]:
-    """Returns the last validation at the longest length, mean over the row's runs."""
-    found = []
-    for run in row.finished:
-        assert run.result is not None
-        last = run.result.eval
-        metrics = last[max(last, key=int)] if last else {}
-        own = {UNIGRAM: run.result.unigram_nats, **run.result.unigrams}
-        found.append(metrics | own)
-    return pd.DataFrame(found, dtype=float).mean().dropna().to_dict()

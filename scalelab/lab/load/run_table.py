@@ -25,6 +25,7 @@ import pandas as pd
 
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
+from scalelab.eval.score_names import MAIN, TASK_SCORES
 from scalelab.helpers.names import nearest, suggest_folder
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
@@ -237,7 +238,7 @@ def _describe_result(record: RunRecord) -> Row:
         row |= {"params": result.params, "n_model": result.n_model, "status": result.status}
     if isinstance(result, TaskResult):
         split = next(iter(result.eval.values()), {})
-        _, _, main = task_runs.TASK_SCORES.get(task_runs.MAIN.get(result.task, ""), ("", "", ""))
+        _, _, main = TASK_SCORES.get(MAIN.get(result.task, ""), ("", "", ""))
         scores = {name: value for name, value in split.items() if value is not None}
         row["score"] = scores.get(main, next(iter(scores.values()), None))
         shown = [f"{n} {100 * value:.1f}" for n, value in scores.items()]

@@ -1,148 +1,27 @@
-"""Loads a study: its file WORKDIR/studies/<name>.json, and the runs that it planned.
+"""Loads a study: its file (records/study_file.py), and the runs that it planned.
 
-`scalelab.study` writes the file before anything starts, see `StudyFile`. A run is
-WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, the fine-tunings of the
-same model from random weights in scratch/<task>/seed<k>, and the scores of evaluations at a share
-of the budget in early/<share>/<evaluation>/seed0. WORKDIR may be packed in one file
-(records/archive.py).
+A run is WORKDIR/runs/<name>; its fine-tunings are below it in tasks/<task>/seed<k>, the
+fine-tunings of the same model from random weights in scratch/<task>/seed<k>, and the scores of
+evaluations at a share of the budget in early/<share>/<evaluation>/seed0. WORKDIR may be packed in
+one file (records/archive.py).
 """
 
 import dataclasses
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from scalelab.config.fields import Count, Part, flatten, science_diff
-from scalelab.config.pretraining import Shape, with_moved_fields
+from scalelab.config.fields import flatten, science_diff
+from scalelab.config.pretraining import Shape
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
-from scalelab.lab.tables import Rows
-from scalelab.records import archive, json_files, run_files
+from scalelab.records import archive, run_files, study_file
 from scalelab.records.run_files import Environment, Line, RunRecord, RunResult, Unreadable
-from scalelab.tasks import glue
+from scalelab.records.study_file import DEFAULT, StudyFile, StudyRun
 
-DEFAULT = "default"  # the variant that changes nothing
-OLD_DEFAULT = "baseline"  # its name in older studies
-SAFE = re.compile(r"[^./\\\s][^/\\\x00-\x1f]*")  # names that become paths inside a folder
-SHOWN = 8
-# Fields of studies of the release before -> their names of today; a table has one of these names.
-RENAMED = {f"yardstick{end}": f"evaluation{end}" for end in ("s", "_data", "_fields", "_shares")}
-OLD_SYNTHETIC, SYNTHETIC = "world", "synthetic"  # a scale: its text is a synthetic language
-FACTORS = ("system", "shape", "variant", "seed")
-FIVE_LARGEST = tuple(task.name for task in glue.FIVE_LARGEST)
-NEEDED = ("name", "title", "scale", "matched", "free", "allow", "tables", "figures", "hypotheses",
-          "variants", "finetune", "stages")  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class StudyRun:
-    """A pre-training in a study's file; `config` has every resolved field, nested."""
-
-    name: str
-    stage: str
-    system: str
-    shape: Shape
-    variant: str
-    seed: int
-    config: dict[str, Any]
-    n_model: int | None = None  # the size N as the system declares it; None in older files
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """Runs of a study that can start at the same time: systems x shapes x variants, all seeds."""
-
-    shapes: tuple[str, ...]  # AxHxL
-    finetune: str  # all or none; in older files also best:k, the k shapes of the least loss
-    systems: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Finetune:
-    """The fine-tuning of every pre-trained model."""
-
-    tasks: tuple[str, ...] = FIVE_LARGEST
-    recipe: str = "thesis"
-    seeds: Count = 1  # fine-tuning seeds of each pre-training
-    data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"
-    scratch: bool = False  # also fine-tune the first seed's model from random weights
-    fields: tuple[str, ...] = ()  # as in configs/finetune.py: "epochs=2", "sst2.epochs=1"
-    keep: bool = False  # keep the parameters of fine-tuned models on disk
-
-
-@dataclasses.dataclass(frozen=True)
-class StudyFields:
-    """The fields that a study's config and its file share."""
-
-    name: str = "study"  # names its file and its report
-    title: str = ""
-    question: str = ""  # to be answered, one sentence
-    protocol: str | None = None  # section of the protocol, if it has one
-    # Module with the study's hypotheses, tables and figures: scalelab/lab/compare/scores.py.
-    comparison: str | None = None
-    scale: str = "full"
-    matched: str = "steps"  # the budget that runs have in common
-    # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3". On a number
-    # "x0.5" multiplies the value before. A system's declared differences come before all of them.
-    fields: tuple[str, ...] = ()
-    system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {DEFAULT: ()})
-    stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
-    finetune: Finetune = Finetune()
-    # Evaluations of every pre-trained model without fine-tuning, such as "blimp". Their data are
-    # folders of `evaluation_data`; options are lines such as "blimp.rule=pll_word".
-    evaluations: tuple[str, ...] = ()
-    evaluation_data: str | None = None
-    evaluation_fields: tuple[str, ...] = ()
-    # Shares of the budget, such as (0.25, 0.5, 0.75), at which the evaluations measure each model
-    # too. Runs keep the checkpoints at these shares.
-    evaluation_shares: tuple[Part, ...] = ()
-    free: tuple[str, ...] = FACTORS  # in which runs may differ
-    allow: tuple[str, ...] = ()  # further fields, which every table then names
-    # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with the
-    # rows of a name: "large:width".
-    tables: tuple[str, ...] = ("scores", "loss")
-    rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
-    figures: tuple[str, ...] = ("loss_by_time",)
-    hypotheses: tuple[str, ...] = ()
-    # ("electra > bert", "blimp", 2): see scalelab/lab/compare/claim_lines.py. Without claims and
-    # hypotheses, a report tests every variant against the default, and every two systems.
-    claims: tuple[tuple[Any, ...], ...] = ()
-    primary: str | None = None  # the score that decides, fixed in advance; None: the claims' first
-
-
-AnyStudy = TypeVar("AnyStudy", bound=StudyFields)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StudyFile(StudyFields):
-    """The content of a study's file."""
-
-    tasks: tuple[str, ...]
-    recipe: str
-    finetune_seeds: int
-    adaptation: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # by task
-    chosen: tuple[str, ...] = ()  # fields that every fine-tuning chooses on dev, from a grid
-    departures: dict[str, tuple[run_files.Departure, ...]]  # by system
-    command: str | None = None
-    # Primary scores before this one, and the number of runs that had finished with each.
-    earlier_primary: tuple[tuple[Any, ...], ...] = ()
-    # The base config of its runs by dotted field, without the machine's; None in older files.
-    base: dict[str, Any] | None = None
-    runs: tuple[StudyRun, ...]
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """The names of all scores of a pre-training: tasks, then evaluations."""
-        return self.tasks + self.evaluations
-
-    @property
-    def num_scores(self) -> int:
-        """The number of scores of a pre-training, including scores of earlier checkpoints."""
-        return len(self.measured) + len(self.evaluations) * len(self.evaluation_shares)
+SHOWN = 8  # differing fields of a damaged run
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -277,7 +156,7 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     name = name or next(iter(files))
     if name not in files:
         raise ValueError(f"{workdir} holds no study {name!r}: {nearest(name, files)}")
-    facts = read_facts(files[name])
+    facts = study_file.read(files[name])
     runs: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
     for run in facts.runs:
         folder = archive.find_run(workdir, run.name)
@@ -332,41 +211,6 @@ def show_value(value: object) -> str:
     return re.sub(r"e([+-]?)0*", lambda found: "e" + found[1].strip("+"), text)
 
 
-def rename_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a study with the fields of RENAMED under their names of today."""
-    found = {name: value for name, value in values.items() if name not in RENAMED}
-    found |= {RENAMED[name]: values[name] for name in RENAMED if name in values}
-    if isinstance(tables := found.get("tables"), list | tuple):
-        found["tables"] = [RENAMED.get(name, name) for name in tables]
-    if found.get("scale") == OLD_SYNTHETIC:
-        found["scale"] = SYNTHETIC
-    return found
-
-
-def rename_default(study: AnyStudy) -> AnyStudy:
-    """Returns a study with the variant OLD_DEFAULT, if it has one, named DEFAULT."""
-
-    def rename(names: Iterable[str]) -> tuple[str, ...]:
-        return tuple(DEFAULT if name == OLD_DEFAULT else name for name in names)
-
-    def renamed(group: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: dataclasses.replace(own, variants=rename(own.variants))
-            for name, own in group.items()
-        }
-
-    claims = tuple(
-        (re.sub(rf"\b{OLD_DEFAULT}\b", DEFAULT, line[0]), *line[1:])
-        if line and isinstance(line[0], str) else line
-        for line in study.claims
-    )  # fmt: skip
-    variants = dict(zip(rename(study.variants), study.variants.values(), strict=True))
-    return dataclasses.replace(
-        study, variants=variants, stages=renamed(study.stages), rows=renamed(study.rows),
-        claims=claims,
-    )  # fmt: skip
-
-
 def read_run(
     folder: pathlib.Path, planned: StudyRun, finetune_seeds: int | None = None
 ) -> PretrainRun:
@@ -399,35 +243,3 @@ def read_run(
         tasks=tasks, scratch=scratch, environment=record.environment, lines=record.lines,
         early={float(path.name): task_runs.read(path) for path in early},
     )  # fmt: skip
-
-
-def read_facts(path: pathlib.Path) -> StudyFile:
-    """Returns the content of a study's file.
-
-    Raises:
-      ValueError: it is damaged, or a name in it could lead out of the study's folder.
-    """
-    try:
-        values = json_files.read_object(path) or {}
-        if missing := [name for name in NEEDED if name not in values]:
-            raise Unreadable(path, f"lacks {', '.join(missing)}")
-        facts = rename_default(json_files.fill(StudyFile, rename_fields(values), path))
-        for name in (facts.name, *facts.measured, *facts.rows, *(run.name for run in facts.runs)):
-            if not SAFE.fullmatch(name):
-                raise Unreadable(path, f"has {name!r}, which cannot name a folder")
-        for run in facts.runs:
-            json_files.fill(run_files.RunConfig, run.config, path)
-            if run.stage not in facts.stages:
-                raise Unreadable(path, f"has no {run.stage!r} in stages, but run {run.name}")
-    except Unreadable as error:
-        raise ValueError(
-            f"{path} is damaged ({error.reason}); move it away, and `study plan` or `study run`"
-            " writes it again"
-        ) from None
-    runs = [
-        dataclasses.replace(
-            run, config=with_moved_fields(run.config),
-            variant=DEFAULT if run.variant == OLD_DEFAULT else run.variant,
-        ) for run in facts.runs
-    ]  # fmt: skip
-    return dataclasses.replace(facts, runs=tuple(runs))

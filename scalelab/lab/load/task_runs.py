@@ -12,34 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from scalelab.eval.names import EVALUATIONS
+from scalelab.eval.score_names import TASK_TITLES
 from scalelab.helpers.names import suggest_folder
 from scalelab.records import predictions, run_files
 from scalelab.records.run_files import Environment, RunRecord, TaskResult, Unreadable
 from scalelab.tasks import metrics
-from scalelab.tasks.glue import GLUE, LARGE_FIRST, SELF_SUPERVISED
-from scalelab.tasks.task import TASKS
 
-TITLES = {task.name: task.title for task in GLUE}
-ALL_TITLES = TITLES | {name: title for name, (title, _) in EVALUATIONS.items()}
-ALL_TITLES |= {name: TASKS[name].title for name in sorted(TASKS)}
-# Rows of GLUE's dev sets, by split.
-DEV_SIZES = {task.name: {s.name: s.count for s in task.dev_splits} for task in GLUE}
-# The tasks that claims and tables of studies know; GLUE's, the largest first.
-COLUMNS = (*LARGE_FIRST, *SELF_SUPERVISED)
-# Score -> task, dev split, metric.
-TASK_SCORES = {
-    name: (task.name, score.split, score.metric)
-    for task in COLUMNS
-    for name, score in task.scores.items()
-}
-TASK_SCORES |= {name: (name, "dev", metric) for name, (_, metric) in EVALUATIONS.items()}
-# Task -> its main score, the first in the list.
-MAIN = {task: name for name, (task, *_) in reversed(TASK_SCORES.items())}
-# Dev split -> its own title, where a task has several with a score.
-SHORT = {
-    s.split: s.title for task in GLUE if len(task.dev_splits) > 1 for s in task.scores.values()
-}
 CHOSEN_LAYER = re.compile(r"(?<=^layer )\d+(?=,)")  # in the recipe of a probe
 FROM_SCRATCH = (None, "none")  # values of `init` for random weights
 
@@ -112,7 +90,7 @@ class TaskRuns:
     @property
     def title(self) -> str:
         """The task's name in tables."""
-        return ALL_TITLES.get(self.name, self.name)
+        return TASK_TITLES.get(self.name, self.name)
 
     @property
     def finished(self) -> list[SeedRun]:
@@ -167,7 +145,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
 def in_order(tasks: Iterable[TaskRuns]) -> dict[str, TaskRuns]:
     """Returns tasks by name: GLUE's nine in GLUE's order, evaluations, then others by name."""
     found = {task.name: task for task in tasks}
-    order = [*ALL_TITLES, *sorted(found.keys() - ALL_TITLES.keys())]
+    order = [*TASK_TITLES, *sorted(found.keys() - TASK_TITLES.keys())]
     return {name: found[name] for name in order if name in found}
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from scalelab.eval.score_names import PRETRAINING_SCORES, find_score, title_of
 from scalelab.lab import tables
-from scalelab.lab.compare import claim_lines, comparability
+from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import (
     CONFIRMED,
     NOT_TESTABLE,
@@ -20,7 +21,6 @@ from scalelab.lab.compare.claims import (
     Finding,
 )
 from scalelab.lab.compare.hypotheses import compared_scores
-from scalelab.lab.compare.scores import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
@@ -38,7 +38,7 @@ def find_primary(study: Study, scores: StudyScores) -> tuple[str | None, str]:
     """
     facts, named = study.facts, [line[1] for line in study.facts.claims]
     named = [facts.primary] if facts.primary else named
-    asked = [claim_lines.find_score(x, facts.measured) for x in named] or compared_scores(study)
+    asked = [find_score(x, facts.measured) for x in named] or compared_scores(study)
     measured = [s for s in dict.fromkeys(asked) if any(scores.value(p, s) for p in study.points)]
     reasons = {score: _why_not(study, scores, score) for score in measured or ["loss"]}
     telling = [score for score, reason in reasons.items() if not reason]
@@ -164,9 +164,10 @@ def checks(findings: Sequence[Finding]) -> list[str]:
     claims = [claim for finding in findings for claim in finding.claims]
     for claim in claims:
         own = found.setdefault(claim.compared or claim.what, {})
-        own.update(dict.fromkeys(filter(None, claim.untestable.split("; "))))
-        own.update({f"not checked: {claim.unchecked}": None} if claim.unchecked else {})
-        own.update({f"not needed here: {claim.remark}": None} if claim.remark else {})
+        own.update(dict.fromkeys(filter(None, claim.checks.untestable.split("; "))))
+        _, unchecked, remark = claim.checks
+        own.update({f"not checked: {unchecked}": None} if unchecked else {})
+        own.update({f"not needed here: {remark}": None} if remark else {})
     lines = [f"{compared}: {'; '.join(own)}." for compared, own in found.items() if own]
     passed = "Every objective and score that the hypotheses compare exceeds its baseline."
     undecided = {

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalelab.config.durations import CLOCKS, Clock
+from scalelab.eval.score_names import PRETRAINING_SCORES, title_of
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding, Region
 from scalelab.lab.compare.estimates import with_bars
-from scalelab.lab.compare.scores import PRETRAINING_SCORES, Scores, title_of
+from scalelab.lab.compare.scores import Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.show.answer import cost

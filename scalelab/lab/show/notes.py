@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scalelab.eval.names import BIAS, EVALUATIONS
+from scalelab.eval.score_names import TASK_SCORES, TASK_TITLES
 from scalelab.lab.compare import comparability
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.load.task_runs import ALL_TITLES, TASK_SCORES, SeedRun, TaskRuns
+from scalelab.lab.load.task_runs import SeedRun, TaskRuns
 from scalelab.lab.show.card import render
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Table, Value
@@ -17,10 +18,6 @@ from scalelab.tasks.glue import ABOUT_MEANS
 OTHER_METRICS = {
     "matthews": "Matthews' correlation", "pearson": "Pearson's correlation", "f1": "F1",
 }  # fmt: skip
-LOSSES = (
-    "Losses of different kinds do not compare ({}). Compare evaluations, or bits per byte if"
-    " objective and mask rate are the same."
-)
 NUMBER = re.compile(r"\b\d+(?:,\d{3})*(?:\.\d+)?")
 STATES: dict[str, Callable[[SeedRun], object]] = {
     "unfinished": lambda seed: seed.unfinished,
@@ -62,7 +59,7 @@ def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
         for task in (task for task in facts.measured if task in shown and own):
             found += _describe_task(study, task, {r.name: getattr(r, part).get(task) for r in own})
     found += request.scores.remarks(columns)
-    absent = [ALL_TITLES.get(name, name) for name in facts.measured if name not in shown]
+    absent = [TASK_TITLES.get(name, name) for name in facts.measured if name not in shown]
     found += [f"Measured, but in no table of this report: {', '.join(absent)}."] * bool(absent)
     return merge_cuts([*found, *request.footnotes])
 
@@ -77,7 +74,7 @@ def describe_published(departing: Sequence[str], rows: Iterable[Sequence[Cell]])
 
 def _describe_task(study: Study, task: str, tuned: Mapping[str, TaskRuns | None]) -> list[str]:
     """Returns what is missing, failed or degenerate among the fine-tunings on a task, by run."""
-    found, title = [], ALL_TITLES.get(task, task)
+    found, title = [], TASK_TITLES.get(task, task)
     by_run = {name: own.runs if own else () for name, own in tuned.items()}
     seeds = [seed for own in by_run.values() for seed in own]
     without = [name for name, own in by_run.items() if not any(seed.finished for seed in own)]
@@ -140,4 +137,4 @@ def _describe_losses(points: Sequence[Point]) -> list[str]:
         for place, letter in enumerate(comparability.loss_groups(points).values())
     }
     text = "; ".join(f"{letter}: {own}" for letter, own in kinds.items())
-    return [LOSSES.format(text)] if found else []
+    return [comparability.LOSSES.format(text)] if found else []

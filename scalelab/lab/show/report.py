@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config.fields import flatten
+from scalelab.eval.score_names import SCORES, title_of
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.compare.scores import SCORES, Comparison, Scores, load_comparison, title_of
+from scalelab.lab.compare.scores import Comparison, Scores, load_comparison
 from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
@@ -189,7 +190,7 @@ def _write_pages(folder: pathlib.Path, values: Mapping[str, Any]) -> pathlib.Pat
     encode = lambda path: base64.b64encode(path.read_bytes()).decode()  # noqa: E731
     names = [*values["first"], *values["figures"]]
     pictures = {name: encode(folder / "figures" / f"{name}.svg") for name in names}
-    script = render("page.js")
+    script = (pathlib.Path(__file__).parent / "templates/page.js").read_text("utf-8")
     digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
     packed = (values["study"].workdir / archive.NAME).exists()
     more = {"pictures": pictures, "script": script, "digest": digest, "packed": packed}

@@ -11,12 +11,14 @@ from functools import partial
 
 from scalelab.config.fields import flatten
 from scalelab.eval.names import EVALUATIONS
+from scalelab.eval.score_names import LARGE_TASKS, MEANS, TITLES
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
-from scalelab.lab.compare.scores import LARGE_TASKS, MEANS, TITLES, Scores
+from scalelab.lab.compare.scores import Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import DEFAULT, Point, Study
-from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
+from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.tables import INTERVAL, Cell, Column, Table, Value
+from scalelab.records.study_file import DEFAULT, Rows
 from scalelab.tasks.facts import Task
 from scalelab.tasks.glue import FIVE_LARGEST, LARGE_FIRST, SELF_SUPERVISED
 

@@ -68,7 +68,7 @@ def brute_force(table: dict[str, tuple], num_levels: int = 400) -> np.ndarray:
 def test_resamples_are_those_of_a_bootstrap_by_hand() -> None:
     scores, rows = make(TABLE)
     found = scores.choose(arms(rows), "seconds", FIELDS)
-    assert [[row.variant for row in pair] for pair in found.pairs] == [["a1", "b1"]]
+    assert [[row.variant for row in pair] for pair in found.blocks] == [["a1", "b1"]]
     share = np.mean([
         np.mean(np.take(TABLE["a1"][0], draw)) < np.mean(np.take(TABLE["a0"][0], draw))
         for draw in itertools.product(range(3), repeat=3)
@@ -104,11 +104,11 @@ def test_missing_and_diverged_runs_are_not_chosen() -> None:
     scores, rows = make(TABLE | {"a3": ([1.0, 1.0, np.nan], [1.0, 1.0, 1.0])})
     short = dataclasses.replace(rows["a1"], runs=rows["a1"].runs[:2])
     found = scores.choose([((rows["a0"], short, rows["a3"]), (rows["b1"],))], "seconds", FIELDS)
-    assert [[row.variant for row in pair] for pair in found.pairs] == [["a0", "b1"]]
+    assert [[row.variant for row in pair] for pair in found.blocks] == [["a0", "b1"]]
     left = "left out, as runs are missing or diverged: bert 2x8x1 a1, bert 2x8x1 a3"
     assert found.chosen.endswith(left)
     none = dataclasses.replace(rows["a0"], runs=())
-    assert scores.choose([((none,), (rows["b1"],))], "seconds", FIELDS).pairs == []
+    assert scores.choose([((none,), (rows["b1"],))], "seconds", FIELDS).blocks == []
 
 
 def test_an_arm_tuned_on_noise_is_seldom_confirmed() -> None:

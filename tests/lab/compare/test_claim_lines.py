@@ -8,6 +8,7 @@ import pytest
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import claim_lines
 from scalelab.lab.load import study_runs
+from scalelab.records import study_file
 
 TASKS = ("sst2", "mnli", "blimp")
 BASE = {"bert": {"objective": "mlm+nsp", "mask_rate": 0.15, "optim.learning_rate": 0.001},
@@ -26,7 +27,7 @@ def rows(variants=VARIANTS, systems=("bert", "gpt"), shapes=("2x8x1", "2x16x1"))
         lines = dict(line.split("=") for line in variants[variant])
         values = {k: claim_lines.parse_value(x) for k, x in lines.items()}
         key = (system, Shape.parse(shape), variant, 0)
-        planned.append(study_runs.StudyRun("", "main", *key, BASE[system] | values))
+        planned.append(study_file.StudyRun("", "main", *key, BASE[system] | values))
     return study_runs.make_rows(planned, variants)
 
 
@@ -93,7 +94,7 @@ def test_a_claim_in_fields_holds_whatever_the_base_config_has() -> None:
     variants = {"default": (), "learning_rate_0p001": ("optim.learning_rate=0.001",)}
     base = {"objective": "mlm", "mask_rate": 0.15, "optim.learning_rate": 0.003}
     planned = [
-        study_runs.StudyRun("", "main", "bert", Shape(2, 8, 1), key, 0, base | values)
+        study_file.StudyRun("", "main", "bert", Shape(2, 8, 1), key, 0, base | values)
         for key, values in (("default", {}), ("learning_rate_0p001", {"optim.learning_rate": 1e-3}))
     ]
     swapped = study_runs.make_rows(planned, variants)
@@ -124,7 +125,7 @@ def test_arms_are_shown_by_their_values() -> None:
     assert shown == ("mask_rate=0.4 learning_rate=0.001 > mask_rate=0.15 learning_rate=0.001")
     variants = {"default": (), "max_len_64_max_len_128": ("short.max_len=64", "long.max_len=128")}
     config = {"short": {"max_len": 32}, "long": {"max_len": 64}}
-    planned = [study_runs.StudyRun("", "main", "bert", Shape(2, 8, 1), "default", 0, config)]
+    planned = [study_file.StudyRun("", "main", "bert", Shape(2, 8, 1), "default", 0, config)]
     planned.append(dataclasses.replace(planned[0], variant="max_len_64_max_len_128"))
     first, _ = study_runs.make_rows(planned, variants)
     assert first.label == "bert 2x8x1 short.max_len=32 long.max_len=64"

@@ -13,8 +13,8 @@ WITHIN, OUTSIDE = Region(-2.0, 2.0), Region(-2.0, 2.0, outside=True)
 
 
 def make(numbers, region=ABOVE, what="x", untestable="") -> claims.Claim:
-    found = estimates.contrast_numbers([(1.0, dict(enumerate(numbers)))])
-    return claims.claim(what, region, found, untestable)
+    found = estimates.student(list(numbers))
+    return claims.claim(what, region, found, claims.Treatment(untestable))
 
 
 def finding(*made, name="1a", **fields) -> Finding:
@@ -123,7 +123,7 @@ def test_all_or_any() -> None:
 
 def test_what_cannot_be_compared_says_so() -> None:
     missing = claims.claim("x", ABOVE, "no MNLI")
-    single = claims.claim("y", ABOVE, estimates.contrast_numbers([(1.0, {0: 2.0})]))
+    single = claims.claim("y", ABOVE, estimates.student([2.0]))
     (found,) = claims.decide([finding(missing, single, make([1.0, 1.1, 0.9, 1.0], what="z"))])
     assert found.verdict == "undecided"
     assert found.why == f"x, undecided: no MNLI; y, undecided: {estimates.SINGLE_SEED}"

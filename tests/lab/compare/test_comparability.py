@@ -14,8 +14,9 @@ from scalelab.config.fields import fill
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import Point, PretrainRun, Study, StudyFile
+from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.records.run_files import Environment, RunResult
+from scalelab.records.study_file import StudyFile
 
 CONFIG = {
     "system": "bert",

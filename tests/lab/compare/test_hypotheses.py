@@ -178,7 +178,7 @@ def test_a_shared_objective_that_failed_stops_only_the_claims_on_it(tmp_path) ->
         points.append(replace(point, runs=runs))
     found = evaluate(replace(study, points=tuple(points)), load_comparison(None))
     assert [f.verdict for f in found] == ["confirmed", claims.NOT_TESTABLE]
-    assert "nsp" in found[0].claims[0].remark and "nsp_accuracy 0.5" in found[1].why
+    assert "nsp" in found[0].claims[0].checks.remark and "nsp_accuracy 0.5" in found[1].why
 
 
 def test_without_claims_every_variant_is_tested_beside_the_default(tmp_path) -> None:

@@ -16,9 +16,9 @@ def test_points_are_finished_pre_trainings(tmp_path) -> None:
     write(tmp_path, (16, 32), num_seeds=1)
     run_folders.write(tmp_path / "going", finished=False)
     points, notes = run_points.make(run_points.load([tmp_path]), "loss")
-    assert [p.shape for p in points] == ["2x16x2", "2x32x2"]
-    assert points[1].clocks == {"n_model": 24576, "tokens": 1000, "flops": 1e10,
-                                "seconds": pytest.approx(24.576)}  # fmt: skip
+    assert list(points["shape"]) == ["2x16x2", "2x32x2"]
+    axes = {"n_model": 24576, "tokens": 1000, "flops": 1e10, "seconds": pytest.approx(24.576)}
+    assert points[[*axes]].iloc[1].to_dict() == axes
     assert len(notes) == 1 and re.match("1 .*unfinished", notes[0])
 
 
@@ -115,7 +115,7 @@ def test_along_a_cost_one_thing_may_differ(tmp_path, capsys) -> None:
     assert names("n_model") == names("flops") == names("seconds") == by_budget
     by_shape = ["bert, net.width=16", "bert, net.width=32"]
     assert names("tokens") == by_shape
-    assert names("flops", given=[p for p in points if p.shape == "2x16x2"]) == ["bert"]
+    assert names("flops", given=points[points["shape"] == "2x16x2"]) == ["bert"]
 
 
 def test_a_system_without_a_law_does_not_hide_the_others(tmp_path, capsys) -> None:

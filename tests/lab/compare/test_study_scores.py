@@ -9,9 +9,10 @@ import pytest
 import scipy.stats
 import study_folders
 import task_folders
+from planted import two_sided
 
+from scalelab.eval.score_names import LARGE, SCORES
 from scalelab.lab.compare import bootstrap, run_points
-from scalelab.lab.compare.scores import LARGE, SCORES
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import figures
@@ -66,7 +67,7 @@ def test_a_value_is_the_bootstraps_with_the_seeds_of_all_rows(tmp_path) -> None:
 def test_tables_figures_verdicts_and_laws_have_one_number(tmp_path) -> None:
     study_folders.write_study(tmp_path, [run | {"curve": [(1.0, 3.0)]} for run in RUNS])
     points, _ = run_points.make(run_points.load([tmp_path]), "qnli")
-    numbers = [np.mean([p.value for p in points if p.system == name]) for name in ("bert", "gpt2")]
+    numbers = points.groupby("system")["value"].mean().to_list()
     assert numbers == pytest.approx([1 - np.mean(wrong) / 60 for wrong in (BERT, GPT2)])
     scores = StudyScores(study_runs.read(tmp_path))
     a, b = scores.rows
@@ -87,7 +88,7 @@ def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
     ours = scores.difference(a, b, "qnli")
     np.testing.assert_allclose(ours.resamples, theirs.resamples)
     assert ours.value == pytest.approx((np.mean(BERT) - np.mean(GPT2)) / 60)
-    assert ours.high < 0 and ours.p_value < 0.05
+    assert ours.high < 0 and two_sided(ours) < 0.05
     back = scores.difference(b, a, "qnli")
     assert back.value == pytest.approx(-ours.value)
     none = scores.difference(a, a, "qnli")  # the same runs are paired: no chance is left

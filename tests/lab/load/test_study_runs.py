@@ -7,8 +7,8 @@ import pytest
 import study_folders
 
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import StudyFile
 from scalelab.records import json_files
+from scalelab.records.study_file import StudyFile
 from scalelab.studies import progress
 from scalelab.studies.progress import PlanEntry
 

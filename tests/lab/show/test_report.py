@@ -231,7 +231,9 @@ def test_terminal_and_page_have_the_same_reasons(tmp_path, monkeypatch) -> None:
 
 def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
     part = claims.Claim("bert minus gpt2, QNLI", claims.ABOVE, 0.1, None, "", 0.01, 0.99, 0.01)
-    other = claims.Claim("bert minus gpt2, SST-2", claims.ABOVE, None, None, "", untestable="floor")
+    other = claims.Claim(
+        "bert minus gpt2, SST-2", claims.ABOVE, None, None, "", checks=claims.Treatment("floor")
+    )
     finding = claims.Finding("1", "bert > gpt2", "", (part, other), claims.ALL,
                              claims.NOT_TESTABLE)  # fmt: skip
     counts, parts = answer.answer([finding], "qnli")
@@ -241,7 +243,7 @@ def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
 
 def test_a_loss_that_no_objective_brought_down_is_no_headline(tmp_path, monkeypatch) -> None:
     failure = [BaselineCheck("None", "mlm_loss 7 against 7 of the unigram entropy")]
-    name = "scalelab.lab.compare.study_scores.check_baselines"
+    name = "scalelab.lab.compare.learned.check_baselines"
     monkeypatch.setattr(name, lambda *_: failure)
     headline, reason = find(tmp_path, systems=("bert",), tasks=())
     assert headline is None and "does not beat its baseline (mlm_loss 7" in reason

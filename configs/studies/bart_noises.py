@@ -1,0 +1,31 @@
+"""BART's noises on one encoder-decoder: which one helps to translate with few pairs?
+
+  python -m scalelab.study run --config=configs/studies/bart_noises.py:seeds=3 --workdir=DIR
+
+Masking, deletion, infilling, permutation, rotation, and infilling with permutation, BART's own
+choice (Lewis et al. 2020, 2.2 and table 1, where infilling is the most consistent, and permutation
+and rotation alone are poor). Text, pairs, recipe and score are those of t5_objectives.py.
+"""
+
+import ml_collections
+
+from scalelab.config import files
+
+NOISES = ("masking", "deletion", "infilling", "permutation", "rotation")
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study; takes the arguments of configs/studies/family.py but `scale`."""
+    config, shape = files.load(files.FOLDER / "studies/t5_objectives.py").settings(arguments)
+    config.name = "bart_noises"
+    config.title = "BART's noises"
+    config.question = "Which noise helps an encoder-decoder most to translate with few pairs?"
+    for noise in NOISES:
+        config.variants[noise] = (f"format_options.noise={noise}",)
+    config.stages.main = dict(
+        systems=("bart",), shapes=(shape,), variants=("default", *NOISES), finetune="all"
+    )
+    config.stage_order = ("main",)
+    others = [noise for noise in NOISES if noise != "infilling"]
+    config.claims = tuple((f"infilling > {noise}", "cipher") for noise in others)
+    return config
