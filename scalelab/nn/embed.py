@@ -19,12 +19,14 @@ class Embed(nn.Module):
       width: D.
       table_init: initializer of the table.
       rows_axis: logical name of the axis of rows.
+      factor: looked-up vectors are multiplied by it, such as sqrt(D) (Vaswani et al. 2017, 3.4).
     """
 
     num_rows: int
     width: int
     table_init: nn.initializers.Initializer
     rows_axis: str = axes.VOCAB
+    factor: float = 1.0
 
     def setup(self) -> None:
         """Makes the table [V, D]."""
@@ -32,12 +34,14 @@ class Embed(nn.Module):
         self.table = parameter(self, "table", self.table_init, names, shape)
 
     def __call__(self, ids: jax.Array) -> jax.Array:
-        """Looks up ids [...] -> [..., D]."""
+        """Looks up ids [...] -> [..., D], times `factor`."""
         if self.num_rows == 2:
             # The gradient of `where` is two sums. The gradient of a look-up would scatter all
             # positions into two rows, which is slow on a GPU (benchmarks/RESULTS.md).
-            return jnp.where(ids[..., None] > 0, self.table[1], self.table[0])
-        return jnp.take(self.table, ids, axis=0, mode="clip")
+            found = jnp.where(ids[..., None] > 0, self.table[1], self.table[0])
+        else:
+            found = jnp.take(self.table, ids, axis=0, mode="clip")
+        return found if self.factor == 1.0 else found * self.factor
 
 
 def output_table(

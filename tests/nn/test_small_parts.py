@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from parts import NORMAL, context, init, normal
 
 from scalelab.nn import axes
@@ -22,7 +23,7 @@ from scalelab.nn.heads import (
 )
 from scalelab.nn.linear import Linear
 from scalelab.nn.norm import LayerNorm
-from scalelab.nn.positions import LearnedPositions
+from scalelab.nn.positions import LearnedPositions, SinusoidPositions
 
 
 def test_layer_norm_by_hand() -> None:
@@ -78,6 +79,34 @@ def test_a_table_is_looked_up_and_its_gradient_is_added_by_row(num_rows: int) ->
     np.add.at(expected, rows, weights)
     np.testing.assert_array_equal(found, table[rows])
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_rows", [2, 5])
+def test_a_factor_multiplies_vectors_and_not_the_table(num_rows: int) -> None:
+    """The same table scores tokens, without the factor."""
+    module = Embed(num_rows, 4, NORMAL, factor=2.0)
+    table = normal(num_rows, 4)
+    variables = {"params": {"table": table}}
+    found = module.apply(variables, jnp.array([[1, 0]]))
+    np.testing.assert_array_equal(found, 2 * table[None, [1, 0]])
+    np.testing.assert_array_equal(nn.apply(lambda m: m.table, module)(variables), table)
+
+
+@pytest.mark.parametrize("width", [1, 6, 7])
+def test_sinusoids_are_the_papers_up_to_the_order_of_features(width: int) -> None:
+    """Vaswani et al. 2017, 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos."""
+    positions = np.array([[0, 1, 2, 511], [3, 7, 1000, 0]])
+    module = SinusoidPositions(width)
+    assert not init(module, positions)
+    found = module.apply({}, jnp.asarray(positions))
+    assert found.shape == (2, 4, width) and found.dtype == jnp.float32
+    order = [*range(0, width, 2), *range(1, width, 2)]
+    for (b, t), position in np.ndenumerate(positions):
+        interleaved = [
+            (math.cos if i % 2 else math.sin)(position / 10000 ** (2 * (i // 2) / width))
+            for i in range(width)
+        ]
+        np.testing.assert_allclose(found[b, t], np.array(interleaved)[order], atol=1e-4)
 
 
 @pytest.mark.parametrize("bias_init", [NORMAL, None])
