@@ -207,6 +207,9 @@ def make_config(
         made[choice.key] = choice.own if value is None else spelt
         if value is not None and words and spelt not in words:
             wrong.append(f"its net.{choice.name} is {value!r}, which the class has not")
+    for name in {"activation", "norm_epsilon"} - {choice.name for choice in family.choices}:
+        if fields.get(name) is not None:
+            wrong.append(f"its net.{name} is {fields[name]!r}, which the class has not")
     for field in (*family.fields, *family.options):
         value = fields[field.name]
         if field.switch:

@@ -203,7 +203,8 @@ def _match(
     """
     expected = {a: set(convert.tensor_names(family.rows(a), sizes)) for a in family.variants}
     known = set().union(*expected.values(), *family.tied)
-    patterns = "|".join((*family.buffers, *family.unused))
+    without_place = "|".join((*family.buffers, *family.zeros))
+    patterns = "|".join((*family.buffers, *family.zeros, *family.unused))
     names: dict[str, str] = {}
     for stored in tensors.dtypes:
         stem, dot, last = stored.rpartition(".")
@@ -215,7 +216,12 @@ def _match(
             raise ValueError(f"{names[name]} and {stored} are the same parameter, stored twice")
         names[name] = stored
     _resolve_copies(family, tied, tensors, names)
-    present = {name for name in names if not re.fullmatch("|".join(family.buffers), name)}
+    present = {name for name in names if not re.fullmatch(without_place, name)}
+    for name in names:
+        if re.fullmatch("|".join(family.zeros), name) and tensors.read(names[name]).any():
+            raise ValueError(
+                f"{names[name]} is not zero, and scalelab's {family.system} has no such parameter"
+            )
     best = min(
         expected,
         key=lambda a: (len(expected[a] - present), len(present - expected[a]), a.name not in named),

@@ -175,7 +175,8 @@ class Map:
       model_type: its name in config.json.
       prefix: the beginning of the body's tensor names.
       fields: config fields with a counterpart in our config.
-      choices: config fields with a counterpart in config.net that may be None.
+      choices: config fields with a counterpart in config.net that may be None. Without one for
+        "activation" or "norm_epsilon", exports refuse another value than None.
       options: config fields with a counterpart among the system's options.
       required: other options of the system and the values that its classes need.
       extras: names in `heads` of rows that a model of any class has or lacks.
@@ -189,6 +190,7 @@ class Map:
       tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
         that scores tokens; an untied head has it as a separate parameter.
       buffers: patterns of names that hold no parameters.
+      zeros: patterns of names of tensors that must hold zeros, such as a bias that we do not have.
       unused: patterns of names of parameters that our model does not have.
       last_shift: path of the last shift that is added to the hidden states. If their classifier
         has no bias, exports move our bias into this shift.
@@ -206,6 +208,7 @@ class Map:
     inputs: tuple[str, ...]
     tied: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     last_shift: str | None = None
     options: tuple[Field, ...] = ()

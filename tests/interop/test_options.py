@@ -59,18 +59,18 @@ def test_numbers_and_activations_are_fields_there_and_back(family: Map) -> None:
     """None is the system's own value, so that an import equals a run of the same model."""
     options = ALBERT if family.system == "albert" else {}
     own = written(family.system, **REQUIRED.get(family.system, {}), **options)
-    none = {"activation": None, "norm_epsilon": None}
+    none = {choice.name: None for choice in family.choices}
     assert config_json.read_fields(family, own)[0].items() >= none.items()
-    activation, epsilon = family.choices
+    activation, *epsilons = family.choices
     for word, name in (activation.words or {}).items():
         read, _, _ = config_json.read_fields(family, own | {activation.key: word})
         own_name = (activation.words or {})[str(activation.own)]
         assert read["activation"] == (None if name == own_name else name)
-    found = {"activation": "relu", "norm_epsilon": 3e-4}
+    found = {"activation": "relu"} | {choice.name: 3e-4 for choice in epsilons}
     made = written(family.system, **REQUIRED.get(family.system, {}), **options, **found)
-    assert (made[activation.key], made[epsilon.key]) == ("relu", 3e-4)
     read, _, _ = config_json.read_fields(family, made)
-    assert read["norm_epsilon"] == 3e-4
+    assert made[activation.key] == "relu"
+    assert [(made[choice.key], read[choice.name]) for choice in epsilons] in ([], [(3e-4, 3e-4)])
     assert read["activation"] == (None if activation.own == "relu" else "relu")
 
 
@@ -84,6 +84,19 @@ def test_what_a_class_cannot_be_is_refused() -> None:
     damaged = written("albert", **ALBERT) | {"embedding_size": 0}
     with pytest.raises(ValueError, match="embedding_size"):
         config_json.read_fields(maps.load("albert"), damaged)
+
+
+@pytest.mark.parametrize(("field", "value"), [("norm_epsilon", 3e-4), ("activation", "relu")])
+def test_a_field_that_no_class_of_the_family_has_is_refused(field: str, value: Any) -> None:
+    """Else the export would compute with the class's own epsilon."""
+    bert = maps.load("bert")
+    family = dataclasses.replace(bert, choices=tuple(c for c in bert.choices if c.name != field))
+    sizes = {"num_heads": 2, "width": 8, "num_layers": 3, "ffn_width": 32, "max_len": 64}
+    fields = sizes | {"vocab_size": 61, "dropout_rate": 0.1, field: None}
+    config_json.make_config(family, family.architectures[0], fields, {}, None, False)
+    with pytest.raises(ValueError, match=f"net.{field} is .*{value}.*which the class has not"):
+        given = fields | {field: value}
+        config_json.make_config(family, family.architectures[0], given, {}, None, False)
 
 
 def test_a_derived_field_is_written_and_another_value_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Mistakes and damaged files end in one message that names them, and leave nothing behind."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from damage import Damage, config, indexed, raw, tensors, without, written
 
-from scalelab.interop import exporting, hf, importing
+from scalelab.interop import exporting, hf, importing, maps
 from scalelab.training import pretrained
 
 pytestmark = pytest.mark.slow
@@ -103,6 +104,19 @@ def test_a_damaged_folder(folder: pathlib.Path, tmp_path, name: str, capsys) -> 
     message = refused(capsys, "import", f"{tmp_path}/source", f"--workdir={tmp_path}/run")
     assert len(message) < 2000 and [x for x in names if x not in message] == []
     assert [p.name for p in tmp_path.iterdir()] == ["source"]  # nothing is left behind
+
+
+def test_a_tensor_that_must_be_zero(folder: pathlib.Path, tmp_path, monkeypatch) -> None:
+    """A bias that our model does not have would change every score."""
+    family = dataclasses.replace(maps.load("bert"), zeros=("final_bias",))
+    monkeypatch.setattr(maps, "load_all", lambda: [family])
+    source = tmp_path / "source"
+    shutil.copytree(folder, source)
+    tensors(final_bias=zeros((1, 300), np.float32))(source)
+    importing.run(str(source), tmp_path / "run")
+    tensors(final_bias=lambda x: x + np.eye(1, 300, 7, np.float32))(source)
+    with pytest.raises(ValueError, match="final_bias is not zero, and scalelab's bert has no such"):
+        importing.run(str(source), tmp_path / "other")
 
 
 @pytest.mark.parametrize(("changed", "name"), [
