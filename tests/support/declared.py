@@ -8,6 +8,7 @@ import pathlib
 import runpy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -67,6 +68,7 @@ class Expected:
     tokenizer: str  # kind
     stddevs: Mapping[str, float]  # end of a parameter's name -> at the start; the first that fits
     largest: float | None = None  # value at the start; None: the normal is not cut
+    uniform: bool = False  # kernels are uniform at the start, not normal
     zero_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)  # table -> at the start
     first_losses: Mapping[str, float]  # objective -> mean loss of a guess at the tiny shape
     # (objectives, vocabulary, positions) -> parameters of (12, 768, 12).
@@ -127,3 +129,36 @@ def decoder_settings(shape: Shape, max_len: int) -> dict[str, Any]:
     num_heads, width, num_layers = shape
     given = {"n_embd": width, "n_layer": num_layers, "n_head": num_heads, "n_positions": max_len}
     return given | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+
+
+def source_settings(shape: Shape, max_len: int) -> dict[str, Any]:
+    """Fields of the config of Marian's and Pegasus' classes."""
+    num_heads, width, num_layers = shape
+    given: dict[str, Any] = {"d_model": width, "max_position_embeddings": max_len}
+    for side in ("encoder", "decoder"):
+        given |= {f"{side}_layers": num_layers, f"{side}_attention_heads": num_heads}
+        given |= {f"{side}_ffn_dim": 4 * width}
+    given |= {"activation_function": "relu", "scale_embedding": True}
+    # They give the vector of padding no gradient, but it also starts a target.
+    return given | {"pad_token_id": None, "decoder_start_token_id": 0}
+
+
+def source_inputs(batch: Batch) -> Batch:
+    """Inputs of a class whose decoder reads the target behind the start token."""
+    return {
+        "input_ids": batch["source"],
+        "attention_mask": valid_places(batch, "source"),
+        "decoder_input_ids": batch["tokens"],
+        "labels": np.where(valid_places(batch), batch["targets"], -100),
+    }
+
+
+def exact_sinusoids(kind: str) -> contextlib.AbstractContextManager[Any]:
+    """Makes the sinusoids of "transformers.models.KIND", a table of float32, in float64."""
+    import torch
+
+    def forward(table: Any, shape: Any, *rest: Any, **given: Any) -> Any:
+        with mock.patch.object(torch, "FloatTensor", torch.DoubleTensor):
+            return table.create_weight()[: shape[1]]
+
+    return mock.patch(f"transformers.models.{kind}SinusoidalPositionalEmbedding.forward", forward)

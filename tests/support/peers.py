@@ -83,10 +83,12 @@ def options(system: str, num_layers: int) -> dict[str, Any]:
 
 
 def randomise(model: Any, seed: int) -> Any:
-    """Draws every parameter, norm scales around 1."""
+    """Draws every parameter that is trained, norm scales around 1."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
+            if not p.requires_grad:  # sinusoids
+                continue
             drawn = STDDEV * torch.randn(p.shape, generator=generator, dtype=torch.float64)
             is_scale = p.ndim == 1 and name.endswith("weight")
             p.copy_((drawn + 1.0 if is_scale else drawn).float())

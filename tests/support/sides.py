@@ -119,7 +119,8 @@ def ours(
                 continue
             (*outside, _, _, _), layers = below(found[STATES], begin)
             # Their last states are behind the norm that ends a stack of pre-norm layers.
-            has_norm = "norm" in functools.reduce(dict.__getitem__, outside, params)
+            beside = functools.reduce(dict.__getitem__, outside, params)
+            has_norm = any(name.endswith("norm") for name in beside)
             out[output] = layers[:-1] if has_norm else layers
         return loss, out | {"loss": loss}
 

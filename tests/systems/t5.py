@@ -3,9 +3,8 @@
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
-from declared import VOCAB, Batch, Expected, Mutation, Peer, Shape, kernels_of_layers, valid_places
+from declared import VOCAB, Expected, Mutation, Peer, Shape, kernels_of_layers, source_inputs
 
 WIDTH, K, FFN = 64, 32, 256  # sizes in the test of initialisation
 DECODER = "decoder/stack/stack"
@@ -18,16 +17,6 @@ def settings(shape: Shape, max_len: int) -> dict[str, Any]:
     given = {"d_model": width, "d_kv": width // num_heads, "d_ff": 4 * width}
     given |= {"num_heads": num_heads, "num_layers": num_layers, "n_positions": max_len}
     return given | {"decoder_start_token_id": 0}
-
-
-def inputs(batch: Batch) -> Batch:
-    """The decoder reads the target behind the start token."""
-    return {
-        "input_ids": batch["source"],
-        "attention_mask": valid_places(batch, "source"),
-        "decoder_input_ids": batch["tokens"],
-        "labels": np.where(valid_places(batch), batch["targets"], -100),
-    }
 
 
 def exact() -> Any:
@@ -73,7 +62,7 @@ EXPECTED = Expected(
         None,
         settings,
         vocab_size=VOCAB,
-        inputs=inputs,
+        inputs=source_inputs,
         outputs={
             "encoder_hidden_states": ("encoder", "source"),
             "encoder_attentions": ("encoder", "source"),
