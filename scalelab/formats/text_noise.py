@@ -41,7 +41,7 @@ from scalelab.formats import (
 )
 
 VERSION = 1
-NOISES: tuple[str, ...] = ("permutation", "masking", "deletion", "infilling", "rotation")
+NOISES = ("permutation", "masking", "deletion", "infilling", "rotation")
 
 
 def _are_noises(names: str) -> bool:

@@ -50,12 +50,9 @@ def listed():
 
 @pytest.fixture(scope="session")
 def corrupted():
-    """Builds a format's examples and corrupts `rows` of them: stored batch, corrupted batch.
+    """Builds a format's examples and corrupts the first of them: stored batch, corrupted batch."""
 
-    `epoch` and `example` (None: as `rows`) are numbers, or arrays with a number for each row.
-    """
-
-    def make(name, documents, specials, max_len, *, epoch=0, rows=None, example=None, **options):
+    def make(name, documents, specials, max_len, *, epoch=0, rows=None, **options):
         form = formats.load(name)
         given = make_options(form, options)
         (chunk,) = form.build(documents, specials=specials, max_len=max_len, seed=0, options=given)
@@ -71,8 +68,7 @@ def corrupted():
                 batch[formats.lengths_name(array.name)] = lengths.astype(np.int32)
         made = batch
         if hasattr(form, "corrupt"):
-            address = {"seed": 3, "epochs": np.full_like(ids, epoch)}
-            address["examples"] = ids if example is None else np.full_like(ids, example)
+            address = {"seed": 3, "epochs": np.full_like(ids, epoch), "examples": ids}
             given = {"specials": specials, "options": given, "max_len": max_len}
             made = form.corrupt(dict(batch), **address, **given)
         formats.check_batch(formats.arrays_of(name, options), made, max_len)

@@ -129,8 +129,12 @@ def test_a_planted_sentence_is_chosen(corrupted, row_of) -> None:
 def test_random_sentences_are_uniform(corrupted) -> None:
     """Of six sentences two: 15 pairs; and the length of a sentence does not matter."""
     text = [[10 + k] * (1 + k % 3) for k in range(6)]
-    given = dict(rows=np.zeros(3000, np.int64), epoch=np.arange(3000), choose="random")
-    _, made = corrupted("gap_sentences", documents(text), SPECIALS, 30, **given)
+    rows, options = np.zeros(3000, np.int64), Options(0.3, "random")
+    stored, _ = corrupted(
+        "gap_sentences", documents(text), SPECIALS, 30, rows=rows, choose="random"
+    )
+    given = {"specials": SPECIALS, "options": options, "max_len": 30}
+    made = gap_sentences.corrupt(stored, seed=0, epochs=np.arange(3000), examples=rows, **given)
     found = Counter(tuple(np.unique(row).tolist()) for row in made["tokens"])
     assert len(found) == 15 and stats.chisquare([*found.values()]).pvalue > 1e-4
 

@@ -93,9 +93,13 @@ FIGURE = {  # Lewis et al. 2020, figure 2: "A B C . D E ." is 0 to 6, and 9 a ma
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_rows_of_the_figure_are_drawn(noise, documents_of, corrupted, row_of) -> None:
-    given = dict(rows=np.zeros(3000, np.int64), epoch=np.arange(3000))
-    _, made = corrupted("text_noise", documents_of([[4, 3]]), SPECIALS, 12, noise=noise, **given)
-    found = Counter(tuple(row_of(made, "source", i)) for i in range(3000))
+    rows = np.zeros(3000, np.int64)  # one text, in as many epochs
+    documents, options = documents_of([[4, 3]]), text_noise.Options(noise=noise)
+    stored, _ = corrupted("text_noise", documents, SPECIALS, 12, rows=rows, noise=noise)
+    address = {"seed": 0, "epochs": np.arange(len(rows)), "examples": rows}
+    given = {"specials": SPECIALS, "options": options, "max_len": 12}
+    made = text_noise.corrupt(stored, **address, **given)
+    found = Counter(tuple(row_of(made, "source", i)) for i in range(len(rows)))
     figure = [MASK if token == 9 else FIRST + token for token in FIGURE[noise]]
     assert found[BEGIN, *figure, END] > 0
     ways = {"masking": 21, "deletion": 21, "permutation": 2, "rotation": 7}
