@@ -37,7 +37,10 @@ def test_decoding_with_a_cache_equals_the_forward_pass(name: str) -> None:
     module, batch = systems.load(name), make_batch()
     (objective,) = (d.value for d in module.DEPARTURES if d.field == "objective")
     net = module.build(SIZES, make_options(module, {}), VOCAB)
-    params = {"params": tiny.draw(net, tiny.terms(module, str(objective), size=VOCAB))}
+    drawn = tiny.draw(net, tiny.terms(module, str(objective), size=VOCAB))
+    is_scale = lambda path: path[-1].key == "scale"  # noqa: E731
+    params = jax.tree_util.tree_map_with_path(lambda path, x: x + is_scale(path), drawn)
+    params = {"params": params}
     batch["lengths"] = np.full_like(batch["lengths"], T)
 
     @jax.jit
@@ -106,27 +109,34 @@ def test_greedy_texts_are_those_of_transformers(name: str) -> None:
 
     max_len, new, module = 32, 12, systems.load(name)
     ids = systems.special_ids(module)
-    model = peers.make(name, SHAPE, max_len, seed=3)
-    with torch.no_grad():  # else one token would be the best whatever came before
-        table = model.get_input_embeddings().weight
-        table *= 2 / table.norm(dim=1, keepdim=True)
-        for parameter, value in model.named_parameters():
-            if "embed_positions" in parameter and value.requires_grad:  # not sinusoids
-                value *= 3
     sources = [np.random.default_rng(n).integers(5, peers.VOCAB, n) for n in (3, 20, 1, 9)]
     padded = np.full((4, 20), ids["pad"])
     for row, source in zip(padded, sources, strict=True):
         row[: len(source)] = source
-    theirs = model.generate(
-        torch.tensor(padded), attention_mask=torch.tensor(padded != ids["pad"]).long(),
-        max_new_tokens=new, do_sample=False, num_beams=1, eos_token_id=None,
-        pad_token_id=ids["pad"], forced_eos_token_id=None, decoder_start_token_id=ids["start"],
-    )[:, 1:]  # fmt: skip
-    made = stepper.prepare(sides.build(name, SHAPE, max_len), peers.weights(model))
-    found = loop.generate(
-        made, [np.array([ids["start"]], np.int32)] * 4, Rules(), end_token=None, max_len=max_len,
-        max_new_tokens=new, sources=[source.astype(np.int32) for source in sources],
-    )  # fmt: skip
-    rows = [text.tokens.tolist() for text in found]
-    assert rows == theirs.tolist()
-    assert len(set(map(tuple, rows))) == 4 and min(len(set(row)) for row in rows) > 2
+    texts = []
+    for seed in (2, 3):
+        model = peers.make(name, SHAPE, max_len, seed=seed)
+        with torch.no_grad():  # else one token would be the best whatever came before
+            table = model.get_input_embeddings().weight
+            table *= 2 / table.norm(dim=1, keepdim=True)
+            trained = (found for found in model.named_parameters() if found[1].requires_grad)
+            for parameter, value in trained:  # not sinusoids
+                value *= 3 if "embed_positions" in parameter else 1
+                value *= 0.1 if parameter.endswith("bias") else 1
+        theirs = model.generate(
+            torch.tensor(padded), attention_mask=torch.tensor(padded != ids["pad"]).long(),
+            max_new_tokens=new, do_sample=False, num_beams=1, eos_token_id=None,
+            pad_token_id=ids["pad"], forced_eos_token_id=None, decoder_start_token_id=ids["start"],
+        )[:, 1:]  # fmt: skip
+        made = stepper.prepare(sides.build(name, SHAPE, max_len), peers.weights(model))
+        found = loop.generate(
+            made, [np.array([ids["start"]], np.int32)] * 4, Rules(), end_token=None,
+            max_len=max_len, max_new_tokens=new, sources=[x.astype(np.int32) for x in sources],
+        )  # fmt: skip
+        rows = [text.tokens.tolist() for text in found]
+        assert rows == theirs.tolist()
+        texts += rows
+    # Scaled embeddings outweigh sinusoids, so that such texts repeat a token.
+    least = (4, 2) if getattr(model.config, "scale_embedding", False) else (8, 4)
+    assert len(set(map(tuple, texts))) >= least[0]
+    assert max(len(set(row)) for row in texts) >= least[1]
