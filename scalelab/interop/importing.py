@@ -62,7 +62,8 @@ def _pretrain_values(opened: Folder) -> dict[str, Any]:
     values["objective"] = "+".join(names)
     needed = [array for name in names for array in objectives.load(name).NEEDS]
     able = formats.declarations(needed[0]) if needed else ("doc_sentences",)
-    values["data"]["format"] = next(iter(able))
+    if values["data"]["format"] not in able:
+        values["data"]["format"] = next(iter(able))
     values["net"] |= _net_values(opened)
     values["system_options"] = _options(opened)
     values["objective_options"] = dict(opened.architecture.objective_options)
