@@ -186,6 +186,9 @@ def open_folder(path: pathlib.Path) -> Folder:
     if unused:
         remarks.append(f"ignored, because no head uses them: {', '.join(unused)}")
     read = lambda name: tensors.read(names[name])  # noqa: E731
+    wrong = [name for name in family.zeros if name in names and read(name).any()]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: expected zeros, because our model has no such bias")
     params = convert.to_parameters(family.rows(architecture), read, sizes)
     return Folder(path, config, family, architecture, fields, dropout_rate, texts, params, remarks)
 
@@ -216,6 +219,7 @@ def _match(
         names[name] = stored
     _resolve_copies(family, tied, tensors, names)
     present = {name for name in names if not re.fullmatch("|".join(family.buffers), name)}
+    present -= {*family.zeros}
     best = min(
         expected,
         key=lambda a: (len(expected[a] - present), len(present - expected[a]), a.name not in named),

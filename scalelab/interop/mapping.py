@@ -189,6 +189,8 @@ class Map:
       tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
         that scores tokens; an untied head has it as a separate parameter.
       buffers: patterns of names that hold no parameters.
+      zeros: names that may be stored, of tensors that our model lacks; imports refuse other values
+        than 0.
       unused: patterns of names of parameters that our model does not have.
       last_shift: path of the last shift that is added to the hidden states. If their classifier
         has no bias, exports move our bias into this shift.
@@ -206,6 +208,7 @@ class Map:
     inputs: tuple[str, ...]
     tied: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     last_shift: str | None = None
     options: tuple[Field, ...] = ()
