@@ -370,6 +370,6 @@ def test_the_head_in_blocks_has_the_golden_losses(subject, monkeypatch) -> None:
     monkeypatch.setattr(xent, "MOST_ROWS", {"cpu": 40})
     monkeypatch.setattr(xent, "CHUNK_SCORES", {"cpu": 500})
     run = subject.compile(subject.parts)
-    assert set(blocks) == {3}
+    assert set(blocks) == ({3} if subject.expected.one_softmax else set())
     golden = json.loads((tiny.ROOT / f"tests/golden/{subject.name}.json").read_text())
     assert losses_of(subject, run) == pytest.approx(golden["tiny_losses"], rel=1e-5)

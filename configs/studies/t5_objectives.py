@@ -4,9 +4,9 @@
 
 | arm | source | target |
 |---|---|---|
-| span | text with sentinels for spans of 3 tokens, 15% in all | these spans |
-| bert | text; 15% of the tokens masked or random | text |
-| mass | text; 15% masked | text |
+| default | text with sentinels for spans of 3 tokens, 15% in all | these spans |
+| bert_style | text; 15% of the tokens masked or random | text |
+| mass_style | text; 15% masked | text |
 | drop | text without 15% of its tokens | these tokens |
 | prefix | the beginning of a text | its end |
 | deshuffle | tokens in random order | text |
@@ -22,7 +22,7 @@ import ml_collections
 
 from scalelab.config import files
 
-STYLES = ("bert", "mass", "drop", "prefix", "deshuffle", "lm")
+STYLES = ("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
 PAIRS = 2000
 
 
@@ -58,6 +58,6 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         systems=("t5",), shapes=(shape,), variants=("default", *STYLES), finetune="all"
     )
     config.stage_order = ("main",)
-    lines = ["bert > prefix", "bert > deshuffle", "bert > lm", "default > lm", "default > bert"]
+    lines = ["bert_style > prefix", "bert_style > deshuffle", "bert_style > lm", "default > lm"]
     config.claims = tuple((line, "cipher") for line in lines)
     return config

@@ -174,7 +174,10 @@ def _judge_each(
         start = jnp.minimum(k * chunk, total - chunk)  # the last chunk may overlap the one before
         part = jax.lax.dynamic_slice_in_dim(features, start, chunk)
         targets = jax.lax.dynamic_slice_in_dim(jnp.asarray(places.targets), start, chunk)
-        made = jax.vmap(judge)(tied_logits(part, table, bias), targets)
+        shift = bias
+        if bias is not None and bias.ndim > 1:  # each place has its own
+            shift = jax.lax.dynamic_slice_in_dim(bias, start, chunk)
+        made = jax.vmap(judge)(tied_logits(part, table, shift), targets)
         return jax.lax.dynamic_update_slice_in_dim(found, made, start, 0)
 
     empty = jnp.zeros((total, *shape), jnp.float32)

@@ -5,8 +5,8 @@ Raffel et al. 2020, table 3 and 3.3.1. A text has sentences of one document, as 
 
 | style | source | target |
 |---|---|---|
-| bert | text; of the noised tokens 90% are mask, 10% are random | text |
-| mass | text; all noised tokens are mask | text |
+| bert_style | text; of the noised tokens 90% are mask, 10% are random | text |
+| mass_style | text; all noised tokens are mask | text |
 | drop | text without the noised tokens | the noised tokens |
 | prefix | the first tokens, from one to all but one | the other tokens |
 | deshuffle | text in random order | text |
@@ -38,14 +38,16 @@ from scalelab.formats import (
 )
 
 VERSION = 1
-RANDOM = 0.1  # share of the noised tokens in the style "bert"
+RANDOM = 0.1  # share of the noised tokens in the style "bert_style"
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Options of the format."""
 
-    style: Annotated[str, choice("bert", "mass", "drop", "prefix", "deshuffle", "lm")] = "bert"
+    style: Annotated[
+        str, choice("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
+    ] = "bert_style"
     noise_rate: Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)] = 0.15
 
 
@@ -100,7 +102,7 @@ def build(
       ValueError: `max_len` leaves no space, or the system has neither a mask nor a sentinel.
     """
     options = options or Options()
-    if options.style in ("bert", "mass"):
+    if options.style in ("bert_style", "mass_style"):
         _mask(specials)
     longest = text_length(max_len, options)
     return doc_sentences.build(documents, specials=Specials(), max_len=longest, **given)
@@ -120,14 +122,14 @@ def corrupt(
     places = np.arange(text.shape[1])
     is_text = places < lengths[:, None]
     source, in_source, in_target = text.copy(), is_text, is_text
-    if style in ("bert", "mass", "drop"):
+    if style in ("bert_style", "mass_style", "drop"):
         count = assembly.share(lengths, options.noise_rate)
         is_noised = draws.subset(first, lengths, count, text.shape[1])
         if style == "drop":
             in_source, in_target = is_text & ~is_noised, is_noised
         else:
             source[is_noised] = _mask(specials)
-        if style == "bert":
+        if style == "bert_style":
             is_random = is_noised & (draws.uniform(second[:, None], places) < RANDOM)
             rows, columns = np.nonzero(is_random)
             given = specials.vocab_size, specials.ids.values()

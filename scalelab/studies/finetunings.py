@@ -64,11 +64,15 @@ def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str
     found = {}
     for task in finetune.tasks:
         try:
-            resolved = finetune_config.resolve(config_values(finetune, task))
+            values = config_values(finetune, task)
+            resolved = finetune_config.resolve(values)
         except ValueError as error:
             raise ValueError(f"fine-tuning on {task}: {error}") from None
         fields = config_lib.science(dataclasses.asdict(resolved))
-        found[task] = {field: value for field, value in fields.items() if field not in chosen}
+        left = [*chosen]
+        if values["head"]["kind"] is None and task_lib.load_task(task).kind != task_lib.Task.kind:
+            left.append("head.kind")  # the kind of task decides it
+        found[task] = {field: value for field, value in fields.items() if field not in left}
     return found, chosen
 
 

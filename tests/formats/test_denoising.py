@@ -18,11 +18,11 @@ WORDS = "Thank you for inviting me to your party last week . apple".split()
 TOKEN = {word: 4 + k for k, word in enumerate(WORDS)} | {"<M>": MASK}
 SPECIALS = Specials((), (), (EOS,), SpecialIds(IDS), vocab_size=4 + len(WORDS))
 TEXT = "Thank you for inviting me to your party last week ."
-STYLES = ["bert", "mass", "drop", "prefix", "deshuffle", "lm"]
+STYLES = ["bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm"]
 TABLE = {  # Raffel et al. 2020, table 3; "(original text)" is None
     "prefix": ("Thank you for inviting", "me to your party last week ."),
-    "bert": ("Thank you <M> <M> me to your party apple week .", None),
-    "mass": ("Thank you <M> <M> me to your party <M> week .", None),
+    "bert_style": ("Thank you <M> <M> me to your party apple week .", None),
+    "mass_style": ("Thank you <M> <M> me to your party <M> week .", None),
     "drop": ("Thank you me to your party week .", "for inviting last"),
     "lm": ("", None),  # 3.2: no input
 }
@@ -48,7 +48,7 @@ def draw(style: str, epochs: int, rate: float = 0.27) -> tuple[np.ndarray, np.nd
 
 @pytest.mark.parametrize("style", TABLE)
 def test_the_rows_of_the_table_are_drawn(style) -> None:
-    source, target = draw(style, 100_000 if style == "bert" else 2000)
+    source, target = draw(style, 100_000 if style == "bert_style" else 2000)
     first, second = (TEXT if text is None else text for text in TABLE[style])
     found = [
         (made == np.pad([*ids(text), EOS], (0, made.shape[1] - len(text.split()) - 1))).all(axis=1)
@@ -58,11 +58,11 @@ def test_the_rows_of_the_table_are_drawn(style) -> None:
 
 
 def test_places_and_random_tokens_have_their_shares() -> None:
-    source, _ = draw("mass", 5000)
+    source, _ = draw("mass_style", 5000)
     places = Counter(tuple(np.flatnonzero(row == MASK)) for row in source)
     assert len(places) == 165  # 3 of 11
     assert stats.chisquare([*places.values()]).pvalue > 1e-4
-    source, _ = draw("bert", 5000)
+    source, _ = draw("bert_style", 5000)
     own = source[:, :11] == ids(TEXT)
     masks, tokens = (source == MASK).sum(), np.bincount(source[:, :11][~own], minlength=16)
     # A random token may be the token itself: one of twelve words.
@@ -104,10 +104,10 @@ def test_the_text_comes_back(style, documents_of, corrupted, row_of) -> None:
                 assert source + target == text and source and (target or len(text) == 1)
             else:
                 assert target == text
-            if style in ("bert", "mass"):
+            if style in ("bert_style", "mass_style"):
                 places = [k for k, token in enumerate(text) if source[k] != token]
                 assert len(places) == noised and len(source) == len(text)
-                allowed = {MASK} if style == "mass" else {MASK, *range(4, 16)}
+                allowed = {MASK} if style == "mass_style" else {MASK, *range(4, 16)}
                 assert {source[k] for k in places} <= allowed
             elif style == "deshuffle":
                 assert sorted(source) == text
@@ -133,11 +133,13 @@ def test_masks(documents_of, corrupted) -> None:
     for roles, mask in (("mask sentinel_0", MASK), ("sentinel_0", SENTINEL)):
         there = SpecialIds({role: IDS[role] for role in ["eos", *roles.split()]})
         specials = Specials((), (), (EOS,), there, vocab_size=16)
-        _, made = corrupted("denoising", documents, specials, 16, style="mass", noise_rate=0.9)
+        _, made = corrupted(
+            "denoising", documents, specials, 16, style="mass_style", noise_rate=0.9
+        )
         assert {*made["source"][0, :9].tolist()} & {*IDS.values()} == {mask}
     bare = Specials((), (), (EOS,), SpecialIds({"eos": EOS}), vocab_size=16)
     with pytest.raises(ValueError, match="no special token has the role 'sentinel_0'"):
         corrupted("denoising", documents, bare, 16)
     corrupted("denoising", documents, bare, 16, style="deshuffle")
-    with pytest.raises(ValueError, match="'bert' or 'mass' or"):
+    with pytest.raises(ValueError, match="'bert_style' or 'mass_style' or"):
         corrupted("denoising", documents, SPECIALS, 16, style="mask")

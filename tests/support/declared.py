@@ -74,7 +74,9 @@ class Expected:
     # (objectives, vocabulary, positions) -> parameters of (12, 768, 12).
     num_parameters: Mapping[tuple[str, int, int], int]
     decayed: frozenset[str]  # parameters at the tiny shape
-    body: str = "stack/"  # path of the layers whose kernels are n_model
+    body: str = "stack/"  # pattern of the paths of the layers whose kernels are n_model
+    num_tanh: int = 0  # hyperbolic tangents of its states beside the layers' activation
+    one_softmax: bool = True  # its losses of tokens are cross-entropies of one softmax
     more_parts: bool = False  # matrices beside layers and heads: a projection, a second model
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of the tiny config
     mixed_masks: bool = False  # it sees left, but training has other masks: attention counts whole

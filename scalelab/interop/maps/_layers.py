@@ -58,7 +58,7 @@ def decoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
 
 
 def source_layers(tensor: str, path: str, *, cross: bool) -> tuple[Row, ...]:
-    """Makes the rows of one side of Marian and Pegasus; tensor names begin with `tensor`.
+    """Makes the rows of one side of BART, Marian and Pegasus; tensor names begin with `tensor`.
 
     `cross`: the layers have cross-attention, as those of the decoder.
     """

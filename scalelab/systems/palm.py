@@ -1,0 +1,200 @@
+"""PALM: Bi et al. 2020, "PALM: Pre-training an Autoencoding & Autoregressive Language Model ...".
+
+Reference code: alibaba/AliceMind, PALM/models/model_builder.py and decoder.py.
+
+Its first stage trains the encoder to predict masked tokens: `system=roberta`. The second stage is
+this system with `--init` of that run. It takes the whole encoder; the decoder and the head are new.
+
+Departs from them:
+  - the copy head is the paper's (3.3); the code copies by the mean of its decoder's attention;
+  - the decoder's norms come after sublayers and its positions are learned, as in BART;
+  - one table embeds and scores all tokens; the code's decoder begins with a copy of it;
+  - byte-level BPE of 30,000 pieces, trained on the corpus; fragments do not overlap;
+  - the optimizer is the base config's AdamW; batch size and budget are the protocol's.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import ArrayPytree
+from jax.typing import DTypeLike
+
+from scalelab.nets.decoder import Decoder, DecoderCache
+from scalelab.nets.encdec import Batch, EncoderDecoder
+from scalelab.nets.encoder import Encoder
+from scalelab.nn import axes
+from scalelab.nn.attention import CrossAttention, SelfAttention, head_size
+from scalelab.nn.embed import Embed, InputEmbed, output_table
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward
+from scalelab.nn.heads import PlainHead, tied_logits
+from scalelab.nn.layer import PostNorm
+from scalelab.nn.linear import Linear
+from scalelab.nn.masks import Step
+from scalelab.nn.norm import LayerNorm
+from scalelab.nn.positions import LearnedPositions
+from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure, Sizes
+
+DEPARTURES = (
+    Departure("data.format", "continuation", "Bi et al. 2020, 3.2 and 4.1"),
+    Departure("objective", "copy", "Bi et al. 2020, 3.2 and 3.3"),
+)
+ROLES = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+SPECIAL_TOKENS = tuple(ROLES.items())
+FRAME = (("<s>",), ("</s>",), ("</s>",))
+ADAPTATION = Adaptation(*FRAME)  # Bi et al. 2020, 4: all tasks generate text
+HEADS = ("token", "copy")
+PREDICTS = "next"
+SEES = "source + left"
+HAS_SOURCE, START = True, "bos"
+ORDER = "shuffled"
+
+INIT = nn.initializers.normal(stddev=0.02)
+HEAD_INIT = nn.initializers.xavier_uniform()  # model_builder.py: of the generator
+LAYER_NORM_EPSILON = 1e-5
+
+
+class New(nn.Module):
+    """A part of the decoder, under names that no encoder has: `--init` leaves it new."""
+
+    part: nn.Module
+
+    def init_cache(self, *sizes: int) -> ArrayPytree:  # noqa: D102
+        return self.part.init_cache(*sizes)
+
+    def __call__(self, *given: ArrayPytree) -> ArrayPytree:  # noqa: D102
+        return self.part(*given)
+
+
+class Pointer(nn.Module):
+    """The attention that copies, and the gate between vocabulary and copying.
+
+    Bi et al. 2020, 3.3: e_tl = w tanh(W_m h_l + W_s s_t + b); the gate reads s_t and the mean of h.
+    Scores and softmax are float32. It needs memory for B T S D numbers.
+    """
+
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(
+        self, states: jax.Array, source: jax.Array, lengths: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Attends from states [B, T, D] to source [B, S, D], of lengths [B].
+
+        Returns the weights [B, T, S] and the scores of the gate [B, T].
+        """
+        inner = (axes.WIDTH,), (axes.TRANSFORM,), states.shape[-1:], HEAD_INIT, self.dtype
+        one = (axes.CLASSES,), (1,), HEAD_INIT, jnp.float32
+        keys = Linear(*inner, bias_init=None, name="source")(source)[:, None]
+        mixed = jnp.tanh(keys + Linear(*inner, name="state")(states)[:, :, None])
+        scores = Linear((axes.TRANSFORM,), *one, bias_init=None, name="score")(mixed)[..., 0]
+        seen = jnp.arange(source.shape[1]) < lengths[:, None, None]
+        weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
+        mean = jnp.einsum("bts,bsd->btd", weights, source.astype(jnp.float32))
+        gate = Linear((axes.WIDTH,), *one, name="state_gate")(states)
+        gate += Linear((axes.WIDTH,), *one, bias_init=None, name="mean_gate")(mean)
+        return weights, gate[..., 0]
+
+
+class PointerGenerator(nn.Module):
+    """An encoder-decoder that generates a token or copies one of the source.
+
+    Its states [..., D + 1 + 2 S], float32, hold what scores tokens: the decoder's state, the gate's
+    score, the attention to the source, and its tokens.
+    """
+
+    EMBEDDING = ("encoder/embed", "decoder/embed")
+    TOKEN_TABLE = "encoder/embed/tokens/table"
+
+    encoder: Encoder
+    decoder: Decoder
+    pointer: Pointer
+    head: Linear  # [..., D] -> features [..., D] for the table of tokens
+    output_embed: Embed | None = None  # the table that scores tokens; None: the encoder's
+
+    encode = EncoderDecoder.encode  # a cache's `layers` then also have the source
+
+    def __call__(
+        self, batch: Batch, *, train: bool, cache: DecoderCache | None = None, step: Step = None
+    ) -> tuple[jax.Array, DecoderCache | None]:
+        """Computes states [B, T, D + 1 + 2 S]; arguments as in `EncoderDecoder`."""
+        if "source" in batch:
+            tokens, lengths = batch["source"], batch["source_lengths"]
+            read = {"tokens": tokens, "lengths": lengths, "examples": batch["examples"]}
+            source = memory = self.encoder(read, train=train, step=step)[0]
+        else:
+            assert cache is not None and cache.source_lengths is not None
+            layers, (memory,), (tokens,) = cache.layers
+            cache, lengths, source = cache.replace(layers=layers), cache.source_lengths, None
+        hidden, cache = self.decoder(batch, train=train, cache=cache, step=step, source=source)
+        weights, gate = self.pointer(hidden, memory, lengths)
+        if cache is not None:  # axis 1 of all arrays is the examples
+            cache = cache.replace(layers=(cache.layers, memory[None], tokens[None]))
+        tokens = jnp.broadcast_to(tokens[:, None], weights.shape)
+        parts = hidden, gate[..., None], weights, tokens
+        return jnp.concatenate([x.astype(jnp.float32) for x in parts], axis=-1), cache
+
+    def copy_features(self, states: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
+        """Returns features, table, the gate's scores [...], and P_c of targets [...] at states."""
+        features, table, gate, weights, tokens = self._split(states)
+        return features, table, gate, jnp.sum(weights * (tokens == targets[..., None]), axis=-1)
+
+    def token_features(self, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns features [..., D], table [V, D] and a bias of each state, [..., V].
+
+        The softmax of features @ table.T + bias is gate P_v + (1 - gate) P_c.
+        """
+        features, table, gate, weights, tokens = self._split(states)
+        logits, gate = tied_logits(features, table, None), gate[..., None]
+        places = (*jnp.indices(tokens.shape, sparse=True)[:-1], tokens)
+        copied = jnp.log(jnp.zeros(logits.shape).at[places].add(weights))
+        generated = jax.nn.log_softmax(logits) + jax.nn.log_sigmoid(gate)
+        mixed = jnp.logaddexp(generated, copied + jax.nn.log_sigmoid(-gate))
+        return features, table, mixed - logits
+
+    def token_logits(self, states: jax.Array) -> jax.Array:
+        """Returns the log-probabilities of all tokens at states [...]: [..., V] float32."""
+        return tied_logits(*self.token_features(states))
+
+    def _split(self, states: jax.Array) -> tuple[jax.Array, ...]:
+        """Returns features, table, gate, weights and tokens of states."""
+        embed = self.encoder.embed.tokens if self.output_embed is None else self.output_embed
+        (width,) = self.head.out_shape
+        weights, tokens = jnp.split(states[..., width + 1 :], 2, axis=-1)
+        hidden, gate = states[..., :width], states[..., width]
+        return self.head(hidden), embed.table, gate, weights, tokens.astype(jnp.int32)
+
+
+def build(sizes: Sizes, options: None, vocab_size: int) -> PointerGenerator:
+    """Builds the model, as `System.build`."""
+    del options
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    activation, rate, D = ACTIVATIONS[sizes.activation or "gelu"], sizes.dropout_rate, sizes.width  # noqa: N806
+    heads = sizes.num_heads, head_size(D, sizes.num_heads), rate, INIT, INIT, sizes.dtype
+    tokens = Embed(vocab_size, D, INIT)  # of both sides, and of the output
+
+    def embed() -> InputEmbed:
+        positions = LearnedPositions(sizes.max_len, D, INIT)
+        return InputEmbed(tokens, positions, rate, norm=norm(), dtype=sizes.dtype)
+
+    def stack(cross: CrossAttention | None = None) -> Stack:
+        ffn = FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype)
+        layer = PostNorm(SelfAttention(*heads), ffn, norm(), norm(), rate, cross, cross and norm())
+        return Stack(layer, sizes.num_layers, sizes.remat)
+
+    return PointerGenerator(
+        encoder=Encoder(embed(), stack(), PlainHead()),
+        decoder=Decoder(New(embed()), New(stack(CrossAttention(*heads))), PlainHead()),
+        pointer=Pointer(sizes.dtype),
+        head=Linear((axes.WIDTH,), (axes.TRANSFORM,), (D,), HEAD_INIT, sizes.dtype),
+        output_embed=output_table(sizes.output_embedding, vocab_size, D, INIT),
+    )
+
+
+def n_model(sizes: Sizes, options: None) -> int:
+    """Returns the parameters of both stacks without norms and biases."""
+    del options
+    attention, ffn = 4 * sizes.width**2, 2 * sizes.width * sizes.ffn_width
+    return sizes.num_layers * (3 * attention + 2 * ffn)
