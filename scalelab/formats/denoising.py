@@ -38,6 +38,7 @@ from scalelab.formats import (
 )
 
 VERSION = 1
+STYLES = ("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
 RANDOM = 0.1  # share of the noised tokens in the style "bert_style"
 
 
