@@ -1,6 +1,6 @@
 """The Transformer's formats, and what its class and PEGASUS' class cannot hold.
 
-tests/systems/test_encdec.py has what every system with a source owes.
+tests/systems/test_source_systems.py has what every system with a source owes.
 """
 
 import pathlib
