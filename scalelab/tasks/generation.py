@@ -138,7 +138,7 @@ GENERATION = (
     _multi30k("de", "German"),
     _multi30k("fr", "French"),
     _task(
-        "dialogsum", "DialogSum", "DialogSum: summaries of dialogues (Chen et al. 2021, Findings of ACL).",
+        "dialogsum", "DialogSum", "DialogSum: dialogues (Chen et al. 2021, Findings of ACL).",
         read_dialogsum, "summarize:", "dialogsum",
         {
             "train": ("dialogsum.train.jsonl|dialogsum.train.jsonl.xz", 12460),

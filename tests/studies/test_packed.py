@@ -114,7 +114,7 @@ def test_the_literature_page_has_the_papers_that_pages_and_systems_cite() -> Non
     paths = [tiny.ROOT / "README.md", *(tiny.ROOT / "docs").glob("*.md")]
     paths += [path for folder in code for path in folder.glob("*.py")]
     cited = {found for path in paths for found in CITED.findall(path.read_text())}
-    assert len(cited) > 30 and not cited - known
+    assert len(cited) > 30 and not cited - known, cited - known
 
 
 def verdicts(study: str) -> set[str]:
