@@ -56,7 +56,11 @@ SYSTEMS = [family.system for family in maps.load_all()]
 OLDER = {"wordpiece": "vocab.txt", "bpe": "merges.txt", "bytebpe": "merges.txt"}
 KINDS = {system: declared.get(system).tokenizer for system in SYSTEMS}
 LAYOUTS = [(system, "tokenizer.json") for system in SYSTEMS]
-LAYOUTS += [(system, OLDER[kind]) for system, kind in KINDS.items() if kind in OLDER]
+SENTENCEPIECE = ("transformer",)  # Marian's older files are no merges
+LAYOUTS += [
+    (system, OLDER[kind])
+    for system, kind in KINDS.items() if kind in OLDER and system not in SENTENCEPIECE
+]  # fmt: skip
 
 
 def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str]) -> int:
