@@ -17,14 +17,14 @@ Arguments, all optional, joined by commas: corpus, data, evaluations and seeds o
 | nano (default) | 2x128x2 | 8,192 | 30 M | 2 | a laptop, or minutes on a GPU |
 | micro | 2x32x2 | 2,000 | 0.1 M | 2 | a test of the whole path in minutes |
 | medium | 2x256x9 | 8,192 | 300 M | 2 | a GPU; four times nano's batch; not run yet |
-| world | 2x64x2 | 600 | 3 M | 2 | a language whose rules are known; minutes a run, no data needed |
+| synthetic | 2x64x2 | 600 | 3 M | 2 | a language whose rules are known; minutes a run, no data needed |
 
 At nano BERT's pre-training takes 32 minutes of a core; GPT-2's has 2.5 times its FLOPs. At micro,
-without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus. At world the
-text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pairs and two of its
+without `data`, the tasks are `same_document` and `swapped_words`, made of the corpus. At synthetic
+the text is the grammar corpus of `scalelab.worlds`, and scores are its minimal pairs and two of its
 tasks; the first start writes them to ~/.cache/scalelab/worlds. With `evaluations=`, nano, micro
 and medium are scored by EVALUATIONS.
-Lengths are 32 tokens, then 128 (world: 64); configs/studies/encoders.py says why.
+Lengths are 32 tokens, then 128 (synthetic: 64); configs/studies/encoders.py says why.
 docs/evaluations.md says which evaluations stay out, and why. To add a system, add its name to
 SYSTEMS, and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own
 claims, or config.claims = ().
@@ -86,6 +86,7 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
     config.scale = scale
     if scale == "synthetic":
         quickstart.use_world(config, tokens)
+        config.system_fields.albert = ("tokenizer.kind=wordpiece",)  # unigram finds 501 pieces
     else:
         _shorten(config.pretrain, scale, tokens)
     config.fields += ("net.dropout_rate=0.0",)
