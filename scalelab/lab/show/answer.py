@@ -193,6 +193,17 @@ def tabulate_findings(findings: Sequence[Finding]) -> Table:
     return Table("findings", "Hypotheses", tuple(columns), tuple(rows))
 
 
+def describe_changes(study: Study) -> list[str]:
+    """Returns a sentence for each change of the primary score after runs had finished."""
+    earlier = study.facts.earlier_primary
+    names = [title_of(name) if name else "none" for name, _ in (*earlier, (study.facts.primary, 0))]
+    return [
+        f"The primary outcome was changed from {names[k]} to {names[k + 1]} after {num} runs had"
+        " finished."
+        for k, (_, num) in enumerate(earlier)
+    ]
+
+
 def for_terminal(
     study: Study, sentences: Sequence[str], primary: Table | None, verdicts: Table | None,
     findings: Sequence[Finding],
@@ -200,7 +211,8 @@ def for_terminal(
     """Returns the answer, the primary table, the verdicts and why some are open, as text."""
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
     parts += ["\n" + show(table).rstrip() for table in (primary, verdicts) if table is not None]
-    parts += ["", *(textwrap.fill(line, 100) for line in checks(findings))]
+    lines = [*checks(findings), *describe_changes(study)]
+    parts += ["", *(textwrap.fill(line, 100) for line in lines)]
     return "\n".join(parts) + "\n"
 
 

@@ -206,7 +206,8 @@ def describe_design(study: Study) -> dict[str, str]:
     seeds = Counter(len(point.finished) for point in study.points)
     tuned = f"{', '.join(facts.tasks)}; recipe {notes.describe_recipe(study)}; fine-tuning seeds" \
             f" of each pre-training: {facts.finetune_seeds}" if facts.tasks else ""  # fmt: skip
-    own_fields = facts.system_fields.items()
+    systems = {point.system for point in study.points}
+    own_fields = [(name, own) for name, own in facts.system_fields.items() if name in systems]
     variants = {p.variant: p.lines for p in study.points if p.lines and not p.values}
     varied = {line.split("=")[0] for p in study.points for line in p.lines}
     section = f" of section {facts.protocol} of the benchmark protocol" if facts.protocol else ""
@@ -282,13 +283,7 @@ def describe_limits(study: Study) -> list[str]:
         )  # fmt: skip
         shown = ", ".join([*unused[:MOST_UNUSED], *["..."] * (len(unused) > MOST_UNUSED)])
         lines.append(f"{what} not part of this study: {shown}.")
-    earlier = study.facts.earlier_primary
-    names = [title_of(name) if name else "none" for name, _ in (*earlier, (study.facts.primary, 0))]
-    return lines + [
-        f"The primary outcome was changed from {names[k]} to {names[k + 1]} after {num} runs had"
-        " finished."
-        for k, (_, num) in enumerate(earlier)
-    ]
+    return lines + answer.describe_changes(study)
 
 
 def _damaged(study: Study) -> list[str]:
