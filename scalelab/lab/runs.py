@@ -27,7 +27,6 @@ from scalelab.config.fields import science_diff
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
-from scalelab.lab.compare.estimates import show_interval, student
 from scalelab.lab.load import run_table
 from scalelab.records import archive, run_files
 from scalelab.records.plots import TRAINING
@@ -255,6 +254,8 @@ def _difference(x: np.ndarray, y: np.ndarray, paired: bool) -> str:
         return "-"
     if not paired:
         return f"{value:+.4f}"
+    from scalelab.lab.compare.estimates import show_interval, student  # late: imports scipy
+
     found = student(list(y - x))
     return f"{value:+.4f} {show_interval(found.low, found.high, '+.4f')}"
 

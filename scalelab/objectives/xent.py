@@ -282,7 +282,8 @@ def token_log_probs(
     """
 
     def log_probs(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
-        scores = _scores(chunk[0], table, bias)
+        scores = product("...d,vd->...v", chunk[0], table.astype(chunk[0].dtype))
+        scores = scores if bias is None else scores + bias
         own = jnp.take_along_axis(scores, chunk[1][..., None], axis=-1)[..., 0]
         return own - jax.nn.logsumexp(scores, axis=-1)
 

@@ -34,6 +34,7 @@ from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Step
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
+from scalelab.nn.product import product
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Sizes
 
@@ -46,10 +47,8 @@ SPECIAL_TOKENS = tuple(ROLES.items())
 FRAME = (("<s>",), ("</s>",), ("</s>",))
 ADAPTATION = Adaptation(*FRAME)  # Bi et al. 2020, 4: all tasks generate text
 HEADS = ("token", "copy")
-PREDICTS = "next"
-SEES = "source + left"
-HAS_SOURCE, START = True, "bos"
-ORDER = "shuffled"
+PREDICTS, SEES = "next", "source + left"
+HAS_SOURCE, START, ORDER = True, "bos", "shuffled"
 
 INIT = nn.initializers.normal(stddev=0.02)
 HEAD_INIT = nn.initializers.xavier_uniform()  # model_builder.py: of the generator
@@ -81,18 +80,16 @@ class Pointer(nn.Module):
     def __call__(
         self, states: jax.Array, source: jax.Array, lengths: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Attends from states [B, T, D] to source [B, S, D], of lengths [B].
-
-        Returns the weights [B, T, S] and the scores of the gate [B, T].
-        """
+        """Returns the weights [B, T, S] of source [B, S, D], and the gate's scores [B, T]."""
         inner = (axes.WIDTH,), (axes.TRANSFORM,), states.shape[-1:], HEAD_INIT, self.dtype
         one = (axes.CLASSES,), (1,), HEAD_INIT, jnp.float32
-        keys = Linear(*inner, bias_init=None, name="source")(source)[:, None]
-        mixed = jnp.tanh(keys + Linear(*inner, name="state")(states)[:, :, None])
+        keys = Linear(*inner, bias_init=None, name="source")(source).astype(jnp.float32)
+        queries = Linear(*inner, name="state")(states).astype(jnp.float32)
+        mixed = jnp.tanh(keys[:, None] + queries[:, :, None])
         scores = Linear((axes.TRANSFORM,), *one, bias_init=None, name="score")(mixed)[..., 0]
         seen = jnp.arange(source.shape[1]) < lengths[:, None, None]
         weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
-        mean = jnp.einsum("bts,bsd->btd", weights, source.astype(jnp.float32))
+        mean = product("bts,bsd->btd", weights.astype(source.dtype), source)
         gate = Linear((axes.WIDTH,), *one, name="state_gate")(states)
         gate += Linear((axes.WIDTH,), *one, bias_init=None, name="mean_gate")(mean)
         return weights, gate[..., 0]
@@ -137,29 +134,32 @@ class PointerGenerator(nn.Module):
         return jnp.concatenate([x.astype(jnp.float32) for x in parts], axis=-1), cache
 
     def copy_features(self, states: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns features, table, the gate's scores [...], and P_c of targets [...] at states."""
-        features, table, gate, weights, tokens = self._split(states)
-        return features, table, gate, jnp.sum(weights * (tokens == targets[..., None]), axis=-1)
+        """Returns features, table, and P_c of targets [...] at states."""
+        features, table, _, weights, tokens = self._split(states)
+        return features, table, jnp.sum(weights * (tokens == targets[..., None]), axis=-1)
 
     def token_features(self, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns features [..., D], table [V, D] and a bias of each state, [..., V].
+        """Returns features, table and a bias [..., V], whose softmax is the mixture."""
+        *parts, mixed, logits = self._mix(states)
+        return *parts, mixed - logits
 
-        The softmax of features @ table.T + bias is gate P_v + (1 - gate) P_c.
-        """
+    def token_logits(self, states: jax.Array) -> jax.Array:
+        """Returns the log-probabilities of all tokens at states [...]: [..., V] float32."""
+        return self._mix(states)[2]
+
+    def _mix(self, states: jax.Array) -> tuple[jax.Array, ...]:
         features, table, gate, weights, tokens = self._split(states)
         logits, gate = tied_logits(features, table, None), gate[..., None]
         places = (*jnp.indices(tokens.shape, sparse=True)[:-1], tokens)
         copied = jnp.log(jnp.zeros(logits.shape).at[places].add(weights))
         generated = jax.nn.log_softmax(logits) + jax.nn.log_sigmoid(gate)
-        mixed = jnp.logaddexp(generated, copied + jax.nn.log_sigmoid(-gate))
-        return features, table, mixed - logits
+        return features, table, jnp.logaddexp(generated, copied + jax.nn.log_sigmoid(-gate)), logits
 
-    def token_logits(self, states: jax.Array) -> jax.Array:
-        """Returns the log-probabilities of all tokens at states [...]: [..., V] float32."""
-        return tied_logits(*self.token_features(states))
+    def gate(self, states: jax.Array) -> jax.Array:
+        """Returns the gate's scores [...] at states."""
+        return states[..., self.head.out_shape[0]]
 
     def _split(self, states: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns features, table, gate, weights and tokens of states."""
         embed = self.encoder.embed.tokens if self.output_embed is None else self.output_embed
         (width,) = self.head.out_shape
         weights, tokens = jnp.split(states[..., width + 1 :], 2, axis=-1)

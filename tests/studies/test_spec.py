@@ -22,7 +22,9 @@ LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nan
     "ladder_bert_to_albert": 5, "ladder_bert_to_roberta": 5, "ladder_mlm_to_electra": 5,
     "mask_rate": 10, "objectives_8": 10,
 }  # fmt: skip
-SYNTHETIC = {"depth_or_width": 6, "sizes": 7, "norms": 6, "tuned_family": 33}  # runs a seed
+# Runs a seed.
+SYNTHETIC = {"depth_or_width": 6, "sizes": 7, "norms": 6, "tuned_family": 33,
+             "t5_objectives": 7, "bart_noises": 6, "seq2seq_pretraining": 6}  # fmt: skip
 OWN_SCALES = {"quickstart", "encoders", "family", *LADDERS, *SYNTHETIC}
 
 
