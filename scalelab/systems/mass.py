@@ -71,20 +71,6 @@ def init_tokens(
     return INIT(key, shape, dtype).at[PAD_ID].set(0.0)
 
 
-class ScaledTokens(nn.Module):
-    """Token embeddings times sqrt(D).
-
-    Attributes:
-      tokens: the table, which scores tokens without the factor.
-    """
-
-    tokens: Embed
-
-    def __call__(self, ids: jax.Array) -> jax.Array:
-        """Looks up ids [...] -> [..., D]."""
-        return self.tokens(ids) * self.tokens.width**0.5
-
-
 class FragmentEmbed(nn.Module):
     """Embeddings of a fragment at its positions in the whole text.
 
@@ -114,11 +100,12 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
     activation, rate = ACTIVATIONS[sizes.activation or "gelu"], sizes.dropout_rate
     num_heads, K = sizes.num_heads, head_size(sizes.width, sizes.num_heads)  # noqa: N806
     heads = num_heads, K, rate, INIT, INIT, sizes.dtype
-    tokens = Embed(vocab_size, sizes.width, init_tokens)  # of both sides, and of the output
+    scale = sizes.width**0.5
+    tokens = Embed(vocab_size, sizes.width, init_tokens, factor=scale)  # of both sides and output
 
     def embed() -> InputEmbed:
         positions = LearnedPositions(sizes.max_len, sizes.width, INIT)
-        return InputEmbed(ScaledTokens(tokens), positions, rate, norm=norm(), dtype=sizes.dtype)
+        return InputEmbed(tokens, positions, rate, norm=norm(), dtype=sizes.dtype)
 
     def stack(cross: CrossAttention | None = None) -> Stack:
         ffn = FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype, dropout_rate=rate)
