@@ -19,7 +19,7 @@ from scalelab.finetuning.step import Params
 from scalelab.records import plots, predictions, run_files, run_folder
 from scalelab.records.run_files import COMPLETED, FAILED, TaskResult
 from scalelab.resources import flops, host
-from scalelab.tasks import metrics, recipes, submission
+from scalelab.tasks import metrics, recipes, submission, text_counts
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
 from scalelab.training import pretrained
@@ -264,7 +264,7 @@ def remarks(run: TaskRun) -> list[str]:
         if examples.num_truncated
     ]
     lines += [f"{title}: {name} by {how}" for name in run.task.metrics
-              if (how := metrics.signature(name))]  # fmt: skip
+              if (how := text_counts.signature(name))]  # fmt: skip
     if cut:
         what = f"{title}: texts cut to {config.max_len} tokens"
         lines.append(f"{what}: {run.start.opened.config.system} {', '.join(cut)}")

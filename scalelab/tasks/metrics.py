@@ -12,16 +12,12 @@ undefined, because recall is 0 / 0. `undefined` returns the reason. If only the 
 constant, or have no positive, the score is 0, as in scikit-learn.
 """
 
-import contextlib
-import functools
-import json
-import re
-import string
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from scalelab.tasks import text_counts
 
 FLAT = 0.01  # predicted scores with less than this share of gold's spread are constant
 
@@ -143,95 +139,6 @@ def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
     return metric
 
 
-@functools.lru_cache(maxsize=1 << 17)
-def count_words(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns the numbers of words with the right tag and of all words of a sentence."""
-    pairs = list(zip(gold.split(), predicted.split(), strict=True))
-    return sum(a == b for a, b in pairs), len(pairs)
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_entities(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns (twice the found entities, gold plus predicted entities); the ratio is F1.
-
-    An entity is found if its words and its type are right, as in CoNLL's conlleval.
-    """
-    ours, theirs = entities(predicted.split()), entities(gold.split())
-    return 2 * len(ours & theirs), len(ours) + len(theirs)
-
-
-def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Returns (type, first word, word after the last) of each entity of IOB2 tags.
-
-    A tag I-X begins an entity if the tag before it is not of type X, as in conlleval.
-    """
-    found, kind, start = set(), None, 0
-    for place, tag in enumerate([*tags, "O"]):
-        head, _, own = tag.partition("-")
-        if kind is not None and (head != "I" or own != kind):
-            found.add((kind, start, place))
-            kind = None
-        if head != "O" and kind is None:
-            kind, start = own, place
-    return found
-
-
-def normalize(text: str) -> str:
-    """Removes case, punctuation, articles and extra blanks, as in SQuAD's evaluate-v1.1.py.
-
-    Rajpurkar et al. 2016, arXiv:1606.05250, section 6.1.
-    """
-    kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
-
-
-def overlap(gold: str, predicted: str) -> float:
-    """Returns the F1 of the words of a predicted answer."""
-    ours, theirs = normalize(predicted).split(), normalize(gold).split()
-    common = sum((Counter(ours) & Counter(theirs)).values())
-    return 2 * common / (len(ours) + len(theirs)) if common else 0.0
-
-
-def accepted(gold: str) -> Sequence[str]:
-    """Returns the accepted answers of a label."""
-    return [text for text, _ in json.loads(gold)]
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_exact(gold: str, predicted: str) -> tuple[float, float]:
-    """Returns (1 or 0, 1): whether the prediction equals an accepted answer after `normalize`."""
-    return float(normalize(predicted) in map(normalize, accepted(gold))), 1.0
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_overlap(gold: str, predicted: str) -> tuple[float, float]:
-    """Returns (best F1 over the accepted answers, 1)."""
-    return max(overlap(answer, predicted) for answer in accepted(gold)), 1.0
-
-
-@functools.cache
-def _rouge() -> Any:
-    with _installed():
-        from rouge_score.rouge_scorer import RougeScorer
-    return RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_rouge(gold: str, predicted: str) -> Mapping[str, float]:
-    """Returns the best F1 over the accepted answers: rouge1, rouge2, rougeL (Lin 2004)."""
-    found = _rouge().score_multi(accepted(gold), predicted)
-    return {name: score.fmeasure for name, score in found.items()}
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def count_ngrams(gold: str, predicted: str) -> tuple[int, ...]:
-    """Returns what BLEU sums: matches and n-grams of 1 to 4 words, lengths of answer and gold."""
-    with _installed():
-        import sacrebleu
-    found = sacrebleu.BLEU().corpus_score([predicted], [[answer] for answer in accepted(gold)])
-    return *found.counts, *found.totals, found.sys_len, found.ref_len
-
-
 def bleu(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
     """Returns the BLEU of a corpus by sacrebleu, in [0, 1] (Papineni et al. 2002; Post 2018).
 
@@ -242,7 +149,7 @@ def bleu(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = N
     """
     many, w = np.atleast_2d(predicted), np.ones(len(gold)) if weights is None else weights
     counts = np.array(
-        [[count_ngrams(*pair) for pair in zip(gold, row, strict=True)] for row in many]
+        [[text_counts.count_ngrams(*pair) for pair in zip(gold, row, strict=True)] for row in many]
     )
     import sacrebleu
 
@@ -254,38 +161,6 @@ def bleu(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = N
     return _shaped(np.apply_along_axis(score, -1, sums), np.shape(w)[:-1] + predicted.shape[:-1])
 
 
-@contextlib.contextmanager
-def _installed() -> Iterator[None]:
-    """Context: a missing library becomes a ValueError that says how to install it."""
-    try:
-        yield
-    except ImportError as error:
-        raise ValueError(
-            f"scores of generated texts need {error.name}: pip install 'scalelab[generation]'"
-        ) from None
-
-
-def signature(metric: str) -> str | None:
-    """Returns the library and settings of a metric of generated texts; None for other metrics."""
-    from importlib.metadata import version
-
-    if metric == "bleu":
-        import sacrebleu
-
-        scorer = sacrebleu.BLEU()
-        scorer.corpus_score(["a"], [["a"]])
-        return f"sacrebleu {scorer.get_signature()}".replace("nrefs:1|", "")
-    if metric.startswith("rouge"):
-        return f"rouge-score {version('rouge-score')}, stemmed, F1, best of the accepted answers"
-    return None
-
-
-def _count_right(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns (twice the answers marked 1 in both, sum of those marked 1 in each): F1 = ratio."""
-    pairs = [*zip(gold.split(), predicted.split(), strict=True)]
-    return 2 * pairs.count(("1", "1")), sum(pair.count("1") for pair in pairs)
-
-
 METRICS: dict[str, Metric] = {
     "matthews": matthews,
     "accuracy": accuracy,
@@ -294,15 +169,17 @@ METRICS: dict[str, Metric] = {
     "macro_f1": macro_f1,
     "pearson": pearson,
     "spearman": spearman,
-    "word_accuracy": ratio_of_counts(count_words),
-    "entity_f1": ratio_of_counts(count_entities),
-    "exact_match": ratio_of_counts(count_exact),
-    "answer_f1": ratio_of_counts(count_overlap),
+    "word_accuracy": ratio_of_counts(text_counts.count_words),
+    "entity_f1": ratio_of_counts(text_counts.count_entities),
+    "exact_match": ratio_of_counts(text_counts.count_exact),
+    "answer_f1": ratio_of_counts(text_counts.count_overlap),
     # F1 over all answers (Khashabi et al. 2018, F1a), and the share of questions without an error.
-    "f1a": ratio_of_counts(_count_right),
+    "f1a": ratio_of_counts(text_counts.count_right),
     "bleu": bleu,
     **{
-        own: ratio_of_counts(lambda gold, text, name=name: (count_rouge(gold, text)[name], 1.0))
+        own: ratio_of_counts(
+            lambda gold, text, name=name: (text_counts.count_rouge(gold, text)[name], 1.0)
+        )
         for own, name in (("rouge1", "rouge1"), ("rouge2", "rouge2"), ("rouge_l", "rougeL"))
     },
     "question_match": ratio_of_counts(lambda gold, predicted: (float(gold == predicted), 1.0)),

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from scalelab.tasks import generation, metrics
+from scalelab.tasks import generation, metrics, text_counts
 from scalelab.tasks.task import as_text, load, load_task
 
 pytest.importorskip("sacrebleu", reason="not installed: pip install '.[generation]'")
@@ -94,7 +94,7 @@ def test_readers(tmp_path: pathlib.Path) -> None:
     def first(name: str, split: str) -> tuple[list[str], list[str]]:
         records = found[name][1].dev[split] if split != "train" else found[name][1].train
         assert records is not None and records.labels is not None
-        return records.texts[0], [metrics.accepted(label) for label in records.labels]
+        return records.texts[0], [text_counts.accepted(label) for label in records.labels]
 
     assert first("multi30k_de", "test_2016") == (["A dog .", "Two men"], [["Ein Hund ."], ["Zwei"]])
     assert first("dialogsum", "train") == (["#Person1#: Hi! #Person2#: Bye."], [["They meet."]])
@@ -133,8 +133,8 @@ def test_tasks_as_text() -> None:
 def test_every_score_names_its_library() -> None:
     for task in generation.GENERATION:
         for name in task.metrics:
-            signed = metrics.signature(name)
+            signed = text_counts.signature(name)
             assert (signed is None) == (name in ("exact_match", "answer_f1")), name
-    assert "tok:13a" in str(metrics.signature("bleu")) and "smooth:exp" in str(
-        metrics.signature("bleu")
+    assert "tok:13a" in str(text_counts.signature("bleu")) and "smooth:exp" in str(
+        text_counts.signature("bleu")
     )

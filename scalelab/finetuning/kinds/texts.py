@@ -11,7 +11,7 @@ from flax import linen as nn
 from scalelab.finetuning import prompts
 from scalelab.finetuning.kinds import WORDS, Decoded
 from scalelab.nets.text_to_text import TextToText
-from scalelab.tasks import metrics
+from scalelab.tasks import text_counts
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task
@@ -35,7 +35,7 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
     longest, targets = task.answer_len, None
     if records.labels is not None:
         end = prompts.end_token(task, reading)
-        first = [metrics.accepted(label)[0] for label in records.labels]
+        first = [text_counts.accepted(label)[0] for label in records.labels]
         own = [[*ids, end][:longest] for ids in prompts.encode_targets(first, reading)]
         targets = prompts.pad(own, longest)
     return prompts.encode(task, records, reading, targets, longest)
