@@ -272,6 +272,11 @@ def arrays_of(
     return tuple(dataclasses.replace(a, options=given) if a.length else a for a in arrays)
 
 
+def has_array(format: str, array: str) -> bool:
+    """Returns True if a format declares the array `array`."""
+    return any(declared.name == array for declared in load(format).ARRAYS)
+
+
 def declarations(array: str) -> dict[str, Array]:
     """Returns {format: declaration} for all formats that have the array `array`."""
     found = {name: load(name).ARRAYS for name in names.module_names("formats")}

@@ -252,8 +252,9 @@ def make(
 
 def _declared(array: str, setting: Setting) -> Array:
     """Returns the declaration of an array by the run's format, or by another format that has it."""
-    declared_by = formats.declarations(array)
-    name = setting.format if setting.format in declared_by else next(iter(declared_by))
+    name = setting.format
+    if not formats.has_array(name, array):
+        name = next(iter(formats.declarations(array)))
     arrays = formats.arrays_of(name, setting.format_options)
     return next(found for found in arrays if found.name == array)
 
@@ -273,7 +274,8 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
     for name in names:
         module = load(name)
         for array in module.NEEDS:
-            if format not in (able := formats.declarations(array)):
+            if not formats.has_array(format, array):
+                able = formats.declarations(array)
                 raise ValueError(
                     f"objective {name!r} needs the array {array!r}, which the format {format!r} "
                     f"does not make; set data.format to one that does ({', '.join(able)}) or leave "
