@@ -253,7 +253,7 @@ def make(
 def _declared(array: str, setting: Setting) -> Array:
     """Returns the declaration of an array by the run's format, or by another format that has it."""
     name = setting.format
-    if not formats.has_array(name, array):
+    if name is None or not formats.has_array(name, array):
         name = next(iter(formats.declarations(array)))
     arrays = formats.arrays_of(name, setting.format_options)
     return next(found for found in arrays if found.name == array)
