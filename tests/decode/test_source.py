@@ -102,11 +102,11 @@ def test_beams_are_the_search_by_hand(prompts: Any) -> None:
 
 @flax.struct.dataclass
 class Fixed(stepper.Stepper):
-    """As if the first prompt's first two texts always had one cache."""
+    """As if each text of the first prompt had the cache of the text beside it."""
 
     def __call__(self, tokens: Any, lengths: Any, cache: Any) -> Any:
         if tokens.shape[1] == 1:
-            layers = jax.tree.map(lambda x: x.at[1].set(x[0]), cache.layers)
+            layers = jax.tree.map(lambda x: x.at[:K].set(x[(np.arange(K) + 1) % K]), cache.layers)
             cache = cache.replace(layers=layers)
         return super().__call__(tokens, lengths, cache)
 
