@@ -1,6 +1,7 @@
 """What is packed in results/ goes on being used: skipped by `run`, and told by `report`."""
 
 import csv
+import pathlib
 import re
 import shutil
 
@@ -8,6 +9,7 @@ import pytest
 import tiny
 
 from scalelab.config import pretraining as config_lib
+from scalelab.lab import laws
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import report
 from scalelab.records import archive
@@ -96,6 +98,21 @@ def test_every_interval_stands_in_a_report_that_its_row_names(page: str) -> None
             assert number in text, (line[:60], number)
             found += 1
     assert found > 2
+
+
+def test_the_law_of_the_sizes_on_the_page_is_that_of_the_packed_runs(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (tiny.ROOT / "docs/results.md").read_text()
+    row = next(line for line in page.splitlines() if "scalelab.lab.laws" in line)
+    (arguments,) = re.findall(r"`python -m scalelab.lab.laws ([^`]+)`", row)
+    folder, *others = arguments.split()
+    given = [str(tiny.ROOT / folder), *others, f"--figure={tmp_path}/law.svg"]
+    laws.main(laws.parser().parse_args(given))
+    lines = capsys.readouterr().out.splitlines()
+    for start in ("a  ", "held out"):
+        cells = re.split("  +", next(line for line in lines if line.startswith(start)))
+        assert f"{cells[1]} {cells[2]}" in row and (len(cells) == 3 or cells[3] in row)
 
 
 CITED = re.compile(r"([A-Z][A-Za-z-]+)(?: et al\.| and [A-Z][a-z]+),? \(?((?:19|20)\d\d)")
