@@ -84,8 +84,8 @@ def read_e2e(path: Path, split: str, labels: Sequence[str]) -> Records:
     return _records(pairs, path, files.digest(path, split))
 
 
-def read_cipher(path: Path, split: str, labels: Sequence[str]) -> Records:
-    """Reads sentences with their translations."""
+def read_pairs(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads sources with one target each."""
     del split, labels
     rows = [(own["source"], (own["target"],)) for _, own in
             data_files.read_objects(path, ("source", "target"))]  # fmt: skip
@@ -164,9 +164,16 @@ GENERATION = (
     ),
     _task(
         "cipher", "Cipher", "Cipher: into a second synthetic language (python -m scalelab.worlds).",
-        read_cipher, "translate:", "cipher",
+        read_pairs, "translate:", "cipher",
         {"train": ("train.jsonl", None), "dev": ("dev.jsonl", None), "test": ("test.jsonl", None)},
         ("bleu", "exact_match"), 64,
+    ),
+    _task(
+        "summary", "Summary",
+        "Summary: what is good or bad in a synthetic passage (python -m scalelab.worlds).",
+        read_pairs, "summarize:", "summary",
+        {"train": ("train.jsonl", None), "dev": ("dev.jsonl", None), "test": ("test.jsonl", None)},
+        (*ROUGE, "exact_match"), 64,
     ),
     _task(
         "webquestions", "WebQuestions",

@@ -7,10 +7,10 @@ entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, ph
 agreement of every sentence), minimal pairs for python -m scalelab.eval.pairs --data=DIR/pairs, and
 glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
 A task has --tasks_examples training examples and a quarter of this number in dev and in test; 0
-means no tasks. With --kind=cipher every second document
-is in a second language, with other words and another order, and tasks/ has translations into it,
-for python -m scalelab.eval cipher --data=DIR/tasks. With --kind=markov the next word depends on the
---order words before it. With --kind=neighbours there are --num_letters free words and the same
+means no tasks. With --kind=cipher every second document is in a second language, with other words
+and another order; tasks/ has translations into it and summaries of passages, for python -m
+scalelab.eval cipher and summary, with --data=DIR/tasks. With --kind=markov the next word depends on
+the --order words before it. With --kind=neighbours there are --num_letters free words and the same
 number of words that are functions of their neighbors. --length is the number of words of a
 document. Equal arguments give equal files.
 """
@@ -104,7 +104,7 @@ def main(given: argparse.Namespace) -> None:
     if "tasks" in facts:
         print(f"to fine-tune on its tasks: --data={given.to}/glue")
     if "pairs" in facts:
-        print(f"to translate: python -m scalelab.eval cipher --data={given.to}/tasks")
+        print(f"to translate: python -m scalelab.eval cipher --data={given.to}/tasks (or summary)")
 
 
 if __name__ == "__main__":

@@ -10,16 +10,19 @@ translate when there are few pairs?
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from scalelab.worlds.corpus import counts, write_sections
 from scalelab.worlds.discourse import World
+from scalelab.worlds.lexicon import QUALITIES
 from scalelab.worlds.pcfg import Tree
 
 VOWELS, CONSONANTS = "aeiou", "bcdfghjklmnpqrstvwxyz"
-FOLDER = "cipher"  # of the pairs, in the folder of all tasks
+FOLDER, SUMMARIES = "cipher", "summary"  # folders of the pairs, in the folder of all tasks
+PASSAGE = 3  # sentences
 TEST_SHARE = 4  # training pairs for each pair of dev or test
 
 
@@ -63,7 +66,7 @@ def write(
 
     Every second document of wiki.{train,valid,test}.raw is a translation; the two languages have
     different documents. tasks/cipher/{train,dev,test}.jsonl have a sentence and its translation a
-    line; no sentence occurs twice, and none was drawn for the corpus.
+    line, those of tasks/summary a passage and its summary; no source occurs twice.
 
     Returns:
       The numbers of documents and of pairs by split.
@@ -78,16 +81,48 @@ def write(
         texts = (translated(d.trees) if k % 2 else d.text for k, d in enumerate(documents))
         write_sections(folder / f"wiki.{split}.raw", texts)
     sizes = {"train": num_pairs} | dict.fromkeys(("dev", "test"), max(1, num_pairs // TEST_SHARE))
-    (folder / "tasks" / FOLDER).mkdir(parents=True)
+
+    def translations() -> Iterator[tuple[str, str]]:
+        while True:
+            for tree in world.sample(rng).trees:
+                yield " ".join(tree.words()), " ".join(cipher.translate(tree))
+
+    _write_pairs(folder / f"tasks/{FOLDER}", sizes, translations())
+    _write_pairs(folder / f"tasks/{SUMMARIES}", sizes, _summaries(world, rng))
+    return {"documents": counts(num_documents), "pairs": sizes}
+
+
+def summarize(tree: Tree) -> list[str]:
+    """Returns the words of a sentence's summary: none for a deed.
+
+    Of a quality it keeps the predicate and the subject without adjectives, phrases and clauses:
+    "later the red dog near a cat is not good ." -> "the dog is not good ."
+    """
+    if tree.symbol[3] not in QUALITIES:
+        return []
+    _, subject, predicate, _ = (child for child in tree.children if isinstance(child, Tree))
+    (base, *_) = (child for child in subject.children if isinstance(child, Tree))
+    determiner, *_, noun = base.words()
+    return [determiner, noun, *predicate.words(), "."]
+
+
+def _summaries(world: World, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """Draws the first sentences of documents that describe a quality, and their summaries."""
+    while True:
+        trees = world.sample(rng).trees[:PASSAGE]
+        summary = [word for tree in trees for word in summarize(tree)]
+        if summary:
+            yield " ".join(word for tree in trees for word in tree.words()), " ".join(summary)
+
+
+def _write_pairs(folder: Path, sizes: dict[str, int], pairs: Iterator[tuple[str, str]]) -> None:
+    folder.mkdir(parents=True)
     seen: set[str] = set()
     for split, count in sizes.items():
         lines: list[str] = []
         while len(lines) < count:
-            for tree in world.sample(rng).trees:
-                text = " ".join(tree.words())
-                if text not in seen and len(lines) < count:
-                    seen.add(text)
-                    own = {"source": text, "target": " ".join(cipher.translate(tree))}
-                    lines.append(json.dumps(own) + "\n")
-        (folder / f"tasks/{FOLDER}/{split}.jsonl").write_text("".join(lines), encoding="utf-8")
-    return {"documents": counts(num_documents), "pairs": sizes}
+            source, target = next(pairs)
+            if source not in seen:
+                seen.add(source)
+                lines.append(json.dumps({"source": source, "target": target}) + "\n")
+        (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")

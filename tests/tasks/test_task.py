@@ -23,7 +23,16 @@ NAMES = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 PAIRS = [*zip(glue_folder.ONE, glue_folder.TWO, strict=True)]
 PROBES = ["same_document", "swapped_words"]  # made by scalelab
 OTHERS = ["mctest", "ner", "pos", "squad", "swag", "tydiqa"]  # other kinds of head
-GENERATION = ["cipher", "dialogsum", "e2e", "multi30k_de", "multi30k_fr", "scitldr", "webquestions"]
+GENERATION = [
+    "cipher",
+    "dialogsum",
+    "e2e",
+    "multi30k_de",
+    "multi30k_fr",
+    "scitldr",
+    "summary",
+    "webquestions",
+]
 SUPERGLUE = [f"superglue_{name}" for name in "boolq cb copa multirc rte wic wsc".split()]
 
 # GLUE's table 1 (Wang et al. 2019) and its leaderboard: metrics, order of a pair, outputs.

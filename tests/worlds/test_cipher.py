@@ -88,6 +88,39 @@ def test_the_files(tmp_path: pathlib.Path) -> None:
     assert len(documents) == 20 and starts == {"first", made.spell("first")}
 
 
+def test_summaries_by_hand() -> None:
+    cat = tree("NP", tree("BNP", tree("DET", "a"), tree("NOUN", "cat")))
+    base = tree("BNP", tree("DET", "the"), tree("ADJ", "red"), tree("NOUN", "dog"))
+    subject = tree("NP", base, tree("PP", tree("ADP", "near"), cat))
+    is_not = tree("VP", tree("AUX", "is"), tree("PART", "not"), tree("ADJ", "nice"))
+    parts = tree("ADV", "later"), subject, is_not, tree("PUNCT", ".")
+    quality, deed = (Tree(("S", 0, "event", kind, 1), parts) for kind in ("good", "deed"))
+    assert " ".join(quality.words()) == "later the red dog near a cat is not nice ."
+    assert " ".join(cipher.summarize(quality)) == "the dog is not nice ."
+    assert cipher.summarize(deed) == []
+
+
+def test_summaries_keep_words_of_their_passages(tmp_path: pathlib.Path) -> None:
+    given = argparse.Namespace(kind="cipher", documents=4, seed=1, tasks_examples=40, to=tmp_path)
+    program.write(given)
+    splits = load(load_task("summary"), tmp_path / "tasks")
+    lengths = set[int]()
+    for records in (splits.train, *splits.dev.values()):
+        for text, label in zip(records.texts[0], records.labels, strict=True):
+            sentences = [own.split() for own in text.split(" .")[:-1]]
+            summaries = [own.split() for own in json.loads(str(label))[0][0].split(" .")[:-1]]
+            assert 1 <= len(summaries) <= len(sentences) == cipher.PASSAGE
+            for own in summaries:  # its words stand in one sentence, in order
+                assert any(in_order(own, sentence) for sentence in sentences)
+            lengths.add(len(summaries))
+    assert lengths == {1, 2, 3}
+
+
+def in_order(words: list[str], text: list[str]) -> bool:
+    rest = iter(text)
+    return all(word in rest for word in words)
+
+
 def test_a_wrong_argument_is_named(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="--order is not an argument of --kind=cipher"):
         program.write(argparse.Namespace(kind="cipher", documents=2, seed=0, order=2, to=tmp_path))
