@@ -18,11 +18,12 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config, shape = files.load(files.FOLDER / "studies/t5_objectives.py").settings(arguments)
     config.name = "seq2seq_pretraining"
     config.title = "Pre-training for translation"
-    config.question = "Which pre-training helps an encoder-decoder most to translate?"
+    config.question = "Which pre-trained encoder-decoder translates best after few pairs?"
+    config.finetune.scratch, config.tables = True, ("tasks", "scratch", "loss")
     config.stages.main = dict(
         systems=SYSTEMS, shapes=(shape,), variants=("default",), finetune="all"
     )
     config.stage_order = ("main",)
-    others = [system for system in SYSTEMS if system != "mass"]
-    config.claims = tuple((f"mass > {system}", "cipher") for system in others)
+    others = [system for system in SYSTEMS if system != "bart"]
+    config.claims = tuple((f"bart > {system}", "cipher") for system in others)
     return config

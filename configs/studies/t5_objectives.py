@@ -14,8 +14,8 @@
 
 Raffel et al. 2020, 3.3.1 and tables 3 to 5, find the denoising objectives alike and ahead of prefix
 language modeling and deshuffling. Here a T5 reads two synthetic languages (`scalelab.worlds`,
-kind cipher), 1.5 M tokens, and is fine-tuned on 2,000 pairs of sentences. The score is BLEU, and a
-T5 from random weights is beside it. No data are needed.
+kind cipher), 1.5 M tokens. It is fine-tuned on 1,000 sentences with their translations (BLEU), and
+on 1,000 passages with their summaries (ROUGE-2). No data are needed.
 """
 
 import ml_collections
@@ -23,7 +23,7 @@ import ml_collections
 from scalelab.config import files
 
 STYLES = ("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
-PAIRS = 2000
+PAIRS = 1000
 
 
 def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str]:
@@ -36,12 +36,12 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str]:
     config, shape, _ = family.at_synthetic(arguments, tokens="1.5e6", **own)
     config.evaluations, config.evaluation_data = (), None
     config.fields += ("tokenizer.kind=wordpiece",)
-    config.finetune.tasks, config.finetune.scratch = ("cipher",), True
+    config.finetune.tasks = ("cipher", "summary")
     config.finetune.fields = (
-        "max_len=64", "epochs=30", "optim.learning_rate=3e-3", "eval_every_epochs=30",
-        "batch_size=32", "dropout_rate=0.0",
+        "max_len=64", "epochs=20", "optim.learning_rate=3e-3", "optim.warmup_rate=0.1",
+        "eval_every_epochs=20", "batch_size=32", "dropout_rate=0.0",
     )  # fmt: skip
-    config.primary, config.tables = "cipher", ("tasks", "scratch", "loss")
+    config.primary, config.tables = "cipher", ("tasks", "loss")
     config.figures = ("loss_by_tokens",)
     return config, shape
 
@@ -59,5 +59,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     lines = ["bert_style > prefix", "bert_style > deshuffle", "bert_style > lm", "default > lm"]
-    config.claims = tuple((line, "cipher") for line in lines)
+    alike = "bert_style ~ default", "bert_style ~ mass_style", "bert_style ~ drop"
+    config.claims = (
+        *((line, "cipher") for line in lines),
+        *((line, "cipher", 5) for line in alike),
+    )
     return config
