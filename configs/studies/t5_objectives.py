@@ -23,7 +23,7 @@ import ml_collections
 from scalelab.config import files
 
 STYLES = ("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
-PAIRS = 1000
+DOCUMENTS, PAIRS = 20_000, 1000
 
 
 def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str]:
@@ -31,7 +31,7 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str]:
     family, quickstart = (
         files.load(files.FOLDER / f"studies/{name}.py") for name in ("family", "quickstart")
     )
-    folder = quickstart.make_world(kind="cipher", documents=20_000, tasks_examples=PAIRS)
+    folder = quickstart.make_world(kind="cipher", documents=DOCUMENTS, tasks_examples=PAIRS)
     own = {"corpus": f"wikitext:{folder}", "data": f"{folder}/tasks", "evaluations": str(folder)}
     config, shape, _ = family.at_synthetic(arguments, tokens="1.5e6", **own)
     config.evaluations, config.evaluation_data = (), None

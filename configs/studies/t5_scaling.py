@@ -1,0 +1,56 @@
+"""Four times the compute for a small T5: more steps, larger batches, or a larger model?
+
+  python -m scalelab.study run --config=configs/studies/t5_scaling.py:seeds=3 --workdir=DIR
+
+| arm | shape | FLOPs | what has grown |
+|---|---|---|---|
+| 2x48x2 base | 2x48x2 | 1 | |
+| 2x48x2 steps | 2x48x2 | 4 | steps |
+| 2x48x2 batch | 2x48x2 | 4 | examples of a step |
+| 2x48x4 steps | 2x48x4 | 4 | layers by 2, steps by about 2 |
+| 2x96x2 steps | 2x96x2 | 4 | width by 2, so the layers have four times the parameters |
+
+Raffel et al. 2020, 3.6 and table 13, find that each helps, and a larger model slightly more than
+more steps; their ensembles are not part of this study. The objective is bert_style of
+t5_objectives.py, which learns to translate at this budget; text, pairs, recipe and scores are those
+of that study.
+"""
+
+import ml_collections
+
+from scalelab.config import files
+
+FLOPS = 6e11
+SMALL, DEEP, WIDE = "2x48x2", "2x48x4", "2x96x2"
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study; takes the arguments of configs/studies/family.py but `scale`."""
+    family, objectives = (
+        files.load(files.FOLDER / f"studies/{name}.py") for name in ("family", "t5_objectives")
+    )
+    config, _ = objectives.settings(arguments)
+    config.name = "t5_scaling"
+    config.title = "Four times the compute for T5"
+    config.question = "Should four times the compute go into steps, batches or the model?"
+    config.matched, config.allow = "flops", ("matched",)
+    config.fields += ("data.format=denoising", "format_options.style=bert_style")
+    phases = config.pretrain.short, config.pretrain.long
+    batch = tuple(
+        f"{name}.batch_size={4 * phase.batch_size}"
+        for name, phase in zip(("short", "long"), phases, strict=True)
+    )
+    four = family.equal_flops(config, 4 * FLOPS)
+    config.variants.base = family.equal_flops(config, FLOPS)
+    config.variants.steps, config.variants.batch = four, (*four, *batch)
+    stages = {"base": (SMALL,), "batch": (SMALL,), "steps": (SMALL, DEEP, WIDE)}
+    for variant, shapes in stages.items():
+        config.stages[variant] = dict(
+            systems=("t5",), shapes=shapes, variants=(variant,), finetune="all"
+        )
+    config.stage_order = tuple(stages)
+    grown = f"{SMALL} steps", f"{SMALL} batch", f"{DEEP} steps", f"{WIDE} steps"
+    lines = [f"{arm} > {SMALL} base" for arm in grown]
+    lines += [f"{WIDE} steps > {SMALL} steps", f"{SMALL} steps > {SMALL} batch"]
+    config.claims = tuple((line, "cipher") for line in lines)
+    return config
