@@ -44,6 +44,15 @@ class Embed(nn.Module):
         return found if self.factor == 1.0 else found * self.factor
 
 
+def with_zero_row(init: nn.initializers.Initializer, row: int) -> nn.initializers.Initializer:
+    """Returns an initializer of tables that sets a row, such as that of padding, to 0."""
+
+    def draw(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
+        return init(key, shape, dtype).at[row].set(0.0)
+
+    return draw
+
+
 def output_table(
     output_embedding: str | None, vocab_size: int, width: int, init: nn.initializers.Initializer
 ) -> Embed | None:

@@ -147,7 +147,8 @@ class System(Protocol):
 
       Options: frozen dataclass of its own settings (config.system_options)
       READING: a `Reading`, if FRAME does not fit a single text or the model reads a source
-      n_model(sizes, options): parameters of the layers without biases and norms, if not 12 L D^2
+      n_model(sizes, options): parameters of the layers without biases and norms, if the function
+        `n_model` of this module does not count them
       RECIPE: fields of configs/finetune.py in which its fine-tuning differs from every recipe
       parts(sizes, options): name -> Part, the model for tasks first, if a model contains models
       FROZEN: names of the models of other runs that its model reads, such as ("teacher",). `build`
@@ -286,12 +287,15 @@ def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
 def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) -> int:  # noqa: B006
     """Returns the number of parameters of the layers without biases and norms.
 
-    That is the system's own `n_model`, or 12 L D^2 with F = 4 D.
+    That is the system's own `n_model`; or both stacks of a model with a source, L (12 D^2 + 4 D F);
+    or 12 L D^2 with F = 4 D.
     """
-    declared = getattr(system, "n_model", None)
-    if declared is None:
-        return 12 * net.num_layers * net.width**2
-    return declared(make_sizes(net), make_options(system, options))
+    if declared := getattr(system, "n_model", None):
+        return declared(make_sizes(net), make_options(system, options))
+    size = 12 * net.num_layers * net.width**2
+    if system.HAS_SOURCE:
+        size += 4 * net.num_layers * net.width * make_sizes(net).ffn_width
+    return size
 
 
 def more_inputs(system: System, *, source: bool = False) -> str | None:

@@ -19,14 +19,12 @@ import dataclasses
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
-from jax.typing import DTypeLike
 
 from scalelab.nets.decoder import Decoder
 from scalelab.nets.encdec import EncoderDecoder
 from scalelab.nn.attention import CrossAttention, SelfAttention, head_size
-from scalelab.nn.embed import Embed, InputEmbed, output_table
+from scalelab.nn.embed import Embed, InputEmbed, output_table, with_zero_row
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import PlainHead
 from scalelab.nn.layer import PostNorm
@@ -59,16 +57,10 @@ ORDER = "shuffled"
 # A single text is a fragment at the beginning; pre-training masks each of its tokens.
 READING = Reading(source=("bos", "mask", "eos"), trained=False)
 
-PAD_ID = [role for role, _ in SPECIAL_TOKENS].index("pad")
 INIT = nn.initializers.normal(stddev=0.02)
+# The row of padding is 0 (fairseq, init_bert_params).
+TOKENS_INIT = with_zero_row(INIT, [role for role, _ in SPECIAL_TOKENS].index("pad"))
 LAYER_NORM_EPSILON = 1e-5
-
-
-def init_tokens(
-    key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
-) -> jax.Array:
-    """Draws a normal table [V, D] with a zero row for padding (fairseq, init_bert_params)."""
-    return INIT(key, shape, dtype).at[PAD_ID].set(0.0)
 
 
 class FragmentEmbed(nn.Module):
@@ -100,8 +92,8 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
     activation, rate = ACTIVATIONS[sizes.activation or "gelu"], sizes.dropout_rate
     num_heads, K = sizes.num_heads, head_size(sizes.width, sizes.num_heads)  # noqa: N806
     heads = num_heads, K, rate, INIT, INIT, sizes.dtype
-    scale = sizes.width**0.5
-    tokens = Embed(vocab_size, sizes.width, init_tokens, factor=scale)  # of both sides and output
+    # Encoder, decoder and output share this table.
+    tokens = Embed(vocab_size, sizes.width, TOKENS_INIT, factor=sizes.width**0.5)
 
     def embed() -> InputEmbed:
         positions = LearnedPositions(sizes.max_len, sizes.width, INIT)
@@ -116,13 +108,6 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
         embed=FragmentEmbed(tokens, embed()),
         stack=stack(CrossAttention(*heads)),
         token_head=PlainHead(),
-        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, init_tokens),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, TOKENS_INIT),
     )
     return EncoderDecoder(encoder=stack(), decoder=decoder, source_embed=embed())
-
-
-def n_model(sizes: Sizes, options: None) -> int:
-    """Returns the parameters of both stacks without norms and biases."""
-    del options
-    attention, ffn = 4 * sizes.width**2, 2 * sizes.width * sizes.ffn_width
-    return sizes.num_layers * (3 * attention + 2 * ffn)

@@ -51,7 +51,7 @@ PREDICTS, SEES = "next", "source + left"
 HAS_SOURCE, START, ORDER = True, "bos", "shuffled"
 
 INIT = nn.initializers.normal(stddev=0.02)
-HEAD_INIT = nn.initializers.xavier_uniform()  # model_builder.py: of the generator
+HEAD_INIT = nn.initializers.xavier_uniform()  # model_builder.py initializes the generator so
 LAYER_NORM_EPSILON = 1e-5
 
 
@@ -173,7 +173,7 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> PointerGenerator:
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation, rate, D = ACTIVATIONS[sizes.activation or "gelu"], sizes.dropout_rate, sizes.width  # noqa: N806
     heads = sizes.num_heads, head_size(D, sizes.num_heads), rate, INIT, INIT, sizes.dtype
-    tokens = Embed(vocab_size, D, INIT)  # of both sides, and of the output
+    tokens = Embed(vocab_size, D, INIT)  # encoder, decoder and output share this table
 
     def embed() -> InputEmbed:
         positions = LearnedPositions(sizes.max_len, D, INIT)
@@ -191,10 +191,3 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> PointerGenerator:
         head=Linear((axes.WIDTH,), (axes.TRANSFORM,), (D,), HEAD_INIT, sizes.dtype),
         output_embed=output_table(sizes.output_embedding, vocab_size, D, INIT),
     )
-
-
-def n_model(sizes: Sizes, options: None) -> int:
-    """Returns the parameters of both stacks without norms and biases."""
-    del options
-    attention, ffn = 4 * sizes.width**2, 2 * sizes.width * sizes.ffn_width
-    return sizes.num_layers * (3 * attention + 2 * ffn)

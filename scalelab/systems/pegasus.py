@@ -91,10 +91,3 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, table),
     )
     return EncoderDecoder(encoder=stack(), decoder=decoder, source_norm=norm())
-
-
-def n_model(sizes: Sizes, options: None) -> int:
-    """Returns the parameters of both stacks without norms and biases."""
-    del options
-    attention, ffn = 4 * sizes.width**2, 2 * sizes.width * sizes.ffn_width
-    return sizes.num_layers * (3 * attention + 2 * ffn)

@@ -11,14 +11,11 @@ Departs from it:
 
 from functools import partial
 
-import jax
-import jax.numpy as jnp
 from flax import linen as nn
-from jax.typing import DTypeLike
 
 from scalelab.nets.encoder import Encoder
 from scalelab.nn.attention import SelfAttention, head_size
-from scalelab.nn.embed import Embed, InputEmbed, output_table
+from scalelab.nn.embed import Embed, InputEmbed, output_table, with_zero_row
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward, gelu_exact
 from scalelab.nn.heads import TransformHead
 from scalelab.nn.layer import PostNorm
@@ -44,16 +41,10 @@ SEES = "both"
 HAS_SOURCE = False
 ORDER = "shuffled"
 
-PAD_ID = [role for role, _ in SPECIAL_TOKENS].index("pad")
 INIT = nn.initializers.normal(stddev=0.02)
+# The row of padding is 0 (fairseq, init_bert_params).
+TOKENS_INIT = with_zero_row(INIT, [role for role, _ in SPECIAL_TOKENS].index("pad"))
 LAYER_NORM_EPSILON = 1e-5
-
-
-def init_tokens(
-    key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
-) -> jax.Array:
-    """Draws a normal table [V, E] with a zero row for padding (fairseq, init_bert_params)."""
-    return INIT(key, shape, dtype).at[PAD_ID].set(0.0)
 
 
 def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
@@ -71,7 +62,7 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
     )
     return Encoder(
         embed=InputEmbed(
-            tokens=Embed(vocab_size, sizes.width, init_tokens),
+            tokens=Embed(vocab_size, sizes.width, TOKENS_INIT),
             positions=LearnedPositions(sizes.max_len, sizes.width, INIT),
             norm=norm(),
             dropout_rate=sizes.dropout_rate,
@@ -79,5 +70,5 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
         ),
         stack=Stack(layer, sizes.num_layers, sizes.remat),
         token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, sizes.dtype),
-        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, init_tokens),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, TOKENS_INIT),
     )

@@ -55,25 +55,3 @@ def decoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
         *affine(f"{path}/ffn/outer", f"{tensor}.mlp.c_proj", "same"),
         *norm(f"{path}/ffn_norm", f"{tensor}.ln_2"),
     )
-
-
-def source_layers(tensor: str, path: str, *, cross: bool) -> tuple[Row, ...]:
-    """Makes the rows of one side of BART, Marian and Pegasus; tensor names begin with `tensor`.
-
-    `cross`: the layers have cross-attention, as those of the decoder.
-    """
-    split = ("split_heads", "split_heads_bias")
-    rows: list[Row] = []
-    own = ("attention", "attention_norm", "self_attn")
-    other = ("cross_attention", "cross_norm", "encoder_attn")
-    for ours, its_norm, theirs in (own, other)[: 1 + cross]:
-        for part in PARTS:
-            rows += affine(f"{path}/{ours}/{part}", f"{tensor}.{theirs}.{part[0]}_proj", *split)
-        rows += affine(f"{path}/{ours}/out", f"{tensor}.{theirs}.out_proj", "join_heads")
-        rows += norm(f"{path}/{its_norm}", f"{tensor}.{theirs}_layer_norm")
-    return (
-        *rows,
-        *affine(f"{path}/ffn/inner", f"{tensor}.fc1"),
-        *affine(f"{path}/ffn/outer", f"{tensor}.fc2"),
-        *norm(f"{path}/ffn_norm", f"{tensor}.final_layer_norm"),
-    )
