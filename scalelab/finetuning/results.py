@@ -96,11 +96,12 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     main, values = next(iter(outputs.items()))
     assert (gold := run.splits.dev[main]) is not None
     train_loss = progress.loss(run.steps_per_epoch)
+    find_chance = getattr(run.kind, "chance_loss", lambda train: None)
     degenerate = progress.failed or metrics.degenerate(
         gold.labels,
         decode(run, main, values).answers,
         train_loss=train_loss,
-        chance=run.kind.chance_loss(run.train),
+        chance=find_chance(run.train),
         regression=task.regression,
     )
     clocks, kept = progress.clocks, run.folder(seed) / "tokenizer"

@@ -81,7 +81,8 @@ class TaskRun:
         reading = self.reading = Reading(
             self.tokenizer, frame, config.max_len, cache_dir, self.tokenizer_digest, start_id
         )
-        self.learner = self._learner(self.kind.num_rows(task, both_orders), num_rows, ids)
+        count = self.kind.num_rows(task, both_orders) if hasattr(self.kind, "num_rows") else 1
+        self.learner = self._learner(count, num_rows, ids)
         # Parameters of an imported head, None for a new one; and how that was decided.
         self.head, self.head_note = self._head()
 

@@ -60,7 +60,7 @@ class Specials:
     end: tuple[int, ...] = ()
     # Role -> id; in a run a `SpecialIds`.
     ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    vocab_size: int = 0  # of the tokenizer; formats draw random tokens below it
+    vocab_size: int = 0  # size of the tokenizer; formats draw random tokens below it
 
     @property
     def sentinels(self) -> tuple[int, ...]:

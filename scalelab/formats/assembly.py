@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 import numpy as np
 
 from scalelab.formats import Documents, Examples, Ragged, Specials, lengths_name
 
+Rate = Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)]
 SENTENCES_PER_CHUNK = 1 << 18  # planned at once
 TOKENS_PER_CHUNK = 1 << 22  # copied at once
 

@@ -46,10 +46,8 @@ RANDOM = 0.1  # share of the noised tokens in the style "bert_style"
 class Options:
     """Options of the format."""
 
-    style: Annotated[
-        str, choice("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
-    ] = "bert_style"
-    noise_rate: Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)] = 0.15
+    style: Annotated[str, choice(*STYLES)] = "bert_style"
+    noise_rate: assembly.Rate = 0.15
 
 
 def most_tokens(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:

@@ -50,7 +50,7 @@ MARGIN = 1.3  # longest target / expected target
 class Options:
     """Options of the format."""
 
-    gap_rate: Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)] = 0.3
+    gap_rate: assembly.Rate = 0.3
     choose: Annotated[str, choice("lead", "random", "independent", "sequential")] = "independent"
 
 

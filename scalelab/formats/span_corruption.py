@@ -39,7 +39,7 @@ VERSION = 1
 class Options:
     """Options of the format."""
 
-    noise_rate: Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)] = 0.15
+    noise_rate: assembly.Rate = 0.15
     mean_span: Annotated[float, ("at least 1", lambda value: value >= 1)] = 3.0  # tokens
 
 

@@ -55,7 +55,7 @@ class Options:
     noise: Annotated[str, (f"some of {', '.join(NOISES)}, joined by '+'", _are_noises)] = (
         "infilling+permutation"
     )
-    noise_rate: Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)] = 0.3
+    noise_rate: assembly.Rate = 0.3
     mean_span: Annotated[float, ("from 1 to 100", lambda value: 1 <= value <= 100)] = 3.0  # tokens
 
 
@@ -184,7 +184,8 @@ def cut_spans(
     """
     mean = options.mean_span
     terms = mean / np.arange(1, int(mean + 20 * mean**0.5 + 20))
-    chances = np.cumsum(np.exp(-mean) * np.cumprod(np.append(1.0, terms)))  # of at most 0, 1, ...
+    # The probabilities that a span has at most 0, 1, ... tokens.
+    chances = np.cumsum(np.exp(-mean) * np.cumprod(np.append(1.0, terms)))
     most = most_spans(dropped, options)
     numbers = np.arange(most.max(initial=0))
     drawn = np.searchsorted(chances, draws.uniform(stream[:, None], numbers), side="right")

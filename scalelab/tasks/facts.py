@@ -10,7 +10,7 @@ from scalelab.tasks.files import Columns
 from scalelab.tasks.metrics import METRICS
 from scalelab.tasks.records import Records
 
-SPACING = 0.2  # of scores as texts (Raffel et al. 2020, 2.4)
+SPACING = 0.2  # scores as texts are rounded to multiples of it (Raffel et al. 2020, 2.4)
 RELATIONS = ("single", "entailment", "similarity")
 
 

@@ -21,7 +21,7 @@ from scalelab.worlds.lexicon import QUALITIES
 from scalelab.worlds.pcfg import Tree
 
 VOWELS, CONSONANTS = "aeiou", "bcdfghjklmnpqrstvwxyz"
-FOLDER, SUMMARIES = "cipher", "summary"  # folders of the pairs, in the folder of all tasks
+FOLDER, SUMMARIES = "cipher", "summary"  # each task has this folder in tasks/
 PASSAGE = 3  # sentences
 TEST_SHARE = 4  # training pairs for each pair of dev or test
 

@@ -32,6 +32,6 @@ EXPECTED = Expected(
     body="(encoder|decoder)/",
     more_parts=True,
     one_softmax=False,
-    num_tanh=1,  # of the attention that copies
+    num_tanh=1,  # the attention that copies has one
     peer="transformers has no class for it; test_palm.py has identities",
 )

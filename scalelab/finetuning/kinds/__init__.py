@@ -4,12 +4,12 @@ A module exports:
 
   HEAD: "double" or "single": the head's layers where the config leaves them open; or "words"
   NUM_OUTPUTS: outputs of the head; None: one a label of the task, or one for a score
-  num_rows(task, both_orders) -> rows of tokens of one example
+  num_rows(task, both_orders) -> rows of tokens of one example; absent: 1
   vectors(hidden [B R, T, F], batch, reads, R) -> [B, ..., F], which the head maps to scores
   loss(scores [B, ..., C], batch) -> (sum, weight)
   encode(task, records, reading, both_orders) -> TaskExamples
   decode(task, records, examples, outputs [n, ..., C], reading) -> Decoded, one a record
-  chance_loss(train) -> the loss of the best constant prediction; None: not known
+  chance_loss(train) -> the loss of the best constant prediction; absent: not known
   make_net(body, task, reading) -> the model; absent: a Classifier. Its `predict` makes the outputs
   PER_TOKEN: whether every token of the text is scored; absent: no
 """

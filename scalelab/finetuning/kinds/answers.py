@@ -19,11 +19,6 @@ NUM_OUTPUTS = None
 vectors, loss, chance_loss = classify.vectors, classify.loss, classify.chance_loss
 
 
-def num_rows(task: Task, both_orders: bool) -> int:
-    """Returns 1: an answer is one row."""
-    return 1
-
-
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
     """Makes the token rows of all answers; `facts` has the record of each, `owners`."""
     asked = [text.split("\n") for text in records.texts[1]]

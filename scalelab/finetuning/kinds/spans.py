@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.finetuning.kinds import Decoded
-from scalelab.finetuning.kinds.tags import num_rows, vectors
+from scalelab.finetuning.kinds.tags import vectors
 from scalelab.formats import Frame
 from scalelab.tasks.examples import Reading, TaskExamples, assemble, store_of
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task
 
-__all__ = ["num_rows", "vectors"]
+__all__ = ["vectors"]
 
 HEAD, PER_TOKEN = "single", True
 NUM_OUTPUTS = 2
@@ -125,7 +125,3 @@ def decode(
             best[owner] = sums[first, last]
             answers[owner] = records.texts[1][owner][begins[first] : ends[last]].strip()
     return Decoded(np.array(answers, np.str_))
-
-
-def chance_loss(train: TaskExamples) -> None:
-    """Returns None: contexts differ in length."""

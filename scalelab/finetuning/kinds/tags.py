@@ -21,11 +21,6 @@ NUM_OUTPUTS = None
 Batch = dict[str, jax.Array]
 
 
-def num_rows(task: Task, both_orders: bool) -> int:
-    """Returns 1: a sentence is one row."""
-    return 1
-
-
 def vectors(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.Array:
     """Returns the states of all tokens: [B, T, F]."""
     return hidden

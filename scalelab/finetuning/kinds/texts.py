@@ -25,11 +25,6 @@ def make_net(body: nn.Module, task: Task, reading: Reading) -> TextToText:
     return TextToText(body, task.answer_len, prompts.end_token(task, reading), None, reading.start)
 
 
-def num_rows(task: Task, both_orders: bool) -> int:
-    """Returns 1."""
-    return 1
-
-
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
     """Makes the rows of prompts; answers of more than `task.answer_len` tokens are cut."""
     longest, targets = task.answer_len, None
@@ -48,7 +43,3 @@ def decode(
     rows, end = outputs.astype(np.int64), prompts.end_token(task, reading)
     texts = [reading.tokenizer.decode(row[(row >= 0) & (row != end)]).strip() for row in rows]
     return Decoded(np.array(texts, np.str_), None, texts.count(""))
-
-
-def chance_loss(train: TaskExamples) -> None:
-    """Returns None: answers differ in length."""

@@ -45,11 +45,6 @@ def find_targets(task: Task, reading: Reading) -> np.ndarray:
     return prompts.pad(made, max(map(len, made)))
 
 
-def num_rows(task: Task, both_orders: bool) -> int:
-    """Returns 1."""
-    return 1
-
-
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
     """Makes the rows of prompts, with the tokens of label words."""
     targets, labels = find_targets(task, reading), records.labels

@@ -9,9 +9,9 @@ UNUSED_ROWS = 2  # the class adds 2 to all positions (fairseq: the first after t
 POSITIONS = (lambda _, x: x[UNUSED_ROWS:], lambda x: np.pad(x, [(UNUSED_ROWS, 0), (0, 0)]))
 
 MAP = source_map(
-    "bart",
-    "bart",
-    "BartForConditionalGeneration",
+    system="bart",
+    model_type="bart",
+    architecture="BartForConditionalGeneration",
     vocab_size=50265,
     activation="gelu",
     fields=DROPOUTS,

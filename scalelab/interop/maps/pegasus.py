@@ -4,9 +4,9 @@ from scalelab.interop.mapping import Fixed, norm
 from scalelab.interop.maps._source import DROPOUTS, SINUSOIDS, source_map
 
 MAP = source_map(
-    "pegasus",
-    "pegasus",
-    "PegasusForConditionalGeneration",
+    system="pegasus",
+    model_type="pegasus",
+    architecture="PegasusForConditionalGeneration",
     vocab_size=50265,
     activation="relu",
     fields=DROPOUTS,

@@ -4,9 +4,9 @@ from scalelab.interop.mapping import Derived, Fixed
 from scalelab.interop.maps._source import SINUSOIDS, source_map
 
 MAP = source_map(
-    "transformer",
-    "marian",
-    "MarianMTModel",
+    system="transformer",
+    model_type="marian",
+    architecture="MarianMTModel",
     vocab_size=58101,
     activation="relu",
     derived=(
