@@ -17,7 +17,7 @@ stay undecided where passes differ by more than 5%. See scalelab/thesis/variant_
 budgets below one pass.
 
 GPT is BERT's model without segments and with causal attention. It reads the same sentences in the
-same word pieces (f5) and is fine-tuned as GPT (P2-10; Devlin et al. 2019, section 5.1; Liu et al.
+same word pieces (f5) and is fine-tuned as GPT (Devlin et al. 2019, section 5.1; Liu et al.
 2019, section 4.2).
 
 At scale full the budget is in epochs. 6 epochs of pairs have as many steps as 10 of sentences

@@ -4,8 +4,8 @@ A word is spelt with other letters: a permutation of the vowels and one of the c
 inflections stay regular and words map one to one. The order differs in two ways. The children of a
 predicate are reversed, so that verbs come last ("the dog a cat sees", "not seen by a cat is" ->
 "by a cat seen not is"); an adjective follows its noun. Both are undone by the same rules, so each
-sentence has one translation. The language serves P3-01's question: does pre-training help to
-translate when there are few pairs?
+sentence has one translation. So it shows whether pre-training helps to translate when there are few
+pairs.
 """
 
 import dataclasses
@@ -17,13 +17,13 @@ import numpy as np
 
 from scalelab.worlds.corpus import counts, write_sections
 from scalelab.worlds.discourse import World
+from scalelab.worlds.glue_files import MAX_TRIES, TEST_SHARE
 from scalelab.worlds.lexicon import QUALITIES
 from scalelab.worlds.pcfg import Tree
 
 VOWELS, CONSONANTS = "aeiou", "bcdfghjklmnpqrstvwxyz"
 FOLDER, SUMMARIES = "cipher", "summary"  # each task has this folder in tasks/
 PASSAGE = 3  # sentences
-TEST_SHARE = 4  # training pairs for each pair of dev or test
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +66,14 @@ def write(
 
     Every second document of wiki.{train,valid,test}.raw is a translation; the two languages have
     different documents. tasks/cipher/{train,dev,test}.jsonl have a sentence and its translation a
-    line, those of tasks/summary a passage and its summary; no source occurs twice.
+    line, those of tasks/summary a passage and its summary; no source occurs twice. Their documents
+    are drawn after those of the corpus.
 
     Returns:
       The numbers of documents and of pairs by split.
+
+    Raises:
+      ValueError: the lexicon is too small for this number of pairs.
     """
     cipher, rng = draw(seed), np.random.default_rng([seed, 3])
 
@@ -80,6 +84,8 @@ def write(
         documents = [world.sample(rng) for _ in range(count)]
         texts = (translated(d.trees) if k % 2 else d.text for k, d in enumerate(documents))
         write_sections(folder / f"wiki.{split}.raw", texts)
+    if not num_pairs:
+        return {"documents": counts(num_documents)}
     sizes = {"train": num_pairs} | dict.fromkeys(("dev", "test"), max(1, num_pairs // TEST_SHARE))
 
     def translations() -> Iterator[tuple[str, str]]:
@@ -120,9 +126,16 @@ def _write_pairs(folder: Path, sizes: dict[str, int], pairs: Iterator[tuple[str,
     seen: set[str] = set()
     for split, count in sizes.items():
         lines: list[str] = []
+        tries = 0  # pairs since the last new one
         while len(lines) < count:
+            if (tries := tries + 1) > MAX_TRIES:
+                raise ValueError(
+                    f"the lexicon is too small for so many pairs ({len(seen):,} were found): ask"
+                    " for fewer, or for more nouns or topics"
+                )
             source, target = next(pairs)
             if source not in seen:
                 seen.add(source)
+                tries = 0
                 lines.append(json.dumps({"source": source, "target": target}) + "\n")
         (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")

@@ -3,6 +3,8 @@
 import argparse
 import json
 import pathlib
+import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +121,17 @@ def test_summaries_keep_words_of_their_passages(tmp_path: pathlib.Path) -> None:
 def in_order(words: list[str], text: list[str]) -> bool:
     rest = iter(text)
     return all(word in rest for word in words)
+
+
+def test_a_lexicon_with_too_few_sentences_is_refused_and_0_pairs_are_none(
+    tmp_path: pathlib.Path,
+) -> None:
+    facts = cipher.write(WORLD, 0, 2, 0, tmp_path)
+    assert [*facts] == ["documents"] and not (tmp_path / "tasks").exists()
+    document = WORLD.sample(np.random.default_rng(0))
+    repeated: Any = types.SimpleNamespace(sample=lambda rng: document)
+    with pytest.raises(ValueError, match="lexicon is too small for so many pairs"):
+        cipher.write(repeated, 0, 2, 40, tmp_path)
 
 
 def test_a_wrong_argument_is_named(tmp_path: pathlib.Path) -> None:
