@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import pathlib
 import pkgutil
+import re
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -170,7 +171,8 @@ class SpecialIds(dict[str, int]):
             self["start"] = self[start]
 
     def __missing__(self, role: str) -> int:
+        roles = ", ".join(dict.fromkeys(re.sub(r"\d+", "N", own) for own in self))
         raise ValueError(
-            f"no special token has the role {role!r} (roles: {', '.join(self) or 'none'}): add one"
+            f"no special token has the role {role!r} (roles: {roles or 'none'}): add one"
             " to SPECIAL_TOKENS of the system"
         )

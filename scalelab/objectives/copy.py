@@ -17,7 +17,7 @@ from flax import linen as nn
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, seq2seq, xent
 
 NEEDS = ("source", "tokens")
-HEADS = ("token", "copy")
+HEADS = ("copy",)
 SEES = "source + left"
 BASELINE = Baseline("loss", None, 0.5, array="tokens")
 

@@ -46,7 +46,7 @@ ROLES = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<
 SPECIAL_TOKENS = tuple(ROLES.items())
 FRAME = (("<s>",), ("</s>",), ("</s>",))
 ADAPTATION = Adaptation(*FRAME)  # Bi et al. 2020, 4: all tasks generate text
-HEADS = ("token", "copy")
+HEADS = ("copy",)  # not "token": each place has a bias of its own
 PREDICTS, SEES = "next", "source + left"
 HAS_SOURCE, START, ORDER = True, "bos", "shuffled"
 

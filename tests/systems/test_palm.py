@@ -137,6 +137,14 @@ def test_a_token_that_is_not_in_the_source_is_only_generated(gate: float) -> Non
     np.testing.assert_allclose(found, [share * 0.3, share * 0.3 + (1 - share) * 0.5], rtol=1e-5)
 
 
+def test_a_loss_of_one_softmax_is_refused() -> None:
+    """Each place has a bias of its own, which such a loss does not read."""
+    given = {"heads": palm.HEADS, "sees": palm.SEES, "format": "continuation"}
+    objectives.check(["copy"], **given)
+    with pytest.raises(ValueError, match="'seq2seq' needs a head 'token'"):
+        objectives.check(["seq2seq"], **given)
+
+
 def test_the_second_stage_takes_the_encoder_of_the_first() -> None:
     """All of a RoBERTa but its head; decoder, pointer and head are new."""
     first = roberta.build(SIZES, None, VOCAB)

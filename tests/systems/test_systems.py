@@ -223,7 +223,7 @@ def test_a_system_exports_what_the_loop_needs(name: str) -> None:
     assert kinds <= {"pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinel_"}
     assert len(module.FRAME) == 3
     assert {text for part in module.FRAME for text in part} <= set(texts)
-    assert ("token" in module.HEADS) == (module.PREDICTS is not None)
+    assert bool({"token", "copy"} & {*module.HEADS}) == (module.PREDICTS is not None)
     assert module.HAS_SOURCE == (module.SEES == "source + left")
     assert module.PREDICTS in {term.objective.predicts for term in make_terms(name)}
     sees = {"next": {"left", "source + left"}, "masked": {"both"}}
