@@ -22,6 +22,13 @@ from scalelab.tasks.records import Records
 Read = Callable[[Path, str, Sequence[str]], Records]
 
 
+def _list(value: object) -> list[str]:
+    """Returns a list of texts; raises TypeError for another value, such as a single text."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise TypeError(f"not a list of texts: {brief(value)}")
+    return value
+
+
 def _records(rows: Iterable[tuple[str, Sequence[str]]], path: Path, digest: str) -> Records:
     """Makes records of (text, accepted answers); raises ValueError for an answer that is empty."""
     texts, labels = [], []
@@ -69,7 +76,7 @@ def read_scitldr(path: Path, split: str, labels: Sequence[str]) -> Records:
     rows = []
     for number, row in data_files.read_objects(path, others=("source", "target")):
         with data_files.place(path, number):
-            rows.append((" ".join(row["source"]), [str(text) for text in row["target"]]))
+            rows.append((" ".join(_list(row["source"])), _list(row["target"])))
     return _records(rows, path, files.digest(path))
 
 
@@ -96,7 +103,7 @@ def read_webquestions(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads questions with their accepted answers."""
     del split, labels
     with data_files.place(path, expected="a list of questions"):
-        rows = [(str(q["qText"]), [*map(str, q["answers"])]) for q in data_files.read_json(path)]
+        rows = [(str(q["qText"]), _list(q["answers"])) for q in data_files.read_json(path)]
     return _records(rows, path, files.digest(path))
 
 

@@ -155,8 +155,6 @@ def unscaled(patch: pytest.MonkeyPatch, module: Any) -> None:
 # Names in a family's module, and what is wrong in their place.
 OTHERS = {
     "ACTIVATIONS": {"gelu": ffn.gelu_tanh, "gelu_tanh": ffn.gelu_exact, "relu": ffn.gelu_exact},
-    "gelu_exact": ffn.gelu_tanh,
-    "gelu_tanh": ffn.gelu_exact,
     "PostNorm": PreNorm,
     "PreNorm": PostNorm,
     "LAYER_NORM_EPSILON": 1e-2,

@@ -118,6 +118,14 @@ def test_files_that_do_not_fit(tmp_path: pathlib.Path) -> None:
     (root / "dialogsum/dialogsum.dev.jsonl").write_text(json.dumps({"dialogue": "x"}))
     with pytest.raises(ValueError, match=r"dev.jsonl, line 1: has no 'summary'"):
         load(load_task("dialogsum"), root)
+    # The letters of a single text are no sentences and no answers.
+    row = json.dumps({"source": "One.", "target": ["A"]})
+    (root / "scitldr/SciTLDR-A/dev.jsonl").write_text(row)
+    with pytest.raises(ValueError, match=r"dev.jsonl, line 1: .*not a list of texts: 'One.'"):
+        load(load_task("scitldr"), root)
+    (root / "webquestions/val.json").write_text(json.dumps([{"qText": "a?", "answers": "Ada"}]))
+    with pytest.raises(ValueError, match=r"val.json: .*not a list of texts: 'Ada'"):
+        load(load_task("webquestions"), root)
 
 
 def test_tasks_as_text() -> None:
