@@ -15,7 +15,7 @@ from scalelab.finetuning import kinds
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.helpers.files import write_json
 from scalelab.records import json_files
-from scalelab.tasks import recipes
+from scalelab.tasks import recipes, text_counts
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
 
@@ -47,8 +47,10 @@ def plan(
     where labels are words.
 
     Raises:
-      ValueError: a field cannot be set so, or does not fit the model.
+      ValueError: a field cannot be set so, or does not fit the model; or a library is missing.
     """
+    for name in task.metrics:  # a missing library is named before the training
+        text_counts.signature(name)
     fixed = {*options.fixed, *overrides}
     if "recipe" in fixed:
         raise ValueError("`config.recipe` is only a label; to change the recipe use --recipe=NAME")

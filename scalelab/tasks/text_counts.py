@@ -6,6 +6,7 @@ of generated texts are those of rouge-score and sacrebleu.
 
 import contextlib
 import functools
+import importlib.metadata
 import json
 import re
 import string
@@ -115,17 +116,23 @@ def _installed() -> Iterator[None]:
 
 
 def signature(metric: str) -> str | None:
-    """Returns the library and settings of a metric of generated texts; None for other metrics."""
-    from importlib.metadata import version
+    """Returns the library and settings of a metric of generated texts; None for other metrics.
 
+    Raises:
+      ValueError: the library is not installed.
+    """
     if metric == "bleu":
-        import sacrebleu
+        with _installed():
+            import sacrebleu
 
         scorer = sacrebleu.BLEU()
         scorer.corpus_score(["a"], [["a"]])
         return f"sacrebleu {scorer.get_signature()}".replace("nrefs:1|", "")
     if metric.startswith("rouge"):
-        return f"rouge-score {version('rouge-score')}, stemmed, F1, best of the accepted answers"
+        with _installed():
+            import rouge_score  # noqa: F401
+        version = importlib.metadata.version("rouge-score")
+        return f"rouge-score {version}, stemmed, F1, best of the accepted answers"
     return None
 
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -136,6 +137,14 @@ def test_tasks_as_text() -> None:
     for name in ("pos", "superglue_multirc"):
         with pytest.raises(ValueError, match="--as=text generates label words"):
             as_text(load_task(name))
+
+
+@pytest.mark.parametrize("name", ["bleu", "rouge2"])
+def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("sacrebleu", "rouge_score"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ValueError, match=r"need (sacrebleu|rouge_score): pip install 'scalelab"):
+        text_counts.signature(name)
 
 
 def test_every_score_names_its_library() -> None:
