@@ -50,7 +50,7 @@ SEES = "source + left"
 HAS_SOURCE = True
 START = "pad"
 ORDER = "shuffled"
-# As of T5: a single text is the target, and the source is one dropped span.
+# As in T5, a single text is the target, and the source is one dropped span.
 READING = Reading(begin=("sentinel_0",), source=("sentinel_0", "eos"), trained=False)
 
 LAYER_NORM_EPSILON = 1e-5

@@ -22,11 +22,12 @@ from scalelab.tasks.records import Records
 Read = Callable[[Path, str, Sequence[str]], Records]
 
 
-def _list(value: object) -> list[str]:
-    """Returns a list of texts; raises TypeError for another value, such as a single text."""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise TypeError(f"not a list of texts: {brief(value)}")
-    return value
+def _texts(value: object) -> list[str]:
+    """Returns one text, or a list of texts, as a list; raises TypeError for another value."""
+    found = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) for text in found):
+        raise TypeError(f"neither a text nor a list of texts: {brief(value)}")
+    return found
 
 
 def _records(rows: Iterable[tuple[str, Sequence[str]]], path: Path, digest: str) -> Records:
@@ -70,13 +71,13 @@ def read_dialogsum(path: Path, split: str, labels: Sequence[str]) -> Records:
     return _records(rows, path, files.digest(path))
 
 
-def read_scitldr(path: Path, split: str, labels: Sequence[str]) -> Records:
-    """Reads abstracts, lists of sentences, with one or more summaries."""
+def read_pairs(path: Path, split: str, labels: Sequence[str]) -> Records:
+    """Reads texts, or lists of their sentences, with one or more answers."""
     del split, labels
     rows = []
     for number, row in data_files.read_objects(path, others=("source", "target")):
         with data_files.place(path, number):
-            rows.append((" ".join(_list(row["source"])), _list(row["target"])))
+            rows.append((" ".join(_texts(row["source"])), _texts(row["target"])))
     return _records(rows, path, files.digest(path))
 
 
@@ -91,19 +92,11 @@ def read_e2e(path: Path, split: str, labels: Sequence[str]) -> Records:
     return _records(pairs, path, files.digest(path, split))
 
 
-def read_pairs(path: Path, split: str, labels: Sequence[str]) -> Records:
-    """Reads sources with one target each."""
-    del split, labels
-    rows = [(own["source"], (own["target"],)) for _, own in
-            data_files.read_objects(path, ("source", "target"))]  # fmt: skip
-    return _records(rows, path, files.digest(path))
-
-
 def read_webquestions(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads questions with their accepted answers."""
     del split, labels
     with data_files.place(path, expected="a list of questions"):
-        rows = [(str(q["qText"]), _list(q["answers"])) for q in data_files.read_json(path)]
+        rows = [(str(q["qText"]), _texts(q["answers"])) for q in data_files.read_json(path)]
     return _records(rows, path, files.digest(path))
 
 
@@ -156,7 +149,7 @@ GENERATION = (
     _task(
         "scitldr", "SciTLDR",
         "SciTLDR: one-sentence summaries of abstracts (Cachola et al. 2020, Findings of EMNLP).",
-        read_scitldr, "summarize:", "scitldr/SciTLDR-A",
+        read_pairs, "summarize:", "scitldr/SciTLDR-A",
         {"train": ("train.jsonl", 1992), "dev": ("dev.jsonl", 619), "test": ("test.jsonl", 618)},
         ROUGE, 64,
     ),
