@@ -1,16 +1,17 @@
-"""Shared parts of the formats: walk over documents, and copy planned pieces into examples."""
+"""Shared parts of the formats: arrays, walk over documents, planned pieces as examples."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
 
 import numpy as np
 
-from scalelab.formats import Documents, Examples, Ragged, Specials, lengths_name
+from scalelab.formats import COMMON, Array, Documents, Examples, Ragged, Specials, lengths_name
 
 Rate = Annotated[float, ("a number in (0, 0.9]", lambda value: 0 < value <= 0.9)]
 SENTENCES_PER_CHUNK = 1 << 18  # planned at once
 TOKENS_PER_CHUNK = 1 << 22  # copied at once
+Length = Callable[[int, Any], int]  # the type of `Array.length`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,17 @@ class Plan:
     num_pieces: np.ndarray  # [num_examples], at least 1 each
     first: np.ndarray  # [sum(num_pieces)], offset of each piece's first token in the split
     length: np.ndarray  # [sum(num_pieces)], tokens in each piece, at least 1
+
+
+def text_arrays(length: Length | None = None) -> tuple[Array, ...]:
+    """Declares a text, on disk, and its sizes."""
+    return (Array("tokens", "ragged", None, length), *COMMON[1:])
+
+
+def pair_arrays(target: Length | None, source: Length | None = None) -> tuple[Array, ...]:
+    """Declares a target, "tokens", and its source; the sizes are those of the text of both."""
+    tokens, *sizes = text_arrays(target)
+    return (tokens, Array("source", "ragged", None, source), *sizes)
 
 
 def ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:

@@ -19,16 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from scalelab.config.fields import Part
-from scalelab.formats import (
-    COMMON,
-    Array,
-    Documents,
-    Examples,
-    Ragged,
-    Specials,
-    assembly,
-    doc_sentences,
-)
+from scalelab.formats import Documents, Examples, Ragged, Specials, assembly, doc_sentences
 
 VERSION = 1
 
@@ -50,11 +41,7 @@ def target_length(max_len: int, options: Options) -> int:
     return max_len - source_length(max_len, options)
 
 
-ARRAYS = (
-    Array("tokens", "ragged", None, target_length),
-    Array("source", "ragged", None, source_length),
-    *COMMON[1:],  # sizes of the fragment
-)
+ARRAYS = assembly.pair_arrays(target_length, source_length)
 
 
 def build(

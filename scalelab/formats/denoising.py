@@ -26,16 +26,7 @@ from typing import Annotated
 import numpy as np
 
 from scalelab.config.fields import choice
-from scalelab.formats import (
-    COMMON,
-    Array,
-    Documents,
-    Examples,
-    Specials,
-    assembly,
-    doc_sentences,
-    draws,
-)
+from scalelab.formats import Documents, Examples, Specials, assembly, doc_sentences, draws
 
 VERSION = 1
 STYLES = ("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
@@ -79,12 +70,8 @@ def target_length(max_len: int, options: Options) -> int:
     return 1 + int(most_tokens(np.array(text_length(max_len, options)), options)[1])
 
 
-STORED = (Array("tokens", "ragged", None, text_length), *COMMON[1:])
-ARRAYS = (
-    Array("tokens", "ragged", None, target_length),
-    Array("source", "ragged", None, source_length),
-    *COMMON[1:],  # sizes of the text
-)
+STORED = assembly.text_arrays(text_length)
+ARRAYS = assembly.pair_arrays(target_length, source_length)
 
 
 def build(

@@ -29,16 +29,7 @@ from typing import Annotated
 import numpy as np
 
 from scalelab.config.fields import choice
-from scalelab.formats import (
-    COMMON,
-    Array,
-    Documents,
-    Examples,
-    Specials,
-    assembly,
-    doc_sentences,
-    draws,
-)
+from scalelab.formats import Array, Documents, Examples, Specials, assembly, doc_sentences, draws
 
 VERSION = 1
 OPENS, CHOSEN = 1, 2  # bits of `gaps`: the first token of a sentence; a token of a chosen sentence
@@ -64,16 +55,8 @@ def target_length(max_len: int, options: Options) -> int:
     return min(int(MARGIN * options.gap_rate * text_length(max_len, options)) + 1, max_len)
 
 
-STORED = (
-    Array("tokens", "ragged", None, text_length),
-    Array("gaps", "ragged", "uint8", text_length),
-    *COMMON[1:],
-)
-ARRAYS = (
-    Array("tokens", "ragged", None, target_length),
-    Array("source", "ragged", None),
-    *COMMON[1:],  # sizes of the text
-)
+STORED = (*assembly.text_arrays(text_length), Array("gaps", "ragged", "uint8", text_length))
+ARRAYS = assembly.pair_arrays(target_length)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,16 +19,7 @@ from typing import Annotated
 
 import numpy as np
 
-from scalelab.formats import (
-    COMMON,
-    Array,
-    Documents,
-    Examples,
-    Specials,
-    assembly,
-    doc_sentences,
-    draws,
-)
+from scalelab.formats import Array, Documents, Examples, Specials, assembly, doc_sentences, draws
 
 VERSION = 1
 MASKED, RANDOM = 0.8, 0.1  # shares of the fragment's tokens
@@ -52,13 +43,9 @@ def target_length(max_len: int, options: Options) -> int:
     return int(fragment_length(np.array(max_len), options))
 
 
-STORED = COMMON
-ARRAYS = (
-    Array("tokens", "ragged", None, target_length),
-    Array("source", "ragged", None),
-    Array("offset"),  # place of the fragment's first token in the source
-    *COMMON[1:],
-)
+STORED = assembly.text_arrays()
+# `offset` is the place of the fragment's first token in the source.
+ARRAYS = (*assembly.pair_arrays(target_length), Array("offset"))
 
 
 def build(

@@ -21,16 +21,7 @@ from typing import Annotated
 
 import numpy as np
 
-from scalelab.formats import (
-    COMMON,
-    Array,
-    Documents,
-    Examples,
-    Specials,
-    assembly,
-    doc_sentences,
-    draws,
-)
+from scalelab.formats import Documents, Examples, Specials, assembly, doc_sentences, draws
 
 VERSION = 1
 
@@ -67,12 +58,7 @@ def target_length(max_len: int, options: Options) -> int:
     return int(dropped + spans + 1)
 
 
-STORED = (Array("tokens", "ragged", None, text_length), *COMMON[1:])
-ARRAYS = (
-    Array("tokens", "ragged", None, target_length),
-    Array("source", "ragged", None),
-    *COMMON[1:],  # sizes of the text
-)
+STORED, ARRAYS = assembly.text_arrays(text_length), assembly.pair_arrays(target_length)
 
 
 def build(

@@ -29,16 +29,7 @@ from typing import Annotated
 
 import numpy as np
 
-from scalelab.formats import (
-    COMMON,
-    Array,
-    Documents,
-    Examples,
-    Specials,
-    assembly,
-    doc_sentences,
-    draws,
-)
+from scalelab.formats import Array, Documents, Examples, Specials, assembly, doc_sentences, draws
 
 VERSION = 1
 NOISES = ("permutation", "masking", "deletion", "infilling", "rotation")
@@ -86,8 +77,9 @@ def source_length(max_len: int, options: Options) -> int:
     return int(most_tokens(max_len, options)[-1])
 
 
-STORED = (*COMMON, Array("opens", "ragged", "uint8"))  # 1: the first token of a sentence
-ARRAYS = (*COMMON, Array("source", "ragged", None, source_length))
+# `opens` is 1 at the first token of a sentence.
+STORED = (*assembly.text_arrays(), Array("opens", "ragged", "uint8"))
+ARRAYS = assembly.pair_arrays(None, source_length)
 
 
 def build(
