@@ -60,6 +60,15 @@ def test_a_power_of_the_length_divides(penalty: float, first: list[int]) -> None
     assert best.score == pytest.approx(total / length**penalty, rel=1e-4)
 
 
+def test_an_open_text_is_given_up_by_the_same_power() -> None:
+    """After two tokens "1 2" (0.18) beats "end" (0.55) by the square of its length alone."""
+    chances = [[0, 0.45, 0, 0.55], [0, 0, 0.4, 0.6], [0, 0, 0, 1.0], [1.0, 0, 0, 0]]
+    sizes = SIZES | {"max_new_tokens": 6, "end_token": 3, "length_penalty": 2.0}
+    ((best, _),) = beam.search(small.chain(chances), [np.array([0])], num_beams=2, **sizes)
+    assert best.tokens.tolist() == [1, 2]
+    assert best.score == pytest.approx(np.log(0.18) / 9, rel=1e-4)
+
+
 def scores_of(system: str, prompt: np.ndarray, tokens: np.ndarray) -> float:
     """Log probability of tokens behind a prompt, by forward passes without a cache."""
     text, total = prompt.tolist(), 0.0
