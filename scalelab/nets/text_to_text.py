@@ -18,7 +18,7 @@ class TextToText(nn.Module):
       end: id of the token that ends a target.
       targets: the only possible targets, such as label words; None: any text.
       start: `START`, with which a target behind a source begins; None: it is behind the prompt.
-      num_rows: 1, as of a Classifier.
+      num_rows: 1, the rows of an example, for callers that also have classifiers.
     """
 
     body: nn.Module

@@ -78,13 +78,9 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
 
     # Vectors have elements of variance 1 (the reference code's layers/embedding.py).
     table = nn.initializers.normal(sizes.width**-0.5)
+    tokens = Embed(vocab_size, sizes.width, table, factor=sizes.width**0.5)
     decoder = Decoder(
-        embed=InputEmbed(
-            Embed(vocab_size, sizes.width, table, factor=sizes.width**0.5),
-            SinusoidPositions(sizes.width),
-            rate,
-            dtype=sizes.dtype,
-        ),
+        embed=InputEmbed(tokens, SinusoidPositions(sizes.width), rate, dtype=sizes.dtype),
         stack=stack(CrossAttention(*heads)),
         norm=norm(),
         token_head=PlainHead(),

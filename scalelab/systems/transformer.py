@@ -77,13 +77,9 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
 
     # Vectors have elements of variance 1, and scores, too (tensor2tensor, `modalities.py`).
     table = nn.initializers.normal(sizes.width**-0.5)
+    tokens = Embed(vocab_size, sizes.width, table, factor=sizes.width**0.5)
     decoder = Decoder(
-        embed=InputEmbed(
-            Embed(vocab_size, sizes.width, table, factor=sizes.width**0.5),
-            SinusoidPositions(sizes.width),
-            rate,
-            dtype=sizes.dtype,
-        ),
+        embed=InputEmbed(tokens, SinusoidPositions(sizes.width), rate, dtype=sizes.dtype),
         stack=stack(CrossAttention(*heads)),
         token_head=PlainHead(),
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, table),

@@ -101,7 +101,9 @@ def test_every_path_gives_the_same_batches(opened: ExampleStore, loader: str) ->
         source = feeding.resident(batches, feeding.stored_arrays(opened))
     else:
         source = feeding.packed(batches, loader, prefetch=2)
-    for step, (_, row) in enumerate(source.stream(0, 3)):
+    found = list(source.stream(0, 3))
+    assert len(found) == 3
+    for step, (_, row) in enumerate(found):
         expected = batches(step)
         del expected["num_tokens"]
         equal(jax.device_get(jax.jit(source.batch)(source.arrays, row)), expected)
@@ -109,7 +111,9 @@ def test_every_path_gives_the_same_batches(opened: ExampleStore, loader: str) ->
 
 def test_the_loader_keeps_types(opened: ExampleStore) -> None:
     batches = Batches(opened, B, T, seed=0)
-    for step, batch in enumerate(batches_lib.iterate(batches, 0, 3, "tf")):
+    found = list(batches_lib.iterate(batches, 0, 3, "tf"))
+    assert len(found) == 3
+    for step, batch in enumerate(found):
         equal(batch, batches(step))
 
 

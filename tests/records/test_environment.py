@@ -24,7 +24,7 @@ A new system's file is {"VERSION": "DIGEST"} with the version that holds. The di
 
 
 def digest(golden: dict[str, Any]) -> str:
-    """Of all but the config, which every run has in full; losses to 5 digits: compilers round."""
+    """The digest of all but the config; losses have 5 digits, because compilers round."""
     numbers = {name: value for name, value in golden.items() if name != "config"}
     numbers["tiny_losses"] = [f"{loss:.5g}" for loss in numbers["tiny_losses"]]
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16]
@@ -111,7 +111,7 @@ def test_programs_are_dropped_where_they_take_too_many_maps() -> None:
     (None, "", 2), ("1", "", 1), ("0,1", "cuda", 2), ("", "", 0), (None, "cpu", 0),
 ])  # fmt: skip
 def test_gpus_are_counted(monkeypatch, visible: str | None, platforms: str, expected: int) -> None:
-    """On a machine with two, by the variables of CUDA and JAX."""
+    """A machine with two GPUs counts those that CUDA and JAX may use."""
     monkeypatch.setattr(host.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(pathlib.Path, "glob", lambda self, pattern: [self / "a", self / "b"])
     monkeypatch.setenv("JAX_PLATFORMS", platforms)
