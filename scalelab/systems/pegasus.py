@@ -36,12 +36,7 @@ DEPARTURES = (
     Departure("data.format", "gap_sentences", "Zhang et al. 2020, 3.1"),
     Departure("objective", "seq2seq", "Zhang et al. 2020, 3.1: generate the gap sentences"),
 )
-SPECIAL_TOKENS = (
-    ("pad", "<pad>"),
-    ("eos", "</s>"),
-    ("unk", "<unk>"),
-    ("mask", "<mask_1>"),
-)
+SPECIAL_TOKENS = (("pad", "<pad>"), ("eos", "</s>"), ("unk", "<unk>"), ("mask", "<mask_1>"))
 FRAME: tuple[tuple[str, ...], ...] = ((), (), ("</s>",))
 ADAPTATION = Adaptation(*FRAME)
 HEADS = ("token",)
