@@ -45,7 +45,8 @@ def target_length(max_len: int, options: Options) -> int:
 
 STORED = assembly.text_arrays()
 # `offset` is the place of the fragment's first token in the source.
-ARRAYS = (*assembly.pair_arrays(target_length), Array("offset"))
+TARGET, SOURCE, *SIZES = assembly.pair_arrays(target_length)
+ARRAYS = (TARGET, SOURCE, Array("offset"), *SIZES)
 
 
 def build(

@@ -79,7 +79,7 @@ def source_length(max_len: int, options: Options) -> int:
 
 # `opens` is 1 at the first token of a sentence.
 STORED = (*assembly.text_arrays(), Array("opens", "ragged", "uint8"))
-ARRAYS = assembly.pair_arrays(None, source_length)
+ARRAYS = (*assembly.text_arrays(), Array("source", "ragged", None, source_length))
 
 
 def build(
