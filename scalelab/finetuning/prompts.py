@@ -1,9 +1,10 @@
 """Tasks as text to text: prompts, and targets behind them (Raffel et al. 2020, T5, 2.4).
 
-The prompt is `rte sentence1: TEXT sentence2: TEXT`, or begins with the task's own words. A model
-with a source reads the prompt there and the target behind `START`; a left-to-right model reads
-`label:` and the target behind the prompt. The loss is the mean cross-entropy of the target's tokens
-under the model's token head. Departs from T5: the longer text is cut where both do not fit.
+The prompt is `rte sentence1: TEXT sentence2: TEXT`, or begins with the task's own words. Further
+columns, such as choices, follow in the same way and are part of the second text. A model with a
+source reads the prompt there and the target behind `START`; a left-to-right model reads `label:`
+and the target behind the prompt. The loss is the mean cross-entropy of the target's tokens under
+the model's token head. Departs from T5: the longer text is cut where both do not fit.
 """
 
 import dataclasses
@@ -62,8 +63,10 @@ def encode(
     frame = Frame(begin, (*(read(f" {second[0]}:") if second else ()),), tail)
     frame = Frame(*(tuple(map(int, part)) for part in dataclasses.astuple(frame)))
     texts = [[f" {text}" for text in column] for column in records.texts]
+    for name, column in zip(second[1:], texts[2:], strict=True):
+        texts[1] = [f"{a} {name}:{b}" for a, b in zip(texts[1], column, strict=True)]
     framed = dataclasses.replace(reading, frame=frame)
-    made = examples.encode(texts, targets, framed, both_orders=False)
+    made = examples.encode(texts[:2], targets, framed, both_orders=False)
     if targets is None:
         return made
     beside = (targets >= 0).sum(axis=1) - (longest if reading.start is None else 0)

@@ -64,7 +64,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
         )
     path = folder / "config.json"
     given = json_files.fill(ClassifierConfig, run.config, path)
-    if given.kind not in (Task.kind, *kinds.GENERATED):
+    if given.kind not in (Task.kind, kinds.WORDS, "texts"):
         raise ValueError(
             f"{folder} has a head of kind {given.kind}, which predicts no class or score of a text;"
             " its predictions on the task's dev sets are in predictions*.tsv"

@@ -10,7 +10,6 @@ import numpy as np
 
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings, with_head_kind
 from scalelab.data.tokenizers import digest
-from scalelab.finetuning import kinds
 from scalelab.finetuning.kinds import Decoded
 from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
@@ -276,7 +275,7 @@ def describe_invalid(run: TaskRun, invalid: Mapping[str, int]) -> list[str]:
     """Returns the remark on labels that were generated, given the invalid ones of each split."""
     counts = [f"{n:,} of {len(run.dev_there[s]):,} ({s})" for s, n in invalid.items()]
     what = "as text; answers that were no label, replaced by the best of the labels"
-    if run.task.kind != kinds.WORDS:
+    if run.task.kind == "texts":
         what = "empty answers"
     return [f"{run.task.title} {what}: {', '.join(counts)}"] if counts else []
 

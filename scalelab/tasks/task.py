@@ -177,11 +177,17 @@ def column_names(task: Task) -> tuple[str, ...]:
 def as_text(task: Task) -> Task:
     """Returns the task as text to text: class names, rounded scores or answers are generated.
 
+    A choice's name is that of its column, such as "choice1". An answer of MultiRC is true or false.
+
     Raises:
       ValueError: its labels are not words.
     """
     if task.kind in ("texts", "spans"):
         return dataclasses.replace(task, kind="texts")
+    if task.kind == "choices":
+        return dataclasses.replace(task, kind="words", classes=column_names(task)[1:])
+    if task.kind == "answers":
+        return dataclasses.replace(task, kind="answer_words", classes=("false", "true"))
     if task.kind != Task.kind or (task.regression and task.score_range is None):
         raise ValueError(
             f"{task.title}: --as=text generates label words, and this task has none (it predicts"

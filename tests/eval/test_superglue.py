@@ -10,6 +10,8 @@ import pytest
 from test_programs import Start
 from test_programs import start as start
 
+from scalelab import predict
+from scalelab.records import predictions
 from scalelab.tasks.metrics import METRICS
 from scalelab.tasks.task import load, load_task
 
@@ -170,6 +172,32 @@ def test_every_program_runs(start: Start, pretrained_runs, tmp_path, name: str) 
     table = (tmp_path / "work/seed0/predictions.tsv").read_text().splitlines()
     assert len(table) == 1 + 4 * (3 if name == "MultiRC" else 1)
     assert not (name == "MultiRC" and "probability" in table[0])
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ["COPA", "MultiRC", "WSC"])
+def test_every_kind_of_label_becomes_words(start, pretrained_runs, tmp_path, name: str) -> None:
+    write(tmp_path / "data", name, ROWS[name])
+    task, own = load_task(f"superglue_{name.lower()}"), tmp_path / "work/seed0"
+    given = f"--init={pretrained_runs('gpt2')}", f"--data={tmp_path}/data", "--as=text"
+    code, out, errors = start(task.name, *given)
+    assert code == 0, errors
+    count = 20 if name == "MultiRC" else 4
+    assert re.search(rf"replaced by the best of the labels: \d+ of {count} \(dev\)", out)
+    result, known = json.loads((own / "result.json").read_text()), own / "predictions.tsv"
+    found = predictions.read(known)
+    assert tuple(result["eval"]["dev"]) == task.metrics
+    for metric, value in result["eval"]["dev"].items():
+        assert value == pytest.approx(METRICS[metric](found.gold, found.predicted)), metric
+    if name == "MultiRC":
+        with pytest.raises(ValueError, match="head of kind answer_words, which predicts no class"):
+            next(predict.predict(own, known))
+    else:
+        rows = tmp_path / "new.jsonl"
+        texts = dict(zip(task.columns.texts, MADE[name][0], strict=True))
+        rows.write_text(json.dumps(texts) + "\n")
+        ((lines, _),) = predict.predict(own, rows)
+        assert lines[1].split()[-3:] == known.read_text().splitlines()[1].split("\t")[-3:]
 
 
 @pytest.mark.slow

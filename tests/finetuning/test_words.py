@@ -335,13 +335,10 @@ def test_what_does_not_fit_is_refused(
         prepare(system, form, **fields)
 
 
-@pytest.mark.parametrize(("name", "what"), [
-    ("ner", "tags"), ("superglue_multirc", "answers"), ("superglue_copa", "choices"),
-])  # fmt: skip
-def test_a_task_without_label_words_is_refused(name: str, what: str, capsys) -> None:
-    assert in_process.code(program, [name, "--as=text", "--init=RUN", "--workdir=DIR"]) == 2
+def test_a_task_without_label_words_is_refused(capsys) -> None:
+    assert in_process.code(program, ["ner", "--as=text", "--init=RUN", "--workdir=DIR"]) == 2
     message = capsys.readouterr().err
-    assert f"this task has none (it predicts {what})" in message and "Traceback" not in message
+    assert "this task has none (it predicts tags)" in message and "Traceback" not in message
 
 
 @pytest.mark.parametrize(("start", "flags", "message"), [

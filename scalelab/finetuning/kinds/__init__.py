@@ -23,7 +23,7 @@ import numpy as np
 from scalelab.helpers.names import load_module
 
 WORDS = "words"  # the kind that generates label words; and config.head.kind of GENERATED
-GENERATED = (WORDS, "texts")  # kinds whose answers the model writes
+GENERATED = (WORDS, "answer_words", "texts")  # kinds whose answers the model writes
 
 
 class Decoded(NamedTuple):
