@@ -97,9 +97,9 @@ def corrupt(
         cut(draws.uniform(stream[:, None], np.arange(text.shape[1])), count, num_spans)
         for stream, count in zip(streams, (lengths - dropped, dropped), strict=True)
     )
-    ends = np.cumsum(np.stack([kept_parts, dropped_parts], -1).reshape(len(text), -1), axis=1)
+    lengths_of_parts = np.stack([kept_parts, dropped_parts], -1).reshape(len(text), -1)
+    part = number(lengths_of_parts, text.shape[1])  # 0: kept, 1: dropped, 2: kept, ...
     places = np.arange(text.shape[1])
-    part = (places[:, None] >= ends[:, None, :]).sum(-1)  # 0: kept, 1: dropped, 2: kept, ...
     is_text, is_dropped = places < lengths[:, None], part % 2 == 1
     opens = is_text & is_dropped & np.diff(part, axis=1, prepend=0).astype(bool)
     sentinels = np.asarray(specials.sentinels, np.int64)
@@ -125,12 +125,22 @@ def cut(chances: np.ndarray, num_tokens: np.ndarray, num_parts: np.ndarray) -> n
     Returns:
       The length of each part, int64 [B, most parts].
     """
-    places, rows = np.arange(chances.shape[1]), np.arange(len(chances))[:, None]
+    places = np.arange(chances.shape[1])
     inner = (places > 0) & (places < num_tokens[:, None])
-    order = np.argsort(np.where(inner, chances, 2.0), axis=1)
-    begins = np.zeros(chances.shape, np.int64)
-    begins[rows, order] = places < num_parts[:, None] - 1
-    part = np.cumsum(begins, axis=1)
-    made = np.zeros((len(chances), max(int(num_parts.max(initial=1)), 1)), np.int64)
-    np.add.at(made, (np.broadcast_to(rows, part.shape), part), places < num_tokens[:, None])
-    return made
+    chances = np.where(inner, chances, 2.0)
+    order = np.sort(np.pad(chances, ((0, 0), (1, 0)), constant_values=-1.0), axis=1)
+    last = np.take_along_axis(order, np.maximum(num_parts - 1, 0)[:, None], axis=1)
+    part = np.cumsum(inner & (chances <= last), axis=1)
+    most = max(int(num_parts.max(initial=1)), 1)
+    at = (most * np.arange(len(part))[:, None] + part)[places < num_tokens[:, None]]
+    return np.bincount(at, minlength=most * len(part)).reshape(-1, most)
+
+
+def number(lengths: np.ndarray, width: int) -> np.ndarray:
+    """Numbers the parts of rows: the part of each place, int64 [B, width], given [B, most parts].
+
+    A place behind all parts has their number.
+    """
+    ends = np.cumsum(lengths, axis=1) + (width + 1) * np.arange(len(lengths))[:, None]
+    begins = np.bincount(ends.reshape(-1), minlength=(width + 1) * len(lengths))
+    return np.cumsum(begins.reshape(-1, width + 1)[:, :width], axis=1)
