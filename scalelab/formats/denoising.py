@@ -15,6 +15,7 @@ Raffel et al. 2020, table 3 and 3.3.1. A text has sentences of one document, as 
 - `noise_rate` of the tokens is noised, rounded. In the paper each token is with this probability.
 - The mask is the role "mask", or the first sentinel if the system has none.
 - The length of a text is chosen so that source and target have at most `max_len` tokens.
+- `across_documents` is the option of `span_corruption`.
 - All random choices change with the epoch.
 """
 
@@ -26,7 +27,15 @@ from typing import Annotated
 import numpy as np
 
 from scalelab.config.fields import choice
-from scalelab.formats import Documents, Examples, Specials, assembly, doc_sentences, draws
+from scalelab.formats import (
+    Documents,
+    Examples,
+    Specials,
+    assembly,
+    doc_sentences,
+    draws,
+    full_sentences,
+)
 
 VERSION = 1
 STYLES = ("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
@@ -39,6 +48,7 @@ class Options:
 
     style: Annotated[str, choice(*STYLES)] = "bert_style"
     noise_rate: assembly.Rate = 0.15
+    across_documents: bool = False  # True: a text goes on in the next document
 
 
 def most_tokens(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +101,8 @@ def build(
     if options.style in ("bert_style", "mass_style"):
         _mask(specials)
     longest = text_length(max_len, options)
-    return doc_sentences.build(documents, specials=Specials(), max_len=longest, **given)
+    form = full_sentences if options.across_documents else doc_sentences
+    return form.build(documents, specials=Specials(), max_len=longest, **given)
 
 
 def _mask(specials: Specials) -> int:

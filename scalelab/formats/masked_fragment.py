@@ -10,6 +10,7 @@ Song et al. 2019 ("MASS"), 3.2 and 4.1. A text has sentences of one document, as
 - The fragment has `fragment_rate` of the tokens, rounded; it begins at a place chosen uniformly.
 - Of its tokens in the source 80% become mask, 10% a random token, 10% stay (4.1, as BERT).
 - The fragment changes with the epoch.
+- With `across_documents` a text goes on in the next document, behind `between`.
 - The published code masks one fragment of every 64 tokens; here, as in the paper, there is one.
 """
 
@@ -19,7 +20,16 @@ from typing import Annotated
 
 import numpy as np
 
-from scalelab.formats import Array, Documents, Examples, Specials, assembly, doc_sentences, draws
+from scalelab.formats import (
+    Array,
+    Documents,
+    Examples,
+    Specials,
+    assembly,
+    doc_sentences,
+    draws,
+    full_sentences,
+)
 
 VERSION = 1
 MASKED, RANDOM = 0.8, 0.1  # shares of the fragment's tokens
@@ -30,6 +40,7 @@ class Options:
     """Options of the format."""
 
     fragment_rate: Annotated[float, ("a number in (0, 1]", lambda value: 0 < value <= 1)] = 0.5
+    across_documents: bool = False  # True: a text goes on in the next document
 
 
 def fragment_length(num_tokens: np.ndarray, options: Options) -> np.ndarray:
@@ -57,9 +68,9 @@ def build(
     Raises:
       ValueError: `max_len` leaves no space, or the system has no mask.
     """
-    del options
-    _ = specials.ids["mask"]
-    return doc_sentences.build(documents, specials=specials, **given)
+    _, options = specials.ids["mask"], options or Options()
+    form = full_sentences if options.across_documents else doc_sentences
+    return form.build(documents, specials=specials, **given)
 
 
 def corrupt(

@@ -11,6 +11,8 @@ Raffel et al. 2020, 3.1.4 and 3.3.4; google-research/text-to-text-transfer-trans
 - Kept and dropped spans alternate, and the text ends with a dropped span. All ways to cut are
   equally likely. They change with the epoch.
 - The length of a text is chosen so that its source has at most `max_len` tokens.
+- With `across_documents` a text goes on in the next document, without a separator, so that no text
+  but the last is short. The published code does so (`reduce_concat_tokens`).
 - The paper's figure 2 ends the target with one more sentinel; the published code does not.
 """
 
@@ -21,7 +23,15 @@ from typing import Annotated
 
 import numpy as np
 
-from scalelab.formats import Documents, Examples, Specials, assembly, doc_sentences, draws
+from scalelab.formats import (
+    Documents,
+    Examples,
+    Specials,
+    assembly,
+    doc_sentences,
+    draws,
+    full_sentences,
+)
 
 VERSION = 1
 
@@ -32,6 +42,7 @@ class Options:
 
     noise_rate: assembly.Rate = 0.15
     mean_span: Annotated[float, ("at least 1", lambda value: value >= 1)] = 3.0  # tokens
+    across_documents: bool = False  # True: a text goes on in the next document
 
 
 def counts(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +94,8 @@ def build(
             f" has {there} sentinels: set a larger --config.format_options.mean_span, a smaller"
             " noise_rate or a smaller max_len"
         )
-    return doc_sentences.build(documents, specials=Specials(), max_len=longest, **given)
+    form = full_sentences if options.across_documents else doc_sentences
+    return form.build(documents, specials=Specials(), max_len=longest, **given)
 
 
 def corrupt(

@@ -20,6 +20,8 @@ Lewis et al. 2020 ("BART"), 2.2. A text has sentences of one document, as in `do
 - The lengths of spans are Poisson draws of mean `mean_span` until the tokens are used up; the last
   span is cut. Masks and kept tokens are interleaved, and all ways are equally likely. So spans may
   touch each other, which the paper leaves open.
+- With `across_documents` a text goes on in the next document, behind `between`, which is noised as
+  a token of the sentence before it.
 """
 
 import dataclasses
@@ -29,7 +31,16 @@ from typing import Annotated
 
 import numpy as np
 
-from scalelab.formats import Array, Documents, Examples, Specials, assembly, doc_sentences, draws
+from scalelab.formats import (
+    Array,
+    Documents,
+    Examples,
+    Specials,
+    assembly,
+    doc_sentences,
+    draws,
+    full_sentences,
+)
 
 VERSION = 1
 NOISES = ("permutation", "masking", "deletion", "infilling", "rotation")
@@ -48,6 +59,7 @@ class Options:
     )
     noise_rate: assembly.Rate = 0.3
     mean_span: Annotated[float, ("from 1 to 100", lambda value: 1 <= value <= 100)] = 3.0  # tokens
+    across_documents: bool = False  # True: a text goes on in the next document
 
 
 def most_spans(num_tokens: np.ndarray, options: Options) -> np.ndarray:
@@ -104,7 +116,8 @@ def build(
     units[documents.sentence_starts[:-1]] = 1
     documents = dataclasses.replace(documents, units=units)
     longest = min(room + frame, max_len)
-    for chunk in doc_sentences.build(documents, specials=specials, max_len=longest, **given):
+    form = full_sentences if options.across_documents else doc_sentences
+    for chunk in form.build(documents, specials=specials, max_len=longest, **given):
         chunk.ragged["opens"] = chunk.ragged.pop("units")
         yield chunk
 

@@ -116,3 +116,22 @@ def test_sentinels_are_numbered_roles():
     ids = {"pad": 0, "sentinel_1": 4, "sentinel_0": 9, "sentinel_3": 5, "sentinels": 6}
     assert Specials(ids=ids).sentinels == (9, 4)
     assert Specials().sentinels == ()
+
+
+FILLED = ("span_corruption", "denoising", "text_noise", "masked_fragment")
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_texts_go_on_in_the_next_document(name, documents_of, corrupted):
+    """All texts but the last are as long as they can be; without the option, as documents are."""
+    documents, sizes = documents_of([[3, 4, 2]] * 40), {}
+    for across in (False, True):
+        before, made = corrupted(name, documents, SPECIALS, 40, across_documents=across)
+        text = before["tokens"]
+        sizes[across] = before["lengths"]
+        array = formats.arrays_of(name, {"across_documents": across})[0]
+        share = made["lengths"][:-1].sum() / (len(text) - 1) / array.shape(40, 1)[1]
+        assert (share > 0.9) == across
+        read = text[(text >= 100) & (text < 60_000)]
+        assert (np.diff(read.astype(int)) > 0).all()  # nothing is moved or read twice
+    assert len({*sizes[True][:-1].tolist()}) == 1 and sizes[True][0] > sizes[False].max()
