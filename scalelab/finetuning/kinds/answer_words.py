@@ -15,8 +15,7 @@ from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task, column_names
 
 HEAD, NUM_OUTPUTS = words.HEAD, None
-make_net, num_rows = words.make_net, words.num_rows
-loss, chance_loss = words.loss, words.chance_loss
+make_net, loss, chance_loss = words.make_net, words.loss, words.chance_loss
 
 
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
