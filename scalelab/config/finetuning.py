@@ -84,6 +84,10 @@ class FinetuneConfig:
     feature_layers: Count | None = None  # features of so many layers, model frozen; None: off
     # "weighted": these layers' sum with learned weights (Peters et al. 2018); None: side by side.
     feature_mix: Annotated[str, choice("weighted")] | None = None
+    # "adapters": adapters behind each feed-forward network, the norms and the head are trained;
+    # "gradual_unfreezing": the last layer first, the embeddings last. None: all parameters.
+    method: Annotated[str, choice("adapters", "gradual_unfreezing")] | None = None
+    adapter_width: Count | None = None  # width of each adapter; None: no adapters
     # What several tasks that are trained at once share: "hard", one body, with a head a task. None:
     # each task is trained alone.
     sharing: Annotated[str, choice("hard")] | None = None
@@ -114,7 +118,15 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         raise ValueError(
             "config.feature_mix does not go with config.head.lstm_width: set one of them to None"
         )
-    for field in ("feature_layers", "patience") if config.sharing else ():
+    if (config.method == "adapters") != (config.adapter_width is not None):
+        raise ValueError(
+            f"config.method = {config.method!r} with config.adapter_width ="
+            f" {config.adapter_width}: 'adapters' needs a width, such as 32, and nothing else has"
+            " one"
+        )
+    if config.method and config.feature_layers:
+        raise ValueError("config.method trains the model, which config.feature_layers freezes")
+    for field in ("feature_layers", "patience", "method") if config.sharing else ():
         if getattr(config, field):
             raise ValueError(f"config.sharing does not go with config.{field}: set it to None")
     return config

@@ -22,7 +22,7 @@ from scalelab.config.fields import choice
 from scalelab.config.finetuning import override
 from scalelab.config.pretraining import Config, Net, resolve
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.finetuning import kinds
+from scalelab.finetuning import kinds, methods
 from scalelab.finetuning.step import make_head
 from scalelab.nets.classifier import Classifier
 from scalelab.records import json_files
@@ -111,6 +111,7 @@ class ClassifierConfig:
     relation: str | None = None  # relation of a task's two texts
     frame: str | None = None  # "imported": that of an imported classifier's tokenizer
     feature_layers: int | None = None
+    adapter_width: int | None = None
     system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -199,6 +200,8 @@ def check_shapes(
     count = kinds.num_outputs(config.kind, None if config.regression else config.labels)
     module = systems.load(config.system)
     body = systems.make_net(module, config.net, config.system_options, vocab_size=vocab_size)
+    if config.adapter_width:
+        body = methods.add_adapters(body, config.adapter_width)
     adaptation = module.ADAPTATION
     lstm_width = config.head.lstm_width
     head = make_head(

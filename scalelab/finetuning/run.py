@@ -15,7 +15,7 @@ from flax.typing import ArrayPytree
 from scalelab import sharding, systems
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data.tokenizers import digest as tokenizer_digest
-from scalelab.finetuning import kinds, rows
+from scalelab.finetuning import kinds, methods, rows
 from scalelab.finetuning.step import FinetuneStep, Params, compiled, make_head
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.formats import Frame
@@ -81,10 +81,6 @@ class TaskRun:
         reading = self.reading = Reading(
             self.tokenizer, frame, config.max_len, cache_dir, self.tokenizer_digest, start_id
         )
-        count = self.kind.num_rows(task, both_orders) if hasattr(self.kind, "num_rows") else 1
-        self.learner = self._learner(count, num_rows, ids)
-        # Parameters of an imported head, None for a new one; and how that was decided.
-        self.head, self.head_note = self._head()
 
         def encode(records: Records) -> TaskExamples:
             made = self.kind.encode(task, records, reading, both_orders)
@@ -100,6 +96,10 @@ class TaskRun:
         self.test = {name: r and encode(r) for name, r in splits.test.items()}
         self.steps_per_epoch = -(-len(self.train) // config.batch_size)
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
+        count = self.kind.num_rows(task, both_orders) if hasattr(self.kind, "num_rows") else 1
+        self.learner = self._learner(count, num_rows, ids)
+        # Parameters of an imported head, None for a new one; and how that was decided.
+        self.head, self.head_note = self._head()
         # The rows of the token table that are trained, None for all; the learner of these.
         self.rows, self.trained = None, self.learner
         # Which train all rows, or none, or share them, or name them in a source.
@@ -134,6 +134,8 @@ class TaskRun:
             remat=pretraining.machine.remat,
             ids=ids,
         )
+        if config.adapter_width:
+            body = methods.add_adapters(body, config.adapter_width)
         head, adaptation = config.head, opened.system.ADAPTATION
         num_outputs, rate = kinds.num_outputs(self.task.kind, self.task.labels), head.dropout_rate
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
@@ -163,6 +165,9 @@ class TaskRun:
             config.feature_layers,
             optim.layer_decay,
             sizes.num_layers,
+            config.method,
+            self.num_steps if config.method == methods.UNFREEZING else 0,
+            self.task.kind in kinds.GENERATED,
             pretrained_head=head.pretrained and not head.lstm_width,
         )
 

@@ -12,12 +12,15 @@ from typing import Any, ClassVar, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
 from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding
 from scalelab.data.store import Layout
+from scalelab.finetuning import methods
 from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
@@ -103,6 +106,10 @@ class FinetuneStep:
     feature_layers: int | None = None
     layer_decay: float | None = None  # see optim.adamw.layerwise_factors; None: off
     num_layers: int = 0  # layers of the model, for layer_decay
+    method: str | None = None  # see `finetuning.methods`; None: all parameters are trained
+    num_steps: int = 0  # of the training, for gradual unfreezing
+    # Whether the token table scores the answers: it is unfrozen from the start, as in T5.
+    generates: bool = False
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
@@ -130,11 +137,15 @@ class FinetuneStep:
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """`tx`, whose updates `layer_decay` scales."""
-        if self.layer_decay is None:
+        """`tx`, whose updates `layer_decay` scales and `method` chooses."""
+        if self.layer_decay is None and self.method is None:
             return self.tx
         names = axes.names_by_path(jax.eval_shape(self.fresh, jax.random.key(0)))
         embedding = [f"body/{path}" for path in self.net.body.EMBEDDING]
+
+        tx = self.tx
+        if self.method == methods.ADAPTERS:
+            tx = methods.train_adapters(tx, names)
 
         def scale(updates: ArrayPytree, params: ArrayPytree) -> ArrayPytree:
             factors = adamw.layerwise_factors(
@@ -142,7 +153,12 @@ class FinetuneStep:
             )
             return jax.tree.map(jnp.multiply, updates, factors)
 
-        return optax.chain(self.tx, optax.stateless(scale))
+        if self.layer_decay is not None:
+            tx = optax.chain(tx, optax.stateless(scale))
+        if self.method == methods.UNFREEZING:
+            last = () if self.generates else embedding
+            tx = optax.chain(tx, methods.unfreeze(names, self.num_layers, self.num_steps, last))
+        return tx
 
     def init(self, seed: int, params: Params) -> TrainState:
         """Returns the state of a seed before its first step; it takes over {"body", "head"}."""
@@ -284,8 +300,12 @@ def make_head(
 
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
-    """Returns the model's parameters from pre-training; added rows of the embedding stay new."""
-    used = {name: pretrained[name] for name in made}
+    """Returns the model's parameters from pre-training; added rows and adapters stay new.
+
+    Raises:
+      ValueError: they have adapters, and the model has none or others.
+    """
+    given, fresh = flatten_dict(pretrained), flatten_dict(made)
 
     # A copy: a step takes its state's memory, and other seeds start from the same parameters.
     def take(old: jax.Array, new: jax.Array) -> jax.Array:
@@ -294,4 +314,11 @@ def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
         assert old.shape[1:] == new.shape[1:] and len(old) < len(new), (old.shape, new.shape)
         return jnp.concatenate([old, new[len(old) :]])
 
-    return jax.tree.map(take, used, made)
+    for path, old in given.items():
+        if "adapter" in path and np.shape(fresh.get(path)) != old.shape:
+            raise ValueError(
+                "the initial weights have adapters: set --config.method=adapters and their"
+                " --config.adapter_width"
+            )
+    added = {path for path in fresh if "adapter" in path} - given.keys()
+    return unflatten_dict({p: x if p in added else take(given[p], x) for p, x in fresh.items()})

@@ -46,6 +46,8 @@ class FeedForward(nn.Module):
       dtype: dtype of the computation.
       bias_init: initializer of both biases; None: no biases.
       dropout_rate: dropout on the activation's output (Raffel et al. 2020, T5).
+      adapter: (x, ctx) -> x, whose output is added to this network's (Houlsby et al. 2019); None:
+        off.
     """
 
     ffn_width: int
@@ -55,6 +57,7 @@ class FeedForward(nn.Module):
     dtype: DTypeLike = jnp.float32
     bias_init: nn.initializers.Initializer | None = ZEROS
     dropout_rate: float = 0.0
+    adapter: nn.Module | None = None
 
     @nn.compact
     def __call__(self, x: jax.Array, ctx: Context) -> jax.Array:
@@ -69,4 +72,5 @@ class FeedForward(nn.Module):
         h = jax.checkpoint(self.activation, prevent_cse=False)(h)
         h = constrain(h, axes.BATCH, axes.LENGTH, axes.FFN)
         h = Dropout(self.dropout_rate, name="dropout")(h, ctx)
-        return Linear(*outer, *given, name="outer")(h)
+        y = Linear(*outer, *given, name="outer")(h)
+        return y if self.adapter is None else y + self.adapter(y, ctx)

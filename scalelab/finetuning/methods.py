@@ -1,0 +1,115 @@
+"""Fine-tuning methods that train some of the parameters (Raffel et al. 2020, T5, 3.5.1).
+
+"adapters" puts two maps with a ReLU between them behind each feed-forward network (Houlsby et al.
+2019) and trains these, the norms and the head. "gradual_unfreezing" trains the last layer first and
+then one layer more at a time (Howard and Ruder 2018, 3.3); the stacks of an encoder-decoder unfreeze
+in parallel. A parameter that is not trained keeps its bytes.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+
+from scalelab.nn import axes
+from scalelab.nn.ffn import FeedForward
+from scalelab.nn.linear import ZEROS
+from scalelab.optim.adamw import parameter_name
+
+ADAPTERS, UNFREEZING = "adapters", "gradual_unfreezing"  # values of config.method
+INIT = nn.initializers.normal(stddev=0.02)
+Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its axes
+
+
+def add_adapters(module: nn.Module, width: int) -> nn.Module:
+    """Returns an unbound model with an adapter of `width` behind each layer's `ffn`.
+
+    The output of a new adapter is 0, so that the model computes what it computed without it.
+
+    Raises:
+      ValueError: a layer has another network than FeedForward.
+    """
+    changed = {}
+    for name in {field.name for field in dataclasses.fields(module)} - {"parent", "name"}:
+        value = getattr(module, name)
+        if name == "ffn":
+            if not isinstance(value, FeedForward):
+                raise ValueError(
+                    f"config.method = 'adapters': {type(value).__name__} has no place for an adapter"
+                )
+            adapter = FeedForward(width, jax.nn.relu, INIT, ZEROS, value.dtype)
+            changed[name] = value.clone(adapter=adapter)
+        elif isinstance(value, nn.Module) and (new := add_adapters(value, width)) is not value:
+            changed[name] = new
+    return module.clone(**changed) if changed else module
+
+
+def is_trained(path: str, names: Names) -> bool:
+    """Returns True for a parameter that "adapters" trains: of an adapter, a norm or the head."""
+    parts = path.split("/")
+    return parts[0] == "head" or "adapter" in parts or names[path][-1:] == (axes.NORM,)
+
+
+def train_adapters(tx: optax.GradientTransformation, names: Names) -> optax.GradientTransformation:
+    """Returns `tx` for the parameters of `is_trained`; it keeps no state of the others."""
+
+    def labels(params: optax.Params) -> optax.Params:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: is_trained(parameter_name(path), names),
+            params,
+            is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata),
+        )
+
+    frozen = optax.stateless(lambda updates, _: jax.tree.map(_nothing, updates))
+    return optax.partition({True: tx, False: frozen}, labels)
+
+
+def unfreeze(
+    names: Names, num_layers: int, num_steps: int, embedding: Sequence[str]
+) -> optax.GradientTransformation:
+    """Keeps the updates of the layers that are unfrozen, for the end of an optimizer.
+
+    The training has a stage of equal length for each layer, and a last one for the embeddings. The
+    optimizer's moments of all parameters are kept from the first step. A parameter that layers
+    share trains as soon as one of them does.
+
+    Args:
+      names: the axis names of each parameter; axes.LAYERS and axes.GROUPS tell the layers.
+      num_layers: L.
+      num_steps: steps of the training.
+      embedding: paths of the subtrees that train in the last stage; (): there is no such stage.
+    """
+    num_stages = num_layers + bool(embedding)
+
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params
+        stage = state.count * num_stages // num_steps
+
+        def keep(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
+            name = parameter_name(path)
+            is_open = jnp.bool_(True)
+            if (axis := names[name][0] if names[name] else "") in (axes.LAYERS, axes.GROUPS):
+                ends = jnp.arange(1, len(leaf) + 1)  # layers up to and with each entry's last one
+                if axis == axes.GROUPS:
+                    ends = -(-ends * num_layers // len(leaf))
+                depth = num_layers if axis == axes.GROUPS else len(leaf)
+                is_open = (ends >= depth - stage).reshape(-1, *(1 for _ in leaf.shape[1:]))
+            elif any(name.startswith(f"{part}/") for part in embedding):
+                is_open = stage >= num_layers
+            return jnp.where(is_open, leaf, _nothing(leaf))
+
+        kept = jax.tree_util.tree_map_with_path(keep, updates)
+        return kept, optax.ScaleByScheduleState(count=state.count + 1)
+
+    zero = lambda params: optax.ScaleByScheduleState(count=jnp.zeros((), jnp.int32))  # noqa: E731
+    return optax.GradientTransformation(zero, update)
+
+
+def _nothing(leaf: jax.Array) -> jax.Array:
+    """Returns -0.0 in the form of an update: added to a parameter it changes no bit, 0.0 would."""
+    return jnp.full_like(leaf, -0.0)
