@@ -92,6 +92,12 @@ class FinetuneConfig:
     # each task is trained alone.
     sharing: Annotated[str, choice("hard")] | None = None
     sharing_tasks: str | None = None  # their names, with commas; eval.glue sets it
+    # The rate at which batches are drawn from a task of e examples: "proportional" to
+    # min(e, mixing_limit); "temperature", to its power 1 / mixing_temperature; "equal". None: each
+    # epoch has each task's batches once.
+    mixing: Annotated[str, choice("proportional", "temperature", "equal")] | None = None
+    mixing_limit: Count | None = None  # examples of a task that count at most; None: all
+    mixing_temperature: Positive | None = None
     eval_every_epochs: Positive = 1.0  # passes between two evaluations
     patience: Count | None = None  # evaluations without a better score; None: off
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
@@ -129,7 +135,28 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     for field in ("feature_layers", "patience", "method") if config.sharing else ():
         if getattr(config, field):
             raise ValueError(f"config.sharing does not go with config.{field}: set it to None")
+    _check_mixing(config)
     return config
+
+
+def _check_mixing(config: FinetuneConfig) -> None:
+    """Raises ValueError if the fields of a mixture contradict each other."""
+    mixing, limit = config.mixing, config.mixing_limit
+    if mixing and (config.sharing is None or "," not in (config.sharing_tasks or "")):
+        raise ValueError(
+            f"config.mixing = {mixing!r} needs config.sharing = 'hard' and two or more tasks: use"
+            " eval.glue --tasks=NAME,NAME"
+        )
+    if (mixing == "temperature") != (config.mixing_temperature is not None):
+        raise ValueError(
+            f"config.mixing_temperature = {config.mixing_temperature} with config.mixing ="
+            f" {mixing!r}: 'temperature' needs one, such as 2, and nothing else has one"
+        )
+    if limit and mixing in (None, "equal"):
+        raise ValueError(
+            f"config.mixing_limit = {limit} has no use with config.mixing = {mixing!r}: set it to"
+            " None"
+        )
 
 
 def with_head_kind(values: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

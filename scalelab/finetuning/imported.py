@@ -182,6 +182,20 @@ def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
     )
 
 
+def open_model(run: RunRecord, given: ClassifierConfig, params: ArrayPytree) -> Pretrained:
+    """Opens the model of a fine-tuning, without the rows of added tokens, as of a pre-training."""
+    config, system = given.pretraining(), systems.load(given.system)
+    net = systems.make_net(system, given.net, config.system_options, vocab_size=1)
+    added = () if given.kind in kinds.GENERATED else system.ADAPTATION.added_tokens
+    num_rows = len(flat(params)[net.TOKEN_TABLE]) - len(added)
+    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows)
+    seed = getattr(run.result, "pretrain_seed", None) or 0
+    config = dataclasses.replace(config, tokenizer=tokenizer, seed=seed)
+    loaded = run.folder / "tokenizer"
+    body, read = params["body"], Tokenizer.load(loaded)
+    return Pretrained(run.folder, config, system, read, body, 0, finished=True)
+
+
 def flat(params: ArrayPytree) -> dict[str, jax.Array]:
     """Returns parameters {"body", "head"} by path, those of the model without "body/"."""
     leaves = jax.tree_util.tree_leaves_with_path(params)

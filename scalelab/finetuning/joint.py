@@ -3,7 +3,8 @@
 A block has batches of one task. An epoch has the batches of all tasks in random order (Liu et al.
 2019, MT-DNN, algorithm 1). The body and its moments pass from the task that was trained to all
 others; each task keeps its head, dropout, rates and number of steps, and leaves the run folder that
-it leaves alone. One task alone gives the result of its own fine-tuning.
+it leaves alone. One task alone gives the result of its own fine-tuning. With config.mixing the task
+of each batch is drawn (Raffel et al. 2020, T5, 3.5.2, where a batch mixes tasks).
 """
 
 import collections
@@ -20,6 +21,7 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.config import exits
+from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data.store import Row
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
@@ -55,6 +57,9 @@ class Joint:
     def __init__(self, runs: Sequence[TaskRun], seed: int, checkpoints: Checkpoints) -> None:
         self.members = [Finetuning(run, seed) for run in runs]
         self._order, self.step = draw_order(runs, seed), 0
+        counts = np.bincount(self._order, minlength=len(runs)).tolist()
+        for member, count in zip(self.members, counts, strict=True):
+            member.num_steps = count
         self.config, self.checkpoints = runs[0].config, checkpoints
         self.name = f"{'+'.join(run.task.name for run in runs)} seed {seed}"
         self.interrupt, self.say = exits.Interrupt(), functools.partial(print, flush=True)
@@ -191,15 +196,48 @@ class Joint:
 
 
 def draw_order(runs: Sequence[TaskRun], seed: int) -> np.ndarray:
-    """Returns the place of each step's task in `runs`; every epoch mixes its batches anew."""
+    """Returns the place of each step's task in `runs`; every epoch mixes its batches anew.
+
+    Raises:
+      ValueError: a mixture never draws one of the tasks, or their batch sizes differ.
+    """
     config = runs[0].config
     rng = np.random.default_rng(seed if config.order_seed is None else config.order_seed)
     order, left = [], np.array([run.num_steps for run in runs])
+    if config.mixing:
+        return _draw_mixture(runs, int(left.sum()), rng)
     while left.any():
         now = np.minimum(left, [run.steps_per_epoch for run in runs])
         order.append(rng.permutation(np.repeat(np.arange(len(runs)), now)))
         left = left - now
     return np.concatenate(order)
+
+
+def mixing_rates(sizes: Sequence[int], config: FinetuneConfig) -> np.ndarray:
+    """Returns the rate of each task in a mixture, given its number of examples: float64 [tasks].
+
+    With examples e, limit K and temperature T the rate is proportional to min(e, K)^(1/T): Raffel
+    et al. 2020, 3.5.2.
+    """
+    if config.mixing == "equal":
+        return np.full(len(sizes), 1 / len(sizes))
+    counts = np.minimum(np.array(sizes, np.float64), config.mixing_limit or np.inf)
+    weights = (counts / counts.max()) ** (1 / (config.mixing_temperature or 1.0))
+    return weights / weights.sum()
+
+
+def _draw_mixture(runs: Sequence[TaskRun], num_steps: int, rng: np.random.Generator) -> np.ndarray:
+    """Returns the place in `runs` of the task of each step: int64 [num_steps]."""
+    if len({run.config.batch_size for run in runs}) > 1:
+        raise ValueError("config.mixing: config.batch_size must be equal for all tasks")
+    rates = mixing_rates([len(run.train) for run in runs], runs[0].config)
+    order = rng.choice(len(runs), size=num_steps, p=rates)
+    if absent := [run.task.title for i, run in enumerate(runs) if not (order == i).any()]:
+        raise ValueError(
+            f"config.mixing: {', '.join(absent)} has no batch among the {num_steps} of the mixture:"
+            " raise config.epochs, or lower config.mixing_limit"
+        )
+    return order
 
 
 def take_body(state: TrainState, other: TrainState) -> TrainState:

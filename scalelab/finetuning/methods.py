@@ -1,9 +1,9 @@
 """Fine-tuning methods that train some of the parameters (Raffel et al. 2020, T5, 3.5.1).
 
 "adapters" puts two maps with a ReLU between them behind each feed-forward network (Houlsby et al.
-2019) and trains these, the norms and the head. "gradual_unfreezing" trains the last layer first and
-then one layer more at a time (Howard and Ruder 2018, 3.3); the stacks of an encoder-decoder unfreeze
-in parallel. A parameter that is not trained keeps its bytes.
+2019) and trains these, the norms and the head. "gradual_unfreezing" trains the last layer first,
+then one layer more at a time (Howard and Ruder 2018, 3.3), in both stacks of an encoder-decoder. A
+parameter that is not trained keeps its bytes.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ def add_adapters(module: nn.Module, width: int) -> nn.Module:
         if name == "ffn":
             if not isinstance(value, FeedForward):
                 raise ValueError(
-                    f"config.method = 'adapters': {type(value).__name__} has no place for an adapter"
+                    f"config.method = 'adapters': {type(value).__name__} takes no adapter"
                 )
             adapter = FeedForward(width, jax.nn.relu, INIT, ZEROS, value.dtype)
             changed[name] = value.clone(adapter=adapter)

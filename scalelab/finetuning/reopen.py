@@ -4,9 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from scalelab import systems
 from scalelab.config.finetuning import FinetuneConfig
-from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import imported, kinds
 from scalelab.finetuning.imported import ClassifierConfig, ImportedClassifier
 from scalelab.finetuning.run import TaskRun
@@ -89,14 +87,7 @@ def _open(
     """Opens model and tokenizer as those of a pre-training, without the rows of added tokens."""
     if run.task == imported.TASK or given.frame == "imported":
         return imported.load(run)
-    config, system = given.pretraining(), systems.load(given.system)
-    net = systems.make_net(system, given.net, config.system_options, vocab_size=1)
-    added = () if given.kind in kinds.GENERATED else system.ADAPTATION.added_tokens
-    num_rows = len(imported.flat(params)[net.TOKEN_TABLE]) - len(added)
-    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows)
-    config, loaded = dataclasses.replace(config, tokenizer=tokenizer), run.folder / "tokenizer"
-    body, read = params["body"], Tokenizer.load(loaded)
-    return Pretrained(run.folder, config, system, read, body, 0, finished=True), None
+    return imported.open_model(run, given, params), None
 
 
 def _task(run: RunRecord, given: ClassifierConfig, columns: Sequence[str]) -> Task:

@@ -141,6 +141,7 @@ class TaskRun:
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
         # The body then takes more steps than a head. One task keeps the program of a task alone.
         several = config.sharing == "hard" and "," in (config.sharing_tasks or "")
+        parts = ("body",) if self.task.kind in kinds.GENERATED else ("body", "head")
         if make_net := getattr(self.kind, "make_net", None):
             net = make_net(body, self.task, self.reading)
         else:
@@ -158,7 +159,7 @@ class TaskRun:
             net = Classifier(body, made, reads, *given)
         return FinetuneStep(
             net,
-            adamw.adamw(**optim.without_rate, parts=("body", "head") if several else ()),
+            adamw.adamw(**optim.without_rate, parts=parts if several else ()),
             self.kind.loss,
             terms,
             config.lm_weight,

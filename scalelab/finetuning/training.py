@@ -55,6 +55,7 @@ class Finetuning:
     Attributes:
       state: the training state.
       step: steps that were started.
+      num_steps: steps of the whole training.
       progress: how far the seed has come.
       steps_per_sec: of the last block.
       blocks: the program that was compiled last.
@@ -66,6 +67,7 @@ class Finetuning:
         self.run, self.seed, self.config, self.checkpoints = run, seed, run.config, checkpoints
         self.name = f"{run.task.name} seed {seed}"
         self.progress, self.steps_per_sec = Progress(), 0.0
+        self.num_steps = run.num_steps
         self.interrupt, self.say = exits.Interrupt(), functools.partial(print, flush=True)
         self.result = None  # each seed writes its own
         self.most_steps, self.blocks_ahead = self.config.machine.steps_per_dispatch, 1
@@ -95,11 +97,6 @@ class Finetuning:
             self._writer.close()
 
     # --- Position ----------------
-
-    @property
-    def num_steps(self) -> int:
-        """Steps of the whole training."""
-        return self.run.num_steps
 
     @property
     def over(self) -> bool:

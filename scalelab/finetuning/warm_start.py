@@ -9,8 +9,8 @@ from flax.typing import ArrayPytree
 
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import imported, kinds
-from scalelab.finetuning.imported import ImportedClassifier
-from scalelab.records import run_files
+from scalelab.finetuning.imported import ClassifierConfig, ImportedClassifier
+from scalelab.records import json_files, run_files
 from scalelab.records.run_files import TaskResult
 from scalelab.training import pretrained
 from scalelab.training.pretrained import Pretrained, load_trained, tree_digest
@@ -33,7 +33,8 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
     """Opens the initial weights.
 
     Args:
-      init: run folder of a pre-training or of an imported classifier, or "none".
+      init: run folder of a pre-training, of an imported classifier or of a fine-tuning as text to
+        text; or "none".
       like: with "none", the run folder that gives model and tokenizer.
       mnli: folder of MNLI runs of the same model; seed k starts from its seed k.
 
@@ -56,8 +57,11 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
     digest = tree_digest(whole)
     if mnli is not None:
         return _after_mnli(opened, init, pathlib.Path(mnli), digest)
+    before = run_files.read_result(pathlib.Path(init)) if classifier is None else None
+    tasks = isinstance(before, TaskResult) and (before.settings.get("sharing_tasks") or before.task)
+    remarks = (f"Before, fine-tuned as text on {tasks}",) if tasks else ()
     return WarmStart(
-        opened, init, lambda seed: opened.params, lambda seed: digest, classifier=classifier
+        opened, init, lambda seed: opened.params, lambda seed: digest, False, classifier, remarks
     )
 
 
@@ -98,7 +102,6 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
         ("feature_layers", config.feature_layers, words or system.HAS_SOURCE),
         ("lm_weight", config.lm_weight, words or system.HAS_SOURCE),
         ("head.lstm_width", config.head.lstm_width, words),
-        ("sharing", config.sharing, words),
     ):
         if value and apart:
             how = "--as=text" if words else "a model that reads a source"
@@ -121,8 +124,14 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
 
 @functools.lru_cache(maxsize=2)  # many tasks start from the same run
 def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
-    """Opens a pre-training run, or an imported classifier."""
+    """Opens a pre-training run, an imported classifier, or a fine-tuning without a head."""
     run = run_files.read_run(path := pathlib.Path(init), metrics=False)
-    opened = imported.load(run) if run.task == imported.TASK else (pretrained.load(path), None)
+    if run.task == imported.TASK:
+        opened = imported.load(run)
+    elif run.config.get("kind") in kinds.GENERATED:  # it has no head: a model as pre-training makes
+        given = json_files.fill(ClassifierConfig, run.config, path / "config.json")
+        opened = imported.open_model(run, given, load_trained(path)), None
+    else:
+        opened = pretrained.load(path), None
     opened[0].check_alone(source=True)  # `check_fits` asks where a task's text goes
     return opened

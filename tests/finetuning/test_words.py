@@ -320,7 +320,6 @@ def test_the_program_trains_predicts_and_submits(
     ("translator", "both", {"lm_weight": 0.5}, "config.lm_weight=0"),
     ("gpt2", "text", {"lm_weight": 0.5}, "lm_weight = 0.5 does not go with --as=text"),
     ("gpt2", "text", {"head.lstm_width": 4}, "head.lstm_width = 4 does not go with --as=text"),
-    ("gpt2", "text", {"sharing": "hard"}, "sharing = hard does not go with --as=text"),
     ("gpt2", "text", {"head.kind": "double"}, "head.kind = 'double': expected 'words'"),
     ("gpt2", None, {"head.kind": "words"}, "head.kind = 'words': expected 'words' with --as=text"),
     ("gpt2", "text", {"max_len": 10}, "leaves no room for text"),
