@@ -58,7 +58,9 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
     if mnli is not None:
         return _after_mnli(opened, init, pathlib.Path(mnli), digest)
     before = run_files.read_result(pathlib.Path(init)) if classifier is None else None
-    tasks = isinstance(before, TaskResult) and (before.settings.get("sharing_tasks") or before.task)
+    tasks = isinstance(before, TaskResult) and (
+        (before.settings or {}).get("sharing_tasks") or before.task
+    )
     remarks = (f"Before, fine-tuned as text on {tasks}",) if tasks else ()
     return WarmStart(
         opened, init, lambda seed: opened.params, lambda seed: digest, False, classifier, remarks
