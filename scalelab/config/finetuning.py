@@ -88,6 +88,10 @@ class FinetuneConfig:
     # each task is trained alone.
     sharing: Annotated[str, choice("hard")] | None = None
     sharing_tasks: str | None = None  # their names, with commas; eval.glue sets it
+    # Beams that search for an answer where the model writes a text; None: greedy.
+    num_beams: Annotated[int, between(2, 1024)] | None = None
+    # Power of the length that divides the log probability of a beam; None: 1.
+    length_penalty: float | None = None
     eval_every_epochs: Positive = 1.0  # passes between two evaluations
     patience: Count | None = None  # evaluations without a better score; None: off
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
@@ -114,6 +118,8 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         raise ValueError(
             "config.feature_mix does not go with config.head.lstm_width: set one of them to None"
         )
+    if config.length_penalty is not None and not config.num_beams:
+        raise ValueError("config.length_penalty ranks beams: set config.num_beams too")
     for field in ("feature_layers", "patience") if config.sharing else ():
         if getattr(config, field):
             raise ValueError(f"config.sharing does not go with config.{field}: set it to None")

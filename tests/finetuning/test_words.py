@@ -26,7 +26,7 @@ from scalelab.eval import glue, glue_table, program
 from scalelab.finetuning import kinds, results, step, warm_start
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
-from scalelab.nets.text_to_text import TextToText
+from scalelab.finetuning.text_to_text import TextToText
 from scalelab.records import predictions, run_folder
 from scalelab.tasks import batches
 from scalelab.tasks.facts import Task, TaskSplit
