@@ -118,9 +118,9 @@ def test_short_sources_are_read_together(
 
     monkeypatch.setattr(loop, "generate", count)
     sources = [f"--source={'bada gedu dodo '[: 6 + 3 * n] * (1 + 4 * (n % 2))}" for n in range(4)]
-    found = {}
+    found, drawn = {}, ("--temperature=2", "--seed=1")
     for size in (1, 2):
-        code, found[size], errors = start(f"--run={run}", f"--batch_size={size}", *sources)
+        code, found[size], errors = start(f"--run={run}", f"--batch_size={size}", *sources, *drawn)
         assert code == 0, errors
     assert found[1] == found[2] and len(set(found[1].splitlines())) == 4
     lengths = sorted(width for _, width in shapes[:4])  # each source alone
