@@ -122,7 +122,7 @@ class Tuned(Stock):
     ) -> None:
         super().__init__(run, batch, params, threads)
         if run.system.HAS_SOURCE:
-            self.forward = torch.compile(self.forward)
+            self.forward = torch.compile(super().forward)
             return
         labels = self.inputs.pop("labels")
         self.pair_labels = self.inputs.pop("next_sentence_label", None)
