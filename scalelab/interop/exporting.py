@@ -135,11 +135,6 @@ def _open_net(run: RunRecord, part: str | None, step: int | None) -> ExportedRun
             return ExportedRun(
                 run, net, options, family, a, flat, opened.tokenizer, opened.step, remarks=remarks
             )
-        if [x.endswith("output_embed/table") for x in flat.keys() ^ _paths(family, a)] == [True]:
-            raise ValueError(
-                f"{a.name} cannot represent this run: the class scores tokens by the input's table,"
-                f" and the run by a table of its own (net.output_embedding = 'untied')"
-            )
     wrong = config_json.list_wrong_options(family, opened.config.system_options)
     reasons = "".join(f"{reason}; " for reason in wrong)
     raise ValueError(

@@ -42,8 +42,8 @@ MAP = Map(
     heads={"seq2seq": ()},
     architectures=(Architecture("MarianMTModel", ("seq2seq",), "next"),),
     inputs=("input_ids", "attention_mask"),
-    tied=(
-        ("lm_head.weight", "model.shared.weight"),
+    tied=(("lm_head.weight", "model.shared.weight"),),
+    copies=(
         ("model.encoder.embed_tokens.weight", "model.shared.weight"),
         ("model.decoder.embed_tokens.weight", "model.shared.weight"),
     ),
