@@ -43,7 +43,10 @@ CASES = [
 def make_batch(system: str) -> sides.Batch:
     lengths = np.array([9, 5, 1, 8], np.int32)
     tokens = np.random.default_rng(0).integers(5, peers.PAD, (4, LENGTH))
-    pad = systems.special_ids(systems.load(system)).get("pad", peers.PAD)
+    module = systems.load(system)
+    pad = systems.special_ids(module).get("pad", peers.PAD)
+    if module.HAS_SOURCE:  # their classifier reads the state of the last end token
+        tokens[np.arange(4), lengths - 1] = systems.special_ids(module)["eos"]
     return {
         "tokens": np.where(np.arange(LENGTH) < lengths[:, None], tokens, pad).astype(np.int32),
         "lengths": lengths,
@@ -63,7 +66,10 @@ def ours(system: str, problem: str, reads: str, params: Any) -> dict[str, Any]:
         0.1,
         systems.load(system).ADAPTATION.activation,
     )
-    net = Classifier(sides.build(system, SHAPE, LENGTH), head, reads, num_rows, kind.vectors)
+    module = systems.load(system)
+    form = (module.ADAPTATION.source, 2) if module.HAS_SOURCE else ()  # 2: id of </s>
+    body = sides.build(system, SHAPE, LENGTH)
+    net = Classifier(body, head, reads, num_rows, kind.vectors, *form)
     learner = FinetuneStep(net, optax.identity(), kind.loss)
     batch = make_batch(system) | {"labels": labels, "weights": np.ones(len(labels), np.float32)}
 
@@ -79,7 +85,11 @@ def ours(system: str, problem: str, reads: str, params: Any) -> dict[str, Any]:
 
 def theirs(system: str, problem: str, model: Any) -> dict[str, Any]:
     labels, batch = LABELS[problem], make_batch(system)
-    inputs = {k: x for k, x in sides.inputs(system, batch).items() if k != "labels"}
+    inputs = {
+        k: torch.tensor(np.asarray(x, np.int64))
+        for k, x in sides.inputs_of_text(system, batch).items()
+        if k != "labels"
+    }
     if problem == "choices":
         inputs = {k: x.reshape(-1, 2, LENGTH) for k, x in inputs.items()}
     if problem == "spans":  # their loss is of the places of padding, too

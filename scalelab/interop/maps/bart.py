@@ -1,4 +1,4 @@
-"""BART, `transformers`' BartForConditionalGeneration: Lewis et al. 2020."""
+"""BART, `transformers`' BartFor...: Lewis et al. 2020."""
 
 import numpy as np
 
@@ -10,10 +10,11 @@ from scalelab.interop.mapping import (
     Fixed,
     Map,
     Row,
+    affine,
     norm,
     row,
 )
-from scalelab.interop.maps._layers import ACTIVATIONS, source_layers
+from scalelab.interop.maps._layers import ACTIVATIONS, TIED, source_layers
 
 UNUSED_ROWS = 2  # the class adds 2 to all positions (fairseq: the first after the padding id 1)
 POSITIONS = (lambda _, x: x[UNUSED_ROWS:], lambda x: np.pad(x, [(UNUSED_ROWS, 0), (0, 0)]))
@@ -54,15 +55,27 @@ MAP = Map(
         Fixed("scale_embedding", (False,), False, "embeddings are not multiplied by sqrt(D)"),
         Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),
         Fixed("decoder_start_token_id", (2,), 2, "a target starts with the end token, id 2"),
-        Fixed("tie_word_embeddings", (True,), True, "one table embeds and scores all tokens"),
+        TIED,
     ),
     body=(
         row("decoder/embed/tokens/table", "model.shared.weight", "vocabulary"),
         *_side("encoder", "source_embed", "encoder/layer", cross=False),
         *_side("decoder", "decoder/embed", "decoder/stack/layer", cross=True),
     ),
-    heads={"seq2seq": ()},
-    architectures=(Architecture("BartForConditionalGeneration", ("seq2seq",), "next"),),
+    heads={
+        "seq2seq": (),
+        "classify": (
+            *affine("head/dense", "classification_head.dense"),
+            *affine("head/out", "classification_head.out_proj"),
+        ),
+        "spans": affine("head/out", "qa_outputs"),
+    },
+    head_dropout=Field("dropout_rate", "classifier_dropout", 0.0),
+    architectures=(
+        Architecture("BartForConditionalGeneration", ("seq2seq",), "next"),
+        Architecture("BartForSequenceClassification", ("classify",)),
+        Architecture("BartForQuestionAnswering", ("spans",)),
+    ),
     inputs=("input_ids", "attention_mask"),
     tied=(("lm_head.weight", "model.shared.weight"),),
     copies=(

@@ -1,7 +1,7 @@
 """PEGASUS, `transformers`' PegasusForConditionalGeneration: Zhang et al. 2020."""
 
 from scalelab.interop.mapping import Architecture, Choice, Derived, Field, Fixed, Map, norm, row
-from scalelab.interop.maps._layers import ACTIVATIONS, source_layers
+from scalelab.interop.maps._layers import ACTIVATIONS, TIED, source_layers
 
 MAP = Map(
     system="pegasus",
@@ -26,7 +26,7 @@ MAP = Map(
     choices=(Choice("activation", "activation_function", "relu", "gelu", ACTIVATIONS),),
     fixed=(
         Fixed("scale_embedding", (True,), False, "embeddings are multiplied by sqrt(D)"),
-        Fixed("tie_word_embeddings", (True,), True, "the input's table scores tokens"),
+        TIED,
         Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),
         Fixed("decoder_start_token_id", (0,), 0, "a target starts with `<pad>`, id 0"),
         # Only `generate` of the class reads it.

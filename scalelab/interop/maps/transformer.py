@@ -1,7 +1,7 @@
 """The Transformer, `transformers`' MarianMTModel: Vaswani et al. 2017."""
 
 from scalelab.interop.mapping import Architecture, Choice, Derived, Field, Fixed, Map, row
-from scalelab.interop.maps._layers import ACTIVATIONS, source_layers
+from scalelab.interop.maps._layers import ACTIVATIONS, TIED, source_layers
 
 MAP = Map(
     system="transformer",
@@ -26,7 +26,7 @@ MAP = Map(
     fixed=(
         Fixed("scale_embedding", (True,), False, "embeddings are multiplied by sqrt(D)"),
         Fixed("share_encoder_decoder_embeddings", (True,), True, "both sides have one table"),
-        Fixed("tie_word_embeddings", (True,), True, "the input's table scores tokens"),
+        TIED,
         Fixed("attention_dropout", (0.0,), 0.0, "the attention's weights have no dropout"),
         Fixed("activation_dropout", (0.0,), 0.0, "the activations have no dropout"),
         Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),
