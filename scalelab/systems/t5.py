@@ -184,7 +184,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
         ),
         stack=stack(CrossAttention(*heads)),
         token_head=PlainHead() if untied else ScaledHead(),
-        output_embed=output_table(untied, vocab_size, sizes.width, normal(1.0)),
+        output_embed=output_table(untied, vocab_size, sizes.width, inner),
     )
     return EncoderDecoder(encoder=stack(), decoder=decoder)
 

@@ -163,6 +163,16 @@ def test_a_constant_gate_scales_the_output() -> None:
     assert np.abs(gate.apply({"params": params}, x, ctx) - expected).max() > 1
 
 
+def test_a_second_table_begins_as_in_the_reference_code() -> None:
+    """With deviation D^-0.5, as a dense layer of mesh_tensorflow: scores are those of a guess."""
+    sizes = systems.Sizes(2, 64, 1, 64, 16, 0.0, output_embedding="untied")
+    net, terms = t5.build(sizes, t5.Options(), 500), tiny.terms(t5, "seq2seq", size=500)
+    made = objectives.init_variables(jax.random.key(0), net, terms, max_len=16)["params"]
+    table = nn.unbox(made)["decoder"]["output_embed"]["table"]
+    assert table.shape == (500, 64)
+    np.testing.assert_allclose(table.std(), 64**-0.5, rtol=0.02)
+
+
 def test_parameters_and_flops_of_the_published_base_model() -> None:
     """247,577,856 parameters; two FLOPs each of the products of a position."""
     family = maps.load("t5")
