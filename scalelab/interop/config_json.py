@@ -49,10 +49,8 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any],
         raise ValueError(
             f"scalelab's {family.system} does not support this config.json: {'; '.join(wrong)}"
         )
-    sizes: dict[str, Any] = {choice.name: read_choice(choice, config) for choice in family.choices}
-    for choice in family.option_choices:
-        own = (choice.words or {})[str(choice.own)]
-        sizes[choice.name] = own if (value := read_choice(choice, config)) is None else value
+    choices = (*family.choices, *family.option_choices)
+    sizes: dict[str, Any] = {choice.name: read_choice(choice, config) for choice in choices}
     rates: dict[str, float] = {}
     for field in (*family.fields, *family.options):
         if field.switch and not config.get(field.switch):

@@ -98,7 +98,7 @@ class Fixed:
 class Choice:
     """A field of config.json that a field of config.net or an option of the system sets.
 
-    Several choices may have one key. A field of config.net is None for the system's own value.
+    None is the system's own value. Several choices may have one key.
 
     Attributes:
       name: the field of config.net, or the option.
@@ -113,7 +113,7 @@ class Choice:
     key: str
     own: str | float
     default: str | float
-    words: Mapping[str, str | bool] | None = None
+    words: Mapping[str, str | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

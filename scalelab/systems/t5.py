@@ -10,12 +10,13 @@ Departs from it:
     protocol's.
 
 Version 1.1 (the reference code's released_checkpoints.md) has `net.activation=gelu_tanh`,
-`net.output_embedding=untied` and `system_options.gated=true`: GeGLU (Shazeer 2020, "GLU Variants").
+`net.output_embedding=untied` and `system_options.ffn=gated`: GeGLU (Shazeer 2020, "GLU Variants").
 """
 
 import dataclasses
 import math
 from functools import partial
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ import numpy as np
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
+from scalelab.config.fields import choice
 from scalelab.nets.decoder import Decoder
 from scalelab.nets.encdec import EncoderDecoder
 from scalelab.nn import axes
@@ -68,7 +70,9 @@ NUM_BUCKETS, MAX_DISTANCE = 32, 128
 class Options:
     """The settings of T5 alone."""
 
-    gated: bool = False  # a second map of the FFN's input multiplies the activation's output
+    # "gated": in the feed-forward networks a second map of the input multiplies the activation's
+    # output; None: it does not.
+    ffn: Annotated[str, choice("gated")] | None = None
 
 
 class RMSNorm(nn.Module):
@@ -171,7 +175,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
         ffn = FeedForward(
             sizes.ffn_width, ACTIVATIONS[sizes.activation or "relu"], inner,
             normal(sizes.ffn_width**-0.5), sizes.dtype, bias_init=None, dropout_rate=rate,
-            gate_init=inner if options.gated else None,
+            gate_init=inner if options.ffn else None,
         )  # fmt: skip
         layer = PreNorm(SelfAttention(*heads), ffn, norm(), norm(), rate, cross, cross and norm())
         layers = Stack(layer, sizes.num_layers, sizes.remat)
@@ -191,5 +195,5 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
 
 def n_model(sizes: Sizes, options: Options) -> int:
     """Returns the parameters of both stacks without norms and biases of positions."""
-    attention, ffn = 4 * sizes.width**2, (2 + options.gated) * sizes.width * sizes.ffn_width
+    attention, ffn = 4 * sizes.width**2, (3 if options.ffn else 2) * sizes.width * sizes.ffn_width
     return sizes.num_layers * (3 * attention + 2 * ffn)

@@ -51,8 +51,10 @@ GATED = {"feed_forward_proj": "gated-gelu"}
 UNTIED = {"tie_word_embeddings": False}
 CLASSES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
 VERSION_1_1: dict[str, Any] = {
-    "net__output_embedding": "untied", "net__activation": "gelu_tanh", "system_options__gated": True
-}  # fmt: skip
+    "net__output_embedding": "untied",
+    "net__activation": "gelu_tanh",
+    "system_options__ffn": "gated",
+}
 # config.json of google/t5-v1_1-base.
 PUBLISHED = {
     "architectures": ["T5ForConditionalGeneration"], "d_ff": 2048, "d_kv": 64, "d_model": 768,
@@ -177,25 +179,25 @@ def test_parameters_and_flops_of_the_published_base_model() -> None:
     """247,577,856 parameters; two FLOPs each of the products of a position."""
     family = maps.load("t5")
     fields, rate, remarks = config_json.read_fields(family, PUBLISHED)
-    assert (fields["activation"], fields["gated"], rate, remarks) == ("gelu_tanh", True, 0.1, [])
+    assert (fields["activation"], fields["ffn"], rate, remarks) == ("gelu_tanh", "gated", 0.1, [])
     assert family.untied(PUBLISHED) and not family.untied(PUBLISHED | {"tie_word_embeddings": True})
     own = {name: fields[name] for name in ("num_heads", "width", "num_layers", "ffn_width")}
     sizes = {f"net__{name}": value for name, value in own.items()} | {"net__max_len": 16}
     sizes |= {"net__output_embedding": "untied", "net__activation": "gelu_tanh"}
     both = {}
-    for gated in (False, True):
-        made = tiny.parts("t5", system_options__gated=gated, tokenizer__vocab_size=32128, **sizes)
+    for gated in (None, "gated"):
+        made = tiny.parts("t5", system_options__ffn=gated, tokenizer__vocab_size=32128, **sizes)
         params = objectives.abstract_variables(made.net, made.terms, max_len=16)["params"]
         (cost,) = flops.count_phases(params, made.net, made.terms, made.config)
         count = sum(x.size for x in jax.tree.leaves(params))
         n_model = systems.n_model(t5, made.config.net, made.config.system_options)
         both[gated] = count, n_model, cost.body
         batch = made.config.short.batch_size
-    assert both[True][0] == 247_577_856
+    assert both["gated"][0] == 247_577_856
     more = 768 * 2048 * 12  # one map of each side
-    assert both[True][0] - both[False][0] == both[True][1] - both[False][1] == 2 * more
+    assert both["gated"][0] - both[None][0] == both["gated"][1] - both[None][1] == 2 * more
     source, target = (x.shape(16, batch)[1] for x in tiny.arrays_of(t5) if x.is_counted)
-    assert both[True][2] - both[False][2] == 2 * more * batch * (source + target)
+    assert both["gated"][2] - both[None][2] == 2 * more * batch * (source + target)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ def test_version_1_1_there_and_back(
         after = pretrained.load(tmp_path / name)
         jax.tree.map(np.testing.assert_array_equal, before.params, after.params)
         assert "output_embed" in after.params["decoder"]
-        assert after.config.system_options == {"gated": True}
+        assert after.config.system_options == {"ffn": "gated"}
         assert after.config.net == before.config.net
 
 

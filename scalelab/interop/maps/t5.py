@@ -74,7 +74,11 @@ MAP = Map(
     ),
     option_choices=(
         Choice(
-            "gated", "feed_forward_proj", "relu", "relu", {word: word in GATED for word in FFNS}
+            "ffn",
+            "feed_forward_proj",
+            "relu",
+            "relu",
+            dict.fromkeys(FFNS) | dict.fromkeys(GATED, "gated"),
         ),
     ),
     body=(
