@@ -117,7 +117,7 @@ def test_short_sources_are_read_together(
         return generate(made, prompts, *given, sources=sources, **more)
 
     monkeypatch.setattr(loop, "generate", count)
-    sources = [f"--source={'bada gedu dodo '[: 6 + 3 * n] * (1 + 4 * (n % 2))}" for n in range(4)]
+    sources = [f"--source={'bada gedu dodo '[: 12 + n] * (1 + 4 * (n % 2))}" for n in range(4)]
     found, drawn = {}, ("--temperature=2", "--seed=1")
     for size in (1, 2):
         code, found[size], errors = start(f"--run={run}", f"--batch_size={size}", *sources, *drawn)
