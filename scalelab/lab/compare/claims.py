@@ -20,7 +20,7 @@ for more than 50 claims takes above 5%. Where that leaves a claim undecided, the
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,6 +120,7 @@ class Claim:
     compared: str = ""  # the comparison without its score: "bert minus gpt2"
     score: str = ""  # the title of its score
     chosen: str = ""  # the values that best() chose, in words
+    weights: Mapping[Any, float] = dataclasses.field(default_factory=dict)  # rows that it compares
 
     @property
     def p_value(self) -> float | None:

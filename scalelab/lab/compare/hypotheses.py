@@ -81,7 +81,7 @@ def build_claim(
     checks = claims.PASSED if found is None else scores.check_treatment(weights, score)
     scale = 1.0 if score in PRETRAINING_SCORES else 100.0
     return claims.claim(label, region, reason if found is None else found, checks,
-                        scale=scale, compared=what, score=title)  # fmt: skip
+                        scale=scale, compared=what, score=title, weights=weights)  # fmt: skip
 
 
 def state(

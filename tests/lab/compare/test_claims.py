@@ -157,13 +157,16 @@ def test_the_correction_widens_intervals() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("factor", [1, 3, 8, 10])
-def test_intervals_and_verdicts_agree_at_every_count(factor: int, sign: int) -> None:
+@pytest.mark.parametrize("region", [ABOVE, Region(-5e3, 0.0), Region(-5e3, 0.0, outside=True)])
+def test_intervals_and_verdicts_agree_at_every_count(
+    region: Region, factor: int, sign: int
+) -> None:
     """2,000 resamples, of which 0 to 60 lie beyond 0; `factor` is Holm's."""
     made = make([1.0, 1.1, 0.9, 1.0])
     for beyond in range(60):
         resamples = sign * np.where(np.arange(2000) < beyond, -1.0, 1.0 + np.arange(2000))
         found = dataclasses.replace(made.estimate, resamples=resamples)
-        one = claims.claim("x", ABOVE, found)
+        one = claims.claim("x", region, found)
         corrected = min(1.0, factor * one.p_value)
         one = dataclasses.replace(one, corrected=corrected, num_tested=factor)
         low, high = one.ends
