@@ -68,7 +68,7 @@ class Finetune:
     """The fine-tuning of every pre-trained model."""
 
     tasks: tuple[str, ...] = FIVE_LARGEST  # ("sst2", "qnli"); () for none
-    recipe: str = "thesis"  # of scalelab/tasks/recipes.py: "small"
+    recipe: str = "thesis"  # a name in scalelab/tasks/recipes.py: "small"
     seeds: Count = 1  # fine-tuning seeds of each pre-training: "3"
     # Folder of the tasks' data: "glue/"; "probes" makes them of the corpus; None: TensorFlow
     # Datasets.
@@ -123,7 +123,7 @@ class StudyFields:
     # {"wide": dict(title="Wide", stages=(), shapes=("2x256x*",), variants=())}.
     rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
     figures: tuple[str, ...] = ("loss_by_time",)  # ("loss_by_tokens",); () for none but the first
-    hypotheses: tuple[str, ...] = ()  # those of `comparison` that it tests: ("1a", "1b")
+    hypotheses: tuple[str, ...] = ()  # ids of hypotheses in `comparison`: ("1a", "1b")
     # Hypotheses: (("electra > bert", "blimp", 2),) of left side, right side, score and perhaps a
     # margin, see docs/compare.md. Without claims and hypotheses, a report tests every variant
     # against the default, and every two systems.

@@ -91,7 +91,14 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
 def describe_memory(
     rows: Sequence[dict[str, Any]], libraries: int, num_workers: int, free: int | None
 ) -> str:
-    """Returns what the largest run takes, and whether as many as run at a time fit; bytes."""
+    """Returns what the largest run takes, and whether as many as run at a time fit.
+
+    Args:
+      rows: the plan of each run, with its bytes.
+      libraries: bytes of a process beside its step; 0 on a card.
+      num_workers: processes at a time.
+      free: bytes that all of them may take together; None: not known.
+    """
     row = max(rows, key=lambda row: row["peak_bytes"])
     peak, state = row["peak_bytes"], row["state_bytes"]
     parts = {
@@ -99,11 +106,12 @@ def describe_memory(
         "batch, gradients and activations": peak - state - libraries,
         "libraries and data": libraries,
     }
-    shown = ", ".join(f"{size / 2**30:.2f} {name}" for name, size in parts.items() if size)
+    shown = ", ".join(f"{size / 2**30:.2g} {name}" for name, size in parts.items() if size)
     text = f"memory: at most {peak / 2**30:.2f} GiB of a run ({shown})"
     if free:
         verdict = "fits" if num_workers * peak <= free else "does NOT fit"
-        text += f"; {num_workers} at a time {verdict} the {free / 2**30:.1f} GiB here"
+        together = f"{num_workers * peak / 2**30:.2f} GiB with {num_workers} at a time"
+        text += f"; {together} {verdict} in {free / 2**30:.1f} GiB here"
     return text + "; scalelab fit has other devices"
 
 

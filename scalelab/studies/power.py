@@ -24,7 +24,7 @@ from scalelab.lab.load.study_runs import Point
 
 FILE = pathlib.Path(__file__).with_name("seed_spread.csv")
 MOST_SEEDS = 1000
-TOKENS = {  # of a pre-training at a scale of configs/
+TOKENS = {  # scale of configs/ -> tokens of a pre-training
     "tiny": 1e5, "micro": 1e5, "quickstart": 6e5, "small": 1e6, "synthetic": 3e6, "medium": 1.6e7,
     "encoders": 2e7, "nano": 3e7, "full": 1.3e9,
 }  # fmt: skip
@@ -136,7 +136,14 @@ class PlannedClaim(NamedTuple):
 def describe(
     claims: Iterable[PlannedClaim], scale: str, num_seeds: int, num_rows: int
 ) -> list[str]:
-    """Returns for each kind of claim what its seeds will probably show, one line each."""
+    """Returns for each kind of claim what its seeds will probably show, one line each.
+
+    Args:
+      claims: what the study will compare.
+      scale: of the study; another scale than a packed one has the numbers of the nearest, named so.
+      num_seeds: pre-training seeds of each row.
+      num_rows: rows of the study.
+    """
     kinds: dict[PlannedClaim, int] = {}
     for claim in claims:
         kinds[claim] = kinds.get(claim, 0) + 1

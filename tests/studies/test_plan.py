@@ -70,9 +70,9 @@ def test_a_plan_says_whether_the_runs_fit() -> None:
     text = plan.describe_memory([row, row | {"peak_bytes": 1}], 2**28, 3, 2**31)
     assert text.startswith(
         "memory: at most 0.50 GiB of a run (0.12 parameters and optimizer, 0.12 batch, gradients"
-        " and activations, 0.25 libraries and data); 3 at a time fits the 2.0 GiB here"
+        " and activations, 0.25 libraries and data); 1.50 GiB with 3 at a time fits in 2.0 GiB"
     )
-    assert "5 at a time does NOT fit the 2.0 GiB" in plan.describe_memory([row], 2**28, 5, 2**31)
+    assert "5 at a time does NOT fit in 2.0 GiB" in plan.describe_memory([row], 2**28, 5, 2**31)
     card = plan.describe_memory([row], 0, 1, None)
     assert "libraries" not in card and "at a time" not in card
 

@@ -12,16 +12,7 @@ import pandas as pd
 from scalelab.eval.score_names import PRETRAINING_SCORES, find_score, title_of
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
-from scalelab.lab.compare.claims import (
-    ABOVE,
-    BELOW,
-    CONFIRMED,
-    NOT_TESTABLE,
-    REFUTED,
-    UNDECIDED,
-    Claim,
-    Finding,
-)
+from scalelab.lab.compare.claims import DECIDED, DIRECTIONS, NOT_TESTABLE, UNDECIDED, Claim, Finding
 from scalelab.lab.compare.hypotheses import compared_scores
 from scalelab.lab.compare.scores import Row
 from scalelab.lab.compare.study_scores import StudyScores
@@ -29,7 +20,6 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 Ends = tuple[float, float]
-DECIDED = (CONFIRMED, REFUTED)
 MOST_DECIDED = 8  # hypotheses that the answer shows
 TESTED = "; a difference that a hypothesis tests has the interval of its verdict"
 COST = {"tokens": "count", "flops": "short", "seconds": "seconds"}
@@ -80,12 +70,11 @@ def tabulate_primary(
     )  # fmt: skip
     rows = []
     for point, value in known.items():
-        apart = None if point is first else scores.difference(first, point, score)
-        cells = [x and Value(x.value, x.low, x.high) for x in (value, apart)]
-        if apart and (point, first) in tested:
-            cells[1] = Value(apart.value, *tested[point, first])
+        x = None if point is first else scores.difference(first, point, score)
+        apart = x and Value(x.value, *tested.get((point, first), (x.low, x.high)))
         costs = [cost(point, name) for name in COST]
-        rows.append((point.label, *cells, len(point.finished), *costs))
+        shown = Value(value.value, value.low, value.high)
+        rows.append((point.label, shown, apart, len(point.finished), *costs))
     title = f"Primary score: {title_of(score)}{', which ranks no arms' * bool(why)}"
     notes = (TESTED,) * any(first in pair for pair in tested)
     return Table("primary", title, columns, tuple(rows), notes)
@@ -98,12 +87,11 @@ def _find_ends(findings: Sequence[Finding], title: str) -> dict[tuple[Row, Row],
     """
     found = dict[tuple[Row, Row], Ends]()
     made = [c for f in findings for c in f.claims if c.score == title and c.corrected is not None]
-    for claim in sorted(made, key=lambda claim: claim.region not in (ABOVE, BELOW)):
+    for claim in sorted(made, key=lambda claim: claim.region not in DIRECTIONS):
         if sorted(claim.weights.values()) == [-1.0, 1.0]:
             b, a = sorted(claim.weights, key=claim.weights.__getitem__)
-            low, high = claim.ends
-            found.setdefault((a, b), (low, high))
-            found.setdefault((b, a), (-high, -low))
+            found.setdefault((a, b), claim.ends)
+            found.setdefault((b, a), (-claim.ends[1], -claim.ends[0]))
     return found
 
 

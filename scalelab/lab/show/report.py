@@ -276,9 +276,8 @@ def describe_limits(study: Study) -> list[str]:
     }
     lines = [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]
     if unused := study_runs.find_unused(study):
-        what = "1 finished run in this folder is" if len(unused) == 1 else (
-            f"{len(unused)} finished runs in this folder are"
-        )  # fmt: skip
+        num, several = len(unused), len(unused) > 1
+        what = f"{num} finished run{'s' * several} in this folder {'are' if several else 'is'}"
         shown = ", ".join([*unused[:MOST_UNUSED], *["..."] * (len(unused) > MOST_UNUSED)])
         lines.append(f"{what} not part of this study: {shown}.")
     return lines + answer.describe_changes(study)
@@ -306,11 +305,10 @@ def tabulate_claims(findings: Sequence[Finding], scores: Scores, footnotes: Sequ
     rows: list[tuple[Cell, ...]] = []
     for finding in findings:
         for claim in finding.claims:
-            scale = claim.scale
-            ends = [scale * end for end in claim.ends]
+            scale, ends = claim.scale, [claim.scale * end for end in claim.ends]
             effect = None if claim.effect is None else Value(scale * claim.effect, *ends)
-            detectable = None if claim.detectable is None else scale * claim.detectable
-            numbers = (effect, claim.corrected, detectable)
+            least = claim.estimate and claim.estimate.detectable
+            numbers = (effect, claim.corrected, None if least is None else scale * least)
             region = claim.region.describe(scale)
             rows.append((finding.id, claim.what, region, *numbers, claim.words))
     named = " ".join([f.text for f in findings] + [c.what for f in findings for c in f.claims])
