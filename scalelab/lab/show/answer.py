@@ -57,7 +57,7 @@ def tabulate_primary(
 
     A difference that a claim tests has the claim's interval; `why` the score ranks no arms.
     """
-    known = {p: scores.value(p, score) for p in study.points if scores.value(p, score)}
+    known = {p: found for p in study.points if (found := scores.value(p, score)) is not None}
     if not known:
         return None
     tested = _find_ends(findings, title_of(score))
