@@ -31,7 +31,10 @@ class Floor:
         self.num_heads = net.num_heads
         self.predicted = math.ceil(rate * length) if masked else length - 1
         made = {name: draw(rng, size) for name, size in matrix_sizes(run).items()}
-        x = draw(rng, (phase.batch_size, phase.length, net.width))
+        if run.system.HAS_SOURCE:
+            batch = run.batch(length, phase.batch_size)
+            self.predicted, length = batch["tokens"].shape[1], batch["source"].shape[1]
+        x = draw(rng, (phase.batch_size, length, net.width))
         self.operands = jax.device_put((made, x))
         begun = time.perf_counter()
         self.compiled = jax.jit(self.gradients).lower(*self.operands).compile()
@@ -60,8 +63,11 @@ def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
     square, wide = (layers, width, width), (layers, width, 4 * width)
     sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("query", "key", "value", "out"), square)
     sizes |= {"inner": wide, "outer": (layers, 4 * width, width)}
+    if run.system.HAS_SOURCE:
+        sizes |= {f"decoder_{name}": size for name, size in sizes.items()}
+        sizes |= dict.fromkeys(("cross_query", "cross_key", "cross_value", "cross_out"), square)
     sizes["table"] = (run.config.tokenizer.vocab_size, width)
-    if isinstance(run.net.token_head, TransformHead):
+    if isinstance(getattr(run.net, "token_head", None), TransformHead):
         sizes["transform"] = (width, width)
     if "pair" in run.system.HEADS:
         sizes["pooler"] = (width, width)
@@ -72,7 +78,12 @@ def step_products(
     num_heads: int, predicted: int, made: Matrices, x: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
     """Returns scores of the vocabulary [B P, V] and the pooler's output, from inputs [B, T, D]."""
-    hidden = layer_products(num_heads, made, x)
+    first = {name: made[name] for name in ("query", "key", "value", "out", "inner", "outer")}
+    hidden = layer_products(num_heads, first, x)
+    if "cross_key" in made:
+        own = {name.removeprefix("decoder_"): w for name, w in made.items()}
+        own = {name: w for name, w in own.items() if w.ndim == 3}
+        hidden = layer_products(num_heads, own, x[:, :predicted], hidden)
     chosen = hidden[:, :predicted].reshape(-1, x.shape[-1])
     if "transform" in made:
         chosen = chosen @ made["transform"]
@@ -80,23 +91,32 @@ def step_products(
     return chosen @ made["table"].T, pairs
 
 
-def layer_products(num_heads: int, made: Matrices, x: jax.Array) -> jax.Array:
-    """Runs the products of all layers, [B, T, D] -> [B, T, D].
+def layer_products(
+    num_heads: int, made: Matrices, x: jax.Array, source: jax.Array | None = None
+) -> jax.Array:
+    """Runs the products of all layers, [B, T, D] -> [B, T, D], with a source [B, S, D] if any.
 
     Every layer makes queries and keys of the inputs, so that numbers neither grow nor vanish.
     """
     batch_size, length, width = x.shape
-    heads = (batch_size, length, num_heads, width // num_heads)
+    heads = (batch_size, -1, num_heads, width // num_heads)
     flat = x.reshape(batch_size * length, width)
 
-    def layer(carry: jax.Array, w: Matrices) -> tuple[jax.Array, None]:
-        query, key = ((flat @ w[name]).reshape(heads) for name in ("query", "key"))
-        value = (carry @ w["value"]).reshape(heads)
+    def attend(w: Matrices, part: str, *given: jax.Array) -> jax.Array:
+        names = ("query", "key", "value")
+        query, key, value = (
+            (a @ w[part + n]).reshape(heads) for a, n in zip(given, names, strict=True)
+        )
         attention = jnp.einsum("btnk,bsnk->bnts", query, key)
         mixed = jnp.einsum("bnts,bsnk->btnk", attention, value).reshape(flat.shape)
-        for name in ("out", "inner", "outer"):
-            mixed = mixed @ w[name]
-        return mixed, None
+        return mixed @ w[part + "out"]
+
+    def layer(carry: jax.Array, w: Matrices) -> tuple[jax.Array, None]:
+        mixed = attend(w, "", flat, flat, carry)
+        if source is not None:
+            read = source.reshape(-1, width)
+            mixed = attend(w, "cross_", mixed, read, read)
+        return mixed @ w["inner"] @ w["outer"], None
 
     stacked = {name: w for name, w in made.items() if w.ndim == 3}
     num_layers = len(stacked["out"])

@@ -121,6 +121,9 @@ class Tuned(Stock):
         self, run: Blueprint, batch: dict[str, np.ndarray], params: Any, threads: int
     ) -> None:
         super().__init__(run, batch, params, threads)
+        if run.system.HAS_SOURCE:
+            self.forward = torch.compile(super().forward)
+            return
         labels = self.inputs.pop("labels")
         self.pair_labels = self.inputs.pop("next_sentence_label", None)
         if run.system.PREDICTS == "next":  # position t scores token t + 1
@@ -143,6 +146,9 @@ class Tuned(Stock):
 
 def class_inputs(causal: bool, batch: dict[str, np.ndarray]) -> Tensors:
     """Returns a masked batch as the class of transformers takes it."""
+    if "source" in batch:  # without padding
+        named = {"input_ids": "source", "decoder_input_ids": "tokens", "labels": "targets"}
+        return {k: torch.tensor(np.asarray(batch[v], np.int64)) for k, v in named.items()}
     labels = np.array(batch["tokens"])
     if not causal:
         labels = np.full(batch["tokens"].shape, -100)

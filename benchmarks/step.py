@@ -11,7 +11,8 @@ alternately in one process; the numbers are medians of the repetitions.
   ours   the step that scalelab.train runs, masking included
   floor  its matrix products alone, forward and backward (floor.py)
   stock  the class of `transformers`: its attention and loss, clip_grad_norm_, fused AdamW
-  tuned  the same with the head on the predicted positions alone
+  tuned  the same with the head on the predicted positions alone; with a source, which has no
+         others, by torch.compile
 
 PyTorch gets batches that are masked already and starts from our weights; the program checks that
 all losses without dropout are equal. Compiling is timed apart, and three steps of each side go
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 SHAPES = ["2x128x2", "2x256x9", "7x448x4"]
 PEERS = ["stock", "tuned"]
-WITH_PEERS = ("bert", "roberta", "gpt", "gpt2")  # a class of transformers computes their losses
+WITH_PEERS = ("bert", "roberta", "gpt", "gpt2", "t5")  # transformers computes their losses
 UNTIMED = 3  # a process that keeps freed memory meets new pages in its first few steps
 COLUMNS = ("ms a step", "CPU ms", "tokens/s", "over ours", "by CPU", "of peak", "compile")
 

@@ -123,9 +123,13 @@ def of_scale(shapes: dict[str, tuple[str, ...]], scale: str) -> tuple[str, ...]:
 def rows(
     title: str, *, stages: tuple = (), shapes: tuple = (), variants: tuple = ()
 ) -> dict[str, str | tuple]:
-    """Returns a selection of rows for a study's tables; () selects all, a shape may be "2x*x2".
+    """Returns a selection of rows for a study's tables.
 
-    The captions of these tables begin with the title.
+    Args:
+      title: with which the captions of these tables begin.
+      stages: names of stages; () selects all, here and below.
+      shapes: heads x width x layers, where "*" is any number: "2x*x2".
+      variants: names of variants.
     """
     return dict(title=title, stages=stages, shapes=shapes, variants=variants)
 

@@ -132,7 +132,8 @@ def continuations(
       sources: token ids of each prompt's source; (): the model reads none.
 
     Yields:
-      For each text the place of its prompt, its sample number and its new tokens.
+      For each text the place of its prompt, its sample number and its new tokens; texts behind
+      short sources first.
 
     Raises:
       ValueError: a flag is out of range, or the model has too few positions.
@@ -156,7 +157,10 @@ def continuations(
     made = stepper.prepare(placed.net, placed.params)
     searched = asked.num_beams > 1
     num_samples = 1 if searched else asked.num_samples
-    for part, filled in _batches(asked, len(prompts), num_samples, placed):
+    order = range(len(prompts))
+    if sources:  # which then need little padding
+        order = sorted(order, key=lambda place: (len(sources[place]), len(prompts[place])))
+    for part, filled in _batches(asked, order, num_samples, placed):
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         read = [sources[place] for place, _ in filled] if sources else None
         if searched:
@@ -207,7 +211,7 @@ def resamplings(
         "rules": Rules(**{name: getattr(asked, name) for name in RULES}),
         "mask": special["mask"],
     }
-    for part, filled in _batches(asked, len(prompts), asked.num_samples, placed):
+    for part, filled in _batches(asked, range(len(prompts)), asked.num_samples, placed):
         ids = [rows[place] for place, _ in filled]
         tokens, lengths = loop.fill(ids, opened.config.net.max_len)
         starts = lengths - np.int32(len(frame.end) + count)
@@ -219,10 +223,10 @@ def resamplings(
 
 
 def _batches(
-    asked: argparse.Namespace, num_prompts: int, num_samples: int, placed: "Placed"
+    asked: argparse.Namespace, order: Sequence[int], num_samples: int, placed: "Placed"
 ) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
     """Yields (prompt, sample) of each text of a batch, and those with the last one as filling."""
-    rows = [(place, sample) for place in range(num_prompts) for sample in range(num_samples)]
+    rows = [(place, sample) for place in order for sample in range(num_samples)]
     size = placed.round_up(min(asked.batch_size, len(rows)))
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size]
@@ -294,6 +298,8 @@ def main(given: argparse.Namespace) -> None:
     texts_found = (
         resamplings(given, ids, opened) if masked else continuations(given, begun, opened, read)
     )
+    if read:
+        texts_found = sorted(texts_found, key=lambda text: text[:2])
     for place, sample, found in texts_found:
         prompt, tokens = ids[place].tolist(), found.tokens.tolist()
         whole, head = tokenizer.decode([*prompt, *tokens]), tokenizer.decode(prompt)

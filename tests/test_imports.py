@@ -37,7 +37,7 @@ training: config data formats helpers nn objectives optim records resources shar
   systems
 data: config formats helpers systems
 tasks: config data formats helpers records resources
-finetuning: config data formats helpers nets nn objectives optim records resources sharding
+finetuning: config data decode formats helpers nets nn objectives optim records resources sharding
   state step systems tasks training
 finetune: config finetuning records resources tasks train training
 eval: config data finetune finetuning helpers lab nn objectives records resources sharding

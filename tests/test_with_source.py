@@ -106,6 +106,28 @@ def test_sample_reads_sources(run: pathlib.Path, start: Start) -> None:
     assert len(set(map(tuple, drawn))) == len(SOURCES)  # keys depend on the source, too
 
 
+def test_short_sources_are_read_together(
+    run: pathlib.Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts keep their order and tokens, and a batch has little padding."""
+    shapes, generate = [], loop.generate
+
+    def count(made: Any, prompts: Any, *given: Any, sources: Any, **more: Any) -> Any:
+        shapes.append(loop.fill(sources, 64)[0].shape)
+        return generate(made, prompts, *given, sources=sources, **more)
+
+    monkeypatch.setattr(loop, "generate", count)
+    sources = [f"--source={'bada gedu dodo '[: 12 + n] * (1 + 4 * (n % 2))}" for n in range(4)]
+    found, drawn = {}, ("--temperature=2", "--seed=1")
+    for size in (1, 2):
+        code, found[size], errors = start(f"--run={run}", f"--batch_size={size}", *sources, *drawn)
+        assert code == 0, errors
+    assert found[1] == found[2] and len(set(found[1].splitlines())) == 4
+    lengths = sorted(width for _, width in shapes[:4])  # each source alone
+    assert lengths[0] == lengths[1] < lengths[2] == lengths[3]
+    assert sum(rows * width for rows, width in shapes[4:]) == sum(lengths)
+
+
 @pytest.mark.parametrize("flags", [(), ("--special",)])
 def test_special_tokens_in_texts_are_read_only_when_asked_for(
     run: pathlib.Path, start: Start, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]

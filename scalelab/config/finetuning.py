@@ -98,6 +98,10 @@ class FinetuneConfig:
     mixing: Annotated[str, choice("proportional", "temperature", "equal")] | None = None
     mixing_limit: Count | None = None  # examples of a task that count at most; None: all
     mixing_temperature: Positive | None = None
+    # Beams that search for an answer where the model writes a text; None: greedy.
+    num_beams: Annotated[int, between(2, 1024)] | None = None
+    # Power of the length that divides the log probability of a beam; None: 1.
+    length_penalty: float | None = None
     eval_every_epochs: Positive = 1.0  # passes between two evaluations
     patience: Count | None = None  # evaluations without a better score; None: off
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
@@ -132,6 +136,8 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         )
     if config.method and config.feature_layers:
         raise ValueError("config.method trains the model, which config.feature_layers freezes")
+    if config.length_penalty is not None and not config.num_beams:
+        raise ValueError("config.length_penalty ranks beams: set config.num_beams too")
     for field in ("feature_layers", "patience", "method") if config.sharing else ():
         if getattr(config, field):
             raise ValueError(f"config.sharing does not go with config.{field}: set it to None")

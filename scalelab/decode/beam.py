@@ -56,7 +56,7 @@ def search(
     given = begun, sources and fill(sources, max_len)
     (tokens, lengths), source = jax.device_put(given, rows)
     sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
-    written, scores = jax.device_get(_search(stepper, tokens, lengths, source, *sizes))
+    written, scores = jax.device_get(search_rows(stepper, tokens, lengths, source, *sizes))
 
     def cut(row: np.ndarray, score: np.ndarray) -> Continuation:
         ends = np.flatnonzero(row == (-1 if end_token is None else end_token))
@@ -72,7 +72,7 @@ def _take_rows(x: jax.Array, places: jax.Array) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnums=(4, 5, 6, 7, 8))
-def _search(
+def search_rows(
     stepper: Stepper,
     tokens: jax.Array,
     lengths: jax.Array,
@@ -83,7 +83,7 @@ def _search(
     end_token: int | None,
     length_penalty: float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the best texts' new tokens [B, K, M] and scores [B, K]."""
+    """Searches in one program: the best texts' new tokens [B, K, M] and scores [B, K]."""
     num_prompts, prompt_len = tokens.shape
 
     def take(logits: jax.Array, state: State) -> State:

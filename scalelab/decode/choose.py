@@ -77,6 +77,17 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
     return jnp.where(logits >= worst, logits, -jnp.inf)
 
 
+def best_tokens(logits: jax.Array) -> jax.Array:
+    """Returns the first token of the highest score, of scores [B, V]: [B] int32.
+
+    On CPU, two plain reductions are several times faster than `jnp.argmax`. NaN counts as highest.
+    """
+    best = jnp.max(logits, axis=-1, keepdims=True)
+    places = jnp.arange(logits.shape[-1], dtype=jnp.int32)
+    is_best = (logits == best) | jnp.isnan(logits)
+    return jnp.min(jnp.where(is_best, places, logits.shape[-1]), axis=-1)
+
+
 def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Array) -> jax.Array:
     """Chooses the next token of each text.
 
@@ -93,7 +104,7 @@ def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Ar
         assert seen is not None
         logits = penalise(logits, seen, rules.repetition_penalty)
     if rules.temperature == 0:
-        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        return best_tokens(logits)
     logits = logits / rules.temperature
     if rules.top_k is not None:
         logits = keep_top_k(logits, rules.top_k)

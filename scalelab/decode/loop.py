@@ -80,7 +80,7 @@ def generate(
         keys = jnp.broadcast_to(jax.random.key(0), len(tokens))
     keys = jax.device_put(keys, rows)
     sizes = (max_new_tokens, max_len, end_token)
-    found = _generate(stepper, tokens, lengths, source, keys, rules, *sizes)
+    found = generate_rows(stepper, tokens, lengths, source, keys, rules, *sizes)
     return [
         Continuation(row[:count], ENDINGS[ending])
         for row, count, ending in zip(*jax.device_get(found), strict=True)
@@ -88,7 +88,7 @@ def generate(
 
 
 @functools.partial(jax.jit, static_argnames=("rules", "max_new_tokens", "max_len", "end_token"))
-def _generate(
+def generate_rows(
     stepper: Stepper,
     tokens: jax.Array,
     lengths: jax.Array,
@@ -99,7 +99,7 @@ def _generate(
     max_len: int,
     end_token: int | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns new tokens [B, M], their number [B], and indices into ENDINGS [B]."""
+    """Generates in one program: new tokens [B, M], their number and index into ENDINGS [B]."""
     num_rows, prompt_len = tokens.shape
     rows = jnp.arange(num_rows)
 

@@ -167,14 +167,14 @@ def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
             raise ValueError(f"the import in {path} has no tokenizer: {name} is missing in it")
     params = pretrained.load_trained(path)
     tokenizer = Tokenizer.load(path / "tokenizer")
-    named = flat(params)
-    rows = len(named.get("embed/tokens/table", ()))  # ids without a piece have rows too
+    named, system = flat(params), systems.load(given.system)
+    body = systems.make_net(system, given.net, given.system_options, vocab_size=1)
+    rows = len(named.get(body.TOKEN_TABLE, ()))  # ids without a piece have rows too
     check_shapes(path, given, named, max(rows, tokenizer.vocab_size))
     config = given.pretraining()
     config = dataclasses.replace(
         config, tokenizer=dataclasses.replace(config.tokenizer, vocab_size=rows)
     )
-    system = systems.load(config.system)
     opened = Pretrained(path, config, system, tokenizer, params["body"], 0, finished=True)
     labels, kind = given.labels or (), given.head.kind
     return opened, ImportedClassifier(
@@ -221,7 +221,8 @@ def check_shapes(
     head = make_head(
         config.head.kind, count, config.net.width, 0.0, adaptation.activation, 0, lstm_width
     )
-    whole = Classifier(body, head, "ends" if lstm_width else adaptation.reads)
+    reads = "ends" if lstm_width else adaptation.reads
+    whole = Classifier(body, head, reads, source=adaptation.source, start=0)
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))

@@ -57,6 +57,10 @@ class TaskRun:
                 f"{task.title}: config.head.kind = {config.head.kind!r}: expected {kinds.WORDS!r}"
                 " with --as=text, on a pre-training run, and only there"
             )
+        if config.num_beams and task.kind != "texts":
+            raise ValueError(
+                f"{task.title} has labels, among which no beams search: leave config.num_beams out"
+            )
         self.source = adaptation.source if self.has_source and not words else None
         if self.source == "source" and getattr(self.kind, "PER_TOKEN", False):
             raise ValueError(
@@ -143,7 +147,7 @@ class TaskRun:
         several = config.sharing == "hard" and "," in (config.sharing_tasks or "")
         parts = ("body",) if self.task.kind in kinds.GENERATED else ("body", "head")
         if make_net := getattr(self.kind, "make_net", None):
-            net = make_net(body, self.task, self.reading)
+            net = make_net(body, self.task, self.reading, config)
         else:
             made = make_head(
                 head.kind,

@@ -49,7 +49,8 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any],
         raise ValueError(
             f"scalelab's {family.system} does not support this config.json: {'; '.join(wrong)}"
         )
-    sizes: dict[str, Any] = {choice.name: read_choice(choice, config) for choice in family.choices}
+    choices = (*family.choices, *family.option_choices)
+    sizes: dict[str, Any] = {choice.name: read_choice(choice, config) for choice in choices}
     rates: dict[str, float] = {}
     for field in (*family.fields, *family.options):
         if field.switch and not config.get(field.switch):
@@ -83,7 +84,7 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def read_choice(choice: Choice, config: Mapping[str, Any]) -> str | float | None:
-    """Returns the value of a field of config.net; None: the system's own.
+    """Returns the value of a field of config.net or of an option; None: the system's own.
 
     Raises:
       ValueError: our models cannot have the value.
@@ -167,6 +168,20 @@ def list_wrong_options(family: Map, options: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _spell(family: Map, choice: Choice, fields: Mapping[str, Any]) -> str | float | None:
+    """Returns the value in config.json of all choices with the key of this one; None: none fits."""
+    if choice.words is None:
+        return choice.own if fields.get(choice.name) is None else fields[choice.name]
+
+    def fits(choice: Choice, word: str) -> bool:
+        words, value = choice.words or {}, fields.get(choice.name)
+        return words[word] == (words[str(choice.own)] if value is None else value)
+
+    same = [c for c in (choice, *family.option_choices) if c.key == choice.key]
+    words = (str(choice.own), *choice.words)
+    return next((word for word in words if all(fits(c, word) for c in same)), None)
+
+
 def make_config(
     family: Map,
     architecture: Architecture,
@@ -202,11 +217,10 @@ def make_config(
             wrong.append(f"its {fixed.key} would be {value!r}, but {fixed.why}")
     wrong += list_wrong_options(family, fields)
     for choice in family.choices:
-        value, words = fields.get(choice.name), choice.words or {}
-        spelt = next((word for word, own in words.items() if own == value), value)
-        made[choice.key] = choice.own if value is None else spelt
-        if value is not None and words and spelt not in words:
-            wrong.append(f"its net.{choice.name} is {value!r}, which the class has not")
+        made[choice.key] = _spell(family, choice, fields)
+        if made[choice.key] is None:
+            name, value = choice.name, fields[choice.name]
+            wrong.append(f"its net.{name} is {value!r}, which the class has not")
     for name in {"activation", "norm_epsilon"} - {choice.name for choice in family.choices}:
         if fields.get(name) is not None:
             wrong.append(f"its net.{name} is {fields[name]!r}, which the class has not")

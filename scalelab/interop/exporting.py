@@ -62,14 +62,14 @@ class ExportedRun:
     remarks: list[str] = dataclasses.field(default_factory=list)
 
     @property
-    def has_source(self) -> bool:
-        """Whether the model reads a source."""
-        return systems.load(self.family.system).HAS_SOURCE
+    def writes(self) -> bool:
+        """Whether the model writes a text for a source."""
+        return self.architecture.scores_tokens and systems.load(self.family.system).HAS_SOURCE
 
     @property
     def splits_special(self) -> bool:
         """Whether special tokens in a text are plain text; users write masks and sentinels."""
-        return self.architecture.predicts != "masked" and not self.has_source
+        return self.architecture.predicts != "masked" and not self.writes
 
 
 def run(
@@ -134,11 +134,6 @@ def _open_net(run: RunRecord, part: str | None, step: int | None) -> ExportedRun
         if _paths(family, a) == flat.keys():
             return ExportedRun(
                 run, net, options, family, a, flat, opened.tokenizer, opened.step, remarks=remarks
-            )
-        if [x.endswith("output_embed/table") for x in flat.keys() ^ _paths(family, a)] == [True]:
-            raise ValueError(
-                f"{a.name} cannot represent this run: the class scores tokens by the input's table,"
-                f" and the run by a table of its own (net.output_embedding = 'untied')"
             )
     wrong = config_json.list_wrong_options(family, opened.config.system_options)
     reasons = "".join(f"{reason}; " for reason in wrong)
@@ -293,7 +288,7 @@ def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
     pipeline = PIPELINES.get(architecture.kind or architecture.predicts or "")
-    pipeline = None if exported.has_source else pipeline  # `transformers` has none for sources
+    pipeline = None if exported.writes else pipeline  # `transformers` has none for sources
     tags = ("scalelab", exported.family.system)
     fields = hub.card_fields(exported.run, tags, pipeline, scored=exported.scored)
     return f"---\n{fields}\n---\n\n" + card.write(

@@ -175,13 +175,13 @@ def open_folder(path: pathlib.Path) -> Folder:
             f"the vocabulary is cut from {rows} to {used} rows: the tokenizer uses no other id"
         )
     sizes = convert.Sizes(fields["num_heads"], num_layers, used, rows, num_groups or 1)
-    tied = config.get("tie_word_embeddings") is not False
+    tied = not family.untied(config)
     named = str(config.get("architectures"))
     architecture, names, unused = _match(family, tied, tensors, sizes, named)
     if not tied and architecture.scores_tokens and not architecture.untied:
         raise ValueError(
-            "config.json says tie_word_embeddings = false, but the files have no output table"
-            " besides the embedding table"
+            "the files have no output table besides the embedding table, and a model with this"
+            " config.json needs one (tie_word_embeddings = false)"
         )
     if unused:
         remarks.append(f"ignored, because no head uses them: {', '.join(unused)}")
@@ -202,7 +202,7 @@ def _match(
       ValueError: a tensor is missing, or has no place in the architecture.
     """
     expected = {a: set(convert.tensor_names(family.rows(a), sizes)) for a in family.variants}
-    known = set().union(*expected.values(), *family.tied)
+    known = set().union(*expected.values(), *family.copies, *family.tied)
     without_place = "|".join((*family.buffers, *family.zeros))
     patterns = "|".join((*family.buffers, *family.zeros, *family.unused))
     names: dict[str, str] = {}
@@ -244,12 +244,13 @@ def _resolve_copies(family: Map, tied: bool, tensors: Tensors, names: dict[str, 
     Raises:
       ValueError: two copies differ in a tied model.
     """
+    pairs = family.copies + family.tied
     if not tied and set(family.tied[0]) <= names.keys():
+        pairs = family.copies
         for name, original in family.tied[1:]:
             if original in names:  # the copy counts; older versions stored the bias once
                 names.setdefault(name, names.pop(original))
-        return
-    for name, original in family.tied:
+    for name, original in pairs:
         copy = names.pop(name, None)
         if copy is not None and original in names:
             if not np.array_equal(tensors.read(copy), tensors.read(names[original])):

@@ -91,7 +91,7 @@ def _options(opened: Folder) -> dict[str, Any]:
     """Returns the options of the system that the classes need, and those of config.json."""
     family = opened.family
     return dict(family.required) | {
-        field.name: opened.fields.get(field.name) for field in family.options
+        x.name: opened.fields.get(x.name) for x in (*family.options, *family.option_choices)
     }
 
 

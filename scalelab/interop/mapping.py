@@ -96,10 +96,12 @@ class Fixed:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A field of config.json that a field of config.net sets, where None is the system's own value.
+    """A field of config.json that a field of config.net or an option of the system sets.
+
+    None is the system's own value. Several choices may have one key.
 
     Attributes:
-      name: the field of config.net.
+      name: the field of config.net, or the option.
       key: its name in config.json.
       own: the system's value, as config.json spells it.
       default: the default of `transformers`.
@@ -111,7 +113,7 @@ class Choice:
     key: str
     own: str | float
     default: str | float
-    words: Mapping[str, str] | None = None
+    words: Mapping[str, str | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,9 +179,11 @@ class Map:
       fields: config fields with a counterpart in our config.
       choices: config fields with a counterpart in config.net that may be None. Without one for
         "activation" or "norm_epsilon", exports refuse another value than None.
-      options: config fields with a counterpart among the system's options.
+      options: config fields with a counterpart among the system's options, numbers.
+      option_choices: config fields with a counterpart among the system's options, words.
       required: other options of the system and the values that its classes need.
-      extras: names in `heads` of rows that a model of any class has or lacks.
+      extras: names in `heads` of rows that a model of any class has or lacks. They replace rows
+        with the same paths.
       head_dropout: the dropout rate of a classifier's head; default None: that of the model.
       fixed: config fields that must have one value.
       derived: config fields that follow from sizes and options.
@@ -189,6 +193,8 @@ class Map:
       inputs: names of the model's inputs, for the tokenizer.
       tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
         that scores tokens; an untied head has it as a separate parameter.
+      copies: (copy, original) names of tensors that may be stored twice in untied models, too.
+      untied: config.json -> True if a separate table scores tokens.
       buffers: patterns of names that hold no parameters.
       zeros: patterns of names of tensors that must hold zeros, such as a bias that we do not have.
       unused: patterns of names of parameters that our model does not have.
@@ -218,6 +224,9 @@ class Map:
     head_dropout: Field = Field("dropout_rate", "classifier_dropout", None)
     imports: bool = True
     derived: tuple[Derived, ...] = ()
+    option_choices: tuple[Choice, ...] = ()
+    copies: tuple[tuple[str, str], ...] = ()
+    untied: Callable[[Mapping[str, Any]], bool] = lambda c: c.get("tie_word_embeddings") is False
 
     @property
     def variants(self) -> tuple[Architecture, ...]:
@@ -244,9 +253,11 @@ class Map:
         A tensor that is stored twice in a tied model is two parameters in an untied model. An
         untied model of `transformers` computes with the first name of each pair.
         """
-        heads = self.heads | {OUTPUT: (row("output_embed/table", self.tied[0][0], "vocabulary"),)}
+        table = self.token_table.replace("embed/tokens", "output_embed")
+        heads = self.heads | {OUTPUT: (row(table, self.tied[0][0], "vocabulary"),)}
         names = architecture.heads + architecture.extras
-        rows = self.body + tuple(r for name in names for r in heads[name])
+        found = {r.paths: r for r in self.body} | {r.paths: r for n in names for r in heads[n]}
+        rows = tuple(found.values())
         if not architecture.untied:
             return rows
         own = {(original,): (name,) for name, original in self.tied[1:]}

@@ -52,9 +52,10 @@ class Classifier(nn.Module):
         the last state of each direction of the head's BiLSTM (`nn.heads.BiLSTMHead`).
       num_rows: R, rows of an example, one after another.
       vectors: (hidden [B R, T, F], batch, reads, R) -> the vectors [B, ..., F] that are scored.
-      source: "both": the rows are the model's source and its text. "source": they are the source,
-        and the text is the token `start`. None: the model reads no source.
-      start: id of the text's only token, for "source".
+      source: "both": the rows are the model's source, and behind the token `start` its text,
+        without the last token (Lewis et al. 2020, BART, 3.1). "source": they are the source, and
+        the text is `start` alone. None: the model reads no source.
+      start: id of the token that begins a text behind a source.
     """
 
     body: nn.Module
@@ -74,11 +75,13 @@ class Classifier(nn.Module):
           train: whether dropout is on.
         """
         if self.source is not None:
-            batch = batch | {"source": batch["tokens"], "source_lengths": batch["lengths"]}
-        if self.source == "source":
             assert self.start is not None, "a source needs a token that begins the text"
-            ones = jnp.ones_like(batch["lengths"])
-            batch |= {"tokens": jnp.full_like(ones[:, None], self.start), "lengths": ones}
+            tokens, lengths = batch["tokens"], batch["lengths"]
+            batch = batch | {"source": tokens, "source_lengths": lengths}
+            read = jnp.roll(tokens, 1, axis=1).at[:, 0].set(self.start)
+            if self.source == "source":
+                read, lengths = read[:, :1], jnp.ones_like(lengths)
+            batch |= {"tokens": read, "lengths": lengths}
         return self.classify(ctx.hidden(self.body, batch), batch, train=train)
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:

@@ -36,7 +36,7 @@ ACTIVATIONS = {  # the values of config.net.activation
 
 
 class FeedForward(nn.Module):
-    """Two affine maps with an activation between (Vaswani et al. 2017, 3.3).
+    """Two affine maps with an activation between (Vaswani et al. 2017, 3.3), and perhaps a gate.
 
     Attributes:
       ffn_width: F.
@@ -46,6 +46,8 @@ class FeedForward(nn.Module):
       dtype: dtype of the computation.
       bias_init: initializer of both biases; None: no biases.
       dropout_rate: dropout on the activation's output (Raffel et al. 2020, T5).
+      gate_init: initializer of the kernel of a gate, a map of the input that multiplies the
+        activation's output (Shazeer 2020, equation 5); None: no gate.
       adapter: (x, ctx) -> x, whose output is added to this network's (Houlsby et al. 2019); None:
         off.
     """
@@ -57,19 +59,22 @@ class FeedForward(nn.Module):
     dtype: DTypeLike = jnp.float32
     bias_init: nn.initializers.Initializer | None = ZEROS
     dropout_rate: float = 0.0
+    gate_init: nn.initializers.Initializer | None = None
     adapter: nn.Module | None = None
 
     @nn.compact
     def __call__(self, x: jax.Array, ctx: Context) -> jax.Array:
         """Maps x [B, T, D] to [B, T, D]; dropout applies if `ctx.train` is True."""
-        inner = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,), self.kernel_init
+        into = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,)
         outer = (axes.FFN,), (axes.WIDTH,), (x.shape[-1],), self.out_kernel_init
         given = self.dtype, self.bias_init
-        h = Linear(*inner, *given, name="inner")(x)
+        h = Linear(*into, self.kernel_init, *given, name="inner")(x)
         # The backward pass needs the activation's input and output. Values computed inside the
         # activation are as wide as the FFN. A loop of layers recomputes them. Without a loop XLA
         # keeps them, which on CPU is not slower than recomputing (benchmarks/RESULTS.md).
         h = jax.checkpoint(self.activation, prevent_cse=False)(h)
+        if self.gate_init is not None:
+            h = h * Linear(*into, self.gate_init, *given, name="gate")(x)
         h = constrain(h, axes.BATCH, axes.LENGTH, axes.FFN)
         h = Dropout(self.dropout_rate, name="dropout")(h, ctx)
         y = Linear(*outer, *given, name="outer")(h)

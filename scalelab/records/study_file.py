@@ -67,54 +67,69 @@ class Stage:
 class Finetune:
     """The fine-tuning of every pre-trained model."""
 
-    tasks: tuple[str, ...] = FIVE_LARGEST
-    recipe: str = "thesis"
-    seeds: Count = 1  # fine-tuning seeds of each pre-training
-    data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"
-    scratch: bool = False  # also fine-tune the first seed's model from random weights
-    fields: tuple[str, ...] = ()  # as in configs/finetune.py: "epochs=2", "sst2.epochs=1"
-    keep: bool = False  # keep the parameters of fine-tuned models on disk
+    tasks: tuple[str, ...] = FIVE_LARGEST  # ("sst2", "qnli"); () for none
+    recipe: str = "thesis"  # a name in scalelab/tasks/recipes.py: "small"
+    seeds: Count = 1  # fine-tuning seeds of each pre-training: "3"
+    # Folder of the tasks' data: "glue/"; "probes" makes them of the corpus; None: TensorFlow
+    # Datasets.
+    data: str | None = None
+    scratch: bool = False  # True: also fine-tune the first seed's model from random weights
+    fields: tuple[str, ...] = ()  # as in configs/finetune.py: ("epochs=2", "sst2.epochs=1")
+    keep: bool = False  # True: keep the parameters of fine-tuned models on disk
 
 
 @dataclasses.dataclass(frozen=True)
 class StudyFields:
     """The fields that a study's config and its file share."""
 
-    name: str = "study"  # names its file and its report
-    title: str = ""
-    question: str = ""  # to be answered, one sentence
-    protocol: str | None = None  # section of the protocol, if it has one
-    # Module with the study's hypotheses, tables and figures: scalelab/lab/compare/scores.py.
+    name: str = "study"  # names its file and its report: "dropout"
+    title: str = ""  # heading of the report: "GPT-2 with and without dropout"
+    question: str = ""  # to be answered, one sentence: "Does a small GPT-2 need dropout?"
+    protocol: str | None = None  # section of the benchmark protocol that it follows: "7.5.1"
+    # Module with the study's hypotheses, tables and figures: "scalelab.thesis.comparison"; its
+    # interface is scalelab/lab/compare/scores.py.
     comparison: str | None = None
+    # Sizes and budget that its file has chosen, whose power `plan` knows: "small".
     scale: str = "full"
-    matched: str = "steps"  # the budget that runs have in common
-    # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3". On a number
-    # "x0.5" multiplies the value before. A system's declared differences come before all of them.
+    # The budget that runs have in common, which the report checks to 5%: "steps", "tokens",
+    # "flops" or "secs".
+    matched: str = "steps"
+    # Fields of all runs: ("optim.learning_rate=1e-3",). On a number "x0.5" multiplies the value
+    # before. A system's declared differences come first, then these, the system's, the variant's.
     fields: tuple[str, ...] = ()
+    # Fields of one system: {"gpt2": ("optim.learning_rate=5e-4",)}.
     system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    # Arms with their fields: {"default": (), "no_dropout": ("net.dropout_rate=0.0",)}; grid() of
+    # configs/study.py makes them from values.
     variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {DEFAULT: ()})
+    # What is trained: {"main": dict(systems=("gpt2",), shapes=("2x64x2",), variants=("default",),
+    # finetune="all")} is every combination, with all seeds; "none" leaves out their scores.
     stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
     finetune: Finetune = Finetune()
-    # Evaluations of every pre-trained model without fine-tuning, such as "blimp". Their data are
-    # folders of `evaluation_data`; options are lines such as "blimp.rule=pll_word".
+    # Evaluations of every pre-trained model without fine-tuning: ("blimp", "pairs").
     evaluations: tuple[str, ...] = ()
-    evaluation_data: str | None = None
-    evaluation_fields: tuple[str, ...] = ()
-    # Shares of the budget, such as (0.25, 0.5, 0.75), at which the evaluations measure each model
-    # too. Runs keep the checkpoints at these shares.
+    evaluation_data: str | None = None  # folder of their data: "sets/", which holds blimp/
+    evaluation_fields: tuple[str, ...] = ()  # their options: ("blimp.rule=pll_word",)
+    # Shares of the budget at which the evaluations measure each model too: (0.25, 0.5), or () for
+    # none. Runs keep the checkpoints at these shares.
     evaluation_shares: tuple[Part, ...] = ()
-    free: tuple[str, ...] = FACTORS  # in which runs may differ
-    allow: tuple[str, ...] = ()  # further fields, which every table then names
-    # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with the
-    # rows of a name: "large:width".
+    free: tuple[str, ...] = FACTORS  # in which runs may differ: ("shape", "seed")
+    # Further fields in which runs may differ, which every table then names: ("short.batch_size",).
+    allow: tuple[str, ...] = ()
+    # A table is a kind of `scalelab study list`, with all rows: "scores"; or with the rows of a
+    # name: "scores:wide".
     tables: tuple[str, ...] = ("scores", "loss")
+    # Rows of such a table, with the beginning of its caption; an empty field selects all:
+    # {"wide": dict(title="Wide", stages=(), shapes=("2x256x*",), variants=())}.
     rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
-    figures: tuple[str, ...] = ("loss_by_time",)
-    hypotheses: tuple[str, ...] = ()
-    # ("electra > bert", "blimp", 2): see scalelab/lab/compare/claim_lines.py. Without claims and
-    # hypotheses, a report tests every variant against the default, and every two systems.
+    figures: tuple[str, ...] = ("loss_by_time",)  # ("loss_by_tokens",); () for none but the first
+    hypotheses: tuple[str, ...] = ()  # ids of hypotheses in `comparison`: ("1a", "1b")
+    # Hypotheses: (("electra > bert", "blimp", 2),) of left side, right side, score and perhaps a
+    # margin, see docs/compare.md. Without claims and hypotheses, a report tests every variant
+    # against the default, and every two systems.
     claims: tuple[tuple[Any, ...], ...] = ()
-    primary: str | None = None  # the score that decides, fixed in advance; None: the claims' first
+    # The score that decides, fixed in advance: "blimp"; None: the claims' first.
+    primary: str | None = None
 
 
 AnyStudy = TypeVar("AnyStudy", bound=StudyFields)

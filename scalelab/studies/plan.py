@@ -55,6 +55,9 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     expand.write(spec, planned, workdir, command)
     machine = planned[0].config.machine
     host.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
+    import jax
+
+    card = jax.local_devices()[0].memory_stats() or {}  # {} of a CPU
     known: dict[str, Any] = {}
     print(
         f"planning {len(planned)} runs of {spec.name}: prepares their data, then compiles each"
@@ -69,15 +72,47 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     ]
     arms = {(row.system, row.shape, row.variant): row for row in expand.make_rows(spec, planned)}
     # What libraries, data and the compiler take, as this process did; a step's own memory varies.
+    # A card has none of it.
     most = max(row["peak_bytes"] for row in rows)
-    libraries = max(libraries, host.peak_memory_bytes() - most)
+    libraries = 0 if card else max(libraries, host.peak_memory_bytes() - most)
     for row, run in zip(rows, planned, strict=True):
         row["peak_bytes"] += libraries
         row["title"] = arms[run.system, run.shape, run.variant].title(run.describe())
     (workdir / "plans").mkdir(exist_ok=True)
     write_json(workdir / "plans" / f"{spec.name}.json", {"workers": num_workers, "runs": rows})
-    held = describe_validation(planned, [own.data for own in measured])
-    return "\n".join([describe(rows, num_workers), *held, *describe_claims(spec, planned)])
+    free = card.get("bytes_limit") or host.available()
+    return "\n".join([
+        describe(rows, num_workers), describe_memory(rows, libraries, num_workers, free),
+        *describe_validation(planned, [own.data for own in measured]),
+        *describe_claims(spec, planned),
+    ])  # fmt: skip
+
+
+def describe_memory(
+    rows: Sequence[dict[str, Any]], libraries: int, num_workers: int, free: int | None
+) -> str:
+    """Returns what the largest run takes, and whether as many as run at a time fit.
+
+    Args:
+      rows: the plan of each run, with its bytes.
+      libraries: bytes of a process beside its step; 0 on a card.
+      num_workers: processes at a time.
+      free: bytes that all of them may take together; None: not known.
+    """
+    row = max(rows, key=lambda row: row["peak_bytes"])
+    peak, state = row["peak_bytes"], row["state_bytes"]
+    parts = {
+        "parameters and optimizer": state,
+        "batch, gradients and activations": peak - state - libraries,
+        "libraries and data": libraries,
+    }
+    shown = ", ".join(f"{size / 2**30:.2g} {name}" for name, size in parts.items() if size)
+    text = f"memory: at most {peak / 2**30:.2f} GiB of a run ({shown})"
+    if free:
+        verdict = "fits" if num_workers * peak <= free else "does NOT fit"
+        together = f"{num_workers * peak / 2**30:.2f} GiB with {num_workers} at a time"
+        text += f"; {together} {verdict} in {free / 2**30:.1f} GiB here"
+    return text + "; scalelab fit has other devices"
 
 
 def describe_validation(planned: Sequence[PlannedRun], data: Sequence["Data"]) -> list[str]:
@@ -200,6 +235,8 @@ def expect(
       task_tokens: tokens of all tasks together in one fine-tuning.
       texts: evaluation -> number of tokens of each text.
     """
+    import jax
+
     from scalelab.resources import flops
 
     plan, steps, data = measured
@@ -242,6 +279,11 @@ def expect(
         "start_secs": START_SECS + (0.0 if kept else sum(step.compile_secs for step in steps)),
         "finetune_secs": scores,
         "peak_bytes": max(step.num_bytes for step in steps),  # without libraries
+        "state_bytes": sum(
+            leaf.size * leaf.dtype.itemsize
+            for tree in (plan.state.params, plan.state.opt_state)
+            for leaf in jax.tree.leaves(tree)
+        ),
     }
 
 

@@ -24,6 +24,10 @@ from scalelab.lab.load.study_runs import Point
 
 FILE = pathlib.Path(__file__).with_name("seed_spread.csv")
 MOST_SEEDS = 1000
+TOKENS = {  # scale of configs/ -> tokens of a pre-training
+    "tiny": 1e5, "micro": 1e5, "quickstart": 6e5, "small": 1e6, "synthetic": 3e6, "medium": 1.6e7,
+    "encoders": 2e7, "nano": 3e7, "full": 1.3e9,
+}  # fmt: skip
 
 
 class Spread(NamedTuple):
@@ -113,6 +117,14 @@ def _show(value: float, score: str) -> str:
     return with_unit(scale * value, UNITS.get(title_of(score), "points"))
 
 
+def _find_nearest(scale: str, packed: Sequence[str]) -> str | None:
+    """Returns the packed scale nearest to a scale by tokens; None: there is none that is known."""
+    if scale in packed or scale not in TOKENS:
+        return scale if scale in packed else None
+    apart = {own: abs(math.log(TOKENS[own] / TOKENS[scale])) for own in packed if own in TOKENS}
+    return min(apart, key=apart.__getitem__, default=None)
+
+
 class PlannedClaim(NamedTuple):
     """What a claim will compare."""
 
@@ -124,21 +136,30 @@ class PlannedClaim(NamedTuple):
 def describe(
     claims: Iterable[PlannedClaim], scale: str, num_seeds: int, num_rows: int
 ) -> list[str]:
-    """Returns for each kind of claim what its seeds will probably show, one line each."""
+    """Returns for each kind of claim what its seeds will probably show, one line each.
+
+    Args:
+      claims: what the study will compare.
+      scale: of the study; another scale than a packed one has the numbers of the nearest, named so.
+      num_seeds: pre-training seeds of each row.
+      num_rows: rows of the study.
+    """
     kinds: dict[PlannedClaim, int] = {}
     for claim in claims:
         kinds[claim] = kinds.get(claim, 0) + 1
     lines = []
     for claim, count in kinds.items():
         name = f"{title_of(claim.score)}" + (f" ({count} claims)" if count > 1 else "")
-        spread = load().get((scale, claim.score))
-        if spread is None:
-            there = sorted({at for at, score in load() if score == claim.score})
+        there = sorted({at for at, score in load() if score == claim.score})
+        near = _find_nearest(scale, there)
+        if near is None:
             lines.append(
                 f"power, {name}: not known at scale {scale}"
                 + ("; measured at " + ", ".join(there) if there else "; no packed study has it")
             )
             continue
+        spread = load()[near, claim.score]
+        at = "" if near == scale else f"at scale {near}, the nearest to {scale} that is packed: "
         find = functools.partial(
             find_detectable, spread, num_rows=num_rows, num_pairs=claim.num_pairs
         )
@@ -153,7 +174,7 @@ def describe(
         shown = f"{max(2, num_seeds)} seeds will probably show {_show(least, claim.score)}"
         lines.append(
             f"power, {name}: {'one seed shows nothing, ' * (num_seeds < 2)}{shown}; {wanted}"
-            f" (spread of {spread.rows} rows x {spread.seeds} seeds of {spread.study})"
+            f" ({at}spread of {spread.rows} rows x {spread.seeds} seeds of {spread.study})"
         )
     if lines:
         lines.append("Power: 80%, two-sided test at 5%, before the correction for several claims.")

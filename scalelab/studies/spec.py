@@ -34,9 +34,10 @@ from scalelab.tasks import task as task_lib
 class StudySpec(StudyFields):
     """One comparison, every field decided."""
 
-    seeds: Count = 1  # pre-training seeds: 0, 1, ...
+    seeds: Count = 1  # pre-training seeds: "3" trains seeds 0, 1 and 2
     pretrain: Config = Config()  # the base config of all runs
-    # The stages' names in their order, which a ConfigDict does not keep; one alone needs none.
+    # The stages' names in their order, which a ConfigDict does not keep: ("small", "large"); one
+    # alone needs none.
     stage_order: tuple[str, ...] = ()
 
 

@@ -26,9 +26,9 @@ class Adaptation:
       both_orders: whether the model reads the two texts of a similarity task in both orders and
         adds the two vectors.
       activation: a name in nn.heads.ACTIVATIONS, between the two layers of a classifier's head.
-      source: the place of a task's text if the model reads a source. "both": source and text
-        (Lewis et al. 2020, 3.3). "source": the source, and the text is `START` alone. None: such a
-        model is fine-tuned only to generate labels as text (`finetuning.kinds.words`).
+      source: the place of a task's text if the model reads a source. "both": the source, and behind
+        `START` the text. "source": the source, and the text is `START` alone. None: such a model is
+        fine-tuned only to generate labels as text (`finetuning.kinds.words`).
     """
 
     begin: tuple[str, ...]

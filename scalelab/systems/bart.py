@@ -38,7 +38,8 @@ SPECIAL_TOKENS = (
     ("mask", "<mask>"),
 )
 FRAME = (("<s>",), ("</s>",), ("</s>",))
-# Lewis et al. 2020, 3.1: encoder and decoder read the same text, whose last state is classified.
+# Lewis et al. 2020, 3.1 and 3.2: encoder and decoder read the same text; its last state is
+# classified, the state of each token is scored.
 ADAPTATION = Adaptation(("<s>",), ("</s>", "</s>"), ("</s>",), reads="last", source="both")
 HEADS = ("token",)
 PREDICTS = "next"

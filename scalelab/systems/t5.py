@@ -8,11 +8,15 @@ Departs from it:
   - a text comes from one document and is not packed;
   - the optimizer is the base config's AdamW, not Adafactor; batch size and budget are the
     protocol's.
+
+Version 1.1 (the reference code's released_checkpoints.md) has `net.activation=gelu_tanh`,
+`net.output_embedding=untied` and `system_options.ffn=gated`: GeGLU (Shazeer 2020, "GLU Variants").
 """
 
 import dataclasses
 import math
 from functools import partial
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +24,7 @@ import numpy as np
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
+from scalelab.config.fields import choice
 from scalelab.nets.decoder import Decoder
 from scalelab.nets.encdec import EncoderDecoder
 from scalelab.nn import axes
@@ -59,6 +64,15 @@ READING = Reading(begin=("sentinel_0",), source=("sentinel_0", "eos"), trained=F
 
 NORM_EPSILON = 1e-6
 NUM_BUCKETS, MAX_DISTANCE = 32, 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The settings of T5 alone."""
+
+    # "gated": in the feed-forward networks a second map of the input multiplies the activation's
+    # output; None: it does not.
+    ffn: Annotated[str, choice("gated")] | None = None
 
 
 class RMSNorm(nn.Module):
@@ -146,9 +160,8 @@ class RelativeStack(nn.Module):
         return Dropout(self.dropout_rate, name="dropout")(self.norm(x), ctx), cache
 
 
-def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
+def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
     """Builds the model, as `System.build`."""
-    del options
     rate, K = sizes.dropout_rate, head_size(sizes.width, sizes.num_heads)  # noqa: N806
     normal = nn.initializers.normal
     norm = partial(RMSNorm, sizes.norm_epsilon or NORM_EPSILON)
@@ -162,6 +175,7 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
         ffn = FeedForward(
             sizes.ffn_width, ACTIVATIONS[sizes.activation or "relu"], inner,
             normal(sizes.ffn_width**-0.5), sizes.dtype, bias_init=None, dropout_rate=rate,
+            gate_init=inner if options.ffn else None,
         )  # fmt: skip
         layer = PreNorm(SelfAttention(*heads), ffn, norm(), norm(), rate, cross, cross and norm())
         layers = Stack(layer, sizes.num_layers, sizes.remat)
@@ -174,6 +188,12 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> EncoderDecoder:
         ),
         stack=stack(CrossAttention(*heads)),
         token_head=PlainHead() if untied else ScaledHead(),
-        output_embed=output_table(untied, vocab_size, sizes.width, normal(1.0)),
+        output_embed=output_table(untied, vocab_size, sizes.width, inner),
     )
     return EncoderDecoder(encoder=stack(), decoder=decoder)
+
+
+def n_model(sizes: Sizes, options: Options) -> int:
+    """Returns the parameters of both stacks without norms and biases of positions."""
+    attention, ffn = 4 * sizes.width**2, (3 if options.ffn else 2) * sizes.width * sizes.ffn_width
+    return sizes.num_layers * (3 * attention + 2 * ffn)

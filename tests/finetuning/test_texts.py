@@ -9,6 +9,9 @@ import pytest
 from test_words import call, draw, one_bucket, prepare, prompts, translator  # noqa: F401
 
 from scalelab import finetune
+from scalelab.config.fields import science_diff
+from scalelab.config.finetuning import settings
+from scalelab.decode import beam, stepper
 from scalelab.finetuning import prompts as prompts_lib
 from scalelab.finetuning import results
 from scalelab.tasks.facts import Task, TaskSplit
@@ -54,6 +57,56 @@ def test_answers_are_those_of_greedy_decoding(prepare, system: str) -> None:  # 
     texts = results.decode(run, "dev", made).answers
     kept = [token for token in expected[ended] if token not in (-1, end)]
     assert texts[ended] == run.tokenizer.decode(kept).strip()
+
+
+@pytest.mark.parametrize("system", ["gpt2", "translator"])
+def test_answers_are_those_of_the_beam_search(prepare, system: str) -> None:  # noqa: F811
+    texts = {}
+    for own in ({"num_beams": 3}, {"num_beams": 3, "length_penalty": -2.0}, {}):
+        run = prepare(system, None, task=TASK, records=planted(16, 0), num_rows=16, **own)
+        end = prompts_lib.end_token(run.task, run.reading)
+        params = draw(run, own=[*run.tokenizer.encode(WORDS[0]).tolist(), end])
+        made = run.predict_with(params, run.dev["dev"])
+        texts[str(own)] = made[made != end].tolist()
+        if not own:
+            continue
+        body = run.learner.net.body
+        read = [np.array(ids, np.int32) for ids in prompts(run, run.splits.dev["dev"], "say:")]
+        given = {"sources": read} if run.has_source else {}
+        begun = [np.array([run.reading.start])] * len(read) if run.has_source else read
+        sizes = {"max_new_tokens": TASK.answer_len, "max_len": 60 + TASK.answer_len}
+        found = beam.search(
+            stepper.prepare(body, params["body"]), begun, end_token=end, **given, **sizes, **own
+        )
+        for row, (best, *_) in zip(made, found, strict=True):
+            kept = row[(row >= 0) & (row != end)]
+            np.testing.assert_array_equal(kept, best.tokens)
+            assert (end in row) == (best.ended_by == "end")
+    assert len(set(map(str, texts.values()))) == 3  # else greedy, or one penalty, would do
+
+
+def test_scores_of_other_beams_are_not_compared(prepare) -> None:  # noqa: F811
+    """Another search is another config, which the results and the comparison name."""
+    given = {"task": TASK, "records": planted(16, 0), "num_rows": 16}
+    greedy = prepare("gpt2", None, **given)
+    beams = prepare("gpt2", None, **given, num_beams=4, length_penalty=0.6)
+    own = {"num_beams": 4, "length_penalty": 0.6}
+    assert own.items() <= settings(beams.config).items()
+    assert f"num_beams {own['num_beams']}, length_penalty 0.6" in str(results.remarks(beams))
+    assert "beams" not in str(results.remarks(greedy))
+    lines = science_diff(beams.describe(0), greedy.describe(0))
+    assert sorted(line.split(":")[0] for line in lines) == sorted(own)
+    older = {k: v for k, v in greedy.describe(0).items() if k not in own}
+    assert science_diff(older, greedy.describe(0)) == []  # runs from before were greedy
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"num_beams": 2}, "Stands has labels"), ({"length_penalty": 1.0}, "set config.num_beams")],
+)
+def test_beams_that_would_have_no_effect_are_refused(prepare, fields, message: str) -> None:  # noqa: F811
+    with pytest.raises(ValueError, match=message):
+        prepare("gpt2", "text", **fields)
 
 
 def next_token(run, params, prompt: list[int], written: list[int]):

@@ -26,7 +26,7 @@ from scalelab.eval import glue, glue_table, program
 from scalelab.finetuning import kinds, results, step, warm_start
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
-from scalelab.nets.text_to_text import TextToText
+from scalelab.finetuning.text_to_text import TextToText
 from scalelab.records import predictions, run_folder
 from scalelab.tasks import batches
 from scalelab.tasks.facts import Task, TaskSplit
@@ -252,7 +252,8 @@ def test_a_class_head_reads_the_decoders_last_state(prepare: Prepare, form: str)
     found, batch = run.predict_with(params, dev), dev.gather(np.arange(41), 60)
     assert (np.ptp(found, axis=0) > 1e-3).all()
     rows = [r[:n].tolist() for r, n in zip(batch["tokens"], batch["lengths"], strict=True)]
-    texts = rows if form == "both" else [[run.tokenizer.special_ids["eos"]]] * 41
+    start = run.tokenizer.special_ids["eos"]
+    texts = [[start, *row][: len(row)] if form == "both" else [start] for row in rows]
     vectors, _ = call(run, params, source=rows, tokens=texts)
     dense, out = (params["head"][name] for name in ("dense", "out"))
     layer = np.tanh(vectors @ dense["kernel"] + dense["bias"])

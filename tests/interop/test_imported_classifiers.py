@@ -12,7 +12,7 @@ import glue_folder
 import jax
 import numpy as np
 import pytest
-from fine_tuned import KINDS, prepare, values
+from fine_tuned import KINDS, WITH_SOURCE, prepare, values
 
 from scalelab import finetune
 from scalelab.finetuning import imported, warm_start
@@ -197,7 +197,7 @@ def test_it_is_fine_tuned_and_exported_again(
 
 @pytest.mark.parity
 @pytest.mark.parametrize("task", ["sst2", "mnli"])
-@pytest.mark.parametrize("system", KINDS)
+@pytest.mark.parametrize("system", WITH_SOURCE)
 def test_its_scores_are_those_of_transformers(
     data, cache_dir, tmp_path: pathlib.Path, system: str, task: str
 ) -> None:
@@ -225,7 +225,7 @@ def test_its_scores_are_those_of_transformers(
         expected = np.concatenate(
             [model(**{k: torch.tensor([v]) for k, v in row.items()}).logits.numpy() for row in rows]
         )[:, order]
-    config = values(cache_dir, head__kind=KINDS[system])
+    config = values(cache_dir, head__kind=WITH_SOURCE[system])
     run = prepare(tmp_path / "run", task, data, tmp_path / "x", **config)
     ours = outputs(run, {"body": run.start.opened.params, "head": run.head})
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)

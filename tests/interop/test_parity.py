@@ -10,7 +10,6 @@ float64 is the proof; in float32 we must be within 1e-4, or about as near as PyT
 """
 
 import copy
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,9 +129,14 @@ def test_agrees_at_odd_shapes(
     tolerances = limits(name, model, length, exact, least)
     assert beyond(ours(), *tolerances) == {}
     if output:
-        path = maps.load(name).token_table.split("/")[:-1]
-        tied = lambda params: {"output_embed": functools.reduce(dict.__getitem__, path, params)}  # noqa: E731
-        assert ours(lambda params: params | tied(params))["logits"] > WRONG
+        table = maps.load(name).token_table
+
+        def tie(params: Any) -> Any:
+            flat = traverse_util.flatten_dict(params, sep="/")
+            flat[table.replace("embed/tokens", "output_embed")] = flat[table]
+            return traverse_util.unflatten_dict(flat, sep="/")
+
+        assert ours(tie)["logits"] > WRONG
     elif more:
         assert not any("pair" in key for key in found) and "['token_head']['bias']" in found
         roll = lambda head: head | {"bias": np.roll(head["bias"], 1)}  # noqa: E731

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tiny
 from damage import config, indexed, rename, tensors
-from fine_tuned import KINDS
+from fine_tuned import KINDS, WITH_SOURCE
 from safetensors.numpy import load_file
 
 from scalelab import formats, objectives, systems
@@ -77,13 +77,14 @@ def test_a_pretraining(pretrained_runs: Runs, tmp_path, system: str) -> None:
     assert before.tokenizer.special_ids == after.tokenizer.special_ids
 
 
-@pytest.mark.parametrize("system", KINDS)
+@pytest.mark.parametrize("system", WITH_SOURCE)
 def test_a_classifier(pretrained_runs: Runs, tmp_path, system: str) -> None:
     """Twelve classes, of which 10 is before 2 as text; a GPT's bias, which moves, needs fewer."""
-    moods = [f"mood {letter}" for letter in {"double": "zyxwvutsrqpo"}.get(KINDS[system], "cba")]
+    kind = WITH_SOURCE[system]
+    moods = [f"mood {letter}" for letter in {"double": "zyxwvutsrqpo"}.get(kind, "cba")]
     changed = {"task": "moods", "labels": moods}
     run, out = tmp_path / "tuned", tmp_path / "out"
-    _, params = fine_tuned.make(pretrained_runs(system), run, KINDS[system], len(moods), **changed)
+    _, params = fine_tuned.make(pretrained_runs(system), run, kind, len(moods), **changed)
     lines = exporting.run(run, out)
     assert any("special token" in line for line in lines)
     assert settings(out)["id2label"] == {str(i): mood for i, mood in enumerate(moods)}

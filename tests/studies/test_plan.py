@@ -61,6 +61,22 @@ def test_evaluations_are_planned(tmp_path) -> None:
         assert more == pytest.approx(2 * (plan.EVALUATION_SECS + passes * forward))
 
 
+def test_a_plan_says_whether_the_runs_fit() -> None:
+    """Weights and two moments of float32; of 0.5 GiB each, three fit in 2 GiB and five do not."""
+    made = a_study.make(seeds=1)
+    found = expect(made, expand.expand_runs(made)[0])
+    assert found["state_bytes"] == pytest.approx(12 * found["num_params"], rel=0.01)
+    row = {"peak_bytes": 2**29, "state_bytes": 2**27}
+    text = plan.describe_memory([row, row | {"peak_bytes": 1}], 2**28, 3, 2**31)
+    assert text.startswith(
+        "memory: at most 0.50 GiB of a run (0.12 parameters and optimizer, 0.12 batch, gradients"
+        " and activations, 0.25 libraries and data); 1.50 GiB with 3 at a time fits in 2.0 GiB"
+    )
+    assert "5 at a time does NOT fit in 2.0 GiB" in plan.describe_memory([row], 2**28, 5, 2**31)
+    card = plan.describe_memory([row], 0, 1, None)
+    assert "libraries" not in card and "at a time" not in card
+
+
 @pytest.mark.slow
 def test_the_planned_flops_are_those_of_the_run(wikitext, cache_dir, tmp_path) -> None:
     """Of two mask rates, whose heads run on different numbers of positions."""

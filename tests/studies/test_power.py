@@ -54,6 +54,21 @@ def test_the_lines_of_a_plan(monkeypatch) -> None:
     assert "one seed shows nothing, 2 seeds will probably show" in line
 
 
+@pytest.mark.parametrize(("scale", "nearest"), [
+    ("micro", "small"), ("medium", "nano"), ("full", "nano"), ("mine", ""), ("nano", "nano"),
+])  # fmt: skip
+def test_another_scale_has_the_number_of_the_nearest_one(scale, nearest, monkeypatch) -> None:
+    """And says so; a scale of one's own has none."""
+    known = {(x, "blimp"): SPREAD._replace(scale=x) for x in ("synthetic", "small", "nano")}
+    monkeypatch.setattr(power, "load", lambda: known)
+    line, *_ = power.describe([PlannedClaim("blimp", 1)], scale, 3, 4)
+    number = f"{100 * power.find_detectable(SPREAD, 3, 4, 1):.3g} points"
+    named = f"at scale {nearest}, the nearest to {scale} that is packed: spread of 9 rows"
+    assert (number in line) == bool(nearest)
+    assert (named in line) == (nearest not in ("", scale))
+    assert ("not known at scale mine; measured at nano, small, synthetic" in line) == (not nearest)
+
+
 @pytest.mark.parametrize(
     "folder",
     [

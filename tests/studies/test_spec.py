@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from scalelab import systems
-from scalelab.config import files
+from scalelab.config import fields, files
 from scalelab.helpers import names
 from scalelab.records import study_file
 from scalelab.studies import expand, spec
@@ -16,6 +16,15 @@ from scalelab.training import blueprint
 
 ROWS = {"title": "X", "stages": (), "shapes": (), "variants": ()}
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
+
+
+def test_every_field_of_a_study_is_explained_with_an_example() -> None:
+    """In the comments of its dataclass, which --help and the site print."""
+    for line in fields.describe(spec.StudySpec).splitlines():
+        name = line.partition("=")[0].strip().removeprefix("--config.")
+        if not name.startswith("pretrain."):
+            _, _, text = re.sub(r"\s{2,}", "\0", line.strip()).partition("\0")
+            assert re.search(r'"[^"]+"|\(\)|True', text), line
 
 
 LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nano and world

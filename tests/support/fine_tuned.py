@@ -25,9 +25,10 @@ from scalelab.tasks.task import load, load_task
 from scalelab.training import pretrained
 from scalelab.training.checkpoint import Checkpoints, Weights
 
-KINDS = {  # system -> kind of head
+WITH_SOURCE = {  # system -> kind of head
     family.system: family.head_kind() for family in maps.load_all() if "classify" in family.heads
 }
+KINDS = {name: kind for name, kind in WITH_SOURCE.items() if not systems.load(name).HAS_SOURCE}
 
 
 def make(
@@ -42,7 +43,8 @@ def make(
     head: Any = OneLayerHead(count, 0.1, init)
     if kind == "double":
         head = TwoLayerHead(count, sizes.width, 0.1, init, system.ADAPTATION.activation)
-    net = Classifier(body, head, system.ADAPTATION.reads)
+    adaptation = system.ADAPTATION
+    net = Classifier(body, head, adaptation.reads, source=adaptation.source, start=0)
     batch, ctx = objectives_lib.example_batch(4, ()), Pass(jax.random.key(0))
     params = nn.unbox(net.init(jax.random.key(1), batch, ctx, train=False)["params"])
     rng = np.random.default_rng(2)

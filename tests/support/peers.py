@@ -54,7 +54,11 @@ def make(
     if head == "classify" and peer.needs_pad:
         given["pad_token_id"] = PAD
     made = getattr(transformers, name or CLASSES[system][head == "classify"])
-    return randomise(made(made.config_class(**given | more)).double().eval(), seed)
+    model = made(made.config_class(**given | more))
+    if more.get("tie_word_embeddings") is False and (output := model.get_output_embeddings()):
+        # T5's classes tie until they load a checkpoint with two tables.
+        output.weight = torch.nn.Parameter(output.weight.clone())
+    return randomise(model.double().eval(), seed)
 
 
 EXPECTED = {name: declared.get(name).peer for name in tiny.SYSTEMS}
@@ -98,13 +102,14 @@ def randomise(model: Any, seed: int) -> Any:
 
 
 def architecture_of(model: Any) -> tuple[Map, Architecture]:
-    name, untied = type(model).__name__, model.config.tie_word_embeddings is False
-    fitting = [(m, a) for m in maps.load_all() for a in m.variants if a.name == name]
     there = {name for name, _ in model.named_parameters()}
-    extras = {n for m, _ in fitting for n in m.extras if m.heads[n][0].tensors[0] in there}
-    return next(
-        (m, a) for m, a in fitting if a.untied == untied and extras == set(a.extras) - {OUTPUT}
-    )
+    fitting = [
+        (m, a) for m in maps.load_all() for a in m.variants if a.name == type(model).__name__
+    ]
+    firsts = {(m.heads[n][0].tensors[0].format(0), n) for m, _ in fitting for n in m.extras}
+    firsts |= {(m.tied[0][0], OUTPUT) for m, _ in fitting if m.tied}
+    extras = {extra for name, extra in firsts if name in there}
+    return next((m, a) for m, a in fitting if extras == set(a.extras))
 
 
 def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[str, Any]:

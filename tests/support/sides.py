@@ -21,7 +21,7 @@ from flax import traverse_util
 
 from scalelab import formats, objectives, systems
 from scalelab.config.fields import make_options
-from scalelab.interop import maps
+from scalelab.interop import config_json, maps
 from scalelab.nn.stack import STATES
 
 Shape = tuple[int, int, int]
@@ -38,6 +38,10 @@ def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
     family, fields = maps.load(system), peers.options(system, shape[2])
     read = [f for f in family.options if f.switch is None or fields.get(f.switch)]
     given = dict(family.required) | {field.name: fields[field.key] for field in read}
+    chosen = [c for c in (*family.choices, *family.option_choices) if c.key in fields]
+    found = {choice.name: config_json.read_choice(choice, fields) for choice in chosen}
+    given |= {name: value for name, value in found.items() if value is not None}
+    others |= {name: given[name] for name in given.keys() & {"activation", "norm_epsilon"}}
     options = make_options(module, given)
     return module.build(systems.Sizes(*shape, **others | more), options, vocab_size)
 

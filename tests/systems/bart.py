@@ -50,7 +50,7 @@ EXPECTED = Expected(
     more_parts=True,
     peer=Peer(
         "BartForConditionalGeneration",
-        None,
+        "BartForSequenceClassification",
         settings,
         inputs=inputs,
         outputs={

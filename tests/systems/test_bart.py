@@ -1,7 +1,12 @@
 """BART's published sizes and exports; tests/interop/test_parity.py compares it with its class."""
 
+import json
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
+import glue_folder
+import in_process
 import jax
 import numpy as np
 import pytest
@@ -9,6 +14,7 @@ import tiny
 from safetensors import numpy as safetensors
 
 from scalelab import objectives, systems
+from scalelab.eval import program
 from scalelab.interop import exporting, importing
 from scalelab.systems import bart
 
@@ -37,7 +43,7 @@ def test_a_bias_of_scores_is_refused(wikitext: pathlib.Path, tmp_path: pathlib.P
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"net__output_embedding": "untied"}, "table of its own"),
+    [({"net__output_embedding": "untied"}, "tie_word_embeddings .*net.output_embedding"),
      ({"net__norm_epsilon": 0.01}, "norm_epsilon is 0.01")],
 )  # fmt: skip
 def test_what_the_class_lacks_is_not_exported(
@@ -46,3 +52,40 @@ def test_what_the_class_lacks_is_not_exported(
     tiny.write_run(tmp_path / "run", "bart", wikitext, tmp_path / "cache", **fields)
     with pytest.raises(ValueError, match=message):
         exporting.run(tmp_path / "run", tmp_path / "out")
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("task", "kind", "name"),
+    [("rte", "double", "BartForSequenceClassification"),
+     ("squad", "single", "BartForQuestionAnswering")],
+)  # fmt: skip
+def test_a_fine_tuning_is_exported_and_scores_the_same_when_it_is_back(
+    pretrained_runs: Callable[[str], pathlib.Path], cache_dir: pathlib.Path, tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str], task: str, kind: str, name: str,
+) -> None:  # fmt: skip
+    """Without --as=text: a class, and a span of the text."""
+    data = glue_folder.write(tmp_path / "data")
+    (data / "squad").mkdir()
+    asked = {"question": "Who?", "id": "q", "answers": [{"text": "Ada", "answer_start": 0}]}
+    article = {"title": "t", "paragraphs": [{"context": "Ada saw it.", "qas": [asked]}]}
+    for split in ("train", "dev"):
+        text = json.dumps({"data": [article], "version": "1.1"})
+        (data / f"squad/{split}-v1.1.json").write_text(text)
+    fields = {"batch_size": 1, "epochs": 2.0, "max_len": 64, "machine.cache_dir": cache_dir,
+              "machine.compile_cache_dir": None, "machine.tracker": None}  # fmt: skip
+    flags = [task, f"--data={data}", *(f"--config.{k}={value}" for k, value in fields.items())]
+
+    def score(init: pathlib.Path, work: pathlib.Path, *more: str) -> Any:
+        given = [*flags, f"--init={init}", f"--workdir={work}", *more]
+        assert in_process.code(program, given) == 0, capsys.readouterr().err
+        return json.loads((work / "seed0/result.json").read_text())
+
+    first = score(pretrained_runs("bart"), tmp_path / "work")
+    assert first["settings"]["head.kind"] == kind and first["steps"] > 0
+    exporting.run(tmp_path / "work/seed0", out := tmp_path / "out")
+    config = json.loads((out / "config.json").read_text())
+    assert config["architectures"] == [name]
+    importing.run(str(out), tmp_path / "back")
+    again = score(tmp_path / "back", tmp_path / "scored", "--eval_only")
+    assert again["eval"] == first["eval"] and again["steps"] == 0

@@ -1,15 +1,30 @@
-"""T5's buckets and exports; tests/interop/test_parity.py compares it with its class."""
+"""T5's buckets, and version 1.1; tests/interop/test_parity.py compares T5 with its class."""
 
+import contextlib
+import dataclasses
+import json
 import pathlib
+import shutil
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
+from unittest import mock
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from flax import linen as nn
+from flax import traverse_util
 
-from scalelab.interop import exporting
+from scalelab import objectives, systems
+from scalelab.interop import config_json, exporting, importing, maps
+from scalelab.nn import ffn
+from scalelab.nn.masks import Context, Mask
+from scalelab.resources import flops
 from scalelab.systems import t5
+from scalelab.training import pretrained
 
 
 @pytest.mark.parity
@@ -30,10 +45,216 @@ def test_buckets_by_hand() -> None:
     assert t5.bucket(distance, True).tolist() == [0, 1, 7, 8, 31, 31, 31, 0, 0, 0, 0]
 
 
-def test_an_untied_net_is_not_exported(wikitext: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """The class scores with the input's table, whatever its config says."""
-    untied: dict[str, Any] = {"net__output_embedding": "untied"}
-    tiny.write_run(tmp_path / "run", "t5", wikitext, tmp_path / "cache", **untied)
-    message = "T5ForConditionalGeneration cannot .* by a table of its own"
+# --- Version 1.1: a gated feed-forward network, and a table of its own for scores ----------------
+
+GATED = {"feed_forward_proj": "gated-gelu"}
+UNTIED = {"tie_word_embeddings": False}
+CLASSES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
+VERSION_1_1: dict[str, Any] = {
+    "net__output_embedding": "untied",
+    "net__activation": "gelu_tanh",
+    "system_options__ffn": "gated",
+}
+# config.json of google/t5-v1_1-base.
+PUBLISHED = {
+    "architectures": ["T5ForConditionalGeneration"], "d_ff": 2048, "d_kv": 64, "d_model": 768,
+    "decoder_start_token_id": 0, "dropout_rate": 0.1, "eos_token_id": 1,
+    "feed_forward_proj": "gated-gelu", "initializer_factor": 1.0, "is_encoder_decoder": True,
+    "layer_norm_epsilon": 1e-06, "model_type": "t5", "num_decoder_layers": 12, "num_heads": 12,
+    "num_layers": 12, "output_past": True, "pad_token_id": 0, "relative_attention_num_buckets": 32,
+    "tie_word_embeddings": False, "use_cache": True, "vocab_size": 32128,
+}  # fmt: skip
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the models of both sides gated."""
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    import peers
+
+    peer = dataclasses.replace(peers.PEERS["t5"], options=lambda _: GATED, exact=exact)
+    monkeypatch.setitem(peers.PEERS, "t5", peer)
+
+
+@contextlib.contextmanager
+def exact() -> Iterator[None]:
+    """Their norms round to float32."""
+    from transformers.models.mt5 import modeling_mt5
+    from transformers.models.t5 import modeling_t5
+
+    def forward(norm: Any, x: Any) -> Any:
+        return norm.weight * x * (x.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt()
+
+    with (
+        mock.patch.object(modeling_t5.T5LayerNorm, "forward", forward),
+        mock.patch.object(modeling_mt5.MT5LayerNorm, "forward", forward),
+    ):
+        yield
+
+
+def apart(model: Any, shape: Any, length: int, output: str | None, **changed: Any) -> Any:
+    """Relative errors of our model with its parameters, in float64, and its expected results."""
+    import peers
+    import sides
+
+    expected = sides.theirs("t5", model, length)
+    with sides.in_double():
+        run = sides.ours("t5", shape, length, gradients=True, output_embedding=output)
+        params = traverse_util.flatten_dict(peers.weights(model), sep="/")
+        for to, source in changed.items():
+            names = [n for n in params if n.endswith(f"ffn/{to}/kernel")]
+            new = {n: params[n.replace(f"/{to}/", f"/{source}/")] for n in names}
+            params = params | new | {n.replace(f"/{to}/", f"/{source}/"): params[n] for n in names}
+        found = run(traverse_util.unflatten_dict(params, sep="/"))
+        return sides.errors("t5", found, expected, 1e-10)
+
+
+@pytest.mark.parity
+@pytest.mark.usefixtures("gated")
+@pytest.mark.parametrize(
+    ("name", "shape", "length", "more"),
+    [
+        (CLASSES[0], (3, 24, 2), 150, {}), (CLASSES[0], (3, 24, 2), 150, UNTIED),
+        (CLASSES[0], (7, 84, 1), 20, UNTIED), (CLASSES[1], (3, 21, 5), 40, UNTIED),
+    ],
+)  # fmt: skip
+def test_version_1_1_agrees_with_its_classes(
+    name: str, shape: Any, length: int, more: dict[str, Any]
+) -> None:
+    import peers
+
+    model = peers.make("t5", shape, length, name=name, **more)
+    found = apart(model, shape, length, "untied" if more else None)
+    gates = [key for key in found if "['gate']" in key]
+    assert len(gates) == 2 * shape[2] and any("output_embed" in key for key in found) == bool(more)
+    assert {key: e for key, e in found.items() if not e < 1e-10} == {}
+
+
+@pytest.mark.parity
+@pytest.mark.usefixtures("gated")
+@pytest.mark.parametrize("wrong", ["ReLU", "exact GELU", "the gate is activated", "scaled"])
+def test_a_wrong_gate_does_not_agree(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import peers
+
+    model = peers.make("t5", shape := (3, 24, 2), 40, **UNTIED)
+    other = {"ReLU": jax.nn.relu, "exact GELU": ffn.gelu_exact}.get(wrong, ffn.gelu_tanh)
+    monkeypatch.setattr(t5, "ACTIVATIONS", {"gelu_tanh": other})
+    if wrong == "scaled":
+        monkeypatch.setattr(t5, "PlainHead", t5.ScaledHead)
+    swapped = {"inner": "gate"} if wrong == "the gate is activated" else {}
+    found = apart(model, shape, 40, "untied", **swapped)
+    assert found["logits"] > 1e-4 and (wrong == "scaled") == (found["hidden"] < 1e-10)
+
+
+def test_a_constant_gate_scales_the_output() -> None:
+    """The last feature of the input is 1, and the gate reads it alone: all its outputs are 3."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(2, 5, 8)), jnp.float32).at[..., -1].set(1.0)
+    init = jax.nn.initializers.normal(1.0)
+    made = partial(ffn.FeedForward, 12, ffn.gelu_tanh, init, init, bias_init=None)
+    plain, gate = made(), made(gate_init=init)
+    ctx = Context(Mask(), jnp.zeros((1, 5), jnp.int32), jnp.arange(2))
+    params = nn.unbox(gate.init(jax.random.key(0), x, ctx))["params"]
+    assert {name: sub["kernel"].shape for name, sub in params.items()} == {
+        "inner": (8, 12), "gate": (8, 12), "outer": (12, 8),
+    }  # fmt: skip
+    constant = jnp.zeros((8, 12)).at[-1].set(3.0)
+    found = gate.apply({"params": params | {"gate": {"kernel": constant}}}, x, ctx)
+    expected = 3 * plain.apply({"params": {k: params[k] for k in ("inner", "outer")}}, x, ctx)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert np.abs(gate.apply({"params": params}, x, ctx) - expected).max() > 1
+
+
+def test_a_second_table_begins_as_in_the_reference_code() -> None:
+    """With deviation D^-0.5, as a dense layer of mesh_tensorflow: scores are those of a guess."""
+    sizes = systems.Sizes(2, 64, 1, 64, 16, 0.0, output_embedding="untied")
+    net, terms = t5.build(sizes, t5.Options(), 500), tiny.terms(t5, "seq2seq", size=500)
+    made = objectives.init_variables(jax.random.key(0), net, terms, max_len=16)["params"]
+    table = nn.unbox(made)["decoder"]["output_embed"]["table"]
+    assert table.shape == (500, 64)
+    np.testing.assert_allclose(table.std(), 64**-0.5, rtol=0.02)
+
+
+def test_parameters_and_flops_of_the_published_base_model() -> None:
+    """247,577,856 parameters; two FLOPs each of the products of a position."""
+    family = maps.load("t5")
+    fields, rate, remarks = config_json.read_fields(family, PUBLISHED)
+    assert (fields["activation"], fields["ffn"], rate, remarks) == ("gelu_tanh", "gated", 0.1, [])
+    assert family.untied(PUBLISHED) and not family.untied(PUBLISHED | {"tie_word_embeddings": True})
+    own = {name: fields[name] for name in ("num_heads", "width", "num_layers", "ffn_width")}
+    sizes = {f"net__{name}": value for name, value in own.items()} | {"net__max_len": 16}
+    sizes |= {"net__output_embedding": "untied", "net__activation": "gelu_tanh"}
+    both = {}
+    for gated in (None, "gated"):
+        made = tiny.parts("t5", system_options__ffn=gated, tokenizer__vocab_size=32128, **sizes)
+        params = objectives.abstract_variables(made.net, made.terms, max_len=16)["params"]
+        (cost,) = flops.count_phases(params, made.net, made.terms, made.config)
+        count = sum(x.size for x in jax.tree.leaves(params))
+        n_model = systems.n_model(t5, made.config.net, made.config.system_options)
+        both[gated] = count, n_model, cost.body
+        batch = made.config.short.batch_size
+    assert both["gated"][0] == 247_577_856
+    more = 768 * 2048 * 12  # one map of each side
+    assert both["gated"][0] - both[None][0] == both["gated"][1] - both[None][1] == 2 * more
+    source, target = (x.shape(16, batch)[1] for x in tiny.arrays_of(t5) if x.is_counted)
+    assert both["gated"][2] - both[None][2] == 2 * more * batch * (source + target)
+
+
+@pytest.mark.parametrize(
+    ("activation", "word"),
+    [("gelu_tanh", "gated-gelu"), ("gelu", "gated-gelu_python"), (None, "gated-relu")],
+)
+def test_version_1_1_there_and_back(
+    wikitext: pathlib.Path, tmp_path: pathlib.Path, activation: str | None, word: str
+) -> None:
+    """An import of either class has the same parameters and sizes."""
+    own = dict(VERSION_1_1, net__activation=activation, net__ffn_width=40)
+    run, out = tmp_path / "run", tmp_path / "out"
+    tiny.write_run(run, "t5", wikitext, tmp_path / "cache", 0.5, **own)
+    exporting.run(run, out)
+    made = json.loads((out / "config.json").read_text())
+    assert (made["feed_forward_proj"], made["tie_word_embeddings"]) == (word, False)
+    before = pretrained.load(run)
+    for name in ("t5", "mt5"):
+        (out / "config.json").write_text(json.dumps(made | {"model_type": name}))
+        importing.run(str(out), tmp_path / name)
+        after = pretrained.load(tmp_path / name)
+        jax.tree.map(np.testing.assert_array_equal, before.params, after.params)
+        assert "output_embed" in after.params["decoder"]
+        assert after.config.system_options == {"ffn": "gated"}
+        assert after.config.net == before.config.net
+
+
+@pytest.mark.parity
+def test_transformers_loads_version_1_1_untied(wikitext, tmp_path) -> None:
+    """What it saves again is imported, too: its config.json then calls the model tied."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import transformers
+
+    tiny.write_run(tmp_path / "run", "t5", wikitext, tmp_path / "cache", 0.5, **VERSION_1_1)
+    exporting.run(tmp_path / "run", out := tmp_path / "out")
+    model = transformers.T5ForConditionalGeneration.from_pretrained(out).eval()
+    assert not torch.equal(model.lm_head.weight, model.shared.weight)
+    model.save_pretrained(tmp_path / "again")
+    for file in out.glob("*token*"):
+        shutil.copy(file, tmp_path / "again")
+    assert json.loads((tmp_path / "again/config.json").read_text())["tie_word_embeddings"]
+    importing.run(str(tmp_path / "again"), tmp_path / "back")
+    before, after = (pretrained.load(tmp_path / name) for name in ("run", "back"))
+    jax.tree.map(np.testing.assert_array_equal, before.params, after.params)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"feed_forward_proj": "relu"}, "gate/kernel"),
+     ({"feed_forward_proj": "gated-tanh"}, "gated-tanh"),
+     ({"tie_word_embeddings": True}, "lm_head.weight differs from shared.weight")],
+    ids=str,
+)  # fmt: skip
+def test_a_config_that_contradicts_the_tensors(wikitext, tmp_path, changes, message) -> None:
+    tiny.write_run(tmp_path / "run", "t5", wikitext, tmp_path / "cache", **VERSION_1_1)
+    exporting.run(tmp_path / "run", out := tmp_path / "out")
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(ValueError, match=message):
-        exporting.run(tmp_path / "run", tmp_path / "out")
+        importing.run(str(out), tmp_path / "back")

@@ -10,7 +10,8 @@ A module exports:
   encode(task, records, reading, both_orders) -> TaskExamples
   decode(task, records, examples, outputs [n, ..., C], reading) -> Decoded, one a record
   chance_loss(train) -> the loss of the best constant prediction; absent: not known
-  make_net(body, task, reading) -> the model; absent: a Classifier. Its `predict` makes the outputs
+  make_net(body, task, reading, config) -> the model, whose `predict` makes the outputs; absent: a
+    Classifier
   PER_TOKEN: whether every token of the text is scored; absent: no
 """
 

@@ -1,16 +1,17 @@
 """An answer that is a text: a translation, a summary, the answer to a question.
 
-The model is trained on a record's first accepted answer and decodes greedily, as T5 does for all
-tasks but its last summaries and translations (Raffel et al. 2020, 3.1.3). An empty text is invalid,
-which is counted.
+The model is trained on a record's first accepted answer. It decodes greedily, as T5 does for all
+tasks but its last summaries and translations (Raffel et al. 2020, 3.1.3), or by the beam search of
+`config.num_beams`. An empty text is invalid, which is counted.
 """
 
 import numpy as np
 from flax import linen as nn
 
+from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import prompts
 from scalelab.finetuning.kinds import WORDS, Decoded
-from scalelab.nets.text_to_text import TextToText
+from scalelab.finetuning.text_to_text import TextToText
 from scalelab.tasks import text_counts
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
@@ -20,9 +21,11 @@ HEAD, NUM_OUTPUTS = WORDS, None
 loss = prompts.loss
 
 
-def make_net(body: nn.Module, task: Task, reading: Reading) -> TextToText:
+def make_net(body: nn.Module, task: Task, reading: Reading, config: FinetuneConfig) -> TextToText:
     """Makes the model of a task."""
-    return TextToText(body, task.answer_len, prompts.end_token(task, reading), None, reading.start)
+    beams = config.num_beams or 1, 1.0 if config.length_penalty is None else config.length_penalty
+    end = prompts.end_token(task, reading)
+    return TextToText(body, task.answer_len, end, None, reading.start, *beams)
 
 
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:

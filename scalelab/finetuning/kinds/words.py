@@ -8,9 +8,10 @@ over all tokens leaves them, which is counted. Departs from T5: an invalid answe
 import numpy as np
 from flax import linen as nn
 
+from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import prompts
 from scalelab.finetuning.kinds import WORDS, Decoded
-from scalelab.nets.text_to_text import TextToText
+from scalelab.finetuning.text_to_text import TextToText
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.facts import SPACING
 from scalelab.tasks.records import Records
@@ -20,8 +21,9 @@ HEAD, NUM_OUTPUTS = WORDS, None
 loss = prompts.loss
 
 
-def make_net(body: nn.Module, task: Task, reading: Reading) -> TextToText:
+def make_net(body: nn.Module, task: Task, reading: Reading, config: FinetuneConfig) -> TextToText:
     """Makes the model of a task."""
+    del config  # greedy alone
     targets, end = find_targets(task, reading), prompts.end_token(task, reading)
     own = tuple(map(tuple, targets.tolist()))
     return TextToText(body, targets.shape[1], end, own, reading.start)

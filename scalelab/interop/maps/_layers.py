@@ -17,6 +17,9 @@ ENCODER_CHOICES = (
     Choice("activation", "hidden_act", "gelu", "gelu", ACTIVATIONS),
     Choice("norm_epsilon", "layer_norm_eps", 1e-12, 1e-12),
 )
+TIED = Fixed(
+    "tie_word_embeddings", (True,), True, "the input's table scores tokens (net.output_embedding)"
+)
 ENCODER_FIXED = (
     Fixed("position_embedding_type", ("absolute",), "absolute", "its positions are absolute"),
     Fixed("is_decoder", (False,), False, "every token attends to every other"),

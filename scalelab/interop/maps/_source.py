@@ -1,5 +1,6 @@
 """The map of a class with encoder and decoder: BART, Marian and Pegasus have the same names."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from scalelab.interop.mapping import (
@@ -14,7 +15,7 @@ from scalelab.interop.mapping import (
     norm,
     row,
 )
-from scalelab.interop.maps._layers import ACTIVATIONS, PARTS
+from scalelab.interop.maps._layers import ACTIVATIONS, PARTS, TIED
 
 # Other rates of a class that are our one rate, too.
 DROPOUTS = (
@@ -28,11 +29,11 @@ DERIVED = (
     Derived("decoder_ffn_dim", lambda f: f["ffn_width"], "both sides are alike"),
 )
 FIXED = (
-    Fixed("tie_word_embeddings", (True,), True, "the input's table scores tokens"),
+    TIED,
     Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),
 )
 TABLE = "model.shared.weight"
-COPIES = ("lm_head", "model.encoder.embed_tokens", "model.decoder.embed_tokens")
+COPIES = ("model.encoder.embed_tokens", "model.decoder.embed_tokens")
 
 
 def source_map(
@@ -44,11 +45,14 @@ def source_map(
     derived: tuple[Derived, ...] = (),
     fixed: tuple[Fixed, ...],
     body: tuple[Row, ...] = (),
+    heads: Mapping[str, tuple[Row, ...]] | None = None,
+    architectures: tuple[Architecture, ...] = (),
     **own: Any,
 ) -> Map:
     """Makes the map of a class: what all share, and then its own arguments of `Map`.
 
-    `vocab_size` is the default of the class, `activation` the system's own.
+    `vocab_size` is the default of the class, `activation` the system's own; `heads` and
+    `architectures` are those besides the generating class.
     """
     shared = (
         Field("num_heads", "encoder_attention_heads", 16),
@@ -67,9 +71,11 @@ def source_map(
     return Map(
         prefix="model.", fields=shared + fields, derived=DERIVED + derived, fixed=FIXED + fixed,
         choices=(Choice("activation", "activation_function", activation, "gelu", ACTIVATIONS),),
-        body=rows + body, heads={"seq2seq": ()}, inputs=("input_ids", "attention_mask"),
-        architectures=(Architecture(architecture, ("seq2seq",), "next"),),
-        tied=tuple((f"{name}.weight", TABLE) for name in COPIES), zeros=("final_logits_bias",),
+        body=rows + body, heads={"seq2seq": (), **(heads or {})},
+        inputs=("input_ids", "attention_mask"),
+        architectures=(Architecture(architecture, ("seq2seq",), "next"), *architectures),
+        tied=(("lm_head.weight", TABLE),),
+        copies=tuple((f"{name}.weight", TABLE) for name in COPIES), zeros=("final_logits_bias",),
         **own,
     )  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""BART, `transformers`' BartForConditionalGeneration: Lewis et al. 2020."""
+"""BART, `transformers`' BartFor...: Lewis et al. 2020."""
 
 import numpy as np
 
-from scalelab.interop.mapping import Fixed, norm, row
+from scalelab.interop.mapping import Architecture, Field, Fixed, affine, norm, row
 from scalelab.interop.maps._source import DROPOUTS, source_map
 
 UNUSED_ROWS = 2  # the class adds 2 to all positions (fairseq: the first after the padding id 1)
@@ -25,4 +25,16 @@ MAP = source_map(
         row("decoder/embed/positions/table", "model.decoder.embed_positions.weight", POSITIONS),
         *norm("decoder/embed/norm", "model.decoder.layernorm_embedding"),
     ),
+    heads={
+        "classify": (
+            *affine("head/dense", "classification_head.dense"),
+            *affine("head/out", "classification_head.out_proj"),
+        ),
+        "spans": affine("head/out", "qa_outputs"),
+    },
+    architectures=(
+        Architecture("BartForSequenceClassification", ("classify",)),
+        Architecture("BartForQuestionAnswering", ("spans",)),
+    ),
+    head_dropout=Field("dropout_rate", "classifier_dropout", 0.0),
 )

@@ -1,7 +1,12 @@
-"""T5, `transformers`' T5ForConditionalGeneration: Raffel et al. 2020."""
+"""T5, `transformers`' T5ForConditionalGeneration: Raffel et al. 2020; and its version 1.1."""
 
 from scalelab.interop.mapping import Architecture, Choice, Derived, Field, Fixed, Map, Row, row
 from scalelab.interop.maps._layers import ACTIVATIONS
+
+# "gelu" is exact alone, and the tanh form behind "gated-".
+GATED = {f"gated-{word}": name for word, name in ACTIVATIONS.items()} | {"gated-gelu": "gelu_tanh"}
+FFNS = ACTIVATIONS | GATED
+FFN = "{}.block.{{}}.layer.{}.DenseReluDense"
 
 
 def _attention(path: str, tensor: str) -> tuple[Row, ...]:
@@ -17,13 +22,14 @@ def _attention(path: str, tensor: str) -> tuple[Row, ...]:
 
 def _stack(path: str, side: str, *, cross: bool) -> tuple[Row, ...]:
     """Makes the rows of one side, "encoder" or "decoder"."""
-    block, layer, ffn = f"{side}.block.{{}}.layer", f"{path}/stack/layer", 1 + cross
+    block, layer, last = f"{side}.block.{{}}.layer", f"{path}/stack/layer", 1 + cross
+    ffn = FFN.format(side, last)
     rows = (
         *_attention(f"{layer}/attention", f"{block}.0.SelfAttention"),
         row(f"{layer}/attention_norm/scale", f"{block}.0.layer_norm.weight"),
-        row(f"{layer}/ffn/inner/kernel", f"{block}.{ffn}.DenseReluDense.wi.weight", "transpose"),
-        row(f"{layer}/ffn/outer/kernel", f"{block}.{ffn}.DenseReluDense.wo.weight", "transpose"),
-        row(f"{layer}/ffn_norm/scale", f"{block}.{ffn}.layer_norm.weight"),
+        row(f"{layer}/ffn/inner/kernel", f"{ffn}.wi.weight", "transpose"),
+        row(f"{layer}/ffn/outer/kernel", f"{ffn}.wo.weight", "transpose"),
+        row(f"{layer}/ffn_norm/scale", f"{block}.{last}.layer_norm.weight"),
         row(
             f"{path}/buckets",
             f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
@@ -57,7 +63,7 @@ MAP = Map(
         Derived("num_decoder_layers", lambda f: f["num_layers"], "both sides have as many layers"),
     ),
     choices=(
-        Choice("activation", "feed_forward_proj", "relu", "relu", ACTIVATIONS),
+        Choice("activation", "feed_forward_proj", "relu", "relu", FFNS),
         Choice("norm_epsilon", "layer_norm_epsilon", 1e-6, 1e-6),
     ),
     fixed=(
@@ -65,19 +71,39 @@ MAP = Map(
         Fixed("relative_attention_max_distance", (128,), 128, "buckets grow up to distance 128"),
         Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),
         Fixed("decoder_start_token_id", (0,), 0, "a target starts with the padding token, id 0"),
-        # The class always ties: False only removes the factor D^-0.5.
-        Fixed("tie_word_embeddings", (True,), True, "the class scores tokens by the input's table"),
+    ),
+    option_choices=(
+        Choice(
+            "ffn",
+            "feed_forward_proj",
+            "relu",
+            "relu",
+            dict.fromkeys(FFNS) | dict.fromkeys(GATED, "gated"),
+        ),
     ),
     body=(
         row("decoder/embed/tokens/table", "shared.weight", "vocabulary"),
         *_stack("encoder", "encoder", cross=False),
         *_stack("decoder/stack", "decoder", cross=True),
     ),
-    heads={"seq2seq": ()},
+    heads={
+        "seq2seq": (),
+        "gate": tuple(
+            row(f"{path}/stack/layer/ffn/{ours}/kernel", f"{tensor}.{its}.weight", "transpose")
+            for path, tensor in (
+                ("encoder", FFN.format("encoder", 1)),
+                ("decoder/stack", FFN.format("decoder", 2)),
+            )
+            for ours, its in (("inner", "wi_0"), ("gate", "wi_1"))
+        ),
+    },
+    extras=("gate",),
     architectures=(Architecture("T5ForConditionalGeneration", ("seq2seq",), "next"),),
     inputs=("input_ids", "attention_mask"),
-    tied=(
-        ("lm_head.weight", "shared.weight"),
+    tied=(("lm_head.weight", "shared.weight"),),
+    # A tied model has the factor D^-0.5, an untied one none; new versions write that as a field.
+    untied=lambda c: False in (c.get("tie_word_embeddings"), c.get("scale_decoder_outputs")),
+    copies=(
         ("encoder.embed_tokens.weight", "shared.weight"),
         ("decoder.embed_tokens.weight", "shared.weight"),
     ),

@@ -20,21 +20,16 @@ for more than 50 claims takes above 5%. Where that leaves a claim undecided, the
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalelab.lab.compare.estimates import (
-    LEVEL,
-    ROUNDING,
-    SINGLE_SEED,
-    Estimate,
-    holm,
-    show_interval,
-)
+from scalelab.lab.compare import estimates
+from scalelab.lab.compare.estimates import LEVEL, ROUNDING, Estimate
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
+DECIDED = (CONFIRMED, REFUTED)
 NOT_TESTABLE = "not testable at this scale"
 ALL, ANY = "all", "any"  # how many claims of a hypothesis must hold
 
@@ -77,7 +72,7 @@ class Region:
         return f"{'outside' if self.outside else 'within'} {low:g} to {high:g}"
 
 
-ABOVE, BELOW = Region(0.0, math.inf), Region(-math.inf, 0.0)
+DIRECTIONS = ABOVE, BELOW = Region(0.0, math.inf), Region(-math.inf, 0.0)
 # Title of a score -> the unit of its differences, where these are no points.
 UNITS = {
     "validation loss": "nats", "bits per byte": "bits per byte",
@@ -120,6 +115,7 @@ class Claim:
     compared: str = ""  # the comparison without its score: "bert minus gpt2"
     score: str = ""  # the title of its score
     chosen: str = ""  # the values that best() chose, in words
+    weights: Mapping[Any, float] = dataclasses.field(default_factory=dict)  # rows that it compares
 
     @property
     def p_value(self) -> float | None:
@@ -156,7 +152,7 @@ class Claim:
             return f"{self.verdict}: {self.checks.untestable or self.why}"
         low, high = (self.scale * end for end in self.ends)
         text = f"{self.words}: {self._measure(self.scale * self.effect)}"
-        text += f" {show_interval(low, high, '.3g')}" * (not math.isnan(low))
+        text += f" {estimates.show_interval(low, high, '.3g')}" * (not math.isnan(low))
         if self.corrected is not None:
             num = f", adjusted for {self.num_tested} claims" * (self.num_tested > 1)
             text += f" (p = {self.corrected:.2g}{num})"
@@ -165,7 +161,7 @@ class Claim:
         if not math.isnan(low):
             most = self._measure(max(abs(low), abs(high)))
             text += f"; differences above {most} are excluded"
-            if self.region in (ABOVE, BELOW):
+            if self.region in DIRECTIONS:
                 text += f"; a difference above {self._measure((high - low) / 2)} is decided"
         return text + f"; {self.open}" * bool(self.open)
 
@@ -214,11 +210,6 @@ class Claim:
         """Whether an interval holds a border of the region."""
         return any(low <= border <= high for border in (self.region.low, self.region.high))
 
-    @property
-    def detectable(self) -> float | None:
-        """The smallest detectable difference before correction; see Estimate."""
-        return None if self.estimate is None else self.estimate.detectable
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Finding:
@@ -241,7 +232,7 @@ def claim(
     if isinstance(found, str):
         return Claim(what, region, None, None, found, checks=checks, **more)
     if not len(found.resamples):
-        return Claim(what, region, found.value, None, SINGLE_SEED, checks=checks, **more)
+        return Claim(what, region, found.value, None, estimates.SINGLE_SEED, checks=checks, **more)
     p_values = region.p_values(found.resamples)
     return Claim(what, region, found.value, found, "", *p_values, checks=checks, **more)
 
@@ -258,7 +249,7 @@ def decide(findings: Sequence[Finding]) -> list[Finding]:
     """
     tested = {(c.what, c.region): c.p_value for f in findings for c in f.claims}
     p_values = {key: p for key, p in tested.items() if p is not None}
-    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    corrected = dict(zip(p_values, estimates.holm(list(p_values.values())), strict=True))
     decided = []
     for finding in findings:
         made = [(c, corrected.get((c.what, c.region))) for c in finding.claims]

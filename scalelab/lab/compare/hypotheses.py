@@ -11,15 +11,9 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 
+from scalelab.eval import score_names
 from scalelab.eval.names import BIAS
-from scalelab.eval.score_names import (
-    LARGE_TASKS,
-    MAIN,
-    PARTS,
-    PRETRAINING_SCORES,
-    TASK_SCORES,
-    title_of,
-)
+from scalelab.eval.score_names import MAIN, PARTS, PRETRAINING_SCORES, TASK_SCORES, title_of
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import claims, comparability
 from scalelab.lab.compare.claims import ABOVE, BELOW, Claim, Finding, Region
@@ -81,7 +75,7 @@ def build_claim(
     checks = claims.PASSED if found is None else scores.check_treatment(weights, score)
     scale = 1.0 if score in PRETRAINING_SCORES else 100.0
     return claims.claim(label, region, reason if found is None else found, checks,
-                        scale=scale, compared=what, score=title)  # fmt: skip
+                        scale=scale, compared=what, score=title, weights=weights)  # fmt: skip
 
 
 def state(
@@ -180,7 +174,7 @@ def _stated(study: Study, scores: StudyScores) -> list[Finding]:
         why = best.why if best else NO_PAIR
         made = build_claim(scores, line.text, line.region, blocks, line.score, why, best)
         region = line.region.describe(made.scale)
-        margin = "" if line.region in (ABOVE, BELOW) else f", {region}"
+        margin = "" if line.region in claims.DIRECTIONS else f", {region}"
         compared = made.compared and line.text + margin
         made = dataclasses.replace(made, compared=compared, chosen=best.chosen if best else "")
         text = f"{line.text} on {title_of(line.score)}{margin}"
@@ -197,6 +191,6 @@ def compared_scores(study: Study) -> list[str]:
     """
     measured = set(study.facts.measured)
     shown = [s for s, (task, *_) in TASK_SCORES.items() if task in measured and MAIN[task] == s]
-    if measured.issuperset(LARGE_TASKS):
+    if measured.issuperset(score_names.LARGE_TASKS):
         shown = ["large", *study.facts.evaluations]
     return [score for score in shown if score not in BIAS]

@@ -12,29 +12,24 @@ import pandas as pd
 from scalelab.eval.score_names import PRETRAINING_SCORES, find_score, title_of
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
-from scalelab.lab.compare.claims import (
-    CONFIRMED,
-    NOT_TESTABLE,
-    REFUTED,
-    UNDECIDED,
-    Claim,
-    Finding,
-)
+from scalelab.lab.compare.claims import DECIDED, DIRECTIONS, NOT_TESTABLE, UNDECIDED, Claim, Finding
 from scalelab.lab.compare.hypotheses import compared_scores
+from scalelab.lab.compare.scores import Row
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
-DECIDED = (CONFIRMED, REFUTED)
+Ends = tuple[float, float]
 MOST_DECIDED = 8  # hypotheses that the answer shows
+TESTED = "; a difference that a hypothesis tests has the interval of its verdict"
 COST = {"tokens": "count", "flops": "short", "seconds": "seconds"}
 
 
-def find_primary(study: Study, scores: StudyScores) -> tuple[str | None, str]:
-    """Returns the score of the primary table, and why there is none ("" if there is one).
+def find_primary(study: Study, scores: StudyScores) -> tuple[str, str]:
+    """Returns the score of the primary table, and why it ranks no arms ("" if it does).
 
     It is the one that the study fixes; else the first score that its claims name; without claims,
-    the first that the report compares, or the loss. Scores that tell nothing are left out.
+    the first that the report compares, or the loss. The first that tells something is preferred.
     """
     facts, named = study.facts, [line[1] for line in study.facts.claims]
     named = [facts.primary] if facts.primary else named
@@ -42,7 +37,7 @@ def find_primary(study: Study, scores: StudyScores) -> tuple[str | None, str]:
     measured = [s for s in dict.fromkeys(asked) if any(scores.value(p, s) for p in study.points)]
     reasons = {score: _why_not(study, scores, score) for score in measured or ["loss"]}
     telling = [score for score, reason in reasons.items() if not reason]
-    return (telling[0], "") if telling else (None, "; ".join(reasons.values()))
+    return (telling[0], "") if telling else ([*reasons][0], "; ".join(reasons.values()))
 
 
 def _why_not(study: Study, scores: StudyScores, score: str) -> str:
@@ -55,11 +50,17 @@ def _why_not(study: Study, scores: StudyScores, score: str) -> str:
     return scores.check_treatment([best(known, key=known.__getitem__)], score)[0] if known else ""
 
 
-def tabulate_primary(study: Study, scores: StudyScores, score: str | None) -> Table | None:
-    """Returns every arm's score, difference to the first arm, and cost; None without any."""
-    known = {p: scores.value(p, score) for p in study.points if score and scores.value(p, score)}
-    if not known or score is None:
+def tabulate_primary(
+    study: Study, scores: StudyScores, score: str, findings: Sequence[Finding] = (), why: str = ""
+) -> Table | None:
+    """Returns every arm's score, difference to the first arm, and cost; None without any.
+
+    A difference that a claim tests has the claim's interval; `why` the score ranks no arms.
+    """
+    known = {p: found for p in study.points if (found := scores.value(p, score)) is not None}
+    if not known:
         return None
+    tested = _find_ends(findings, title_of(score))
     first, kind = next(iter(known)), "loss" if score in PRETRAINING_SCORES else "percent"
     columns = (
         Column("arm", "arm"), Column(score, title_of(score), kind, (), INTERVAL),
@@ -69,11 +70,29 @@ def tabulate_primary(study: Study, scores: StudyScores, score: str | None) -> Ta
     )  # fmt: skip
     rows = []
     for point, value in known.items():
-        apart = None if point is first else scores.difference(first, point, score)
-        cells = [x and Value(x.value, x.low, x.high) for x in (value, apart)]
+        x = None if point is first else scores.difference(first, point, score)
+        apart = x and Value(x.value, *tested.get((point, first), (x.low, x.high)))
         costs = [cost(point, name) for name in COST]
-        rows.append((point.label, *cells, len(point.finished), *costs))
-    return Table("primary", f"Primary score: {title_of(score)}", columns, tuple(rows))
+        shown = Value(value.value, value.low, value.high)
+        rows.append((point.label, shown, apart, len(point.finished), *costs))
+    title = f"Primary score: {title_of(score)}{', which ranks no arms' * bool(why)}"
+    notes = (TESTED,) * any(first in pair for pair in tested)
+    return Table("primary", title, columns, tuple(rows), notes)
+
+
+def _find_ends(findings: Sequence[Finding], title: str) -> dict[tuple[Row, Row], Ends]:
+    """Returns the interval of each difference of two rows, (a, b) and (b, a), that a claim tests.
+
+    A claim about its sign comes before one with a margin.
+    """
+    found = dict[tuple[Row, Row], Ends]()
+    made = [c for f in findings for c in f.claims if c.score == title and c.corrected is not None]
+    for claim in sorted(made, key=lambda claim: claim.region not in DIRECTIONS):
+        if sorted(claim.weights.values()) == [-1.0, 1.0]:
+            b, a = sorted(claim.weights, key=claim.weights.__getitem__)
+            found.setdefault((a, b), claim.ends)
+            found.setdefault((b, a), (-claim.ends[1], -claim.ends[0]))
+    return found
 
 
 def cost(point: Point, name: str) -> float:
@@ -116,14 +135,12 @@ def describe_effect(claim: Claim) -> str:
     return column.text(Value(claim.scale * claim.effect, low, high))
 
 
-def answer(
-    findings: Sequence[Finding], score: str | None, why_none: str = "", fixed: str | None = None
-) -> list[str]:
+def answer(findings: Sequence[Finding], why_none: str = "", fixed: str | None = None) -> list[str]:
     """Returns the answer of a study, one sentence each: verdicts in the order of its hypotheses.
 
     Those on the `fixed` primary score, if the study has one, come first, also if they are open.
     """
-    unranked = [f"No score ranks the arms: {why_none}."] if score is None else []
+    unranked = [f"No score ranks the arms: {why_none}."] * bool(why_none)
     found = list[str]()
     title = title_of(fixed) if fixed else ""
     first = [f for f in findings if title and any(c.score == title for c in f.claims)]

@@ -46,9 +46,9 @@ CLAIM_COLUMNS = (
     Column("verdict", "verdict"),
 )
 CLAIM_NOTES = (
-    "Scores x 100, losses in nats; 95% intervals in square brackets, before correction.",
-    "p is corrected for all claims of the report (Holm 1979). Smallest detectable: the true"
-    " difference that a two-sided test at 5% finds with power 80%, before this correction.",
+    "Scores x 100, losses in nats. p is corrected for all claims of the report (Holm 1979), and the"
+    " interval has the level of this test. Smallest detectable: the true difference that a"
+    " two-sided test at 5% finds with power 80%, before this correction.",
 )
 MOST_UNUSED = 8  # runs that are named
 RUN_COLUMNS = (
@@ -101,8 +101,8 @@ def describe_verdicts(
 ) -> str:
     """Returns the verdicts of a study with their reasons, for a terminal; raises as `make`."""
     study, _, _, scores, findings = judge(workdir, name, baselines)
-    score, why_none = answer.find_primary(study, scores)
-    sentences = answer.answer(findings, score, why_none, study.facts.primary)
+    why_none = answer.find_primary(study, scores)[1]
+    sentences = answer.answer(findings, why_none, study.facts.primary)
     verdicts = answer.tabulate_verdicts(findings)
     return answer.for_terminal(study, sentences, None, verdicts, findings)
 
@@ -150,15 +150,13 @@ def make(
         write_text(path.with_suffix(".csv"), tables.csv(table))
     write_text(folder / "cards.md", "\n".join(card.write(run.folder) for run in finished))
     score, why_none = answer.find_primary(study, scores)
-    primary = answer.tabulate_primary(study, scores, score)
-    verdicts, sentences = (
-        answer.tabulate_verdicts(findings),
-        answer.answer(findings, score, why_none, study.facts.primary),
-    )
+    primary = answer.tabulate_primary(study, scores, score, findings, why_none)
+    verdicts = answer.tabulate_verdicts(findings)
+    sentences = answer.answer(findings, why_none, study.facts.primary)
     say(answer.for_terminal(study, sentences, primary, verdicts, findings))
     first = {
         "differences": figures.draw_differences(findings),
-        "score_by_cost": figures.draw_cost(study, scores, score),
+        "score_by_cost": None if why_none else figures.draw_cost(study, scores, score),
     }
     first = {name: figure for name, figure in first.items() if figure is not None}
     figures.save(first, folder / "figures")
@@ -278,9 +276,8 @@ def describe_limits(study: Study) -> list[str]:
     }
     lines = [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]
     if unused := study_runs.find_unused(study):
-        what = "1 finished run in this folder is" if len(unused) == 1 else (
-            f"{len(unused)} finished runs in this folder are"
-        )  # fmt: skip
+        num, several = len(unused), len(unused) > 1
+        what = f"{num} finished run{'s' * several} in this folder {'are' if several else 'is'}"
         shown = ", ".join([*unused[:MOST_UNUSED], *["..."] * (len(unused) > MOST_UNUSED)])
         lines.append(f"{what} not part of this study: {shown}.")
     return lines + answer.describe_changes(study)
@@ -308,11 +305,10 @@ def tabulate_claims(findings: Sequence[Finding], scores: Scores, footnotes: Sequ
     rows: list[tuple[Cell, ...]] = []
     for finding in findings:
         for claim in finding.claims:
-            estimate, scale = claim.estimate, claim.scale
-            ends = () if estimate is None else (scale * estimate.low, scale * estimate.high)
+            scale, ends = claim.scale, [claim.scale * end for end in claim.ends]
             effect = None if claim.effect is None else Value(scale * claim.effect, *ends)
-            detectable = None if claim.detectable is None else scale * claim.detectable
-            numbers = (effect, claim.corrected, detectable)
+            least = claim.estimate and claim.estimate.detectable
+            numbers = (effect, claim.corrected, None if least is None else scale * least)
             region = claim.region.describe(scale)
             rows.append((finding.id, claim.what, region, *numbers, claim.words))
     named = " ".join([f.text for f in findings] + [c.what for f in findings for c in f.claims])

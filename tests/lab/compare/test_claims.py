@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from scalelab.lab.compare import claims, estimates
+from scalelab.lab.compare import bootstrap, claims, estimates
 from scalelab.lab.compare.claims import ABOVE, ANY, BELOW, Finding, Region
 
 WITHIN, OUTSIDE = Region(-2.0, 2.0), Region(-2.0, 2.0, outside=True)
@@ -157,13 +157,16 @@ def test_the_correction_widens_intervals() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("factor", [1, 3, 8, 10])
-def test_intervals_and_verdicts_agree_at_every_count(factor: int, sign: int) -> None:
+@pytest.mark.parametrize("region", [ABOVE, Region(-5e3, 0.0), Region(-5e3, 0.0, outside=True)])
+def test_intervals_and_verdicts_agree_at_every_count(
+    region: Region, factor: int, sign: int
+) -> None:
     """2,000 resamples, of which 0 to 60 lie beyond 0; `factor` is Holm's."""
     made = make([1.0, 1.1, 0.9, 1.0])
     for beyond in range(60):
         resamples = sign * np.where(np.arange(2000) < beyond, -1.0, 1.0 + np.arange(2000))
         found = dataclasses.replace(made.estimate, resamples=resamples)
-        one = claims.claim("x", ABOVE, found)
+        one = claims.claim("x", region, found)
         corrected = min(1.0, factor * one.p_value)
         one = dataclasses.replace(one, corrected=corrected, num_tested=factor)
         low, high = one.ends
@@ -181,6 +184,30 @@ def test_of_many_claims_even_the_surest_is_undecided_and_says_why(num: int, many
     assert (f"{num} claims" in found[0].why) == many
     unsure = claims.decide([*map(finding, sure), finding(make([-2, 3.0], what="z"))])[-1]
     assert "no p below" not in unsure.why
+
+
+@pytest.mark.slow
+def test_max_t_over_two_seeds_decides_too_much_and_holm_does_not(monkeypatch) -> None:
+    """Five arms against a first one, all alike, as in docs/statistics.md."""
+    monkeypatch.setattr(estimates, "GRID", 2000)
+    rng, wrong = np.random.default_rng(0), []
+    for _ in range(300):
+        table = [dict(enumerate(row)) for row in rng.normal(size=(6, 2)) + rng.normal(size=2)]
+        rows = [(str(k), row) for k, row in enumerate(table)]
+        draws = bootstrap.draw_seeds(rng, 2000, 2, 1).sum(axis=2)
+        made = [
+            estimates.contrast_numbers(
+                [1.0, -1.0], [rows[k], rows[0], *rows[1:k], *rows[k + 1 :]], (0, 1), draws=draws
+            )
+            for k in range(1, 6)
+        ]
+        found = claims.decide([finding(claims.claim(str(k), ABOVE, x)) for k, x in enumerate(made)])
+        t = [np.abs(x.resamples - x.value) / x.standard_error for x in made]
+        largest = max(abs(x.value) / x.standard_error for x in made)
+        by_holm = any(f.verdict != claims.UNDECIDED for f in found)
+        wrong.append((by_holm, largest > np.quantile(np.max(t, axis=0), 0.95)))
+    holm, max_t = np.mean(wrong, axis=0)
+    assert holm < 0.06 < max_t
 
 
 def test_no_difference_at_all_is_no_difference() -> None:

@@ -12,6 +12,7 @@ import browser
 import numpy as np
 import pytest
 import reported_study
+import study_folders
 
 from scalelab.config.durations import CLOCKS
 from scalelab.lab.compare import claims, estimates, hypotheses
@@ -119,7 +120,36 @@ def test_the_primary_table_has_the_differences_to_the_first_arm(tmp_path) -> Non
     expected = scores.difference(a, b, "qnli")
     assert apart[:3] == (expected.value, expected.low, expected.high)
     assert value.value == scores.value(a, "qnli").value
-    assert answer.tabulate_primary(study, scores, None) is None
+    assert answer.tabulate_primary(study, scores, "cola") is None
+
+
+def test_no_verdict_contradicts_an_interval_of_its_report(tmp_path) -> None:
+    """Twelve claims with effects of 0 to 5 errors: of some, the 95% interval would."""
+    noise = np.random.default_rng(4).normal(0, 0.02, (7, 4))
+    names = ["default", *(f"v{k}" for k in range(6))]
+    runs = [
+        {"system": "bert", "shape": "2x32x2", "seed": seed, "variant": name, "loss": 3 - k / 50 + x}
+        for k, name in enumerate(names) for seed, x in enumerate(noise[k])
+    ]  # fmt: skip
+    lines = [[f"{name} {how}", "loss", *margin] for name in names[1:]
+             for how, margin in (("< default", ()), ("~ default", (0.06,)))]  # fmt: skip
+    study_folders.write_study(
+        tmp_path, runs, claims=lines, comparison=None, variants=dict.fromkeys(names, [])
+    )
+    found = report.judge(tmp_path)
+    made = [claim for finding in found.findings for claim in finding.claims]
+    primary = answer.tabulate_primary(found.study, found.scores, "loss", found.findings)
+    shown = [row[3] for row in report.tabulate_claims(found.findings, found.scores, ()).rows]
+    plain, apart = 0, [row[2] for row in primary.rows[1:] for _ in range(2)]
+    for claim, *cells in zip(made, shown, apart, strict=True):
+        borders = [x for x in (claim.region.low, claim.region.high) if np.isfinite(x)]
+        for cell in cells[: 1 + (len(borders) == 1)]:  # the first claim of two rows has their cell
+            assert any(cell.low <= x <= cell.high for x in borders) == (
+                claim.verdict == claims.UNDECIDED
+            ), claim.what
+        low, high = claim.estimate.low, claim.estimate.high
+        plain += (claim.verdict == claims.UNDECIDED) and not any(low <= x <= high for x in borders)
+    assert plain and {c.verdict for c in made} == {"confirmed", "refuted", "undecided"}
 
 
 def test_verdicts_are_a_matrix_of_comparisons_and_scores() -> None:
@@ -162,7 +192,7 @@ def test_the_headline_is_a_score_that_a_claim_names(tmp_path) -> None:
     shapes = {"shapes": reported_study.SHAPES, "systems": ("bert",)}
     assert find(tmp_path / "loss", claims=lines, **shapes) == ("loss", "")
     headline, reason = find(tmp_path / "two", claims=[["bert > gpt2", "loss"]])
-    assert headline is None and "does not compare between rows of different" in reason
+    assert headline == "loss" and "does not compare between rows of different" in reason
 
 
 def test_the_first_claim_names_the_primary_score(tmp_path) -> None:
@@ -181,7 +211,7 @@ def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) 
     findings = hypotheses.judge(study, scores, Comparison())
     order = ["bert > gpt2 on QNLI: confirmed", "bert ~ gpt2 on QNLI, within -0.1 to 0.1: ",
              "Verdicts on 3 hypotheses", "bert > gpt2 on MNLI-m: confirmed"]  # fmt: skip
-    sentences = answer.answer(findings, "qnli", "", "qnli")
+    sentences = answer.answer(findings, "", "qnli")
     assert len(sentences) == 4
     assert all(x.startswith(y) for x, y in zip(sentences, order, strict=True)), sentences
     limits = report.describe_limits(study)
@@ -193,7 +223,7 @@ def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) 
     assert report.describe_design(study)["Primary outcome"] == "QNLI"
     monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "qnli" else 0.1)
     headline, reason = answer.find_primary(study, StudyScores(study))
-    assert headline is None and "must exceed the trivial score" in reason
+    assert headline == "qnli" and "must exceed the trivial score" in reason
 
 
 def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> None:
@@ -204,9 +234,14 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
     assert find(tmp_path / "none", claims=[]) == ("qnli", "")
     monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.9)
     headline, reason = find(tmp_path / "all", claims=lines)
-    assert headline is None and reason.count("must exceed the trivial score 90.0") == 2
-    text = report.make(tmp_path / "all", None, tmp_path / "out").with_name("report.md").read_text()
-    assert "No score ranks the arms: MNLI-m is at most" in text and "Primary score" not in text
+    assert headline == "mnli_m" and reason.count("must exceed the trivial score 90.0") == 2
+    said = list[str]()
+    page = report.make(tmp_path / "all", None, tmp_path / "out", say=said.append)
+    text = page.with_name("report.md").read_text()
+    assert "No score ranks the arms: MNLI-m is at most" in text
+    assert "Primary score: MNLI-m, which ranks no arms; 95% intervals" in text
+    assert "minus bert" in text and "minus bert" in page.read_text() and "minus bert" in said[0]
+    assert "score_by_cost" not in text
     monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.1)
     study = study_runs.read(tmp_path / "all")
     scores = StudyScores(study)
@@ -238,7 +273,7 @@ def test_the_answer_counts_the_decided_parts_of_open_statements() -> None:
     )
     finding = claims.Finding("1", "bert > gpt2", "", (part, other), claims.ALL,
                              claims.NOT_TESTABLE)  # fmt: skip
-    counts, parts = answer.answer([finding], "qnli")
+    counts, parts = answer.answer([finding])
     assert counts == "Verdicts on 1 hypothesis: 1 not testable at this scale."
     assert parts == "Parts of the open hypotheses, one score each: 1 confirmed."
 
@@ -248,7 +283,7 @@ def test_a_loss_that_no_objective_brought_down_is_no_headline(tmp_path, monkeypa
     name = "scalelab.lab.compare.learned.check_baselines"
     monkeypatch.setattr(name, lambda *_: failure)
     headline, reason = find(tmp_path, systems=("bert",), tasks=())
-    assert headline is None and "does not beat its baseline (mlm_loss 7" in reason
+    assert headline == "loss" and "does not beat its baseline (mlm_loss 7" in reason
 
 
 def test_finished_runs_of_other_studies_are_named(tmp_path) -> None:

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from scalelab.decode import beam, loop, stepper
+from scalelab.decode.choose import Rules
 from scalelab.nets.classifier import Batch, States
 
 Targets = tuple[tuple[int, ...], ...]  # the tokens of each target, its end and then -1: [C][M]
@@ -18,6 +20,8 @@ class TextToText(nn.Module):
       end: id of the token that ends a target.
       targets: the only possible targets, such as label words; None: any text.
       start: `START`, with which a target behind a source begins; None: it is behind the prompt.
+      num_beams: of the search for a text; 1: greedy.
+      length_penalty: as of `beam.search`.
       num_rows: 1, the rows of an example, for callers that also have classifiers.
     """
 
@@ -26,6 +30,8 @@ class TextToText(nn.Module):
     end: int
     targets: Targets | None = None
     start: int | None = None
+    num_beams: int = 1
+    length_penalty: float = 1.0
     num_rows: int = 1
 
     def __call__(self, batch: Batch, ctx: States, *, train: bool) -> jax.Array:
@@ -36,11 +42,15 @@ class TextToText(nn.Module):
         prompt = self._prompt(batch)
         places = prompt["lengths"][:, None] - 1 + jnp.arange(self.longest)
         rows = jnp.arange(len(places))[:, None]
-        room = 0 if self.start is None else self.longest - 1
-        tokens = jnp.pad(prompt["tokens"], ((0, 0), (0, room)))
+        tokens = jnp.pad(prompt["tokens"], ((0, 0), (0, self._room)))
         tokens = tokens.at[rows, places[:, 1:]].set(inputs)
         read = prompt | {"tokens": tokens, "lengths": prompt["lengths"] + counts}
         return self.body.token_logits(ctx.hidden(self.body, read)[rows, places])
+
+    @property
+    def _room(self) -> int:
+        """Positions for the target, behind those that rows of prompts have."""
+        return 0 if self.start is None else self.longest - 1
 
     def _prompt(self, batch: Batch) -> Batch:
         """Returns what stands before the target, for which rows without a source have room."""
@@ -53,18 +63,26 @@ class TextToText(nn.Module):
         return read | {"tokens": ones[:, None] * self.start, "lengths": ones}
 
     def predict(self, batch: Batch) -> jax.Array:
-        """Decodes greedily, as `_choose` with targets and as `_write` without."""
-        read, size = self._prompt(batch), len(batch["lengths"])
-        if "source" in read:
-            source = {name: read.pop(name) for name in ("source", "source_lengths")}
-            cache = self.body.encode(source | {"examples": read["examples"]}, self.longest)
+        """Decodes: as `_choose` with targets, else the tokens [B, M] float32, -1 behind the end."""
+        read, (body, variables) = self._prompt(batch), self.body.unbind()
+        made, size = stepper.prepare(body, variables["params"]), len(batch["lengths"])
+        tokens, lengths = read["tokens"], read["lengths"]
+        source = None if self.start is None else (read["source"], read["source_lengths"])
+        max_len = tokens.shape[1] + self._room
+        if self.targets is not None:
+            cache = made.init_cache(size, max_len, source)
+            return self._choose(made, *made(tokens, lengths, cache))
+        given, sizes = (made, tokens, lengths, source), (self.longest, max_len, self.end)
+        if self.num_beams > 1:
+            found, _ = beam.search_rows(*given, self.num_beams, *sizes, self.length_penalty)
+            written = found[:, 0]
         else:
-            cache = self.body.init_cache(size, read["tokens"].shape[1])
-        hidden, cache = self.body(read, train=False, cache=cache)
-        scores = self.body.token_logits(hidden[jnp.arange(size), read["lengths"] - 1])
-        return (self._write if self.targets is None else self._choose)(scores, cache)
+            keys = jnp.broadcast_to(jax.random.key(0), size)  # nothing is drawn
+            written, *_ = loop.generate_rows(*given, keys, Rules(), *sizes)
+        ends = written == self.end
+        return jnp.where(jnp.cumsum(ends, axis=1) > ends, -1.0, written)
 
-    def _choose(self, scores: jax.Array, cache: object) -> jax.Array:
+    def _choose(self, made: stepper.Stepper, scores: jax.Array, cache: object) -> jax.Array:
         """Returns [B, 2] float32: the target, and 1 if no other token had a higher score, else 0.
 
         `scores` [B, V] are those of the first token.
@@ -79,31 +97,5 @@ class TextToText(nn.Module):
             valid &= ended | (scores.argmax(axis=1) == best)
             reached &= ended[:, None] | (own == best[:, None])
             if place + 1 < targets.shape[1]:
-                scores, cache = next_scores(self.body, best, cache)
+                scores, cache = made(best[:, None], jnp.ones_like(best), cache)
         return jnp.stack([reached.argmax(axis=1), valid], axis=1).astype(jnp.float32)
-
-    def _write(self, scores: jax.Array, cache: object) -> jax.Array:
-        """Returns the tokens of the texts [B, M] float32, -1 behind their ends."""
-        body, variables = self.body.unbind()
-
-        def extend(state: tuple) -> tuple:
-            place, scores, ended, written, cache = state
-            best = scores.argmax(axis=1).astype(jnp.int32)
-            written = written.at[:, place].set(jnp.where(ended, -1, best))
-            scores, cache = nn.apply(next_scores, body)(variables, best, cache)
-            return place + 1, scores, ended | (best == self.end), written, cache
-
-        def continues(state: tuple) -> jax.Array:
-            return (state[0] < self.longest) & ~state[2].all()
-
-        none = jnp.zeros(len(scores), bool), jnp.full((len(scores), self.longest), -1, jnp.int32)
-        state = jax.lax.while_loop(continues, extend, (0, scores, *none, cache))
-        return state[3].astype(jnp.float32)
-
-
-def next_scores(body: nn.Module, tokens: jax.Array, cache: object) -> tuple[jax.Array, object]:
-    """Reads one more token [B] of each text: the scores [B, V] of the next, and the cache."""
-    ones = jnp.ones_like(tokens)
-    read = {"tokens": tokens[:, None], "lengths": ones, "examples": jnp.arange(len(tokens))}
-    hidden, cache = body(read, train=False, cache=cache)
-    return body.token_logits(hidden[:, 0]), cache
