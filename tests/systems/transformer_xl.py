@@ -13,6 +13,7 @@ EXPECTED = Expected(
     decayed=kernels_of_layers(STACK)
     | {f"{STACK}/layer/attention/distances/key/kernel", "body/embed/tokens/table"},
     body=STACK + "/",
+    more_parts=True,  # W_kR maps each distance once a batch
     fields={"system_options__memory_len": 8},
     memory_len=8,
     peer="tests/systems/test_transformer_xl.py compares it with XLNet's attn_type='uni'",
