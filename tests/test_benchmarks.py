@@ -131,6 +131,13 @@ def test_decode_beside_its_peer(system: str) -> None:
 
 
 @pytest.mark.slow
+def test_memory_beside_a_window() -> None:
+    sizes = ["--segment=8", "--memory_len=8", "--num_tokens=40", "--repeats=1"]
+    found = measured("memory", "--shape=2x8x2", "--vocab_size=97", *sizes)
+    assert found["sides"].keys() == {"memory", "window"}
+
+
+@pytest.mark.slow
 def test_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "pin_to_cores", lambda threads: None)
     found = measured("prepare")

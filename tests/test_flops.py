@@ -119,8 +119,10 @@ def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
     if parts.module.HAS_SOURCE:  # encoder, cross-attention, and half of the decoder
         S, T = (batch_of(parts)[name].shape[1] for name in ("source", "tokens"))  # noqa: N806
         return cost.attention * T**2 / (2 * S**2 + 2 * S * T + T**2)
-    mixed = declared.get(parts.config.system).mixed_masks
-    return cost.attention if parts.module.SEES == "left" and not mixed else 0
+    expected, length = declared.get(parts.config.system), parts.config.short.max_len
+    if parts.module.SEES != "left" or expected.mixed_masks:
+        return 0
+    return cost.attention * length / (2 * expected.memory_len + length)
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)

@@ -80,6 +80,7 @@ class Expected:
     more_parts: bool = False  # matrices beside layers and heads: a projection, a second model
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of the tiny config
     mixed_masks: bool = False  # it sees left, but training has other masks: attention counts whole
+    memory_len: int = 0  # states before a segment that its attention reads, at the tiny shape
     overfit_steps: int = 200  # at a rate of 0.01, to learn a tiny batch by heart
     whole: bool = False  # `make test` runs the whole contract on it: one system of each topology
     peer: Peer | str  # or the reason why there is none

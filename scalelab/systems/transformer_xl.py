@@ -1,0 +1,182 @@
+"""Transformer-XL: Dai et al. 2019, "Attentive Language Models beyond a Fixed-Length Context".
+
+Reference code: kimiyoung/transformer-xl, pytorch/mem_transformer.py.
+
+Departs from it:
+  - a memory ends with its document (format `segments`), as in evaluation; the code lets the memory
+    of one document reach into the next;
+  - a fresh memory is empty; the code begins with a memory of zeros that queries see;
+  - no adaptive softmax and no adaptive input, and 30,000 tokens; the optimizer and its weight decay
+    are the protocol's; no dropout on R and after the last layer;
+  - u and v begin at 0; the code draws them as the kernels. Each layer has its own, `untie_r`.
+
+`clip` replaces the sinusoids, u and v by the learned vectors of Shaw et al. 2018 (section 3.2; the
+ablation in table 6 of Dai et al.).
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.nets.decoder import Decoder, DecoderCache
+from scalelab.nn import axes
+from scalelab.nn.attention import head_size
+from scalelab.nn.embed import Embed, InputEmbed, output_table
+from scalelab.nn.ffn import ACTIVATIONS, FeedForward
+from scalelab.nn.heads import PlainHead
+from scalelab.nn.layer import PostNorm
+from scalelab.nn.norm import LayerNorm
+from scalelab.nn.relative import ClippedDistances, Memory, RelativeAttention, SinusoidDistances
+from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure, Sizes
+
+DEPARTURES = (
+    Departure("objective", "clm", "Dai et al. 2019, 3.1"),
+    Departure("data.format", "segments", "Dai et al. 2019, 3.2"),
+    Departure("long.example_rate", 0.0, "the memory is the longer context"),
+    Departure("optim.learning_rate", 2.5e-4, "run_wt103_base.sh"),
+)
+SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
+FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
+# The paper does not fine-tune. This is GPT's input (Radford et al. 2018, 3.3).
+ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
+ADAPTATION = Adaptation(
+    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
+)
+HEADS = ("token",)
+PREDICTS = "next"
+SEES = "left"
+HAS_SOURCE = False
+ORDER = "contiguous"
+
+INIT = nn.initializers.normal(stddev=0.02)
+LAYER_NORM_EPSILON = 1e-5
+WAVELENGTH = 62_831  # of the slowest sinusoid, 2 pi 10,000: longer distances would not be unique
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the model."""
+
+    memory_len: int = 128  # M, states that a layer remembers; 0: no recurrence
+    clip: int = 0  # k of Shaw et al.: the largest distance with its own vectors; 0: sinusoids
+
+    def __post_init__(self) -> None:
+        for name in ("memory_len", "clip"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(
+                    f"system_options.{name} = {value!r}: expected a whole number, at least 0"
+                )
+
+
+class RecurrentDecoder(nn.Module):
+    """A decoder whose layers remember their inputs for the last M tokens of each row.
+
+    Attributes:
+      body: the decoder of one segment.
+      memory_len: M.
+      width: D.
+      dtype: dtype of the memory.
+    """
+
+    EMBEDDING = ("body/embed",)
+    TOKEN_TABLE = "body/embed/tokens/table"
+
+    body: Decoder
+    memory_len: int
+    width: int
+    dtype: Any = jnp.float32
+
+    def init_cache(self, batch_size: int, max_len: int) -> DecoderCache:
+        """Returns an empty cache for `max_len` tokens of one segment."""
+        return self.body.init_cache(batch_size, max_len)
+
+    @nn.compact
+    def __call__(
+        self,
+        batch: dict[str, jax.Array],
+        *,
+        train: bool,
+        cache: DecoderCache | None = None,
+        step: jax.Array | None = None,
+    ) -> tuple[jax.Array, DecoderCache | None]:
+        """Computes hidden states [B, T, D], as `nets.decoder.Decoder`.
+
+        Without a cache, the collection "carried" has the memory of each row. It is empty for a row
+        whose batch["continues"] [B] is 0. A pass whose collection is neither there nor mutable has
+        no memory.
+        """
+        keep = self.is_mutable_collection("carried")
+        is_there = keep or self.has_variable("carried", "memory")
+        if cache is not None or self.memory_len == 0 or not is_there:
+            return self.body(batch, train=train, cache=cache, step=step)
+        sizes = self.body.stack.num_layers, len(batch["tokens"])
+        shape = *sizes, self.memory_len, self.width
+
+        def variable(name: str, shape: tuple[int, ...], dtype: Any) -> nn.Variable:
+            names = (axes.LAYERS, axes.BATCH, axes.LENGTH, axes.WIDTH)[: len(shape)]
+            empty = nn.with_logical_partitioning(partial(jnp.zeros, shape, dtype), names)
+            return self.variable("carried", name, empty)
+
+        memory = variable("memory", shape, self.dtype)
+        known = variable("sizes", sizes, jnp.int32)
+        found = known.value * (batch["continues"] > 0) if "continues" in batch else known.value
+        before = DecoderCache(
+            Memory(memory.value, found), jnp.full(sizes[1:], self.memory_len, jnp.int32)
+        )
+        hidden, after = self.body(batch, train=train, cache=before, step=step)
+        if keep and not self.is_initializing():
+            memory.value, known.value = after.layers.states, after.layers.sizes
+        return hidden, None
+
+    def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """Returns features [..., D], table [V, D] and bias None for hidden [..., D]."""
+        return self.body.token_features(hidden)
+
+    def token_logits(self, hidden: jax.Array) -> jax.Array:
+        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
+        return self.body.token_logits(hidden)
+
+
+def build(sizes: Sizes, options: Options, vocab_size: int) -> RecurrentDecoder:
+    """Builds the model, as `System.build`.
+
+    Raises:
+      ValueError: memory and segment are longer than the slowest sinusoid.
+    """
+    if not options.clip and options.memory_len + sizes.max_len > WAVELENGTH:
+        raise ValueError(
+            f"system_options.memory_len = {options.memory_len}: with net.max_len = {sizes.max_len}"
+            f" its distances exceed the {WAVELENGTH:,} that sinusoids tell apart: set it to"
+            f" {WAVELENGTH - sizes.max_len} or less"
+        )
+    norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
+    heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
+    distances = SinusoidDistances(*heads, sizes.width, INIT, sizes.dtype)
+    if options.clip:
+        distances = ClippedDistances(options.clip, heads[1], INIT)
+    attention = RelativeAttention(*heads, sizes.dropout_rate, distances, INIT, INIT, sizes.dtype)
+    ffn = FeedForward(
+        sizes.ffn_width, ACTIVATIONS[sizes.activation or "relu"], INIT, INIT, sizes.dtype,
+        dropout_rate=sizes.dropout_rate,
+    )  # fmt: skip
+    layer = PostNorm(attention, ffn, norm(), norm(), sizes.dropout_rate)
+    table = Embed(vocab_size, sizes.width, INIT, factor=sizes.width**0.5)
+    body = Decoder(
+        embed=InputEmbed(table, None, sizes.dropout_rate, dtype=sizes.dtype),
+        stack=Stack(layer, sizes.num_layers, sizes.remat),
+        token_head=PlainHead(),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),
+    )
+    return RecurrentDecoder(body, options.memory_len, sizes.width, sizes.dtype)
+
+
+def n_model(sizes: Sizes, options: Options) -> int:
+    """Returns the parameters of the layers without norms, biases and clipped distances."""
+    attention = (4 if options.clip else 5) * sizes.width**2
+    return sizes.num_layers * (attention + 2 * sizes.width * sizes.ffn_width)
