@@ -55,7 +55,7 @@ ORDER = "contiguous"
 
 INIT = nn.initializers.normal(stddev=0.02)
 LAYER_NORM_EPSILON = 1e-5
-WAVELENGTH = 62_831  # of the slowest sinusoid, 2 pi 10,000: longer distances would not be unique
+WAVELENGTH = 62_831  # the slowest sinusoid, 2 pi 10,000, so distances repeat beyond it
 
 
 @dataclasses.dataclass(frozen=True)
