@@ -5,6 +5,7 @@ linear in the number of keys: no array has the axes queries, keys and head size.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.struct
 import jax
@@ -24,6 +25,13 @@ from scalelab.nn.product import product
 Init = nn.initializers.Initializer
 Move = Callable[[jax.Array], jax.Array]
 ZEROS = nn.initializers.zeros_init()
+
+
+class Moves(NamedTuple):
+    """Both directions between scores by distance and by key: [..., T, S] -> [..., T, S]."""
+
+    to_keys: Move
+    to_distances: Move
 
 
 @flax.struct.dataclass
@@ -208,19 +216,22 @@ class RelativeAttention(nn.Module):
             self._project(name, read)
             for name, read in (("query", x), ("key", source), ("value", source))
         )
-        place, moves = "bsnk", (to_keys, to_distances)
+        place, moves = "bsnk", Moves(to_keys, to_distances)
         if isinstance(cache, KeyValueCache):
             cache = cache.write(keys, values, ctx.positions)
             keys, values, place = cache.keys, cache.values, "bnsk"
         S = keys.shape[place.index("s")]  # noqa: N806
         distances = S - 1 - jnp.arange(S)
         if place == "bnsk":
-            distances, moves = jnp.arange(S), (mirror(ctx.positions, S),) * 2
-        allowed = ctx.mask.dense(T, S)
+            move = mirror(ctx.positions, S)
+            distances, moves = jnp.arange(S), Moves(move, move)
+        allowed, lengths = ctx.mask.dense(T, S), ctx.mask.lengths
+        assert allowed is not None  # the mask is causal
         if memory is not None:
+            assert lengths is not None  # a model with a memory reads rows of a batch
             there = jnp.arange(S) >= (S - T - memory.sizes)[:, None]
             allowed = allowed & there[:, None, None]
-            cache = memory.extend(x, ctx.mask.lengths - (S - T))
+            cache = memory.extend(x, lengths - (S - T))
         mixed = self._mix(
             query, keys, values, place, self.distances(distances), allowed, moves, ctx
         )
@@ -235,7 +246,7 @@ class RelativeAttention(nn.Module):
         place: str,
         relative: Distances,
         allowed: jax.Array,
-        moves: tuple[Move, Move],
+        moves: Moves,
         ctx: Context,
     ) -> jax.Array:
         """Returns the weighted values [B, T, N, K] of keys with axes `place`."""
@@ -250,7 +261,7 @@ class RelativeAttention(nn.Module):
         with part("attention"), counted:
             scores = product(f"btnk,{place}->bnts", biased(relative.content_bias), keys)
             positions = product("btnk,snk->bnts", biased(relative.position_bias), table)
-        scores = (scores + moves[0](positions)) * self.head_size**-0.5
+        scores = (scores + moves.to_keys(positions)) * self.head_size**-0.5
         weights = jax.nn.softmax(jnp.where(allowed, scores, MASKED_SCORE), axis=-1)
         weights = weights.astype(self.dtype)
         self.sow("intermediates", WEIGHTS, weights)
@@ -259,5 +270,5 @@ class RelativeAttention(nn.Module):
             mixed = jnp.einsum(f"bnts,{place}->btnk", weights, values)
             if relative.values is not None:
                 vectors = relative.values.astype(weights.dtype)
-                mixed += jnp.einsum("bnts,sk->btnk", moves[1](weights), vectors)
+                mixed += jnp.einsum("bnts,sk->btnk", moves.to_distances(weights), vectors)
         return mixed
