@@ -151,7 +151,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def cube(request: pytest.FixtureRequest) -> pathlib.Path:
-    """One step of every system on 2 x 2 x 2 devices in 2 microbatches, everything recomputed."""
+    """One step of every system on 2 x 2 x 2 devices everything recomputed, in 2 microbatches."""
     if CUBE not in request.config.stash:
         _start_cube(request.config)
     out, process = request.config.stash[CUBE]

@@ -255,7 +255,8 @@ class RelativeAttention(nn.Module):
         counted = useful((S - T / 2) / S if place == "bsnk" else 0.5)
 
         def biased(bias: jax.Array | None) -> jax.Array:
-            return query if bias is None else query + bias.astype(query.dtype)
+            # Added in float32, so that the gradient of the bias is summed in float32.
+            return query if bias is None else (query + bias).astype(query.dtype)
 
         table = jnp.broadcast_to(relative.keys, (S, *query.shape[2:])).astype(query.dtype)
         with part("attention"), counted:

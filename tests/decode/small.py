@@ -36,13 +36,15 @@ def net(system: str) -> tuple[Any, Any]:
 
     shapes = jax.eval_shape(lambda: nn.unbox(nn.init(scores, made)(jax.random.key(0))))
     seed, far = (8, 3.0) if "token_head" in shapes["params"] else (5, 1.5)
+    if "'positions'" not in str(jax.tree_util.tree_structure(shapes["params"])):  # distances alone
+        seed, far = 13, 3.0
     rng = np.random.default_rng(seed)
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         name = jax.tree_util.keystr(path)
         mean = 1.0 if "scale" in name else 0.0
         small = "norm" in name or "token_head" in name and "bias" in name
-        spread = far if "positions" in name else 0.1 if small else 0.5
+        spread = far if "positions" in name or "distances" in name else 0.1 if small else 0.5
         drawn = mean + spread * rng.standard_normal(leaf.shape)
         if "tokens" in name:
             drawn *= 2 / np.linalg.norm(drawn, axis=-1, keepdims=True)

@@ -41,7 +41,7 @@ def main(out: str, num_devices: str, num_microbatches: str, remat: str, *rest: s
     import pytest
     import subjects
 
-    from scalelab import sharding
+    from scalelab import sharding, systems
 
     assert jax.device_count() == int(num_devices)
     guests.add(pytest.MonkeyPatch(), "halves")
@@ -51,7 +51,9 @@ def main(out: str, num_devices: str, num_microbatches: str, remat: str, *rest: s
             sizes = tuple(map(int, ways.split("x")))
             devices = np.asarray(jax.devices()[: int(np.prod(sizes))]).reshape(sizes)
             mesh = jax.sharding.Mesh(devices, sharding.MESH_AXES)
-            machine = {"num_microbatches": int(num_microbatches), "remat": remat}
+            # A model with a memory takes its batch whole.
+            parts = 1 if systems.load(system).ORDER == "contiguous" else int(num_microbatches)
+            machine = {"num_microbatches": parts, "remat": remat}
             given = {f"machine__{name}": value for name, value in machine.items()}
             made = subjects.Subject(system, mesh, **given).arrays(1)
             # Complete or absent: the file appears under its name once it is whole.

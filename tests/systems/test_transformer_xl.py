@@ -323,7 +323,7 @@ def xlnet(**more: Any) -> tuple[Any, Any]:
         gradients = {name: p.grad for name, p in model.named_parameters()}
         names_of_biases = {"r": "r", "u_bias": "r_w_bias", "v_bias": "r_r_bias"}
         shown = {
-            ours: gradients[f"layer.1.rel_attn.{n}"].numpy()
+            ours: gradients[f"layer.0.rel_attn.{n}"].numpy()
             for ours, n in (names | names_of_biases).items()
         }
         return states.detach().numpy(), shown
@@ -352,10 +352,10 @@ def test_segments_and_gradients_are_those_of_xlnet() -> None:
 
         found, hidden = jax.grad(loss, has_aux=True)(tree)
         attention = found["body"]["stack"]["layer"]["attention"]
-        own = {name: attention[name]["kernel"][1] for name in ("query", "key", "value")}
+        own = {name: attention[name]["kernel"][0] for name in ("query", "key", "value")}
         distances = attention["distances"]
-        own |= {name: distances[name][1] for name in ("u_bias", "v_bias")}
-        own["r"] = distances["key"]["kernel"][1]
+        own |= {name: distances[name][0] for name in ("u_bias", "v_bias")}
+        own["r"] = distances["key"]["kernel"][0]
         apart = max(np.abs(own[n] - g).max() / np.abs(g).max() for n, g in gradients.items())
         return np.abs(hidden - states).max(), float(apart)
 
