@@ -35,31 +35,32 @@ ACTIVATIONS = {  # the values of config.net.activation
 }
 
 
+Pair = tuple[nn.initializers.Initializer, nn.initializers.Initializer]
+
+
 class FeedForward(nn.Module):
     """Two affine maps with an activation between (Vaswani et al. 2017, 3.3), and perhaps a gate.
 
     Attributes:
       ffn_width: F.
       activation: applied between the two maps.
-      kernel_init: initializer of the first kernel.
+      kernel_init: initializer of the first kernel; a pair: with a gate, a map of the input that
+        multiplies the activation's output (Shazeer 2020, equation 5), and its kernel's initializer.
       out_kernel_init: initializer of the second kernel.
       dtype: dtype of the computation.
       bias_init: initializer of both biases; None: no biases.
       dropout_rate: dropout on the activation's output (Raffel et al. 2020, T5).
-      gate_init: initializer of the kernel of a gate, a map of the input that multiplies the
-        activation's output (Shazeer 2020, equation 5); None: no gate.
       adapter: (x, ctx) -> x, whose output is added to this network's (Houlsby et al. 2019); None:
         off.
     """
 
     ffn_width: int
     activation: Callable[[jax.Array], jax.Array]
-    kernel_init: nn.initializers.Initializer
+    kernel_init: nn.initializers.Initializer | Pair
     out_kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
     bias_init: nn.initializers.Initializer | None = ZEROS
     dropout_rate: float = 0.0
-    gate_init: nn.initializers.Initializer | None = None
     adapter: nn.Module | None = None
 
     @nn.compact
@@ -68,13 +69,16 @@ class FeedForward(nn.Module):
         into = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,)
         outer = (axes.FFN,), (axes.WIDTH,), (x.shape[-1],), self.out_kernel_init
         given = self.dtype, self.bias_init
-        h = Linear(*into, self.kernel_init, *given, name="inner")(x)
+        init, *gates = (
+            self.kernel_init if isinstance(self.kernel_init, tuple) else (self.kernel_init,)
+        )
+        h = Linear(*into, init, *given, name="inner")(x)
         # The backward pass needs the activation's input and output. Values computed inside the
         # activation are as wide as the FFN. A loop of layers recomputes them. Without a loop XLA
         # keeps them, which on CPU is not slower than recomputing (benchmarks/RESULTS.md).
         h = jax.checkpoint(self.activation, prevent_cse=False)(h)
-        if self.gate_init is not None:
-            h = h * Linear(*into, self.gate_init, *given, name="gate")(x)
+        for gate_init in gates:
+            h = h * Linear(*into, gate_init, *given, name="gate")(x)
         h = constrain(h, axes.BATCH, axes.LENGTH, axes.FFN)
         h = Dropout(self.dropout_rate, name="dropout")(h, ctx)
         y = Linear(*outer, *given, name="outer")(h)

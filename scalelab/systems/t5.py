@@ -173,9 +173,9 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
 
     def stack(cross: CrossAttention | None = None) -> RelativeStack:
         ffn = FeedForward(
-            sizes.ffn_width, ACTIVATIONS[sizes.activation or "relu"], inner,
+            sizes.ffn_width, ACTIVATIONS[sizes.activation or "relu"],
+            (inner, inner) if options.ffn else inner,
             normal(sizes.ffn_width**-0.5), sizes.dtype, bias_init=None, dropout_rate=rate,
-            gate_init=inner if options.ffn else None,
         )  # fmt: skip
         layer = PreNorm(SelfAttention(*heads), ffn, norm(), norm(), rate, cross, cross and norm())
         layers = Stack(layer, sizes.num_layers, sizes.remat)

@@ -151,8 +151,8 @@ def test_a_constant_gate_scales_the_output() -> None:
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(2, 5, 8)), jnp.float32).at[..., -1].set(1.0)
     init = jax.nn.initializers.normal(1.0)
-    made = partial(ffn.FeedForward, 12, ffn.gelu_tanh, init, init, bias_init=None)
-    plain, gate = made(), made(gate_init=init)
+    made = partial(ffn.FeedForward, 12, ffn.gelu_tanh, out_kernel_init=init, bias_init=None)
+    plain, gate = made(init), made((init, init))
     ctx = Context(Mask(), jnp.zeros((1, 5), jnp.int32), jnp.arange(2))
     params = nn.unbox(gate.init(jax.random.key(0), x, ctx))["params"]
     assert {name: sub["kernel"].shape for name, sub in params.items()} == {
