@@ -158,7 +158,7 @@ def continuations(
     searched = asked.num_beams > 1
     num_samples = 1 if searched else asked.num_samples
     order = range(len(prompts))
-    if sources:  # which then need little padding
+    if sources:  # sources of one length need little padding
         order = sorted(order, key=lambda place: (len(sources[place]), len(prompts[place])))
     for part, filled in _batches(asked, order, num_samples, placed):
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]

@@ -16,26 +16,32 @@ scores are those of t5_scaling.py.
 """
 
 import pathlib
-import shutil
 
 import ml_collections
 
 from scalelab.config import files
+from scalelab.helpers.files import write_text
 
 REPEATS = (4, 16, 64)
 HEADING = " = Document"
 
 
 def shortened(folder: pathlib.Path, count: int) -> pathlib.Path:
-    """Writes a corpus with the first `count` training documents beside `folder`, once."""
+    """Writes a corpus with the first `count` training documents beside `folder`, once.
+
+    Files are written whole, the training text last: without it an interrupted copy begins again.
+    """
     made = folder.with_name(f"{folder.name}-first-{count}")
-    if not made.exists():
-        made.mkdir()
-        for split in ("valid", "test"):
-            shutil.copy(folder / f"wiki.{split}.raw", made)
-        documents = (folder / "wiki.train.raw").read_text(encoding="utf-8").split(HEADING)
-        text = HEADING.join(documents[: count + 1])  # documents[0] stands before the first heading
-        (made / "wiki.train.raw").write_text(text, encoding="utf-8")
+    if not (made / "wiki.train.raw").exists():
+        made.mkdir(exist_ok=True)
+        texts = {
+            split: (folder / f"wiki.{split}.raw").read_text(encoding="utf-8")
+            for split in ("valid", "test", "train")
+        }
+        documents = texts["train"].split(HEADING)  # the first part stands before all headings
+        texts["train"] = HEADING.join(documents[: count + 1])
+        for split, text in texts.items():
+            write_text(made / f"wiki.{split}.raw", text)
     return made
 
 

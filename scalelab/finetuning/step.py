@@ -107,7 +107,7 @@ class FinetuneStep:
     layer_decay: float | None = None  # see optim.adamw.layerwise_factors; None: off
     num_layers: int = 0  # layers of the model, for layer_decay
     method: str | None = None  # see `finetuning.methods`; None: all parameters are trained
-    num_steps: int = 0  # of the training, for gradual unfreezing
+    num_steps: int = 0  # steps of the training, for gradual unfreezing
     # Whether the token table scores the answers: it is unfrozen from the start, as in T5.
     generates: bool = False
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et

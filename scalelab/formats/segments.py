@@ -33,7 +33,7 @@ def build(
     ids, sentences = assembly.select(documents, document_ids), np.asarray(documents.sentence_starts)
     starts, stops = (sentences[np.asarray(documents.document_starts)[ids + k]] for k in (0, 1))
     counts = -(-(stops - starts) // room)
-    numbers = assembly.ranges(np.zeros_like(counts), counts)  # of each piece in its document
+    numbers = assembly.ranges(np.zeros_like(counts), counts)  # the place of a piece in its document
     first = np.repeat(starts, counts) + room * numbers
     length = np.minimum(np.repeat(stops, counts) - first, room)
     plan = assembly.Plan(np.ones(len(first), np.int64), first, length)

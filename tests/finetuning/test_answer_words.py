@@ -79,7 +79,7 @@ def test_which_tasks_have_words() -> None:
             continue
         if task.labels is not None:
             assert len(set(made.class_names)) == len(task.labels), task.name
-            assert made.labels == task.labels  # those of predictions and scores
+            assert made.labels == task.labels  # predictions and scores have the task's labels
     assert refused == ["ner", "pos"]
     assert as_text(load_task("superglue_wsc")).class_names == ("false", "true")
     assert as_text(load_task("swag")).class_names == ("ending0", "ending1", "ending2", "ending3")

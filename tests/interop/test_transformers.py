@@ -61,7 +61,7 @@ OTHERS = [  # classes that no other test has
     if family.system in peers.CLASSES
     for a in family.architectures
     if a.name not in peers.CLASSES[family.system]
-    if a.kind or not systems.load(family.system).HAS_SOURCE  # those have tests of their own
+    if a.kind or not systems.load(family.system).HAS_SOURCE  # models that generate have own tests
 ]
 
 
