@@ -140,7 +140,7 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
     if score is None or len(known) < 2:
         return None
     scale, looks = 1 if score in PRETRAINING_SCORES else 100, row_styles(study.points)
-    figure = plots.canvas(7.5, 4.2)
+    figure = plots.canvas(7.5, max(4.2, 0.2 * len(known) + 0.4))  # a legend line is 0.2 inches
     axis = figure.subplots()
     apart = min(1.06, SPREAD ** (1 / len(known)))
     for k, (point, value) in enumerate(known.items()):
