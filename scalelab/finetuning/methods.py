@@ -30,8 +30,16 @@ def add_adapters(module: nn.Module, width: int) -> nn.Module:
     The output of a new adapter is 0, so that the model computes what it computed without it.
 
     Raises:
-      ValueError: a layer has another network than FeedForward.
+      ValueError: no layer has an `ffn`, or it is another network than FeedForward.
     """
+    if (found := _add_adapters(module, width)) is module:
+        raise ValueError(
+            "config.method = 'adapters': the layers of this model have no feed-forward network"
+        )
+    return found
+
+
+def _add_adapters(module: nn.Module, width: int) -> nn.Module:
     changed = {}
     for name in {field.name for field in dataclasses.fields(module)} - {"parent", "name"}:
         value = getattr(module, name)
@@ -42,7 +50,7 @@ def add_adapters(module: nn.Module, width: int) -> nn.Module:
                 )
             adapter = FeedForward(width, jax.nn.relu, INIT, ZEROS, value.dtype)
             changed[name] = value.clone(adapter=adapter)
-        elif isinstance(value, nn.Module) and (new := add_adapters(value, width)) is not value:
+        elif isinstance(value, nn.Module) and (new := _add_adapters(value, width)) is not value:
             changed[name] = new
     return module.clone(**changed) if changed else module
 
