@@ -4,6 +4,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import declared
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,7 +70,8 @@ def test_bfloat16_multiplies_and_float32_sums(system: str) -> None:
     assert not narrow(jaxpr)
     count, wide = products(jaxpr)
     # In one traced layer: four projections, scores and sums, two of the FFN; each three times.
-    assert count >= 3 * 8 and not wide, wide
+    least = 8 if declared.get(system).transformer else 1
+    assert count >= 3 * least and not wide, wide
     # A memory has states of layers, which are as narrow as the computation.
     before, after = (state.replace(carried=None) for state in (before, after))
     for leaf, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
