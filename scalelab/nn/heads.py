@@ -40,6 +40,14 @@ class PlainHead(nn.Module):
         return hidden, None
 
 
+class ScaledHead(nn.Module):
+    """Hidden states times D^-0.5, for the table that also embeds tokens (mesh_tensorflow)."""
+
+    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
+        """Returns features [..., D] and no bias."""
+        return hidden * hidden.shape[-1] ** -0.5, None
+
+
 class TransformHead(nn.Module):
     """Affine map, activation, norm, and a bias on the scores (BERT family).
 

@@ -20,7 +20,7 @@ from flax import traverse_util
 
 from scalelab import objectives, systems
 from scalelab.interop import config_json, exporting, importing, maps
-from scalelab.nn import ffn
+from scalelab.nn import buckets, ffn
 from scalelab.nn.masks import Context, Mask
 from scalelab.resources import flops
 from scalelab.systems import t5
@@ -35,14 +35,14 @@ def test_buckets_are_those_of_transformers(causal: bool) -> None:
 
     distance = np.arange(-600, 601)
     found = T5Attention._relative_position_bucket(torch.tensor(distance), not causal)
-    np.testing.assert_array_equal(t5.bucket(jnp.asarray(distance), causal), found.numpy())
+    np.testing.assert_array_equal(buckets.bucket(jnp.asarray(distance), causal), found.numpy())
 
 
 def test_buckets_by_hand() -> None:
     """The exact ones, and both ends of the logarithmic ones."""
     distance = jnp.array([0, -1, -7, -8, -127, -128, -900, 1, 7, 8, 900])
-    assert t5.bucket(distance, False).tolist() == [0, 1, 7, 8, 15, 15, 15, 17, 23, 24, 31]
-    assert t5.bucket(distance, True).tolist() == [0, 1, 7, 8, 31, 31, 31, 0, 0, 0, 0]
+    assert buckets.bucket(distance, False).tolist() == [0, 1, 7, 8, 15, 15, 15, 17, 23, 24, 31]
+    assert buckets.bucket(distance, True).tolist() == [0, 1, 7, 8, 31, 31, 31, 0, 0, 0, 0]
 
 
 # --- Version 1.1: a gated feed-forward network, and a table of its own for scores ----------------
