@@ -24,15 +24,18 @@ INIT = nn.initializers.normal(stddev=0.02)
 Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its axes
 
 
-def add_adapters(module: nn.Module, width: int) -> nn.Module:
+def add_adapters(
+    module: nn.Module, width: int, made: dict[int, nn.Module] | None = None
+) -> nn.Module:
     """Returns an unbound model with an adapter of `width` behind each layer's `ffn`.
 
-    The output of a new adapter is 0, so that the model computes what it computed without it.
+    The output of a new adapter is 0, so that the model computes what it computed without it. `made`
+    has the networks with adapters by the id of the old ones: stacks that share one still share it.
 
     Raises:
       ValueError: a layer has another network than FeedForward.
     """
-    changed = {}
+    changed, made = {}, {} if made is None else made
     for name in {field.name for field in dataclasses.fields(module)} - {"parent", "name"}:
         value = getattr(module, name)
         if name == "ffn":
@@ -41,9 +44,10 @@ def add_adapters(module: nn.Module, width: int) -> nn.Module:
                     f"config.method = 'adapters': {type(value).__name__} takes no adapter"
                 )
             adapter = FeedForward(width, jax.nn.relu, INIT, ZEROS, value.dtype)
-            changed[name] = value.clone(adapter=adapter)
-        elif isinstance(value, nn.Module) and (new := add_adapters(value, width)) is not value:
-            changed[name] = new
+            changed[name] = made.setdefault(id(value), value.clone(adapter=adapter))
+        elif isinstance(value, nn.Module):
+            if (new := add_adapters(value, width, made)) is not value:
+                changed[name] = new
     return module.clone(**changed) if changed else module
 
 
