@@ -56,6 +56,7 @@ ORDER = "shuffled"
 READING = Reading(begin=("sentinel_0",), source=("sentinel_0", "eos"), trained=False)
 
 NORM_EPSILON = 1e-6
+Parts = tuple[SelfAttention, FeedForward, RMSNorm, RMSNorm]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +66,15 @@ class Options:
     # "gated": in the feed-forward networks a second map of the input multiplies the activation's
     # output; None: it does not.
     ffn: Annotated[str, choice("gated")] | None = None
+    # "shared": the layers of both stacks have the same parameters, but for the cross-attention with
+    # its norm; the biases of distances and the last norms are each stack's own.
+    layers: Annotated[str, choice("shared")] | None = None
+    head_size: Annotated[int, ("at least 1", lambda n: n >= 1)] | None = None  # None: width / heads
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
     """Builds the model, as `System.build`."""
-    rate, K = sizes.dropout_rate, head_size(sizes.width, sizes.num_heads)  # noqa: N806
+    rate, K = sizes.dropout_rate, _head_size(sizes, options)  # noqa: N806
     normal = nn.initializers.normal
     norm = partial(RMSNorm, sizes.norm_epsilon or NORM_EPSILON)
     inner = normal(sizes.width**-0.5)
@@ -78,29 +83,38 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
         normal((sizes.num_heads * K) ** -0.5), sizes.dtype, unscaled, None,
     )  # fmt: skip
 
-    def stack(cross: CrossAttention | None = None) -> RelativeStack:
+    def parts() -> Parts:
         ffn = FeedForward(
             sizes.ffn_width, ACTIVATIONS[sizes.activation or "relu"],
             (inner, inner) if options.ffn else inner,
             normal(sizes.ffn_width**-0.5), sizes.dtype, bias_init=None, dropout_rate=rate,
         )  # fmt: skip
-        layer = PreNorm(SelfAttention(*heads), ffn, norm(), norm(), rate, cross, cross and norm())
+        return SelfAttention(*heads), ffn, norm(), norm()
+
+    def stack(own: Parts, cross: CrossAttention | None = None) -> RelativeStack:
+        layer = PreNorm(*own, rate, cross, cross and norm())
         layers = Stack(layer, sizes.num_layers, sizes.remat)
         return RelativeStack(layers, norm(), sizes.num_heads, inner, rate)
 
-    untied = sizes.output_embedding
+    own, untied = parts(), sizes.output_embedding
     decoder = Decoder(
         embed=InputEmbed(
             Embed(vocab_size, sizes.width, normal(1.0)), None, rate, dtype=sizes.dtype
         ),
-        stack=stack(CrossAttention(*heads)),
+        stack=stack(own if options.layers else parts(), CrossAttention(*heads)),
         token_head=PlainHead() if untied else ScaledHead(),
         output_embed=output_table(untied, vocab_size, sizes.width, inner),
     )
-    return EncoderDecoder(encoder=stack(), decoder=decoder)
+    return EncoderDecoder(encoder=stack(own), decoder=decoder)
 
 
 def n_model(sizes: Sizes, options: Options) -> int:
     """Returns the parameters of both stacks without norms and biases of positions."""
-    attention, ffn = 4 * sizes.width**2, (3 if options.ffn else 2) * sizes.width * sizes.ffn_width
-    return sizes.num_layers * (3 * attention + 2 * ffn)
+    attention = 4 * sizes.width * sizes.num_heads * _head_size(sizes, options)
+    ffn = (3 if options.ffn else 2) * sizes.width * sizes.ffn_width
+    stacks = 1 if options.layers else 2
+    return sizes.num_layers * ((stacks + 1) * attention + stacks * ffn)
+
+
+def _head_size(sizes: Sizes, options: Options) -> int:
+    return options.head_size or head_size(sizes.width, sizes.num_heads)
