@@ -116,12 +116,12 @@ def cost_of(parts: tiny.Parts) -> flops.Flops:
 
 def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
     """The attention scores that a causal model computes and does not use."""
+    expected, length = declared.get(parts.config.system), parts.config.short.max_len
+    if parts.module.SEES == "both" or expected.mixed_masks:
+        return 0
     if parts.module.HAS_SOURCE:  # encoder, cross-attention, and half of the decoder
         S, T = (batch_of(parts)[name].shape[1] for name in ("source", "tokens"))  # noqa: N806
         return cost.attention * T**2 / (2 * S**2 + 2 * S * T + T**2)
-    expected, length = declared.get(parts.config.system), parts.config.short.max_len
-    if parts.module.SEES != "left" or expected.mixed_masks:
-        return 0
     return cost.attention * length / (2 * expected.memory_len + length)
 
 
