@@ -16,6 +16,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "electra": {"embed_width": None, "generator_rate": None},
     "ernie": {"num_segments": 2, "num_tasks": None},
     "roberta": {"num_segments": 1},
+    "t5": {"layers": None, "head_size": None},
 }
 ALBERT: dict[str, Any] = {"embed_width": 16, "num_groups": 2, "shared": "all"}
 
