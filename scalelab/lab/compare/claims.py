@@ -31,6 +31,7 @@ from scalelab.lab.compare.estimates import LEVEL, ROUNDING, Estimate
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 DECIDED = (CONFIRMED, REFUTED)
 NOT_TESTABLE = "not testable at this scale"
+NO_NEWS = "an interval as wide as the scale tells nothing"
 ALL, ANY = "all", "any"  # how many claims of a hypothesis must hold
 
 
@@ -158,7 +159,9 @@ class Claim:
             text += f" (p = {self.corrected:.2g}{num})"
         if self.verdict != UNDECIDED:
             return text
-        if not math.isnan(low):
+        if high - low >= self.scale == 100:
+            text += f"; {NO_NEWS}"
+        elif not math.isnan(low):
             most = self._measure(max(abs(low), abs(high)))
             text += f"; differences above {most} are excluded"
             if self.region in DIRECTIONS:
