@@ -12,15 +12,7 @@ import pandas as pd
 from scalelab.eval.score_names import PRETRAINING_SCORES, find_score, title_of
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
-from scalelab.lab.compare.claims import (
-    DECIDED,
-    DIRECTIONS,
-    NO_NEWS,
-    NOT_TESTABLE,
-    UNDECIDED,
-    Claim,
-    Finding,
-)
+from scalelab.lab.compare.claims import DECIDED, DIRECTIONS, NOT_TESTABLE, UNDECIDED, Claim, Finding
 from scalelab.lab.compare.hypotheses import compared_scores
 from scalelab.lab.compare.scores import Row
 from scalelab.lab.compare.study_scores import StudyScores
@@ -85,8 +77,6 @@ def tabulate_primary(
         rows.append((point.label, shown, apart, len(point.finished), *costs))
     title = f"Primary score: {title_of(score)}{', which ranks no arms' * bool(why)}"
     notes = (TESTED,) * any(first in pair for pair in tested)
-    wide = (x and x.high - x.low >= 1 for row in rows for x in row[1:3])
-    notes += (f"; {NO_NEWS}",) * (kind == "percent" and any(wide))
     return Table("primary", title, columns, tuple(rows), notes)
 
 
