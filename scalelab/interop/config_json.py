@@ -84,7 +84,7 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def read_choice(choice: Choice, config: Mapping[str, Any]) -> str | float | None:
-    """Returns the value of a field of config.net or of an option; None: the system's own.
+    """Returns the value of a field of config.model or of an option; None: the system's own.
 
     Raises:
       ValueError: our models cannot have the value.
