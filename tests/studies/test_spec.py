@@ -150,7 +150,7 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"variants": {"half": ()}}, "must have 'default'"),
         ({"name": "a/b"}, "expected a word"),
         ({"seeds": 0}, "at least 1"),
-        ({"pretrain__net__width": 7}, "does not divide"),
+        ({"pretrain__model__width": 7}, "does not divide"),
         ({"matched": "tokenz"}, "config.matched: .*'tokenz'.*'tokens'"),
         ({"tables": ("larg",)}, "config.tables: .*'larg'.*'large'"),
         ({"rows": {"x": ROWS | {"stages": ("min",)}}}, "config.rows.x.stages: unknown 'min'"),
