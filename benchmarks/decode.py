@@ -62,7 +62,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     params = jax.tree_util.tree_map_with_path(draw, run.state.params)
     size = (given.batch_size, given.prompt_len)
     prompts = np.random.default_rng(1).integers(0, given.vocab_size, size, np.int32)
-    prepared, max_len = stepper.prepare(run.net, params), run.config.net.max_len
+    prepared, max_len = stepper.prepare(run.net, params), run.config.model.max_len
     start = systems.special_ids(run.system)["start"] if run.system.HAS_SOURCE else None
     sides = {
         "ours": functools.partial(generate, prepared, prompts, given.new_tokens, max_len, start)

@@ -25,7 +25,7 @@ class Floor:
     """The products of a training step as one program; of a run with one phase."""
 
     def __init__(self, run: Blueprint) -> None:
-        rng, net, (phase, *_) = np.random.default_rng(0), run.config.net, run.phases
+        rng, net, (phase, *_) = np.random.default_rng(0), run.config.model, run.phases
         masked = run.system.PREDICTS == "masked"
         rate, length = run.config.mask_rate, phase.length
         self.num_heads = net.num_heads
@@ -59,7 +59,7 @@ def draw(rng: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
 
 def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
     """Returns the sizes of a run's matrices: layers stacked, the table, the heads' own."""
-    layers, width = run.config.net.num_layers, run.config.net.width
+    layers, width = run.config.model.num_layers, run.config.model.width
     square, wide = (layers, width, width), (layers, width, 4 * width)
     sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("query", "key", "value", "out"), square)
     sizes |= {"inner": wide, "outer": (layers, 4 * width, width)}

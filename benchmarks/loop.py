@@ -53,7 +53,7 @@ class Case(NamedTuple):
     def fields(self, given: argparse.Namespace) -> dict[str, Any]:
         """Returns the other fields of a run."""
         return {
-            "tokenizer.vocab_size": self.vocab_size, "net.dtype": given.dtype,
+            "tokenizer.vocab_size": self.vocab_size, "model.dtype": given.dtype,
             "short.batch_size": self.batch_size, "short.max_len": self.length,
             "long.example_rate": 0.0, "machine.checkpoint_every_steps": 10**6,
         }  # fmt: skip

@@ -92,7 +92,7 @@ class Stock:
         self.run, self.inputs = run, class_inputs(run.system.PREDICTS == "next", batch)
         config = run.config
         self.model = make_model(
-            config.system, config.net, config.tokenizer.vocab_size, params=params
+            config.system, config.model, config.tokenizer.vocab_size, params=params
         )
         self.optimizer = make_adamw(self.model, config.optim)
 
@@ -177,7 +177,7 @@ class Finetuning:
         torch.manual_seed(0)
         self.run, opened = run, run.start.opened
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(opened.tokenizer_dir)
-        net = dataclasses.replace(opened.config.net, dropout_rate=run.config.dropout_rate)
+        net = dataclasses.replace(opened.config.model, dropout_rate=run.config.dropout_rate)
         self.model = make_model(
             "bert", net, opened.config.tokenizer.vocab_size, "BertForSequenceClassification",
             labels=[str(i) for i in range(kinds.num_outputs(run.task.kind, run.task.labels))],
@@ -235,7 +235,7 @@ class Decoding:
     ) -> None:
         torch.set_num_threads(threads)
         config, self.start = run.config, start
-        model = make_model(config.system, config.net, config.tokenizer.vocab_size, params=params)
+        model = make_model(config.system, config.model, config.tokenizer.vocab_size, params=params)
         self.model, self.inputs = model.eval(), torch.tensor(inputs, dtype=torch.long)
 
     def __call__(self, new_tokens: int) -> np.ndarray:

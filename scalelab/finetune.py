@@ -157,7 +157,7 @@ def finetuning(
     """
     started, run = time.perf_counter(), runs[0]
     metrics.check_tracker(run.config.machine.tracker)
-    dtype, cache = run.start.opened.config.net.dtype, run.config.machine.compile_cache_dir
+    dtype, cache = run.start.opened.config.model.dtype, run.config.machine.compile_cache_dir
     host.configure_jax(cache, dtype)
     if host.drop_programs_if_many():  # programs of earlier tasks
         compiled.cache_clear()

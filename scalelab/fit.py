@@ -209,7 +209,7 @@ def fit(config: Config, device: str | None, memory: str | None) -> str:
     from scalelab.resources import devices, flops
     from scalelab.training import blueprint
 
-    machine, net = config.machine, config.net
+    machine, net = config.machine, config.model
     host.configure_jax(machine.compile_cache_dir, net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     plan = blueprint.draw(config)

@@ -103,7 +103,7 @@ def predict(
     task, machine = opened.task, opened.config.machine
     if columns and len(columns) != len(task.columns.texts):
         raise ValueError(f"--columns: {task.title} has {len(task.columns.texts)} text columns")
-    host.configure_jax(machine.compile_cache_dir, opened.start.opened.config.net.dtype)
+    host.configure_jax(machine.compile_cache_dir, opened.start.opened.config.model.dtype)
     found, texts = read_texts(path, [tuple(columns)] if columns else text_columns(task))
     names = [*map(str, found)] if isinstance(found[0], str) else None
     prepared, start = None, 0

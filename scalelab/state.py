@@ -101,7 +101,7 @@ def make_model(
         system,
         systems.make_net(
             system,
-            config.net,
+            config.model,
             config.system_options,
             vocab_size=size,
             remat=config.machine.remat,

@@ -41,7 +41,7 @@ def test_n_model_of_the_published_shapes() -> None:
 
 def test_the_body_costs_two_flops_a_parameter_and_position() -> None:
     """Protocol 7.1, by hand for 2x128x2 in a batch of 64 x 128; see also tests/golden."""
-    sizes = dict(net__width=128, net__num_layers=2, net__max_len=128)
+    sizes = dict(model__width=128, model__num_layers=2, model__max_len=128)
     sizes |= dict(short__max_len=128, short__batch_size=64)
     cost, both = (cost_of(tiny.parts(system, **sizes)) for system in ("gpt2", "roberta"))
     assert cost.body == 2 * 393_216 * 64 * 128
@@ -174,7 +174,7 @@ class TrainedOnly(clm.CLM):
 def test_what_only_training_computes_is_counted() -> None:
     parts = tiny.parts("gpt2")
     parts = dataclasses.replace(parts, terms=(objectives_lib.Term(TrainedOnly()),))
-    assert cost_of(parts).head == 2 * tiny.BATCH * tiny.LENGTH * parts.config.net.width**2
+    assert cost_of(parts).head == 2 * tiny.BATCH * tiny.LENGTH * parts.config.model.width**2
 
 
 CASES = [(system, {}) for system in tiny.SYSTEMS] + [
@@ -200,7 +200,7 @@ def test_xlas_own_analysis_agrees(system: str, fields: Any, kind: Callable[..., 
     well. XLA counts the program as it is written, before it merges what is computed twice.
     """
     parts = tiny.parts(
-        system, net__width=2048, net__num_heads=4, net__num_layers=1, net__max_len=64,
+        system, model__width=2048, model__num_heads=4, model__num_layers=1, model__max_len=64,
         short__max_len=64, short__batch_size=32, tokenizer__vocab_size=2000, **fields,
     )  # fmt: skip
     made, arguments = kind(parts)

@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -132,12 +133,36 @@ def _convert(value: Any, hint: Any, name: str, strict: bool) -> Any:
 
 
 def field_names(cls: type, prefix: str = "") -> list[str]:
-    """Returns the dotted names of all config fields, such as "net.width"."""
+    """Returns the dotted names of all config fields, such as "model.width"."""
     names: list[str] = []
     for key, kind in typing.get_type_hints(cls).items():
         group = dataclasses.is_dataclass(kind)
         names += field_names(kind, f"{prefix}{key}.") if group else [prefix + key]
     return names
+
+
+RENAMED = {"net": "model"}  # group of the release before -> of today
+
+
+def rename(value: Any) -> Any:
+    """Returns nested values with the groups of RENAMED under their names of today.
+
+    A group is the name of a field in a mapping, or the beginning of a text: "net.width".
+    """
+    if isinstance(value, str):
+        group, dot, rest = value.partition(".")
+        return RENAMED.get(group, group) + dot + rest if dot else value
+    if isinstance(value, Mapping):
+        return {RENAMED.get(name, rename(name)): rename(own) for name, own in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(rename, value))
+    return value
+
+
+def warn(old: str, new: str) -> None:
+    """Prints that a config field has a new name, if it has one."""
+    if old != new:
+        print(f"warning: config.{old} is now config.{new}", file=sys.stderr)
 
 
 def parse_value(text: str) -> Any:
@@ -149,7 +174,7 @@ def parse_value(text: str) -> Any:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens nested values to dotted names: {"net": {"width": 2}} -> {"net.width": 2}."""
+    """Flattens nested values to dotted names: {"net": {"width": 2}} -> {"model.width": 2}."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         group = isinstance(value, Mapping)

@@ -109,7 +109,7 @@ def make_reading(
       length: tokens of a row, special ones included; None means the model's number of positions.
     """
     begin, end, source = opened.frame_text(causal=causal)
-    room = (length or opened.config.net.max_len) - len(begin) - len(end)
+    room = (length or opened.config.model.max_len) - len(begin) - len(end)
     mask_id = opened.tokenizer.special_ids["mask"] if masked else None
     return Reading(begin, end, mask_id, room, room, source=source)
 

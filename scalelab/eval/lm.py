@@ -102,10 +102,10 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
         )
     causal = opened.predicts == "next"
     trained = max(phase.max_len for phase in config.phases)
-    length = context or (trained if opened.step else config.net.max_len)  # an import has no steps
-    if length > config.net.max_len:
+    length = context or (trained if opened.step else config.model.max_len)  # an import has no steps
+    if length > config.model.max_len:
         raise ValueError(
-            f"--context={length} exceeds the model's {config.net.max_len} positions: give fewer"
+            f"--context={length} exceeds the model's {config.model.max_len} positions: give fewer"
         )
     made = likelihood.make_reading(opened, causal=causal, masked=not causal, length=length)
     room = made.context
@@ -310,7 +310,7 @@ def main(given: argparse.Namespace) -> None:
     config = opened.config
     reading = make_reading(opened, given.context, given.stride)
     documents = read(given, opened)
-    host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(config.machine.compile_cache_dir, config.model.dtype)
     begun = time.perf_counter()
     placed = placement.place(opened, given.tensor_parallel)
     if not likelihood.lay_rows(documents.starts, reading).starts.size:

@@ -62,7 +62,7 @@ def losses(
     opened = pretrained.load(run)
     opened.check_alone()
     config = opened.config
-    host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(config.machine.compile_cache_dir, config.model.dtype)
     tokenizer = None if config.init is None else opened.tokenizer_dir  # the init run may be deleted
     store = load_data(config, opened.system, tokenizer_dir=tokenizer).phases[0].valid
     ids, placed = opened.tokenizer.special_ids, placement.place(opened, tensor_parallel)

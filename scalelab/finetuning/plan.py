@@ -62,7 +62,7 @@ def plan(
     own = {name: value for name, value in own.items() if name not in options.fixed}
     planned = override(dict(values), own | dict(overrides))
     if "max_len" not in fixed:
-        planned["max_len"] = min(planned["max_len"], opened.config.net.max_len)
+        planned["max_len"] = min(planned["max_len"], opened.config.model.max_len)
     if task.kind in kinds.GENERATED and "head.kind" not in fixed:  # a recipe's has no use
         planned = override(planned, {"head.kind": kinds.WORDS})
     alone = not planned["feature_layers"] and task.kind not in kinds.GENERATED

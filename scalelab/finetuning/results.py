@@ -111,7 +111,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         status=FAILED if progress.failed else COMPLETED,
         task=task.name,
         system=opened.config.system,
-        shape=opened.config.net.shape,
+        shape=opened.config.model.shape,
         n_model=opened.n_model,
         params=flops.count_parameters(params),
         seed=seed,

@@ -88,7 +88,7 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
       ValueError: with the task's title, the field, and what to set it to.
     """
     num_examples = min(num_examples, config.max_train_examples or num_examples)
-    net, system, words = opened.config.net, opened.system, config.head.kind == kinds.WORDS
+    net, system, words = opened.config.model, opened.system, config.head.kind == kinds.WORDS
     if words and opened.predicts != "next":
         raise ValueError(
             f"{title}: --as=text generates label words, and this {opened.config.system} does not"

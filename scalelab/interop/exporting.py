@@ -113,7 +113,7 @@ def run(
 def _open_net(run: RunRecord, part: str | None, step: int | None) -> ExportedRun:
     opened = pretrained.load(run.folder, step)
     family, net, options = (
-        maps.load(opened.config.system), opened.config.net, opened.config.system_options
+        maps.load(opened.config.system), opened.config.model, opened.config.system_options
     )  # fmt: skip
     params = traverse_util.flatten_dict(opened.params, sep="/")
     flat = {name: np.asarray(x) for name, x in params.items()}
@@ -199,7 +199,7 @@ def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> Expo
     if kinds.load(config.kind).NUM_OUTPUTS is None:
         labels = list(config.class_names or [f"LABEL_{i}" for i in range(count)])
     step = run.result.steps if run.result else 0
-    net, options = config.net, config.pretraining().system_options
+    net, options = config.model, config.pretraining().system_options
     for body in list(systems.parts(systems.load(config.system), net, options).values())[:1]:
         net, options, flat = _cut(body, net, options, flat)
     own = (a for a in family.variants if a.kind == config.kind)

@@ -96,12 +96,12 @@ class Fixed:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A field of config.json that a field of config.net or an option of the system sets.
+    """A field of config.json that a field of config.model or an option of the system sets.
 
     None is the system's own value. Several choices may have one key.
 
     Attributes:
-      name: the field of config.net, or the option.
+      name: the field of config.model, or the option.
       key: its name in config.json.
       own: the system's value, as config.json spells it.
       default: the default of `transformers`.
@@ -177,7 +177,7 @@ class Map:
       model_type: its name in config.json.
       prefix: the beginning of the body's tensor names.
       fields: config fields with a counterpart in our config.
-      choices: config fields with a counterpart in config.net that may be None. Without one for
+      choices: config fields with a counterpart in config.model that may be None. Without one for
         "activation" or "norm_epsilon", exports refuse another value than None.
       options: config fields with a counterpart among the system's options, numbers.
       option_choices: config fields with a counterpart among the system's options, words.

@@ -66,14 +66,19 @@ class Column:
         return "low" in self.beside
 
     def parts(self, cell: Cell) -> tuple[str, str, str]:
-        """Returns a cell's number, interval ("[-]": unknown) and published number as text."""
+        """Returns a cell's number, interval ("[-]": unknown) and published number as text.
+
+        An interval as wide as the whole scale of a score "tells nothing".
+        """
         if not isinstance(cell, Value):
             known = "-" if cell is None else cell
             return known if isinstance(known, str) else FORMATS[self.kind](known), "", ""
         show = FORMATS[self.kind]
         ends = ", ".join(show(x) for x in (cell.low, cell.high) if x is not None and x == x) or "-"
+        wide = self.kind == "percent" and (cell.high or 0) - (cell.low or 0) >= 1
+        interval = f"[{ends}]{' tells nothing' * wide}" if self.scored else ""
         published = "" if cell.published is None else f"({show(cell.published)})"
-        return show(cell.value), f"[{ends}]" if self.scored else "", published
+        return show(cell.value), interval, published
 
     def text(self, cell: Cell) -> str:
         """Returns a cell as text: "65.4 [63.0, 67.8] (66.1)"."""

@@ -56,7 +56,7 @@ def with_zero_row(init: nn.initializers.Initializer, row: int) -> nn.initializer
 def output_table(
     output_embedding: str | None, vocab_size: int, width: int, init: nn.initializers.Initializer
 ) -> Embed | None:
-    """Returns an untied table for scoring tokens, if `config.net.output_embedding` asks for one.
+    """Returns an untied table for scoring tokens, if `config.model.output_embedding` asks for one.
 
     None means that the input table scores tokens (tied, Press & Wolf 2017).
     """

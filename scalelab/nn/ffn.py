@@ -27,7 +27,7 @@ def gelu_tanh(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x, approximate=True)
 
 
-ACTIVATIONS = {  # the values of config.net.activation
+ACTIVATIONS = {  # the values of config.model.activation
     "gelu": gelu_exact,
     "gelu_tanh": gelu_tanh,
     "relu": jax.nn.relu,

@@ -192,7 +192,7 @@ class RunRecord:
     @property
     def shape(self) -> Shape:
         """The shape of the model."""
-        net = self.config["net"]
+        net = self.config["model"]
         return Shape(net["num_heads"], net["width"], net["num_layers"])
 
     @property
@@ -252,8 +252,9 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
             "is of a folder in Hugging Face layout, no run folder; import it first: python -m"
             f" scalelab.interop.hf import {folder} --workdir=runs/{folder.absolute().name}",
         )
+    config = with_moved_fields(config)
     json_files.fill(RunConfig, config, path)
-    return with_moved_fields(config)
+    return config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,7 +272,7 @@ class RunConfig:
 
     system: str
     seed: int
-    net: NetSizes
+    model: NetSizes
     task: str | None = None
     machine: dict[str, Any] | None = None
     tokenizer: Tokenizer | None = None

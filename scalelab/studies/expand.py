@@ -48,7 +48,7 @@ class PlannedRun:
         """Returns the run's entry in the study's file."""
         values: dict[str, Any] = vars(self) | {"config": dataclasses.asdict(self.config)}
         size = systems.n_model(
-            systems.load(self.system), self.config.net, self.config.system_options
+            systems.load(self.system), self.config.model, self.config.system_options
         )
         return StudyRun(**values, n_model=size)
 
@@ -110,14 +110,14 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
     values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
     by_epochs = spec.pretrain.optim.total_epochs is not None
     departures = {d.field: d.value for d in systems.load(system).DEPARTURES}
-    net = {"net.num_heads": shape.num_heads, "net.width": shape.width}
+    net = {"model.num_heads": shape.num_heads, "model.width": shape.width}
     layers: list[Mapping[str, Any]] = [
         {"system": system},
         {k: v for k, v in departures.items() if by_epochs or not k.startswith(BUDGETS)},
         parse_fields(spec.fields),
         parse_fields(spec.system_fields.get(system, ())),
         parse_fields(spec.variants[variant]),
-        net | {"net.num_layers": shape.num_layers, "seed": seed},
+        net | {"model.num_layers": shape.num_layers, "seed": seed},
         {"machine.kept_shares": spec.evaluation_shares} if spec.evaluation_shares else {},
     ]
     for layer in layers:

@@ -54,7 +54,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     texts = {name: read_lengths(spec, name) for name in spec.evaluations}
     expand.write(spec, planned, workdir, command)
     machine = planned[0].config.machine
-    host.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
+    host.configure_jax(machine.compile_cache_dir, planned[0].config.model.dtype)
     import jax
 
     card = jax.local_devices()[0].memory_stats() or {}  # {} of a CPU

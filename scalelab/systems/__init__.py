@@ -116,7 +116,7 @@ class Part:
     """A part of a system's model that is itself a model of the same system.
 
     Attributes:
-      net: the fields of config.net that differ.
+      net: the fields of config.model that differ.
       options: the options of the system that differ.
       paths: prefixes of its parameters' paths: in the whole -> in the part.
     """
@@ -194,7 +194,7 @@ class System(Protocol):
 
 
 class NetConfig(Protocol):
-    """The fields of `config.net` that set sizes; `ffn_width` None means 4 * width."""
+    """The fields of `config.model` that set sizes; `ffn_width` None means 4 * width."""
 
     @property
     def num_heads(self) -> int: ...  # noqa: D102
@@ -256,7 +256,7 @@ def make_net(
 
     Args:
       system: the module.
-      net: config.net.
+      net: config.model.
       options: config.system_options.
       vocab_size: V.
       remat: as in `Sizes`.

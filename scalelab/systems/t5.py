@@ -9,8 +9,9 @@ Departs from it:
   - the optimizer is the base config's AdamW, not Adafactor; batch size and budget are the
     protocol's.
 
-Version 1.1 (the reference code's released_checkpoints.md) has `net.activation=gelu_tanh`,
-`net.output_embedding=untied` and `system_options.ffn=gated`: GeGLU (Shazeer 2020, "GLU Variants").
+Version 1.1 (the reference code's released_checkpoints.md) has `model.activation=gelu_tanh`,
+`model.output_embedding=untied` and `system_options.ffn=gated`: GeGLU (Shazeer 2020, "GLU
+Variants").
 """
 
 import dataclasses

@@ -151,9 +151,9 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> RecurrentDecoder:
     """
     if not options.clip and options.memory_len + sizes.max_len > WAVELENGTH:
         raise ValueError(
-            f"system_options.memory_len = {options.memory_len}: with net.max_len = {sizes.max_len}"
-            f" its distances exceed the {WAVELENGTH:,} that sinusoids tell apart: set it to"
-            f" {WAVELENGTH - sizes.max_len} or less"
+            f"system_options.memory_len = {options.memory_len}: with model.max_len ="
+            f" {sizes.max_len} its distances exceed the {WAVELENGTH:,} that sinusoids tell"
+            f" apart: set it to {WAVELENGTH - sizes.max_len} or less"
         )
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)

@@ -116,8 +116,8 @@ def draw_alone(
     """
     pretrain = files.load(files.FOLDER / "pretrain.py")
     config = pretrain.get_config(f"system={system},shape={shape},steps=1000")
-    config.net.dtype, config.tokenizer.vocab_size = dtype, vocab_size
-    config.net.max_len = max(config.net.max_len, length)
+    config.model.dtype, config.tokenizer.vocab_size = dtype, vocab_size
+    config.model.max_len = max(config.model.max_len, length)
     config.short.max_len, config.short.batch_size = length, batch_size
     config.long.example_rate = 0.0
     return draw(pretraining.resolve(config.to_dict()))

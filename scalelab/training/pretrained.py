@@ -129,7 +129,7 @@ class Pretrained:
     @property
     def n_model(self) -> int:
         """The size N, as the system declares it."""
-        return systems.n_model(self.system, self.config.net, self.config.system_options)
+        return systems.n_model(self.system, self.config.model, self.config.system_options)
 
     @property
     def tokenizer_dir(self) -> pathlib.Path:

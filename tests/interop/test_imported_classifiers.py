@@ -114,7 +114,7 @@ def test_numbered_classes_have_their_names(pretrained_runs: Runs, tmp_path, labe
 @pytest.mark.parametrize(("change", "name"), [
     ({"labels": 3}, "labels"), ({"labels": None}, "labels"), ({"regression": 1}, "regression"),
     ({"head": {"kind": 5}}, "head.kind"), ({"system": "bret"}, "'bert'"),
-    ({"net": {"num_heads": 2, "num_layers": 2, "width": -1}}, "net.width"),
+    ({"model": {"num_heads": 2, "num_layers": 2, "width": -1}}, "model.width"),
     ({"labels": ["a", "b"]}, "out/bias"), ({"head": {"kind": "single"}}, "head/dense/bias"),
 ], ids=str)  # fmt: skip
 def test_a_damaged_import(back: pathlib.Path, tmp_path, change: dict[str, Any], name: str) -> None:

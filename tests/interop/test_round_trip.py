@@ -60,14 +60,14 @@ def settings(folder: pathlib.Path) -> dict[str, Any]:
 def test_a_pretraining(pretrained_runs: Runs, tmp_path, system: str) -> None:
     run = pretrained_runs(system)
     opened = pretrained.load(run)
-    if systems.parts(opened.system, opened.config.net, opened.config.system_options):
+    if systems.parts(opened.system, opened.config.model, opened.config.system_options):
         pytest.skip("it is exported part by part: see its tests")
     exporting.run(run, tmp_path / "out")
     check_same_tensors(tmp_path / "out", there_and_back(tmp_path / "out", tmp_path))
     before, after = pretrained.load(run), pretrained.load(tmp_path / "run")
     assert equal(before.params, after.params) and after.finished and after.step == 0
     for field in ("num_heads", "width", "num_layers", "max_len", "dropout_rate"):
-        assert getattr(before.config.net, field) == getattr(after.config.net, field)
+        assert getattr(before.config.model, field) == getattr(after.config.model, field)
     assert before.config.objective == after.config.objective
     assert before.config.tokenizer == after.config.tokenizer
     texts = ["Plain words, and [MASK] <mask> <|endoftext|>.", "żółw 🐢"]

@@ -122,7 +122,7 @@ def test_other_activations_and_epsilons(tmp_path, system: str, activation: str) 
     theirs, run, ours = (tmp_path / name for name in ("theirs", "run", "ours"))
     save(model, system, theirs)
     importing.run(str(theirs), run)
-    assert pretrained.load(run).config.net.norm_epsilon == 0.03
+    assert pretrained.load(run).config.model.norm_epsilon == 0.03
     exporting.run(run, ours)
     again = type(model).from_pretrained(ours).eval()
     assert apart(run, model) < 1e-5 and apart(run, again) < 1e-5

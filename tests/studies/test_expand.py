@@ -7,10 +7,10 @@ import a_study
 import pytest
 import tiny
 
-from scalelab.config import files
+from scalelab.config import cli, files
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
-from scalelab.records import study_file
+from scalelab.records import run_files, study_file
 from scalelab.studies import expand, jobs, progress, spec
 
 
@@ -144,6 +144,21 @@ def test_arms_of_a_grid_are_shown_by_their_values(tmp_path) -> None:
         *(f"bert 2x8x1 {x} seed0" for x in values), "bert-2x8x1-half-seed0", "gpt2-2x8x1-seed0"
     ]  # fmt: skip
     assert {run.name for run in planned} >= {"bert-2x8x1-seed0", "bert-2x8x1-mask_rate_0p4-seed0"}
+
+
+def test_the_old_name_of_the_model_is_read(tmp_path, capsys) -> None:
+    """In a user's config and flag, with a warning; in older files, without."""
+    narrow = {"default": (), "narrow": ("net.width=4",)}
+    made = a_study.make(variants=narrow, stages={"main": a_study.stage(variants=tuple(narrow))})
+    assert "warning: config.net is now config.model" in capsys.readouterr().err
+    assert made.variants["narrow"] == ("model.width=4",)
+    given = cli.Parser("x", config=config_lib.Config).parse_args(["--config.net.width=8"])
+    assert given.fields == {"model.width": "8"}
+    assert "warning: config.net.width is now config.model.width" in capsys.readouterr().err
+    old = dataclasses.asdict(made.pretrain)
+    old["net"] = old.pop("model")
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    assert run_files.read_config(tmp_path)["model"] == old["net"]
 
 
 def test_the_old_name_of_the_default_is_read(tmp_path, capsys) -> None:

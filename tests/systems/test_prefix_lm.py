@@ -173,7 +173,7 @@ def test_parameters_and_flops_beside_t5() -> None:
 
     Cross-attention, which the paper leaves out of this count, is a sixth of an encoder-decoder.
     """
-    sizes = dict(net__width=64, net__max_len=64, short__max_len=64, tokenizer__vocab_size=97)
+    sizes = dict(model__width=64, model__max_len=64, short__max_len=64, tokenizer__vocab_size=97)
     sizes |= dict(data__format="denoising", format_options__style="bert_style")
 
     def count(system: str, **fields: Any) -> tuple[int, float]:
@@ -182,13 +182,13 @@ def test_parameters_and_flops_beside_t5() -> None:
         (cost,) = flops.count_phases(params, made.net, made.terms, made.config)
         kernels = [x for path, x in jax.tree_util.tree_leaves_with_path(params)
                    if path[-1].key == "kernel"]  # fmt: skip
-        n_model = systems.n_model(made.module, made.config.net, made.config.system_options)
+        n_model = systems.n_model(made.module, made.config.model, made.config.system_options)
         assert sum(x.size for x in kernels) == n_model
         return n_model, cost.body
 
     lm = count("prefix_lm")
     both, shared = count("t5"), count("t5", system_options__layers="shared")
-    half = count("t5", net__num_layers=1), count("prefix_lm", net__num_layers=2)
+    half = count("t5", model__num_layers=1), count("prefix_lm", model__num_layers=2)
     cross = 4 * 64**2 * tiny.SHAPE[2]
     assert both[0] == 2 * lm[0] + cross and shared[0] == lm[0] + cross
     assert both[1] == shared[1] == pytest.approx(lm[1] * 7 / 6, rel=0.01)

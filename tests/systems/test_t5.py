@@ -52,8 +52,8 @@ GATED = {"feed_forward_proj": "gated-gelu"}
 UNTIED = {"tie_word_embeddings": False}
 CLASSES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
 VERSION_1_1: dict[str, Any] = {
-    "net__output_embedding": "untied",
-    "net__activation": "gelu_tanh",
+    "model__output_embedding": "untied",
+    "model__activation": "gelu_tanh",
     "system_options__ffn": "gated",
 }
 # config.json of google/t5-v1_1-base.
@@ -235,7 +235,7 @@ def test_n_model_of_an_option_is_its_kernels(options: dict[str, Any], num_kernel
     params = traverse_util.flatten_dict(nn.unbox(made.abstract_parameters()), sep="/")
     sizes = [x.size for path, x in params.items() if path.endswith("kernel")]
     assert len(sizes) == num_kernels
-    assert sum(sizes) == systems.n_model(t5, made.config.net, made.config.system_options)
+    assert sum(sizes) == systems.n_model(t5, made.config.model, made.config.system_options)
 
 
 def test_no_class_has_shared_layers(wikitext: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -263,15 +263,15 @@ def test_parameters_and_flops_of_the_published_base_model() -> None:
     assert (fields["activation"], fields["ffn"], rate, remarks) == ("gelu_tanh", "gated", 0.1, [])
     assert family.untied(PUBLISHED) and not family.untied(PUBLISHED | {"tie_word_embeddings": True})
     own = {name: fields[name] for name in ("num_heads", "width", "num_layers", "ffn_width")}
-    sizes = {f"net__{name}": value for name, value in own.items()} | {"net__max_len": 16}
-    sizes |= {"net__output_embedding": "untied", "net__activation": "gelu_tanh"}
+    sizes = {f"model__{name}": value for name, value in own.items()} | {"model__max_len": 16}
+    sizes |= {"model__output_embedding": "untied", "model__activation": "gelu_tanh"}
     both = {}
     for gated in (None, "gated"):
         made = tiny.parts("t5", system_options__ffn=gated, tokenizer__vocab_size=32128, **sizes)
         params = objectives.abstract_variables(made.net, made.terms, max_len=16)["params"]
         (cost,) = flops.count_phases(params, made.net, made.terms, made.config)
         count = sum(x.size for x in jax.tree.leaves(params))
-        n_model = systems.n_model(t5, made.config.net, made.config.system_options)
+        n_model = systems.n_model(t5, made.config.model, made.config.system_options)
         both[gated] = count, n_model, cost.body
         batch = made.config.short.batch_size
     assert both["gated"][0] == 247_577_856
@@ -289,7 +289,7 @@ def test_version_1_1_there_and_back(
     wikitext: pathlib.Path, tmp_path: pathlib.Path, activation: str | None, word: str
 ) -> None:
     """An import of either class has the same parameters and sizes."""
-    own = dict(VERSION_1_1, net__activation=activation, net__ffn_width=40)
+    own = dict(VERSION_1_1, model__activation=activation, model__ffn_width=40)
     run, out = tmp_path / "run", tmp_path / "out"
     tiny.write_run(run, "t5", wikitext, tmp_path / "cache", 0.5, **own)
     exporting.run(run, out)
@@ -302,9 +302,9 @@ def test_version_1_1_there_and_back(
         after = pretrained.load(tmp_path / name)
         jax.tree.map(np.testing.assert_array_equal, before.params, after.params)
         assert "output_embed" in after.params["decoder"]
-        own = {"ffn": "gated", "head_size": before.config.net.width // 2, "layers": None}
+        own = {"ffn": "gated", "head_size": before.config.model.width // 2, "layers": None}
         assert after.config.system_options == own
-        assert after.config.net == before.config.net
+        assert after.config.model == before.config.model
 
 
 @pytest.mark.parity

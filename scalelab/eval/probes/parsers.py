@@ -197,5 +197,5 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
 
 def _name(opened: Pretrained, head: int) -> str:
     """Names a head by layer and index, both from 1, as in the paper: "2-1"."""
-    layer, place = divmod(head, opened.config.net.num_heads)
+    layer, place = divmod(head, opened.config.model.num_heads)
     return f"{layer + 1}-{place + 1}"

@@ -18,7 +18,7 @@ ENCODER_CHOICES = (
     Choice("norm_epsilon", "layer_norm_eps", 1e-12, 1e-12),
 )
 TIED = Fixed(
-    "tie_word_embeddings", (True,), True, "the input's table scores tokens (net.output_embedding)"
+    "tie_word_embeddings", (True,), True, "the input's table scores tokens (model.output_embedding)"
 )
 ENCODER_FIXED = (
     Fixed("position_embedding_type", ("absolute",), "absolute", "its positions are absolute"),

@@ -33,14 +33,15 @@ from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
 from scalelab.records.run_files import RunRecord
 
-SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
+SHAPE_FIELDS = ("model.num_heads", "model.width", "model.num_layers", "model.ffn_width")
 PREFIX = "finetune."
 # Names that `allow` knows beside config fields, of pre-trainings and of fine-tunings.
 WORDS = ("data", "numerics", "params", "matched")
 FINETUNE_WORDS = ("data", "init", "numerics", "relation", "labels", "regression", "mnli_first")
 # Science fields of a fine-tuning that belong to its model or its task.
 NOT_SHARED = (
-    "task", "seed", "system", "system_options", "net", "data", "init", "tokenizer_digest", "peers",
+    "task", "seed", "system", "system_options", "model", "data", "init", "tokenizer_digest",
+    "peers",
 )  # fmt: skip
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
 # The fields, and groups of fields, that decide what a loss is a loss of.

@@ -41,7 +41,7 @@ MEASURES = {
     "glue_large": score_names.LARGE, "glue": tuple(MAIN[task] for task in GLUE_TITLES),
 }  # fmt: skip
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
-SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
+SHAPE = frozenset(SHAPE_FIELDS) - {"model.ffn_width"}
 TOTALS, WARMUPS = (
     tuple(f"optim.{part}_{clock}" for clock in ("epochs", "flops", "secs", "steps", "tokens"))
     for part in ("total", "warmup")

@@ -209,7 +209,7 @@ def _describe_config(folder: pathlib.Path, config: Mapping[str, Any]) -> Row:
         name: x if type(x) in (str, int, float) or x is None else json.dumps(x)
         for name, x in flatten(config).items()
     }
-    sizes = {name: flat.get(f"net.{field}") for name, field in
+    sizes = {name: flat.get(f"model.{field}") for name, field in
              (("heads", "num_heads"), ("width", "width"), ("layers", "num_layers"))}  # fmt: skip
     whole = all(type(size) is int for size in sizes.values())
     shape = run_files.Shape(*sizes.values()) if whole else None

@@ -42,7 +42,7 @@ def adapt(workdir: pathlib.Path, field: str, value: Any, run: str = B) -> None:
     if field != "dropout_rate":
         edit(workdir / "runs" / run / "result.json", result_field, value)
     else:
-        edit(workdir / "runs" / run / "config.json", "net.dropout_rate", value)
+        edit(workdir / "runs" / run / "config.json", "model.dropout_rate", value)
 
 
 def check(workdir: pathlib.Path, *allow: str) -> list[str]:
