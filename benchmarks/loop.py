@@ -105,7 +105,14 @@ def time_program(flags: list[str], until: str | None = None) -> float:
 
 
 def command(case: Case, given: argparse.Namespace, steps: int, workdir: pathlib.Path) -> list[str]:
-    """Returns the command line of a run."""
+    """Returns the command line of a run.
+
+    Args:
+      case: what is measured.
+      given: flags of the benchmark.
+      steps: steps of the run.
+      workdir: its run folder.
+    """
     fields = [f"--config.{name}={value}" for name, value in case.fields(given).items()]
     config = f"--config=pretrain:{case.arguments(given, steps)}"
     return ["scalelab.train", config, *fields, f"--workdir={workdir}"]

@@ -102,7 +102,15 @@ def example(
     tokenizer: "Tokenizer",
     arrays: Iterable[Array] = COMMON,
 ) -> str:
-    """Formats a row of a batch as text; of `arrays`, those of the documents' tokens."""
+    """Formats a row of a batch as text.
+
+    Args:
+      batch: arrays [B, ...].
+      row: index of the row.
+      tokenizer: decodes the tokens.
+      arrays: the arrays of the batch; the ragged ones of the documents' token type are shown as
+        text.
+    """
     length = int(batch["lengths"][row])
     facts = f"- {length} tokens, {int(batch['num_bytes'][row])} bytes of text"
     known = ALWAYS | {"lengths", "examples"}

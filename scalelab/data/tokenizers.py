@@ -269,7 +269,14 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
 def make_template(
     begin: Sequence[str], between: Sequence[str], end: Sequence[str], ids: Mapping[str, int]
 ) -> processors.TemplateProcessing:
-    """Returns the postprocessor that adds special tokens to texts; `ids` has all of them."""
+    """Returns the postprocessor that adds special tokens to a text or a pair.
+
+    Args:
+      begin: texts of the special tokens before the first text.
+      between: those between two texts.
+      end: those after the last text.
+      ids: text -> id of each of them.
+    """
     return processors.TemplateProcessing(
         single=[*begin, "$A", *end],
         pair=[*begin, "$A", *between, "$B:1", *(f"{text}:1" for text in end)],
@@ -283,9 +290,13 @@ def write(
     directory: Path,
     **settings: bool | int | str | list[str],
 ) -> None:
-    """Writes a tokenizer in Hugging Face layout into an existing folder.
+    """Writes a tokenizer in Hugging Face layout.
 
-    `roles` maps roles to texts of special tokens; `settings` go to tokenizer_config.json.
+    Args:
+      backend: the tokenizer.
+      roles: role -> text of its special token.
+      directory: an existing folder.
+      **settings: more fields of tokenizer_config.json.
     """
     named = {f"{role}_token": text for role, text in roles.items()}
     config = named | {

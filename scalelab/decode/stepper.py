@@ -91,7 +91,12 @@ class Stepper:
 
 
 def prepare(net: Any, params: ArrayPytree) -> Stepper:
-    """Returns a stepper with a copy of the parameters of the unbound model `net`."""
+    """Returns a stepper with a copy of a model's parameters.
+
+    Args:
+      net: the unbound model.
+      params: its parameters, stacked by layers.
+    """
     one = jnp.zeros((1, 1), jnp.int32)
     batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
     batch |= {"source": one, "source_lengths": one[0] + 1}

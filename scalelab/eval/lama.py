@@ -203,6 +203,12 @@ def rank_objects(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ranks the objects of facts among the `objects` of their relation: by mean log p of pieces.
 
+    Args:
+      opened: the model.
+      facts: the facts.
+      objects: relation -> its objects.
+      asked: batch sizes and devices.
+
     Returns:
       [num_facts] each: the object's index in `objects`, and its rank as in `rank`.
     """

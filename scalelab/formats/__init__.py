@@ -213,12 +213,7 @@ class Format(Protocol):
     Optional exports:
 
       Options: frozen dataclass with defaults (config.format_options)
-      annotate(documents, tokenizer, options): returns the documents of all splits with `units`,
-        learned from the split "train"; `tokenizer` is a `Pieces`. Documents of a corpus with spans
-        already have the units of these spans.
-      corrupt(batch, *, seed, epochs, examples, specials, options, max_len): changes rows at random
-        in each epoch. A pure function of seed, epochs [B] and examples [B] (index in the store, -1
-        for padding) that returns a batch of ARRAYS.
+      annotate, corrupt: functions as in `Changing`
       STORED: the arrays on disk, if they differ from ARRAYS
     """
 
@@ -247,6 +242,49 @@ class Format(Protocol):
 
         Raises:
           ValueError: `max_len` leaves no space for text, or the documents do not suit the format.
+        """
+        ...
+
+
+class Changing(Format, Protocol):
+    """A format that annotates documents, or changes the examples in each epoch."""
+
+    def annotate(
+        self, documents: Mapping[str, Documents], tokenizer: Pieces, options: Any
+    ) -> dict[str, Documents]:
+        """Returns the documents with `units`, learned from the split "train".
+
+        Args:
+          documents: split -> its documents; they have units if the corpus has spans.
+          tokenizer: the tokenizer that made the tokens.
+          options: the module's `Options`; None if it has none.
+        """
+        ...
+
+    def corrupt(
+        self,
+        batch: dict[str, np.ndarray],
+        *,
+        seed: int,
+        epochs: np.ndarray,
+        examples: np.ndarray,
+        specials: Specials,
+        options: Any,
+        max_len: int,
+    ) -> dict[str, np.ndarray]:
+        """Changes rows at random in each epoch, a pure function of its arguments.
+
+        Args:
+          batch: B rows of the arrays on disk: flat [B, ...], ragged [B, T, ...] with lengths [B].
+          seed: seed of all choices.
+          epochs: [B] int, the epoch of each example, from 0.
+          examples: [B] int, its index in the store; -1 for padding.
+          specials: as in `build`.
+          options: the module's `Options`; None if it has none.
+          max_len: tokens of the longest example, special tokens included.
+
+        Returns:
+          A batch of ARRAYS.
         """
         ...
 

@@ -109,6 +109,13 @@ class Objective(Protocol):
         """Changes the batch that all objectives of a pass see, such as by masks.
 
         Random draws are keyed by example, so that splitting a batch does not change them.
+
+        Args:
+          batch: arrays [B, ...] of the format, with "examples" [B], the index of each example.
+          rng: random key of the pass and the objective.
+
+        Returns:
+          The batch, with changed or more arrays.
         """
         ...
 
@@ -169,7 +176,12 @@ class ObjectiveModule(Protocol):
 
     @staticmethod
     def make(setting: Setting, options: Any) -> Objective:
-        """Makes the objective; `options` are its Options, or None."""
+        """Makes the objective.
+
+        Args:
+          setting: facts of the run.
+          options: the module's `Options`; None if it has none.
+        """
         ...
 
 

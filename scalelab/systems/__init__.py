@@ -129,19 +129,9 @@ class Part:
 class System(Protocol):
     """The exports of a module in `systems/`.
 
-    The model that `build` returns has these methods:
-
-      model(batch, *, train, cache=None, step=None) -> (hidden [B, T, D], cache), for tasks
-      net.token_states(batch, *, train, step=None) -> the states [B, T, D] that score tokens, if
-        they differ from `hidden`, as in a model with a generator
-      net.token_features(hidden [..., D]) -> (features [..., E], table [V, E], bias [V] | None)
-      net.token_logits(hidden [..., D]) -> [..., V] float32
-      net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, if HEADS has "pair"
-      net.label_logits(hidden, task, num_classes, of_text), if HEADS has "labels"
-      net.init_cache(batch_size, max_len) -> cache, if PREDICTS is "next"; works unbound, too
-
-    Only parameters in use are made: the function that computes the losses also initializes them, so
-    a model without NSP has no pooler.
+    The model that `build` returns has the methods of `nets.Model`. Only parameters in use are made:
+    the function that computes the losses also initializes them, so a model without NSP has no
+    pooler.
 
     Optional exports of a module:
 

@@ -307,7 +307,14 @@ def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
 def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> str:
     """Returns UTF-8 text; JSON can spell lone surrogates in a `str`, which UTF-8 cannot encode.
 
-    Raises ValueError if `errors` is "strict"; the message names `where` and the byte in it.
+    Args:
+      text: bytes of a file, or a text of a JSON file.
+      errors: "strict" or "replace", as in `bytes.decode`.
+      where: name of the place, for the message.
+      offset: bytes of the place before the text.
+
+    Raises:
+      ValueError: `errors` is "strict" and the text is not UTF-8; the message names the byte.
     """
     try:
         if isinstance(text, bytes):

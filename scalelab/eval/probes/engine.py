@@ -50,7 +50,14 @@ def evaluation(
     options: Mapping[str, tuple[Any, str]],
     splits: Sequence[str] = treebank.SPLITS,
 ) -> Evaluation:
-    """Makes the evaluation of a probe on the splits of a treebank."""
+    """Makes the evaluation of a probe on the splits of a treebank.
+
+    Args:
+      name: name of the probe.
+      measure: as in `Evaluation`.
+      options: as in `Evaluation`.
+      splits: splits to read, in this order.
+    """
     given = functools.partial(read, splits=splits), measure, DATA, "ud-english-ewt", options
     return Evaluation(f"probes.{name}", *given, scratch=True)
 

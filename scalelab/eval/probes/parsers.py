@@ -133,7 +133,12 @@ def fit(given: Choices) -> np.ndarray:
 
 
 def hits(given: Choices, weights: np.ndarray) -> np.ndarray:
-    """Returns True for words with the right head as the only highest score: [words] bool."""
+    """Returns True for words with the right head as the only highest score: [words] bool.
+
+    Args:
+      given: candidates of each word, with features of the attention heads.
+      weights: [features].
+    """
     scores = given.features @ weights
     best = np.maximum.reduceat(scores, given.starts)
     ties = np.add.reduceat(scores == np.repeat(best, given.sizes), given.starts)
