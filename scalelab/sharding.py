@@ -112,7 +112,12 @@ def spec(names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> P
 
 
 def shardings(abstract: ArrayPytree, mesh: Mesh) -> ArrayPytree:
-    """Returns NamedShardings for a tree of abstract arrays, some boxed with logical names."""
+    """Returns the NamedShardings of a tree.
+
+    Args:
+      abstract: abstract arrays, some boxed with logical names of axes.
+      mesh: the devices.
+    """
 
     def sharding_of_leaf(leaf: nn.LogicallyPartitioned | jax.ShapeDtypeStruct) -> NamedSharding:
         if isinstance(leaf, nn.LogicallyPartitioned):
@@ -161,7 +166,12 @@ def put_batch(batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int) -> dict
 
 
 def split_batch(batch: dict[str, jax.Array], mesh: Mesh) -> dict[str, jax.Array]:
-    """Splits the rows of a batch over the devices, in a program."""
+    """Splits the rows of a batch over the devices, in a program.
+
+    Args:
+      batch: arrays [B, ...].
+      mesh: the devices.
+    """
     if mesh.size == 1:
         return batch
     return jax.lax.with_sharding_constraint(batch, batch_sharding(mesh))

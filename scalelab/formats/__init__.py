@@ -154,7 +154,16 @@ def batch_arrays(
 
 
 def check_batch(arrays: Iterable[Array], batch: Mapping[str, np.ndarray], max_len: int) -> None:
-    """Raises ValueError if a batch has other arrays, shapes or types than declared."""
+    """Checks that a batch has the declared arrays, shapes and types.
+
+    Args:
+      arrays: the declarations.
+      batch: with lengths [B].
+      max_len: tokens of the longest example, special tokens included.
+
+    Raises:
+      ValueError: an array is missing, undeclared, or has another shape or type.
+    """
     declared = batch_arrays(arrays, max_len, len(batch["lengths"]))
     made = {name: (values.shape, values.dtype) for name, values in batch.items()}
     for name in declared | made:

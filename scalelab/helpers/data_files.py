@@ -110,6 +110,12 @@ def read_table(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields each row below the header as its line number and its fields by name.
 
+    Args:
+      path: the file, in UTF-8.
+      names: columns that must be there.
+      delimiter: character between fields.
+      quoted: whether fields may be quoted as in CSV.
+
     Raises:
       ValueError: as `read_fields`; a name is missing or repeated in the header, a row has another
         number of fields, or there is no row.
@@ -141,7 +147,14 @@ def find_columns(path: pathlib.Path, header: Sequence[str], names: Sequence[str]
 def field_count_error(
     path: pathlib.Path, line: int, row: Sequence[str], expected: int
 ) -> ValueError:
-    """Makes the error for a row with a wrong number of fields."""
+    """Makes the error for a row with a wrong number of fields.
+
+    Args:
+      path: the file.
+      line: its line, from 1.
+      row: the fields of the row.
+      expected: number of fields that it should have.
+    """
     found = f"expected {expected} fields, found {len(row)}"
     return ValueError(f"{path}, line {line}: {found}: {brief(row)}")
 

@@ -118,6 +118,12 @@ def parse_name(
 ) -> tuple[str, str]:
     """Reads "large:width": the kind of a table and the name of its rows, "" for all.
 
+    Args:
+      table: the text.
+      kinds: valid kinds.
+      rows: valid names of rows.
+      where: beginning of a message.
+
     Raises:
       ValueError: unknown kind or rows; the message begins with `where`.
     """

@@ -86,7 +86,12 @@ def group_of(layer: Any, num_layers: int, num_groups: int) -> Any:
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
-    """Constrains the sharding of an activation by its axis names; does nothing without a mesh."""
+    """Constrains the sharding of an activation; does nothing without a mesh.
+
+    Args:
+      x: any array.
+      *names: the name of each of its axes.
+    """
     return with_logical_constraint(x, names)
 
 

@@ -56,9 +56,15 @@ def with_zero_row(init: nn.initializers.Initializer, row: int) -> nn.initializer
 def output_table(
     output_embedding: str | None, vocab_size: int, width: int, init: nn.initializers.Initializer
 ) -> Embed | None:
-    """Returns an untied table for scoring tokens, if `config.model.output_embedding` asks for one.
+    """Returns the table that scores tokens if it is not the input's; None: they are tied.
 
-    None means that the input table scores tokens (tied, Press & Wolf 2017).
+    Tied tables: Press and Wolf 2017, 3.
+
+    Args:
+      output_embedding: config.model.output_embedding; None: tied.
+      vocab_size: V.
+      width: D.
+      init: initializer of the table.
     """
     return None if output_embedding is None else Embed(vocab_size, width, init)
 
@@ -91,10 +97,12 @@ class InputEmbed(nn.Module):
         self.dropout = Dropout(self.dropout_rate)
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Embeds batch["tokens"] [B, T] -> [B, T, D] of `dtype`.
+        """Embeds tokens: [B, T, D] of `dtype`.
 
-        Segment ids are batch["segments"] [B, T] if an objective gives them; otherwise segment 1
-        begins at batch["second_starts"], if any. The task is batch["task_ids"] [], or 0.
+        Args:
+          batch: tokens [B, T]; segments [B, T] if an objective gives them, else segment 1 begins at
+            second_starts [B], if any; task_ids [], 0 if absent.
+          ctx: positions, and whether dropout is on.
         """
         with part("embedding"):
             x = self.tokens(batch["tokens"])

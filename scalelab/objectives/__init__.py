@@ -46,17 +46,32 @@ class Pass:
         return named_key(self.rng, name)
 
     def hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
-        """Returns the states [B, T, D] of a bound model on a batch, computed once."""
+        """Returns the states [B, T, D], computed once for each batch.
+
+        Args:
+          model: bound.
+          batch: prepared.
+        """
         return self._states("__call__", model, batch)[0]
 
     def token_hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
-        """Returns the states [B, T, D] that score tokens; for most models the same as `hidden`."""
+        """Returns the states [B, T, D] that score tokens; for most models the same as `hidden`.
+
+        Args:
+          model: bound.
+          batch: prepared.
+        """
         if hasattr(model, "token_states"):
             return self._states("token_states", model, batch)
         return self.hidden(model, batch)
 
     def extend(self, batch: Batch, **arrays: jax.Array) -> Batch:
-        """Returns the batch with more arrays, the same object each time, to share its states."""
+        """Returns the batch with more arrays, the same object each time, to share its states.
+
+        Args:
+          batch: prepared.
+          **arrays: name -> array [B, ...].
+        """
         key = "extend", id(batch)
         if key not in self._computed:
             self._computed[key] = batch | arrays, batch
@@ -321,7 +336,14 @@ def needed_arrays(terms: Iterable[Term]) -> list[Array]:
 def apply_objectives(
     model: nn.Module, batch: Batch, terms: Iterable[Term], ctx: Pass
 ) -> dict[str, Pairs]:
-    """Returns {objective: losses}, as `Objective.losses`, of a bound model on a prepared batch."""
+    """Returns {objective: losses}, as `Objective.losses`.
+
+    Args:
+      model: bound.
+      batch: prepared.
+      terms: the objectives.
+      ctx: inputs of the pass.
+    """
     return {term.name: term.objective.losses(model, batch, ctx) for term in terms}
 
 
@@ -363,19 +385,35 @@ def forward(
 
 
 def prepare(batch: Batch, terms: Iterable[Term], rng: jax.Array) -> Batch:
-    """Lets every objective prepare the batch, each with a key of its own."""
+    """Lets every objective prepare the batch, each with a key of its own.
+
+    Args:
+      batch: arrays [B, ...] of the format.
+      terms: the objectives.
+      rng: random key of the pass.
+    """
     for term in terms:
         batch = term.objective.prepare(batch, named_key(rng, term.name))
     return batch
 
 
 def named_key(rng: jax.Array, name: str) -> jax.Array:
-    """Derives a key from a name, so that no draw depends on the order of calls."""
+    """Derives a key from a name, so that no draw depends on the order of calls.
+
+    Args:
+      rng: random key.
+      name: of an objective, or of a purpose such as "dropout".
+    """
     return jax.random.fold_in(rng, zlib.crc32(name.encode()) & 0x7FFFFFFF)
 
 
 def example_keys(key: jax.Array, batch: Batch) -> jax.Array:
-    """Derives a key [B] for each example, so that no draw depends on the rest of the batch."""
+    """Derives a key for each example, so that no draw depends on the rest of the batch: keys [B].
+
+    Args:
+      key: random key.
+      batch: with examples [B].
+    """
     return jax.vmap(lambda example: jax.random.fold_in(key, example))(batch["examples"])
 
 
@@ -419,7 +457,13 @@ def abstract_variables(
 ) -> dict[str, ArrayPytree]:
     """Returns the shapes and types of the variables of `init_variables`, without making them.
 
-    With `boxed`, each is boxed with the names of its axes.
+    Args:
+      net: these five as in `init_variables`.
+      terms: the terms of the loss.
+      max_len: length of the example.
+      batch_size: B.
+      frozen: parameters of other runs' models.
+      boxed: whether each is boxed with the names of its axes.
     """
     made = tuple(terms)
     sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}

@@ -113,7 +113,15 @@ def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathli
 def draw_predictions(
     path: pathlib.Path, *, gold: np.ndarray, predicted: np.ndarray, labels: Labels, title: str
 ) -> np.ndarray | None:
-    """Draws and returns a confusion matrix [C, C], rows of gold; without labels a scatter, None."""
+    """Draws and returns a confusion matrix [C, C], rows of gold; without labels a scatter, None.
+
+    Args:
+      path: file of the picture.
+      gold: [n] classes or scores.
+      predicted: [n] classes or scores.
+      labels: names of the C classes; None: scores.
+      title: title of the picture.
+    """
     num = len(labels or ())
     figure = canvas(2.6 + num, 1.8 + 0.8 * num) if labels else canvas(4.6, 4.4)
     axis, counts = figure.subplots(), None

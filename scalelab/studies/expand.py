@@ -163,6 +163,12 @@ def _departures(system: systems.System) -> list[systems.Departure]:
 def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, command: str) -> None:
     """Writes the study's file (see `scalelab.records.study_file`) if it has changed.
 
+    Args:
+      spec: the study.
+      runs: its runs.
+      workdir: folder of the study.
+      command: command line that makes it.
+
     Raises:
       ValueError: the folder holds this study at another scale, or a study or a run folder that has
         other fields for a run or a fine-tuning of the same name.

@@ -42,7 +42,11 @@ EVALUATION_SECS = 5.0  # estimated time of an evaluation without the model's pas
 def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int) -> str:
     """Plans a study, keeps the plan in WORKDIR/plans, and formats it.
 
-    This process takes the cores that one of `num_workers` processes will have.
+    Args:
+      spec: the study.
+      workdir: folder of the study.
+      command: command line that makes it.
+      num_workers: processes; this one takes the cores that one of them will have.
     """
     host.bind_to_cores(0, num_workers)
     planned = expand.expand_runs(spec)

@@ -192,7 +192,12 @@ RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(CORRELATIONS, (-1.0,
 
 
 def undefined(metric: str, gold: np.ndarray | None) -> str | None:
-    """Returns the reason why a metric is undefined for gold [n]; None if it is defined."""
+    """Returns the reason why a metric is undefined; None if it is defined.
+
+    Args:
+      metric: a name in METRICS.
+      gold: [n]; None: unknown.
+    """
     if gold is None:
         return None
     if metric in CORRELATIONS and np.unique(gold).size < 2:
@@ -203,9 +208,13 @@ def undefined(metric: str, gold: np.ndarray | None) -> str | None:
 
 
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:
-    """Returns the loss of the best constant prediction of gold [n].
+    """Returns the loss of the best constant prediction.
 
-    That is the entropy of the class frequencies in nats, or the variance of a regression's scores.
+    That is the entropy of the class frequencies in nats, or the variance of scores.
+
+    Args:
+      gold: [n] classes or scores.
+      regression: True for scores, False for classes.
     """
     if regression:
         return float(np.var(np.asarray(gold, np.float64)))

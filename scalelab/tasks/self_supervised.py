@@ -175,9 +175,13 @@ MAKERS = {"same_document": (_crossings, 4, 1), "swapped_words": (_versions, 2, 0
 def make_rows(
     task: str, documents: Sequence[str], num_rows: Mapping[str, int], seed: int
 ) -> dict[str, list[Row]]:
-    """Makes the splits of a task from documents in the order of `draw`.
+    """Makes the splits of a task; a split does not depend on later splits.
 
-    `num_rows` is split -> number of rows; a split does not depend on later splits.
+    Args:
+      task: a name in MAKERS.
+      documents: in the order of `draw`.
+      num_rows: split -> number of rows, a multiple of ROWS_MULTIPLE.
+      seed: seed of all choices.
 
     Raises:
       ValueError: a number is not a multiple of 4, or there are too few documents.
@@ -207,9 +211,16 @@ Made = Mapping[str, Mapping[str, Sequence[Row]]]  # task -> split -> rows
 def make(
     documents: Iterable[str], num_train: int, num_dev: int, seed: int, share: float = 1.0
 ) -> Made:
-    """Makes the rows of both tasks from a share of the documents; a line is a sentence.
+    """Makes the rows of both tasks.
 
     The dev set does not depend on the size of the training set.
+
+    Args:
+      documents: a line is a sentence.
+      num_train: rows of the training set, a multiple of ROWS_MULTIPLE.
+      num_dev: rows of the dev set, a multiple of it.
+      seed: seed of all choices.
+      share: share of the documents in use, in (0, 1].
 
     Raises:
       ValueError: as in `make_rows`.

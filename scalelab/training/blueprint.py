@@ -112,7 +112,13 @@ def draw_alone(
 ) -> Blueprint:  # fmt: skip
     """Draws up a run of a system's own config at some sizes, with one phase and no padding.
 
-    `shape` is heads x width x layers, `length` the tokens of an example.
+    Args:
+      system: name of the system.
+      shape: heads x width x layers, such as "2x128x2".
+      batch_size: B.
+      length: tokens of an example.
+      vocab_size: V.
+      dtype: of the computation.
     """
     pretrain = files.load(files.FOLDER / "pretrain.py")
     config = pretrain.get_config(f"system={system},shape={shape},steps=1000")
@@ -137,6 +143,12 @@ UNTIMED, TIMED = 2, 3  # steps: in its first few, a process meets new pages of m
 
 def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> StepTime:
     """Compiles the training step of a batch and times three steps on random tokens.
+
+    Args:
+      plan: the run.
+      length: tokens of an example.
+      batch_size: B.
+      mesh: the devices.
 
     Raises:
       ValueError: the model needs more memory than there is.

@@ -83,6 +83,12 @@ class Source:
 def draw(vocab_size: int, order: int, seed: int, concentration: float = 0.1) -> Source:
     """Draws a source with Dirichlet probabilities after each context.
 
+    Args:
+      vocab_size: V, at least 2.
+      order: tokens of a context, at least 1.
+      seed: seed of the probabilities.
+      concentration: of the Dirichlet distribution, above 0; small: few tokens are probable.
+
     Raises:
       ValueError: too many contexts, or an argument below its minimum.
     """

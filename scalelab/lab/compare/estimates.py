@@ -104,10 +104,16 @@ def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
 def student(
     numbers: Sequence[float], *, seed: int = 0, draws: np.ndarray | None = None
 ) -> Estimate:
-    """Estimates the mean of independent numbers [P] with Student's interval.
+    """Estimates the mean of independent numbers with Student's interval (Student 1908).
 
-    The resamples are quantiles of Student's distribution about the mean, in the order of the means
-    that `draws` [R, P] weigh, or in an order drawn by `seed`; a single number has no interval.
+    The resamples are quantiles of Student's distribution about the mean. A single number has no
+    interval.
+
+    Args:
+      numbers: [P].
+      seed: seed of the order of the resamples, if there are no draws.
+      draws: [R, P], weights of numbers; the resamples get the order of the weighted means; None: a
+        random order.
     """
     value, num = float(np.mean(numbers)), len(numbers)
     if num < 2:

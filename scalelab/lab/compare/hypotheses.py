@@ -51,8 +51,16 @@ def build_claim(
 ) -> Claim:
     """Makes the claim that the mean over blocks of a weighted sum of scores lies in a region.
 
-    Leaves out and counts blocks without a score. `what` is the comparison in words; `missing` is
-    the reason if there is no block; `best` has the estimate of chosen rows.
+    Leaves out and counts blocks without a score.
+
+    Args:
+      scores: the study's scores.
+      what: the comparison in words.
+      region: values for which the claim holds.
+      blocks: row -> its weight, for each block.
+      score: name of the score.
+      missing: the reason if there is no block.
+      best: the estimate of chosen rows; None: the rows are given.
     """
     title = title_of(score)
     usable = [b for b in blocks if weighted(scores, b, score) is not None]

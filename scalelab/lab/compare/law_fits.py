@@ -122,7 +122,13 @@ class Noise(NamedTuple):
 
 
 def estimate_noise(groups: Sequence[np.ndarray], law: np.ndarray, num_parameters: int) -> Noise:
-    """Estimates the noise around a law [n] from log y of the runs of each point, n arrays [k]."""
+    """Estimates the noise around a law (degrees of freedom: Satterthwaite 1946).
+
+    Args:
+      groups: [k] each, log y of the runs of each of the n points.
+      law: [n], log y by the law.
+      num_parameters: parameters that were fitted.
+    """
     residuals = np.array([group.mean() for group in groups]) - law
     spare = len(groups) - num_parameters
     degrees = sum(len(group) - 1 for group in groups)
@@ -206,7 +212,13 @@ def fit(
     points: Points, *, resamples: int = RESAMPLES, min_sizes: int = MIN_SIZES,
     min_span: float = MIN_SPAN,
 ) -> Law:  # fmt: skip
-    """Fits the law, with a bootstrap of `resamples`.
+    """Fits the law, with a bootstrap.
+
+    Args:
+      points: x and the runs' y.
+      resamples: number of resamples.
+      min_sizes: smallest number of different x.
+      min_span: smallest ratio of the largest to the smallest x.
 
     Raises:
       ValueError: fewer than `min_sizes` different x, or a range of x below a factor `min_span`.

@@ -55,7 +55,14 @@ def tabulate_primary(
 ) -> Table | None:
     """Returns every arm's score, difference to the first arm, and cost; None without any.
 
-    A difference that a claim tests has the claim's interval; `why` the score ranks no arms.
+    A difference that a claim tests has the claim's interval.
+
+    Args:
+      study: the study.
+      scores: its scores.
+      score: name of the score.
+      findings: the verdicts.
+      why: reason why the score ranks no arms; "": it does.
     """
     known = {p: found for p in study.points if (found := scores.value(p, score)) is not None}
     if not known:
@@ -225,7 +232,15 @@ def for_terminal(
     study: Study, sentences: Sequence[str], primary: Table | None, verdicts: Table | None,
     findings: Sequence[Finding],
 ) -> str:  # fmt: skip
-    """Returns the answer, the primary table, the verdicts and why some are open, as text."""
+    """Returns the answer, the primary table, the verdicts and why some are open, as text.
+
+    Args:
+      study: the study.
+      sentences: the answer.
+      primary: from `tabulate_primary`.
+      verdicts: table of the findings; None: there are none.
+      findings: the verdicts.
+    """
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
     parts += ["\n" + show(table).rstrip() for table in (primary, verdicts) if table is not None]
     lines = [*checks(findings), *describe_changes(study)]

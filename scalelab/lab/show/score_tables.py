@@ -117,8 +117,12 @@ def build_scores(
 ) -> Table | None:
     """Makes a table of scores; None if it has no rows.
 
-    Columns whose tasks the study lacks are left out; if `needs_tasks`, a table without task columns
-    is None. If `by_variant`, it has only the models with several variants, model by model.
+    Args:
+      request: the study and its scores.
+      title: title of the table.
+      columns: the columns; those of tasks that the study lacks are left out.
+      needs_tasks: whether a table without columns of tasks is None.
+      by_variant: whether it has only the models with several variants, model by model.
     """
     study, scores = request.study, request.scores
     points = [point for point in request.points if point.finished]
