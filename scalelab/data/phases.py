@@ -278,7 +278,13 @@ def split_documents(
 
 
 def choose_documents(documents: Documents, share: float, seed: int) -> np.ndarray:
-    """Chooses documents with about `share` of all tokens by a hash: bool [num_documents]."""
+    """Chooses documents by a hash: bool [num_documents].
+
+    Args:
+      documents: a split.
+      share: share of all tokens in the chosen ones, about, in [0, 1].
+      seed: seed of the hash.
+    """
     token_starts = np.asarray(documents.sentence_starts)[documents.document_starts]
     places = draws.bits(draws.key(seed), np.arange(documents.num_documents))
     order = np.argsort(places, kind="stable")

@@ -228,7 +228,12 @@ def prepare_sentences(
 
 
 def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
-    """Streams the documents of a file of `prepare_sentences`, a sentence a line."""
+    """Streams the documents of a file of `prepare_sentences`, a sentence a line.
+
+    Args:
+      path: the file.
+      tick: called with the number of bytes read.
+    """
     for block in _blocks(path):
         yield from filter(None, block.decode("utf-8").split("\n\n"))
         tick(len(block))

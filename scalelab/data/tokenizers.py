@@ -139,9 +139,12 @@ class Tokenizer:
     def encode_special(self, text: str, roles: Iterable[str]) -> np.ndarray:
         """Encodes a text with special tokens in it, such as "[MASK]": ids [n] int32.
 
-        The special tokens with the given roles are recognized; others are encoded as plain text.
         White space before a recognized token belongs to it, as it belongs to the word that a mask
         replaces.
+
+        Args:
+          text: the text.
+          roles: special tokens that are recognized; others are encoded as plain text.
         """
         backend = self._reads_special(frozenset(self.special_ids[role] for role in roles))
         return np.asarray(backend.encode(text, add_special_tokens=False).ids, np.int32)
@@ -243,8 +246,12 @@ def digest(directory: Path) -> str:
 def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
     """Trains a tokenizer and writes it in Hugging Face layout.
 
-    Equal texts in equal order give equal files. A text is a document: its sentences, joined by
-    spaces. `texts` is iterated more than once.
+    Equal texts in equal order give equal files.
+
+    Args:
+      spec: kind, vocabulary size and special tokens.
+      texts: documents: their sentences, joined by spaces; iterated more than once.
+      directory: an existing folder.
 
     Raises:
       ValueError: the vocabulary is too large for the texts, or too small for their characters.

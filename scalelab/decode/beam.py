@@ -1,4 +1,4 @@
-"""Beam search: keeps the K most probable texts at each step.
+"""Beam search: keeps the K most probable texts at each step (Sutskever et al. 2014, 3.2).
 
 The variant is the one in `transformers` (`num_beams=K`, `length_penalty`, `early_stopping=False`),
 so that texts are comparable. A text that ends counts only if it is among the K best at that step.

@@ -91,7 +91,12 @@ def split_ties(items: Sequence[Item], values: np.ndarray) -> tuple[np.ndarray, n
 
 
 def turn(values: Sequence[Any], by: int) -> list[Any]:
-    """Rotates `values` so that the first is at index `by` modulo their number."""
+    """Rotates a list.
+
+    Args:
+      values: the list.
+      by: index of the first value in the result, modulo their number.
+    """
     by %= len(values)
     return [*values[len(values) - by :], *values[: len(values) - by]]
 

@@ -245,7 +245,13 @@ def read_wsc(folder: pathlib.Path) -> list[Item]:
 
 
 def substitute(text: str, place: int, name: str) -> str:
-    """Replaces the pronoun, which is word `place` of the text, by a name."""
+    """Replaces a pronoun by a name.
+
+    Args:
+      text: the text.
+      place: index of the word that is the pronoun.
+      name: the name.
+    """
     words = text.split()
     pronoun = words[place].strip(".,;:!?\"'").lower()
     rest = words[place][len(pronoun) :]

@@ -20,7 +20,12 @@ MOST_SCORES, DEFAULT_MOST_SCORES = {"cpu": 2**22}, 2**28
 
 
 def round_up(length: int, most: int) -> int:
-    """Rounds a length up to a power of 2, at most `most`, so that few programs are compiled."""
+    """Rounds a length up to a power of 2, so that few programs are compiled.
+
+    Args:
+      length: tokens.
+      most: largest result.
+    """
     size = SHORTEST
     while size < length:
         size *= 2

@@ -25,9 +25,14 @@ Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its
 
 
 def add_adapters(module: nn.Module, width: int) -> nn.Module:
-    """Returns an unbound model with an adapter of `width` behind each layer's `ffn`.
+    """Returns an unbound model with an adapter behind each layer's `ffn`.
 
-    The output of a new adapter is 0, so that the model computes what it computed without it.
+    Houlsby et al. 2019, 2.1. The output of a new adapter is 0, so that the model computes what it
+    computed without it.
+
+    Args:
+      module: the unbound model.
+      width: of the adapter's hidden layer.
 
     Raises:
       ValueError: a layer has another network than FeedForward.

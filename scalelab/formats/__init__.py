@@ -100,7 +100,12 @@ class Array:
         return of_tokens if self.counts is None else self.counts
 
     def shape(self, max_len: int, batch_size: int) -> tuple[int, ...]:
-        """Returns its shape in a batch, [B, ...] or [B, T, ...]."""
+        """Returns its shape in a batch, [B, ...] or [B, T, ...].
+
+        Args:
+          max_len: tokens of the longest example, special tokens included.
+          batch_size: B.
+        """
         if self.kind == "flat":
             return batch_size, *self.item
         length = self.length(max_len, self.options) if self.length else max_len
@@ -144,7 +149,13 @@ COMMON = (Array("tokens", "ragged", None), Array("num_bytes"), Array("num_text_t
 def batch_arrays(
     arrays: Iterable[Array], max_len: int, batch_size: int
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Returns the shape and type of each array of a batch, including the lengths of rows."""
+    """Returns the shape and type of each array of a batch, including the lengths of rows.
+
+    Args:
+      arrays: the declarations.
+      max_len: tokens of the longest example, special tokens included.
+      batch_size: B.
+    """
     made = {}
     for array in arrays:
         made[array.name] = array.shape(max_len, batch_size), batch_type(array.dtype or "int32")

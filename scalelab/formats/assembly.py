@@ -42,7 +42,12 @@ def text_arrays(length: Length | None = None) -> tuple[Array, ...]:
 
 
 def pair_arrays(target: Length | None, source: Length | None = None) -> tuple[Array, ...]:
-    """Declares a target, "tokens", and its source; the sizes are those of the text of both."""
+    """Declares a target, "tokens", and its source; the sizes are those of the text of both.
+
+    Args:
+      target: (max_len, Options) -> T of the target; None: max_len.
+      source: (max_len, Options) -> T of the source; None: max_len.
+    """
     tokens, *sizes = text_arrays(target)
     return (tokens, Array("source", "ragged", None, source), *sizes)
 

@@ -78,7 +78,7 @@ def threshold(rate: float) -> jax.Array:
 
 
 def drop(x: jax.Array, key: jax.Array, examples: jax.Array, rate: float) -> jax.Array:
-    """Sets a share of x to zero and scales the rest by 1 / (1 - rate) (Srivastava et al. 2014, 10).
+    """Sets a share of x to zero and scales the rest by 1 / (1 - rate) (Srivastava et al. 2014, 4).
 
     Args:
       x: [B, ...]; the result has its shape and dtype.

@@ -45,7 +45,12 @@ class Embed(nn.Module):
 
 
 def with_zero_row(init: nn.initializers.Initializer, row: int) -> nn.initializers.Initializer:
-    """Returns an initializer of tables that sets a row, such as that of padding, to 0."""
+    """Returns an initializer of tables that sets a row to 0.
+
+    Args:
+      init: initializer of the other rows.
+      row: index of the row, such as the id of padding.
+    """
 
     def draw(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
         return init(key, shape, dtype).at[row].set(0.0)

@@ -33,7 +33,7 @@ def tied_logits(features: jax.Array, table: jax.Array, bias: jax.Array | None) -
 
 
 class PlainHead(nn.Module):
-    """The identity: the tied table scores the hidden states directly (GPT family)."""
+    """The identity: the tied table scores the states directly (GPT; Radford et al. 2018, eq. 2)."""
 
     def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
         """Returns hidden [..., D] and no bias."""

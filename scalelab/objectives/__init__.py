@@ -241,7 +241,12 @@ def _baseline(name: str, options: Mapping[str, object]) -> Baseline:
 
 
 def predicted_arrays(names: Iterable[str], options: Mapping[str, object]) -> list[str]:
-    """Returns the arrays that objectives predict in place of the text, by their baselines."""
+    """Returns the arrays that objectives predict in place of the text, by their baselines.
+
+    Args:
+      names: names of the objectives.
+      options: config.objective_options.
+    """
     found = (_baseline(name, options).array for name in names)
     return list(dict.fromkeys(array for array in found if array))
 
@@ -322,7 +327,13 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
 
 
 def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) -> Batch:
-    """Returns a batch of zeros with `formats.COMMON` and more arrays, for tracing."""
+    """Returns a batch of zeros, for tracing.
+
+    Args:
+      max_len: tokens of the longest example.
+      arrays: declarations, besides `formats.COMMON`.
+      batch_size: B.
+    """
     declared = formats.batch_arrays((*formats.COMMON, *arrays), max_len, batch_size)
     made = {name: jnp.zeros(shape, dtype) for name, (shape, dtype) in declared.items()}
     return made | {"examples": jnp.zeros(batch_size, jnp.int32)}

@@ -103,6 +103,10 @@ class Continual:
 def ledger(num_tasks: int, options: Options) -> np.ndarray:
     """Returns the number of steps in each stage (row) of each task (column): int64 [k, k].
 
+    Args:
+      num_tasks: k.
+      options: the steps of each task.
+
     Raises:
       ValueError: there is no task, or `task_steps` has neither one number nor one per task.
     """

@@ -108,7 +108,12 @@ class Pace:
         self._first, self._begun = math.nan, math.nan
 
     def correct(self, planned: float | None, num_workers: int) -> float | None:
-        """Returns the seconds left for all workers; `planned` is for one, without other scaling."""
+        """Returns the seconds left for all workers; None without a plan.
+
+        Args:
+          planned: seconds left for one worker, by the plan; None: no plan.
+          num_workers: processes that work.
+        """
         if planned is None:
             return None
         if math.isnan(self._first):

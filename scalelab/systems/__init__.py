@@ -259,7 +259,12 @@ def make_net(
 
 
 def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
-    """Returns the sizes that a config describes."""
+    """Returns the sizes that a config describes.
+
+    Args:
+      net: config.model.
+      remat: as in `Sizes`.
+    """
     return Sizes(
         net.num_heads,
         net.width,
@@ -290,9 +295,11 @@ def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) 
 
 
 def more_inputs(system: System, *, source: bool = False) -> str | None:
-    """Names the inputs that the system's model reads in addition to a text.
+    """Names the inputs that the system's model reads in addition to a text; None: there are none.
 
-    None means that there are none, or only a source if `source` is True.
+    Args:
+      system: the module.
+      source: True: a source alone is no such input.
     """
     frozen = [f"the model of another run ({name})" for name in frozen_names(system)]
     found = ["a source"] * system.HAS_SOURCE + frozen

@@ -210,7 +210,8 @@ def undefined(metric: str, gold: np.ndarray | None) -> str | None:
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:
     """Returns the loss of the best constant prediction.
 
-    That is the entropy of the class frequencies in nats, or the variance of scores.
+    That is the entropy of the class frequencies in nats (Shannon 1948, 6), or the variance of
+    scores.
 
     Args:
       gold: [n] classes or scores.

@@ -66,7 +66,13 @@ class Row(NamedTuple):
 
 
 def draw(documents: Iterable[str], seed: int, share: float = 1.0) -> list[str]:
-    """Draws a share of the documents, each text once, in the order of a seeded hash of the text."""
+    """Draws documents, each text once, in the order of a seeded hash of the text.
+
+    Args:
+      documents: the texts.
+      seed: seed of the hash.
+      share: share of the documents, in (0, 1].
+    """
     key = seed.to_bytes(8, "little", signed=True)
     drawn: dict[int, str] = {}
     for document in documents:
@@ -146,7 +152,9 @@ def two_passages(
 ) -> tuple[Words, Words] | None:
     """Draws two passages of a document, the earlier first; None if the document has no two.
 
-    `sentences` has None for sentences that must not be used.
+    Args:
+      sentences: words of each sentence; None: it must not be used.
+      rng: generator of the draws.
     """
     least, most = PASSAGE_WORDS
     # From each sentence, the shortest run of whole sentences that is long enough: start, end.
@@ -230,9 +238,14 @@ def make(
 
 
 def write(folder: pathlib.Path, made: Made, about: Mapping[str, object]) -> None:
-    """Writes the folder of both tasks, all of it or nothing; `about` is probes.json.
+    """Writes the folder of both tasks, all of it or nothing.
 
     A table has a line of column names, then tab-separated fields, as in GLUE.
+
+    Args:
+      folder: the folder.
+      made: rows of the tasks.
+      about: content of probes.json.
     """
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,12 @@ def classifiers(name: str, probing: Probing) -> Evaluation:
 
 
 def thin(sentences: Sequence[Sentence], most: int) -> Sequence[Sentence]:
-    """Returns evenly spaced sentences, about `most` words; treebanks are sorted by genre."""
+    """Returns evenly spaced sentences; treebanks are sorted by genre.
+
+    Args:
+      sentences: the sentences.
+      most: words to keep, about.
+    """
     step = max(1.0, num_words(sentences) / most)
     return [sentences[int(k * step)] for k in range(max(1, int(len(sentences) / step)))]
 

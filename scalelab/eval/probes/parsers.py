@@ -82,7 +82,12 @@ def choose(dev: Answers, test: Answers) -> dict[str, int]:
 
 
 def pick(test: Answers, chosen: dict[str, int]) -> np.ndarray:
-    """Returns the hits [words] of the parsers chosen for each word's relation."""
+    """Returns the hits of the parser chosen for each word's relation: bool [words].
+
+    Args:
+      test: answers of all parsers.
+      chosen: relation -> index of a parser, from `choose`.
+    """
     parsers = [chosen[name] for name in test.relations.tolist()]
     return test.hits[parsers, np.arange(len(parsers))]
 

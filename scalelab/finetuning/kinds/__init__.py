@@ -121,5 +121,10 @@ def load(name: str) -> ModuleType:
 
 
 def num_outputs(name: str, labels: Sequence[str] | None) -> int:
-    """Returns the outputs of a head of some kind, given the task's labels; None: a score."""
+    """Returns the outputs of a head.
+
+    Args:
+      name: name of the kind.
+      labels: the task's labels; None: the task has scores.
+    """
     return load(name).NUM_OUTPUTS or len(labels or "1")

@@ -57,7 +57,12 @@ class Estimate:
 
 
 def detectable(standard_error: float, degrees: float) -> float:
-    """Returns the smallest true value that a test at 5% finds with power 80%; see Estimate."""
+    """Returns the smallest true value that a test at 5% finds with power 80% (Bloom 1995).
+
+    Args:
+      standard_error: of the estimate.
+      degrees: degrees of freedom of Student's distribution.
+    """
     quantiles = scipy.stats.t.ppf([UPPER, POWER], degrees)
     return float(quantiles.sum() * standard_error)
 
@@ -68,12 +73,23 @@ def without_interval(value: float) -> Estimate:
 
 
 def show_interval(low: float, high: float, spec: str) -> str:
-    """Formats an interval, such as "[0.94, 1.00]", or "-" if an end is NaN."""
+    """Formats an interval, such as "[0.94, 1.00]".
+
+    Args:
+      low: its lower end; NaN: there is no interval, "-".
+      high: its upper end.
+      spec: format of a number, such as ".2f".
+    """
     return "-" if math.isnan(low) or math.isnan(high) else f"[{low:{spec}}, {high:{spec}}]"
 
 
 def with_bars(scores: Sequence[Estimate], scale: int = 100) -> tuple[list[float], np.ndarray]:
-    """Returns scores x `scale`, and [2, n] lengths of their error bars; NaN: no interval."""
+    """Returns the values, and [2, n] lengths of their error bars; NaN: no interval.
+
+    Args:
+      scores: n estimates.
+      scale: factor of all, such as 100 for percent.
+    """
     ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
     return [scale * e.value for e in scores], scale * np.array(ends).clip(0)
 
@@ -290,7 +306,10 @@ def contrast_numbers(
 
 
 def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns standard error and degrees of a sum of terms (variance, degrees of freedom)."""
+    """Returns standard error and degrees of a sum of terms (variance, degrees of freedom).
+
+    Satterthwaite 1946 (Biometrics Bull. 2).
+    """
     total = sum(v for v, _ in variances)
     if total == 0:
         return 0.0, math.inf

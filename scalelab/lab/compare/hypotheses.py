@@ -34,7 +34,13 @@ def value(scores: Scores, row: Row, score: str) -> float | None:
 
 
 def weighted(scores: Scores, block: Block, score: str) -> float | None:
-    """Returns the weighted sum of a block's scores; None if one is missing."""
+    """Returns the weighted sum of a block's scores; None if one is missing.
+
+    Args:
+      scores: the study's scores.
+      block: row -> its weight.
+      score: name of the score.
+    """
     found = [(weight, value(scores, row, score)) for row, weight in block.items()]
     values = [weight * x for weight, x in found if x is not None]
     return sum(values) if len(values) == len(found) else None

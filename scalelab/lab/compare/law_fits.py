@@ -116,7 +116,12 @@ class Noise(NamedTuple):
     widening: float  # Student's quantile over the normal one (Satterthwaite's degrees of freedom)
 
     def draw(self, rng: np.random.Generator, counts: Sequence[int]) -> np.ndarray:
-        """Draws the noise of every run of points with `counts` runs each: [sum of counts]."""
+        """Draws the noise of log y of every run: [sum of counts].
+
+        Args:
+          rng: generator of the draws.
+          counts: runs of each point.
+        """
         noise = np.repeat(self.between * rng.normal(size=len(counts)), counts)
         return self.widening * (noise + self.within * rng.normal(size=len(noise)))
 
@@ -183,7 +188,12 @@ class Law:
     def predict(
         self, x: float, num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
     ) -> Interval:
-        """Predicts y at x: the mean of so many new runs; None: the law itself.
+        """Predicts y at x.
+
+        Args:
+          x: above 0.
+          num_runs: the mean of so many new runs; None: the law itself.
+          limit: factor by which x may lie outside the measured range.
 
         Raises:
           ValueError: the points do not determine the law, or x is further than a factor `limit`
