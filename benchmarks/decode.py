@@ -30,7 +30,15 @@ STDDEV = 0.05  # weights are larger than usual, so that the best token leads
 def generate(
     stepper: Any, prompts: np.ndarray, new_tokens: int, max_len: int, start: int | None
 ) -> np.ndarray:
-    """Returns new tokens [B, new_tokens] by scalelab.decode, from prompts or sources [B, P]."""
+    """Generates with scalelab.decode: new tokens [B, new_tokens].
+
+    Args:
+      stepper: a `decode.stepper.Stepper`.
+      prompts: [B, P] int32, prompts; or sources, if the model reads one.
+      new_tokens: tokens to generate for each row; none ends earlier.
+      max_len: positions of the model.
+      start: id that begins a text behind a source; None: the model reads no source.
+    """
     from scalelab.decode import loop
     from scalelab.decode.choose import Rules
 

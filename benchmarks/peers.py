@@ -35,8 +35,13 @@ def make_model(
 ) -> Any:
     """Makes a class of transformers at the sizes of a model of ours.
 
-    `name` None: the family's first class. It gets our `params`, or random ones; `labels` are a
-    classifier's.
+    Args:
+      system: name of the system, with a map in interop.maps.
+      net: config.model.
+      vocab_size: V.
+      name: name of the class; None: the family's first one.
+      params: our parameters to copy; None: random ones.
+      labels: a classifier's labels, ["0"] for a score; None: no classifier.
     """
     family = maps.load(system)
     architecture = next(a for a in family.architectures if name in (None, a.name))
@@ -145,7 +150,12 @@ class Tuned(Stock):
 
 
 def class_inputs(causal: bool, batch: dict[str, np.ndarray]) -> Tensors:
-    """Returns a masked batch as the class of transformers takes it."""
+    """Converts a prepared batch to the inputs and labels of a class of transformers.
+
+    Args:
+      causal: True if every token is predicted, False for masked ones.
+      batch: tokens [B, T], lengths [B] and the arrays of "mlm"; or source and targets.
+    """
     if "source" in batch:  # without padding
         named = {"input_ids": "source", "decoder_input_ids": "tokens", "labels": "targets"}
         return {k: torch.tensor(np.asarray(batch[v], np.int64)) for k, v in named.items()}

@@ -39,6 +39,11 @@ class Filling(NamedTuple):
 def encode(text: str, opened: "Pretrained", max_len: int) -> "np.ndarray":
     """Encodes a text with masks: ids [n] int32, special tokens included.
 
+    Args:
+      text: the text.
+      opened: the model.
+      max_len: most tokens, the positions of the model.
+
     Raises:
       ValueError: the text has no mask, or more tokens than the `max_len` positions of the model.
     """

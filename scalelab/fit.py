@@ -105,7 +105,12 @@ def measure_step(
 
 
 def slope(a: StepMemory, b: StepMemory) -> float:
-    """Returns the bytes per additional example, from two batch sizes."""
+    """Returns the bytes per additional example.
+
+    Args:
+      a: memory at one batch size.
+      b: memory at a larger one.
+    """
     return max(0.0, (b.total - a.total) / (b.batch_size - a.batch_size))
 
 

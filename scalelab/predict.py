@@ -90,7 +90,13 @@ def _texts_of_rows(
 def predict(
     run: pathlib.Path, path: pathlib.Path, columns: Sequence[str] = (), rows: int = ROWS
 ) -> Iterator[tuple[list[str], int]]:
-    """Yields the lines of predictions of each `rows` rows of a file, and how many texts were cut.
+    """Yields the lines of predictions of some rows of a file, and how many texts were cut.
+
+    Args:
+      run: run folder of the fine-tuning.
+      path: the file.
+      columns: names of its text columns; (): those of the task's files.
+      rows: number of rows to read at a time.
 
     Raises:
       ValueError: the run is no fine-tuning, or the file does not fit its task.

@@ -181,9 +181,14 @@ def continuations(
 def resamplings(
     asked: argparse.Namespace, prompts: "Sequence[np.ndarray]", opened: "Pretrained"
 ) -> "Iterator[tuple[int, int, Continuation]]":
-    """Continues prompts with a masked model as the flags say; yields and raises as `continuations`.
+    """Continues prompts with a masked model; yields and raises as `continuations`.
 
     Special tokens are never drawn.
+
+    Args:
+      asked: the flags.
+      prompts: ids [n] each.
+      opened: the model.
     """
     import jax
     import jax.numpy as jnp

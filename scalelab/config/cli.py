@@ -171,7 +171,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def natural(text: str, least: int = 0) -> int:
-    """Parses a whole number from `least` on the command line."""
+    """Parses a whole number of the command line.
+
+    Args:
+      text: the number, in decimal digits.
+      least: smallest allowed number.
+    """
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}: {text!r}")
     return int(text)

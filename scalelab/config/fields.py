@@ -248,8 +248,11 @@ def differing(
 ) -> dict[str, list[Any]]:
     """Returns the fields in which runs differ, with the value of each run: comparable if empty.
 
-    Every comparison asks this function. `sides` has the fields of each run, a missing one is off,
-    as None is; fields in `free` may differ.
+    Every comparison asks this function.
+
+    Args:
+      sides: the fields of each run, by dotted name; a missing one is off, as None is.
+      free: names of fields that may differ.
     """
     sides = list(sides)
     names = dict.fromkeys(name for side in sides for name in side if name not in free)
@@ -258,16 +261,25 @@ def differing(
 
 
 def science_diff(new: object, old: object, free: Collection[str] = ()) -> list[str]:
-    """Returns lines "field: old -> new" for the science fields that differ and are not `free`."""
+    """Returns lines "field: old -> new" for the science fields that differ.
+
+    Args:
+      new: a config.
+      old: the config that it replaces.
+      free: names of fields that may differ.
+    """
     a, b = science(old), science(new)
     names = sorted(differing((a, b), free))
     return [f"{k}: {a.get(k, 'absent')!r} -> {b.get(k, 'absent')!r}" for k in names]
 
 
 def make_options(module: Any, values: Mapping[str, object]) -> Any:
-    """Returns the module's Options with these values, its defaults elsewhere; None if it has none.
+    """Returns a module's Options; None if it has none.
 
-    Values that belong to other modules of the group are left out.
+    Args:
+      module: a system, objective or format.
+      values: option -> value; those of other modules of the group are left out, absent ones have
+        their defaults.
     """
     kind = getattr(module, "Options", None)
     if kind is None:

@@ -114,7 +114,11 @@ def read(evaluation: Evaluation, data: pathlib.Path) -> Sequence[Any]:
 
 
 def choose_options(evaluation: Evaluation, lines: Sequence[str]) -> dict[str, Any]:
-    """Returns the options that lines such as "blimp.rule=pll_word" set for an evaluation.
+    """Returns the options that a study's lines set for an evaluation.
+
+    Args:
+      evaluation: the evaluation.
+      lines: such as "blimp.rule=pll_word"; those of others are left out.
 
     Raises:
       ValueError: the evaluation has no such option, or the value has another type.

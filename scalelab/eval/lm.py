@@ -228,7 +228,12 @@ def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame
 
 
 def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
-    """Returns the totals over documents; `predicts` is "next" or "masked"."""
+    """Returns the totals over documents.
+
+    Args:
+      table: a row for each document.
+      predicts: "next" or "masked".
+    """
     from scalelab.eval import calibration
     from scalelab.records.metrics import bits_per_byte
 
@@ -251,7 +256,13 @@ def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
 
 
 def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
-    """Formats the line for all documents, and the `shown` worst and best by bits per byte."""
+    """Formats the line for all documents, and the worst and best by bits per byte.
+
+    Args:
+      facts: from `summarize`.
+      table: a row for each document.
+      shown: number of documents to list at either end.
+    """
     from scalelab.eval import calibration
     from scalelab.lab import tables
 

@@ -183,7 +183,13 @@ def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
 
 
 def open_model(run: RunRecord, given: ClassifierConfig, params: ArrayPytree) -> Pretrained:
-    """Opens the model of a fine-tuning, without the rows of added tokens, as of a pre-training."""
+    """Opens the model of a fine-tuning as of a pre-training, without the rows of added tokens.
+
+    Args:
+      run: the record of the fine-tuning.
+      given: its config.
+      params: its parameters, "body" and "head".
+    """
     config, system = given.pretraining(), systems.load(given.system)
     net = systems.make_net(system, given.model, config.system_options, vocab_size=1)
     added = () if given.kind in kinds.GENERATED else system.ADAPTATION.added_tokens
@@ -206,7 +212,13 @@ def flat(params: ArrayPytree) -> dict[str, jax.Array]:
 def check_shapes(
     path: pathlib.Path, config: ClassifierConfig, given: Mapping[str, jax.Array], vocab_size: int
 ) -> int:
-    """Refuses parameters by path that contradict config.json and tokenizer; returns the outputs.
+    """Refuses parameters that contradict config.json and tokenizer; returns the head's outputs.
+
+    Args:
+      path: folder, for the message.
+      config: the classifier's config.
+      given: path of a parameter -> array.
+      vocab_size: V, added tokens included.
 
     Raises:
       ValueError: with the shapes of each.

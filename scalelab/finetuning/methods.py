@@ -27,10 +27,16 @@ Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its
 def add_adapters(
     module: nn.Module, width: int, made: dict[int, nn.Module] | None = None
 ) -> nn.Module:
-    """Returns an unbound model with an adapter of `width` behind each layer's `ffn`.
+    """Returns an unbound model with an adapter behind each layer's `ffn`.
 
-    The output of a new adapter is 0, so that the model computes what it computed without it. `made`
-    has the networks with adapters by the id of the old ones: stacks that share one still share it.
+    Houlsby et al. 2019, 2.1. The output of a new adapter is 0, so that the model computes what it
+    computed without it.
+
+    Args:
+      module: the unbound model.
+      width: of the adapter's hidden layer.
+      made: networks with adapters by the id of the old ones, so that stacks that share one still
+        share it; None at the outermost call.
 
     Raises:
       ValueError: a layer has another network than FeedForward.

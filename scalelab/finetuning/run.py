@@ -226,7 +226,11 @@ class TaskRun:
     ) -> np.ndarray:
         """Computes the head's outputs for every example once: float32 [n, ..., C].
 
-        `predict` maps a batch to scores [B, ..., C]. Shorter batches are filled with zeros.
+        Shorter batches are filled with zeros.
+
+        Args:
+          predict: batch -> scores [B, ..., C].
+          split: n examples.
         """
         ways = sharding.batch_ways(self.mesh)
         size = -(-self.config.machine.eval_batch_size // ways) * ways

@@ -84,6 +84,12 @@ def _after_mnli(opened: Pretrained, init: str, folder: pathlib.Path, digest: str
 def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examples: int) -> None:
     """Refuses a config that does not fit the model or the number of training examples.
 
+    Args:
+      opened: the model.
+      config: config of the fine-tuning.
+      title: the task's title, for the message.
+      num_examples: training examples of the task.
+
     Raises:
       ValueError: with the task's title, the field, and what to set it to.
     """

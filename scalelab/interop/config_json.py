@@ -103,7 +103,12 @@ def read_choice(choice: Choice, config: Mapping[str, Any]) -> str | float | None
 
 
 def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> float:
-    """Returns a probability of config.json, or the default if the field is absent.
+    """Returns a probability of config.json.
+
+    Args:
+      config: content of the file.
+      name: name of the field.
+      default: its value if the field is absent; None: it must be there.
 
     Raises:
       ValueError: the value is not a probability below 1.

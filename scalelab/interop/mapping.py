@@ -42,7 +42,14 @@ def row(path: str, tensor: str, transform: "str | tuple[Function, Function]" = "
 def affine(
     path: str, tensor: str, kernel: str = "transpose", bias: str = "same"
 ) -> tuple[Row, Row]:
-    """Makes the rows of a kernel and its bias."""
+    """Makes the rows of a kernel and its bias.
+
+    Args:
+      path: prefix of our parameters' paths.
+      tensor: prefix of the tensors' names.
+      kernel: name of the kernel's transform.
+      bias: name of the bias' transform.
+    """
     return (
         row(f"{path}/kernel", f"{tensor}.weight", kernel),
         row(f"{path}/bias", f"{tensor}.bias", bias),

@@ -47,8 +47,10 @@ class ImportedTokenizer:
 def read(folder: pathlib.Path, special_tokens: Sequence[tuple[str, str]] = ()) -> ImportedTokenizer:
     """Opens the tokenizer of a folder in Hugging Face layout.
 
-    `special_tokens` are the system's (role, text); files name the roles of ROLES alone, so others,
-    such as sentinels, are found by their text.
+    Args:
+      folder: the folder.
+      special_tokens: the system's (role, text); files name the roles of ROLES alone, so others,
+        such as sentinels, are found by their text.
 
     Raises:
       ValueError: there is none, or it cannot be read.

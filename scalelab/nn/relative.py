@@ -47,7 +47,12 @@ class Memory:
     sizes: jax.Array
 
     def extend(self, x: jax.Array, lengths: jax.Array) -> "Memory":
-        """Appends the first `lengths` [B] states of x [B, T, D]; keeps the last M."""
+        """Appends states; keeps the last M.
+
+        Args:
+          x: [B, T, D].
+          lengths: [B] int32, number of states of x to append, the first ones.
+        """
         length = self.states.shape[1]
         places = lengths[:, None] + jnp.arange(length)
         joined = jnp.concatenate([self.states, x], axis=1)

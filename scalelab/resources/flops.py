@@ -47,7 +47,10 @@ class Flops:
 
     @property
     def train(self) -> float:
-        """Training FLOPs: 3 * forward, but 1 * forward for products without a gradient."""
+        """Training FLOPs: 3 * forward, but 1 * forward for products without a gradient.
+
+        Kaplan et al. 2020, 2.1, count the backward pass twice too.
+        """
         return 3.0 * self.forward - 2.0 * self.forward_only
 
 

@@ -163,6 +163,12 @@ def _departures(system: systems.System) -> list[systems.Departure]:
 def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, command: str) -> None:
     """Writes the study's file (see `scalelab.records.study_file`) if it has changed.
 
+    Args:
+      spec: the study.
+      runs: its runs.
+      workdir: folder of the study.
+      command: command line that makes it.
+
     Raises:
       ValueError: the folder holds this study at another scale, or a study or a run folder that has
         other fields for a run or a fine-tuning of the same name.
@@ -215,7 +221,12 @@ def check_shared(
     """Checks, before anything is written, that a study agrees with the runs of its folder.
 
     Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
-    tasks, but config and fine-tuning of a shared run must agree. Files in `leave_out` do not count.
+    tasks, but config and fine-tuning of a shared run must agree.
+
+    Args:
+      facts: the study.
+      workdir: the folder.
+      leave_out: files of studies that do not count.
 
     Raises:
       ValueError: they do not agree; the message names the fields.

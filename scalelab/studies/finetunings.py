@@ -24,7 +24,12 @@ def base_values(recipe: str) -> dict[str, Any]:
 
 
 def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
-    """Returns the fields that lines set for a task: "epochs=1" of all, "sst2.epochs=1" of one."""
+    """Returns the fields that lines set for a task.
+
+    Args:
+      lines: "epochs=1" sets a field of all tasks, "sst2.epochs=1" of one.
+      task: name of the task.
+    """
     names = set(task_lib.task_names())
     found, own = {}, {}
     for field, value in parse_fields(lines).items():
@@ -77,7 +82,12 @@ def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str
 
 
 def data_folder(data: str | None, workdir: pathlib.Path) -> str | None:
-    """Returns the folder of the tasks' data; None is TensorFlow Datasets."""
+    """Returns the folder of the tasks' data; None is TensorFlow Datasets.
+
+    Args:
+      data: the study's `finetune.data`: a folder, PROBES or None.
+      workdir: folder of the study.
+    """
     return str(workdir / "probes") if data == PROBES else data
 
 
@@ -102,7 +112,12 @@ def load(name: str, data: str | None, workdir: pathlib.Path) -> task_lib.Splits:
 def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
     """Makes the self-supervised tasks of a study's corpus, if its `finetune.data` wants them.
 
-    Processes that start together make them once. `config` is that of any run.
+    Processes that start together make them once.
+
+    Args:
+      data: the study's `finetune.data`.
+      config: config of any run.
+      workdir: folder of the study.
 
     Raises:
       ValueError: the corpus is too small for them.

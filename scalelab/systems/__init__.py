@@ -129,19 +129,9 @@ class Part:
 class System(Protocol):
     """The exports of a module in `systems/`.
 
-    The model that `build` returns has these methods:
-
-      model(batch, *, train, cache=None, step=None) -> (hidden [B, T, D], cache), for tasks
-      net.token_states(batch, *, train, step=None) -> the states [B, T, D] that score tokens, if
-        they differ from `hidden`, as in a model with a generator
-      net.token_features(hidden [..., D]) -> (features [..., E], table [V, E], bias [V] | None)
-      net.token_logits(hidden [..., D]) -> [..., V] float32
-      net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, if HEADS has "pair"
-      net.label_logits(hidden, task, num_classes, of_text), if HEADS has "labels"
-      net.init_cache(batch_size, max_len) -> cache, if PREDICTS is "next"; works unbound, too
-
-    Only parameters in use are made: the function that computes the losses also initializes them, so
-    a model without NSP has no pooler.
+    The model that `build` returns has the methods of `nets.Model`. Only parameters in use are made:
+    the function that computes the losses also initializes them, so a model without NSP has no
+    pooler.
 
     Optional exports of a module:
 
@@ -269,7 +259,12 @@ def make_net(
 
 
 def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
-    """Returns the sizes that a config describes."""
+    """Returns the sizes that a config describes.
+
+    Args:
+      net: config.model.
+      remat: as in `Sizes`.
+    """
     return Sizes(
         net.num_heads,
         net.width,
@@ -300,9 +295,11 @@ def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) 
 
 
 def more_inputs(system: System, *, source: bool = False) -> str | None:
-    """Names the inputs that the system's model reads in addition to a text.
+    """Names the inputs that the system's model reads in addition to a text; None: there are none.
 
-    None means that there are none, or only a source if `source` is True.
+    Args:
+      system: the module.
+      source: True: a source alone is no such input.
     """
     frozen = [f"the model of another run ({name})" for name in frozen_names(system)]
     found = ["a source"] * system.HAS_SOURCE + frozen

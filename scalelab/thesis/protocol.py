@@ -84,8 +84,12 @@ HARMLESS = re.compile("empty texts|broken lines left out")  # the official files
 def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
     """Returns the differences of a study from the protocol; [] allows to show published numbers.
 
-    Only rows with a published number are checked. `footnotes` come from the check of comparability;
-    footnotes on fields that are not known to be equal do not count as differences.
+    Only rows with a published number are checked.
+
+    Args:
+      study: the study.
+      footnotes: of the check of comparability; those on fields that are not known to be equal do
+        not count as differences.
     """
     facts = study.facts
     if facts.scale != "full":

@@ -35,7 +35,9 @@ class Finished:
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
 
-    `nets` are the frozen models by their names.
+    Args:
+      config: config of the pre-training.
+      nets: frozen models, by name.
 
     Raises:
       ValueError: the config does not suit the devices, or needs more memory than they have.

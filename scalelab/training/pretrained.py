@@ -138,7 +138,11 @@ class Pretrained:
 
 
 def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
-    """Opens the run folder of a pre-training, at a step or, for None, at its newest checkpoint.
+    """Opens the run folder of a pre-training.
+
+    Args:
+      path: the run folder.
+      step: training step of the checkpoint; None: the newest.
 
     Raises:
       ValueError: the folder holds none, or a part of one is missing; the message says which.

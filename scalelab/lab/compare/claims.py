@@ -239,7 +239,15 @@ class Finding:
 def claim(
     what: str, region: Region, found: Estimate | str, checks: Treatment = PASSED, **more: Any
 ) -> Claim:
-    """Makes a claim from an estimate or the reason why there is none; `more` are its fields."""
+    """Makes a claim.
+
+    Args:
+      what: the comparison in words.
+      region: values for which the claim holds.
+      found: the estimate, or the reason why there is none.
+      checks: whether the treatment took place.
+      **more: further fields of `Claim`.
+    """
     if isinstance(found, str):
         return Claim(what, region, None, None, found, checks=checks, **more)
     if not len(found.resamples):

@@ -198,7 +198,10 @@ def loss_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") -> list[str]:
     """Returns the fields that make the losses of two configs incomparable; empty if comparable.
 
-    `score` is "loss" or "bits_per_byte". Bits per byte may differ in tokenizer and format.
+    Args:
+      a: fields of one config.
+      b: fields of the other one.
+      score: "loss" or "bits_per_byte"; bits per byte may differ in tokenizer and format.
     """
     a, b = loss_fields(a), loss_fields(b)
     found, own = differing((a, b)), own_options(a, b) | {"data.format"}
@@ -221,7 +224,12 @@ def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
 
 
 def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, list[Any]]:
-    """Returns the fields that make losses of rows incomparable, with the value in every row."""
+    """Returns the fields that make losses of rows incomparable, with the value in every row.
+
+    Args:
+      points: the rows.
+      score: as in `loss_apart`.
+    """
     kinds = [loss_kind(point) for point in points if point.finished]
     pairs = itertools.combinations(kinds, 2)
     names = dict.fromkeys(name for a, b in pairs for name in loss_apart(a, b, score))
@@ -238,7 +246,12 @@ def check_clock(clock: object, where: str) -> None:
 
 
 def reading(run: PretrainRun, clock: str) -> float:
-    """Returns the reading of a clock at the end of a finished run."""
+    """Returns the reading of a clock at the end of a finished run.
+
+    Args:
+      run: the run.
+      clock: a name in CLOCKS.
+    """
     return getattr(run.result, CLOCKS[clock].result)
 
 

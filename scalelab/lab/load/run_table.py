@@ -76,7 +76,11 @@ def load_runs(folders: Sequence[pathlib.Path], words: Sequence[str] = ()) -> lis
     """Loads all runs in and below some folders, packed runs (archive.py) too.
 
     Symbolic links are not followed, and hidden folders are left out. A pre-training gets the mean
-    main scores of the finished fine-tunings in its tasks/. The error may suggest one of `words`.
+    main scores of the finished fine-tunings in its tasks/.
+
+    Args:
+      folders: the folders.
+      words: other words of the command, which an error may suggest.
 
     Raises:
       ValueError: one of them is not a folder.
