@@ -242,6 +242,8 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str) -> None:
         inputs=family.inputs,
         max_len=net.max_len,
         frame=frame,
+        types={roles[role]: i for role, i in family.token_types.items() if role in roles},
+        pads_left=family.pads_left,
     )
     write_text(to / "README.md", _make_card(exported))
     files = sorted(p.name for p in to.iterdir())
