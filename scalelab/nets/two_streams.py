@@ -41,7 +41,8 @@ class QueryEmbed(nn.Module):
         """Returns [B, P, D] for `num_queries` P beside content [B, T, D], of its dtype."""
         B, _, D = content.shape  # noqa: N806
         vector = axes.parameter(self, "vector", self.vector_init, (axes.WIDTH,), (D,))
-        states = jnp.broadcast_to(vector.astype(content.dtype), (B, num_queries, D))
+        # Cast after it is repeated, so that its gradient is summed in float32.
+        states = jnp.broadcast_to(vector, (B, num_queries, D)).astype(content.dtype)
         return Dropout(self.dropout_rate, name="dropout")(states, ctx)
 
 

@@ -3,8 +3,8 @@
 Yang et al. 2019, 2.2 and 2.3: L = -sum_{t > c} log p(x_{z_t} | x_{z_<t}) for a random order z. Only
 the last 1/K of the tokens are predicted (partial prediction). The order changes who sees whom;
 tokens keep their positions. The tokens before the predicted ones see each other, as in the
-reference code (zihangdai/xlnet, data_utils.py, `_local_perm`). The model needs two streams:
-`token_hidden` at a place must not depend on its token.
+reference code (zihangdai/xlnet, data_utils.py, `_local_perm`). The model needs the head "query":
+states of predicted places that do not contain their tokens.
 
 The predicted tokens are spans, as in the reference code (`_sample_mask`): one span of l tokens
 in each context of K l tokens, l up to `max_span` with probabilities proportional to 1 / l, and then
@@ -25,7 +25,7 @@ from scalelab.config.fields import Count
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, example_keys, mlm
 
 NEEDS: tuple[str, ...] = ()
-HEADS = ("token",)
+HEADS = ("query",)
 SEES = "both"
 BASELINE = Baseline("loss", None, 0.5)  # half a nat below the unigrams: the model uses the context
 ARRAYS = ("ranks", "mlm_positions", "mlm_targets", "mlm_weights")

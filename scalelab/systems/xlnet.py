@@ -49,7 +49,7 @@ ROLES = ("pad", "unk", "cls", "sep", "mask")
 SPECIAL_TOKENS = tuple((role, f"<{role}>") for role in ROLES)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<sep>",), ("<sep>", "<cls>"))
 ADAPTATION = Adaptation(*FRAME, reads="last")  # Yang et al. 2019, 2.5; run_classifier.py
-HEADS = ("token",)
+HEADS = ("token", "query")  # query: states of places that do not see their tokens
 PREDICTS = "masked"
 SEES = "both"
 HAS_SOURCE = False

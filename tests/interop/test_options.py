@@ -16,6 +16,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "electra": {"embed_width": None, "generator_rate": None},
     "ernie": {"num_segments": 2, "num_tasks": None},
     "roberta": {"num_segments": 1},
+    "xlnet": {"memory_len": 128},
 }
 ALBERT: dict[str, Any] = {"embed_width": 16, "num_groups": 2, "shared": "all"}
 
