@@ -88,8 +88,7 @@ class PLM:
         _, positions = jax.lax.top_k(jnp.where(eligible, scores, -1.0), size)
 
         draws = jnp.where(chosen, jax.random.uniform(order_key, (size,)), 1.0 + slots)
-        order = jnp.argsort(draws)
-        ranks = jnp.zeros(size, jnp.int32).at[order].set(slots + 1)
+        ranks = 1 + jnp.argsort(jnp.argsort(draws)).astype(jnp.int32)
         # Unused slots get an index out of range, which mode="drop" ignores.
         outside = jnp.where(chosen, positions, max_len)
         ranks = jnp.zeros(max_len, jnp.int32).at[outside].set(ranks, mode="drop")

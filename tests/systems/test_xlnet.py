@@ -299,10 +299,9 @@ def test_no_array_has_queries_keys_and_head_size() -> None:
 
 
 def prepared(rows: np.ndarray, lengths: Any, key: int = 0, **options: int) -> dict[str, Any]:
-    with jax.enable_x64(False):
-        terms = tiny.terms(xlnet, "plm", **options)
-        batch = batch_of(rows.astype(np.int32), lengths=np.asarray(lengths, np.int32))
-        return tiny.prepare(batch, terms, jax.random.key(key))
+    terms = tiny.terms(xlnet, "plm", **options)
+    batch = batch_of(rows.astype(np.int32), lengths=np.asarray(lengths, np.int32))
+    return tiny.prepare(batch, terms, jax.random.key(key))
 
 
 @pytest.mark.parametrize(("every", "longest"), [(6, 5), (6, 1), (1, 5), (4, 3)])
@@ -497,3 +496,40 @@ def test_five_steps_are_those_of_their_class() -> None:
         optimizer.step()
     ended = peers.in_our_tree(model, lambda p: p.detach().numpy())
     assert apart(ours, ended) < 1e-9 < apart(params, ended) / 1000
+
+
+@pytest.mark.parity
+def test_their_tokenizer_there_and_back(tmp_path) -> None:
+    """Ids, the frame with <cls> at the end, token types and the side of padding."""
+    transformers = pytest.importorskip("transformers")
+    import real_text
+
+    from scalelab.data.tokenizers import Tokenizer
+    from scalelab.interop import maps
+    from scalelab.interop import tokenizer as tokenizer_lib
+
+    special = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+    letters = sorted({c for line in real_text.lines() for c in line if c.isascii()})
+    pieces = [*special, "▁", *letters, "▁the", "tion", "▁License"]
+    theirs = transformers.XLNetTokenizer([(piece, -float(i)) for i, piece in enumerate(pieces)])
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "xlnet"}')
+    read = tokenizer_lib.read(tmp_path)
+    read.save(tmp_path / "run")
+    ours = Tokenizer.load(tmp_path / "run")
+    assert [ours.special_ids[role] for role in xlnet.ROLES] == [5, 0, 3, 4, 6]
+    assert [*ours.frame()] == [(), (4,), (4, 3)]
+    for line in real_text.lines():
+        wanted = theirs(line, add_special_tokens=False)["input_ids"]
+        np.testing.assert_array_equal(ours.encode(line), wanted)
+    family, out = maps.load("xlnet"), tmp_path / "out"
+    out.mkdir()
+    tokenizer_lib.export(
+        tmp_path / "run", out, read.roles, special_as_text=False, inputs=family.inputs, max_len=64,
+        frame=xlnet.FRAME, types={"<cls>": 2}, pads_left=family.pads_left,
+    )  # fmt: skip
+    again = transformers.AutoTokenizer.from_pretrained(out)
+    for texts in (("the License", "of the"), ("the",)):
+        given, found = ([*t(*texts).items()] for t in (theirs, again))
+        assert dict(given) == dict(found)
+    assert again.padding_side == "left" and again.cls_token == "<cls>"
