@@ -121,7 +121,9 @@ class TwoStreamAttention(nn.Module):
         # From the last query to the first key, down to the first query and the last key.
         relative = self.distances(jnp.arange(S - 1, -T, -1))
         scores = jnp.where(allowed, self._scores(x, source, segments, at, relative), MASKED_SCORE)
-        weights = jax.nn.softmax(scores, axis=-1).astype(self.dtype)
+        # A query that sees no key reads nothing: the mean of all keys would show its own token.
+        weights = jax.nn.softmax(scores, axis=-1) * allowed.any(axis=-1, keepdims=True)
+        weights = weights.astype(self.dtype)
         self.sow("intermediates", WEIGHTS, weights)
         weights = Dropout(self.dropout_rate, name="dropout")(weights, ctx)
         values = self._project("value", source)

@@ -13,6 +13,7 @@ Departs from it:
     prediction; `config.data.format=segment_pair` makes pairs. In both, <cls> is its own segment;
   - the memory keeps the whole segment with its special tokens and ends with its document; the code
     keeps the first half of a segment, without them. A fresh memory is empty;
+  - a query that sees no token reads nothing; the code shows it the mean of all tokens, its own too;
   - all rows are read forward; the code reads half of them backward (`bi_data`);
   - the GELU is exact, as in `transformers`; u, v and the bias of segments begin at 0; no dropout on
     R and after the last layer;

@@ -1,6 +1,8 @@
 """What is expected of XLNet."""
 
+import contextlib
 from typing import Any
+from unittest import mock
 
 from declared import GUESS, Expected, Peer, Shape, kernels_of_layers
 
@@ -10,6 +12,13 @@ def settings(shape: Shape, max_len: int) -> dict[str, Any]:
     num_heads, width, num_layers = shape
     given = {"n_head": num_heads, "d_model": width, "n_layer": num_layers, "d_inner": 4 * width}
     return given | {"n_positions": max_len, "pad_token_id": 0}
+
+
+def exact() -> contextlib.AbstractContextManager[Any]:
+    """Their sinusoids are float32."""
+    import torch
+
+    return mock.patch.object(torch.Tensor, "float", torch.Tensor.double)
 
 
 LAYER = 13 * 768**2 + (3 + 2) * 768 + (4 + 1) * 768 + 4 * 768
@@ -31,6 +40,7 @@ EXPECTED = Expected(
         "XLNetLMHeadModel",
         "XLNetForSequenceClassification",
         settings,
+        exact=exact,
         own_test="tests/systems/test_xlnet.py compares it: its class reads an order, too",
     ),
 )

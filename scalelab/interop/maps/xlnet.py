@@ -58,6 +58,8 @@ MAP = Map(
         Fixed("clamp_len", (-1,), -1, "distances are not clamped"),
         Fixed("same_length", (False,), False, "a token sees the whole memory"),
         Fixed("reuse_len", (None,), None, "the memory keeps the whole segment"),
+        # With the memory, the class has an output that pipelines cannot split by example.
+        Fixed("use_mems_eval", (False, True), True, "evaluations choose whether there is a memory"),
         Fixed("summary_type", ("last",), "last", "a classifier reads the last token"),
         Fixed("summary_use_proj", (True,), True, "a classifier has two layers"),
         Fixed("summary_activation", ("tanh",), "tanh", "a classifier has tanh between its layers"),
