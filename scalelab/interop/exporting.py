@@ -290,7 +290,9 @@ def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
     pipeline = PIPELINES.get(architecture.kind or architecture.predicts or "")
-    pipeline = None if exported.writes else pipeline  # `transformers` has none for sources
+    fills = architecture.kind is not None or exported.family.fills_masks
+    # `transformers` has none for sources.
+    pipeline = pipeline if fills and not exported.writes else None
     tags = ("scalelab", exported.family.system)
     fields = hub.card_fields(exported.run, tags, pipeline, scored=exported.scored)
     return f"---\n{fields}\n---\n\n" + card.write(

@@ -89,6 +89,7 @@ MAP = Map(
     ),
     inputs=("input_ids", "token_type_ids", "attention_mask"),
     token_types={"cls": 2},
+    fills_masks=False,
     pads_left=True,
     tied=(("lm_loss.weight", "transformer.word_embedding.weight"),),
     unused=(r"transformer\.mask_emb",),
