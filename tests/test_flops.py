@@ -148,7 +148,7 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
         expected = cost.forward
     table = flatten_dict(arguments[0], sep="/")[parts.net.TOKEN_TABLE]
     heads = [objectives_lib.load(term.name).HEADS for term in parts.terms]
-    predictions *= sum(names in (("token",), ("boundary",)) for names in heads)
+    predictions *= sum(names in (("token",), ("boundary",), ("query",)) for names in heads)
     assert counted == expected + 2 * predictions * table.shape[1]
 
 

@@ -242,6 +242,8 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str) -> None:
         inputs=family.inputs,
         max_len=net.max_len,
         frame=frame,
+        types={roles[role]: i for role, i in family.token_types.items() if role in roles},
+        pads_left=family.pads_left,
     )
     write_text(to / "README.md", _make_card(exported))
     files = sorted(p.name for p in to.iterdir())
@@ -288,7 +290,9 @@ def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
     pipeline = PIPELINES.get(architecture.kind or architecture.predicts or "")
-    pipeline = None if exported.writes else pipeline  # `transformers` has none for sources
+    fills = architecture.kind is not None or exported.family.fills_masks
+    # `transformers` has none for sources.
+    pipeline = pipeline if fills and not exported.writes else None
     tags = ("scalelab", exported.family.system)
     fields = hub.card_fields(exported.run, tags, pipeline, scored=exported.scored)
     return f"---\n{fields}\n---\n\n" + card.write(

@@ -198,6 +198,9 @@ class Map:
       heads: rows of each head; those of kinds for tasks have paths below head/, outside the model.
       architectures: the classes; if several fit a checkpoint, the first is taken.
       inputs: names of the model's inputs, for the tokenizer.
+      token_types: role of a special token -> its token type, if that is not its text's.
+      fills_masks: False: its class reads a mask token as text and cannot predict what it hides.
+      pads_left: True: a classifier reads the last token of a row, so padding comes first.
       tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
         that scores tokens; an untied head has it as a separate parameter.
       copies: (copy, original) names of tensors that may be stored twice in untied models, too.
@@ -219,6 +222,9 @@ class Map:
     heads: dict[str, tuple[Row, ...]]
     architectures: tuple[Architecture, ...]
     inputs: tuple[str, ...]
+    token_types: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    fills_masks: bool = True
+    pads_left: bool = False
     tied: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "ernie": {"num_segments": 2, "num_tasks": None},
     "roberta": {"num_segments": 1},
     "t5": {"layers": None, "head_size": None},
+    "xlnet": {"memory_len": 128},
 }
 ALBERT: dict[str, Any] = {"embed_width": 16, "num_groups": 2, "shared": "all"}
 

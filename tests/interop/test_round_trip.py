@@ -234,8 +234,8 @@ def test_maps_and_nets_name_each_other(system: str) -> None:
     """What a map says of a model is so: epsilons, objectives, and rows that are used once."""
     assert {m.system for m in maps.load_all()} <= set(tiny.SYSTEMS)
     family, module = maps.load(system), systems.load(system)
-    epsilon = next(f for f in family.fixed if f.key.startswith("layer_norm_eps"))
-    assert epsilon.values == (module.LAYER_NORM_EPSILON,)
+    (epsilon,) = (choice.own for choice in family.choices if choice.name == "norm_epsilon")
+    assert epsilon == module.LAYER_NORM_EPSILON
     options = getattr(module, "Options", None)
     names = {field.name for field in dataclasses.fields(options)} if options else set()
     assert names >= {field.name for field in family.options} | family.required.keys()

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,9 @@ def test_there_and_back(tmp_path, system: str, head: str) -> None:
         expected |= load_file(file)
     found = load_file(ours / "model.safetensors")
     family, architecture = peers.architecture_of(model)
+    unused = [n for n in expected if any(re.fullmatch(pattern, n) for pattern in family.unused)]
+    for name in unused if architecture.kind else ():
+        del expected[name]
     for _, original in family.tied[1:] if architecture.untied else ():
         del expected[original]  # their untied head computes with the copy
     assert found.keys() == expected.keys()
@@ -128,7 +132,7 @@ def test_other_activations_and_epsilons(tmp_path, system: str, activation: str) 
     assert apart(run, model) < 1e-5 and apart(run, again) < 1e-5
     plain = peers.make(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB)
     plain.load_state_dict(model.state_dict())
-    assert apart(run, plain) > 1e-3  # the changes matter
+    assert apart(run, plain) > 5e-4  # the changes matter
 
 
 @pytest.mark.parametrize("system", KINDS)

@@ -35,6 +35,7 @@ class Peer:
     vocab_size: int = 61
     lowercase: bool = False  # its published tokenizer drops case
     needs_pad: bool = False  # its classifier looks for the last token before padding
+    own_test: str | None = None  # compares its pre-training in place of test_parity.py
     objectives: tuple[str, ...] = ()  # compared ones; (): all of `first_losses`
     # Number of layers -> fields of config.json that only this family has.
     options: Callable[[int], dict[str, Any]] = lambda num_layers: {}

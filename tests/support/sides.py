@@ -166,6 +166,9 @@ def inputs_of_text(system: str, batch: Batch) -> Batch:
     if system in peers.PAIRS:
         (label,) = objectives.load(peers.PAIRS[system]).NEEDS
         arrays |= {peers.PEERS[system].pair[0]: batch[label]} if label in batch else {}
+    if maps.load(system).pads_left:
+        places = np.arange(valid.shape[1]) + batch["lengths"][:, None]
+        arrays = {n: np.take_along_axis(x, places % valid.shape[1], 1) for n, x in arrays.items()}
     return arrays
 
 

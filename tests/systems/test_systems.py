@@ -249,7 +249,8 @@ def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     assert table.shape == embedded.shape == (40, embedded.shape[1])
     assert 0.5 < table.std() / embedded.std() < 2 or abs(4 * table.std() - 1) < 0.1  # T5: D^-0.5
 
-    width = untied["token_head"]["dense"]["kernel"].shape[0] if "token_head" in untied else 16
+    dense = untied.get("token_head", {}).get("dense")
+    width = dense["kernel"].shape[0] if dense else 16
 
     @jax.jit
     def logits(params: Any) -> jax.Array:
