@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from scalelab.config import cli
 from scalelab.resources import host
 
+OF_LAYERS = ("lstm", "gcnn")  # systems whose layers torch.nn has, and no class of transformers
+
 
 def make_parser(name: str, text: str | None, **defaults: Any) -> cli.Parser:
     """Makes the command line of `python -m benchmarks.<name>`.

@@ -5,6 +5,8 @@ and `Decoding` a loop of `generate`.
 """
 
 import dataclasses
+import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 import transformers
 from flax import traverse_util
 
+from benchmarks import common
 from scalelab import systems
 from scalelab.config import pretraining
 from scalelab.finetuning import kinds
@@ -95,11 +98,12 @@ class Stock:
         torch.set_num_threads(threads)
         torch.manual_seed(0)
         self.run, self.inputs = run, class_inputs(run.system.PREDICTS == "next", batch)
-        config = run.config
-        self.model = make_model(
-            config.system, config.model, config.tokenizer.vocab_size, params=params
-        )
-        self.optimizer = make_adamw(self.model, config.optim)
+        made, size = run.config, run.config.tokenizer.vocab_size
+        if made.system in common.OF_LAYERS:
+            self.model: Any = Layers(run, params)
+        else:
+            self.model = make_model(made.system, made.model, size, params=params)
+        self.optimizer = make_adamw(self.model, made.optim)
 
     def forward(self) -> torch.Tensor:
         """Returns the loss of the batch."""
@@ -147,6 +151,56 @@ class Tuned(Stock):
         pairs = self.model.cls.seq_relationship(made[1])
         mlm = entropy(self.model.cls.predictions(chosen), self.targets)
         return mlm + entropy(pairs, self.pair_labels)
+
+
+class Layers(torch.nn.Module):
+    """A language model of torch.nn's own layers, with our weights: `lstm` and `gcnn`."""
+
+    def __init__(self, run: Blueprint, params: Any) -> None:
+        super().__init__()
+        net, self.system, self.rate = (
+            run.config.model,
+            run.config.system,
+            run.config.model.dropout_rate,
+        )
+        flat = traverse_util.flatten_dict(params, sep="/")
+        own = {k.rpartition("layer/")[2]: torch.tensor(np.asarray(v)) for k, v in flat.items()}
+        table = next(value for name, value in own.items() if name.endswith("tokens/table"))
+        self.table = torch.nn.Embedding.from_pretrained(table, freeze=False)
+        width, count = net.width, net.num_layers
+        if self.system == "lstm":
+            self.layers = torch.nn.LSTM(width, width, count, batch_first=True, dropout=self.rate)
+            for n in range(count):
+                cells = {"weight_ih": own["input/kernel"][n].T, "bias_ih": own["input/bias"][n]}
+                cells |= {"weight_hh": own["recurrent_kernel"][n].T}
+                for name, value in (cells | {"bias_hh": torch.zeros(4 * width)}).items():
+                    getattr(self.layers, f"{name}_l{n}").data.copy_(value)
+            return
+        taps = own["taps/kernel"].reshape(count, -1, width, 2 * width).flip(1)
+        conv = functools.partial(torch.nn.Conv1d, width, 2 * width, taps.shape[1])
+        padding = taps.shape[1] - 1
+        self.layers = torch.nn.ModuleList(conv(padding=padding) for _ in range(count))
+        for layer, kernel, bias in zip(self.layers, taps, own["taps/bias"], strict=True):
+            layer.weight.data.copy_(kernel.permute(2, 1, 0))
+            layer.bias.data.copy_(bias)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor, **unread: Any) -> Any:
+        """Returns an output with the loss of the next tokens."""
+        del unread
+        functional, length = torch.nn.functional, input_ids.shape[1]
+        factor = self.table.embedding_dim**0.5 if self.system == "lstm" else 1.0
+        x = functional.dropout(self.table(input_ids) * factor, self.rate, self.training)
+        if self.system == "lstm":
+            x = functional.dropout(self.layers(x)[0], self.rate, self.training)
+        else:
+            x = x.transpose(1, 2)
+            for layer in self.layers:
+                y = functional.glu(layer(x)[..., :length], dim=1)
+                x = (x + functional.dropout(y, self.rate, self.training)) * 0.5**0.5
+            x = x.transpose(1, 2)
+        scores = functional.linear(x[:, :-1].flatten(0, 1), self.table.weight)
+        loss = functional.cross_entropy(scores, labels[:, 1:].flatten())
+        return types.SimpleNamespace(loss=loss)
 
 
 def class_inputs(causal: bool, batch: dict[str, np.ndarray]) -> Tensors:

@@ -11,6 +11,7 @@ alternately in one process; the numbers are medians of the repetitions.
   ours   the step that scalelab.train runs, masking included
   floor  its matrix products alone, forward and backward (floor.py)
   stock  the class of `transformers`: its attention and loss, clip_grad_norm_, fused AdamW
+         lstm and gcnn: a model of torch.nn's layers, without floor and `tuned`
   tuned  the same with the head on the predicted positions alone; with a source, which has no
          others, by torch.compile
 
@@ -101,16 +102,17 @@ def make_sides(run: "Blueprint", given: argparse.Namespace, missing: str | None)
     """
     from benchmarks import floor
 
-    if given.peers and not missing and run.config.system not in WITH_PEERS:
-        raise cli.Stopped(
-            f"{run.config.system} has no peer: {', '.join(WITH_PEERS)} have; add --peers="
-        )
+    system, able = run.config.system, (*WITH_PEERS, *common.OF_LAYERS)
+    if given.peers and not missing and system not in able:
+        raise cli.Stopped(f"{system} has no peer: {', '.join(able)} have; add --peers=")
     ours = Ours(run)
-    sides: dict[str, Any] = {"ours": ours, "floor": floor.Floor(run)}
+    sides: dict[str, Any] = {"ours": ours}
+    if system not in common.OF_LAYERS:
+        sides["floor"] = floor.Floor(run)
     for name in given.peers:
         if name not in PEERS:
             raise cli.Stopped(f"unknown peer {name!r}: {nearest(name, PEERS)}")
-        if not missing:
+        if not missing and (name == "stock" or system not in common.OF_LAYERS):
             from benchmarks import peers
 
             make = {"stock": peers.Stock, "tuned": peers.Tuned}[name]

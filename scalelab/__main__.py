@@ -61,6 +61,9 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "eval compare": Program("eval.compare", "Are two systems different? Task by task."),
     "eval ensemble": Program("eval.ensemble", "Averages the predictions of several fine-tunings."),
     "eval lm": Program("eval.lm", "Loss, perplexity and bits per byte of documents."),
+    "eval ngram": Program(
+        "eval.ngram", "Counts n-grams in the text of a run and scores documents."
+    ),
     "eval word_order": Program("eval.word_order", "Measures how much a model uses word order."),
     **{f"eval {name}": Program("eval.suites", text, name) for name, text in SUITES.items()},
     "eval babylm": Program("eval.babylm", "The zero-shot tasks of the BabyLM Challenge 2026."),

@@ -101,12 +101,13 @@ def test_step_without_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parity
-@pytest.mark.parametrize("system", step.WITH_PEERS)
+@pytest.mark.parametrize("system", (*step.WITH_PEERS, *common.OF_LAYERS))
 def test_step_beside_its_peers(system: str) -> None:
     """The program checks that all losses are equal."""
     pytest.importorskip("torch")
     (made,) = measured("step", f"--systems={system}")["cases"]
-    assert {"ours", "floor", "stock", "tuned"} <= made.keys()
+    sides = {"ours", "stock"} | ({"floor", "tuned"} if system in step.WITH_PEERS else set())
+    assert sides == made.keys() & {"ours", "stock", "floor", "tuned"}
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def parse_value(text: str) -> Any:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens nested values to dotted names: {"net": {"width": 2}} -> {"model.width": 2}."""
+    """Flattens nested values to dotted names: {"model": {"width": 2}} -> {"model.width": 2}."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         group = isinstance(value, Mapping)

@@ -24,24 +24,29 @@ INIT = nn.initializers.normal(stddev=0.02)
 Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its axes
 
 
-def add_adapters(
-    module: nn.Module, width: int, made: dict[int, nn.Module] | None = None
-) -> nn.Module:
+def add_adapters(module: nn.Module, width: int) -> nn.Module:
     """Returns an unbound model with an adapter behind each layer's `ffn`.
 
     Houlsby et al. 2019, 2.1. The output of a new adapter is 0, so that the model computes what it
-    computed without it.
+    computed without it. Stacks that share a network share its adapter.
 
     Args:
       module: the unbound model.
       width: of the adapter's hidden layer.
-      made: networks with adapters by the id of the old ones, so that stacks that share one still
-        share it; None at the outermost call.
 
     Raises:
-      ValueError: a layer has another network than FeedForward.
+      ValueError: no layer has an `ffn`, or it is another network than FeedForward.
     """
-    changed, made = {}, {} if made is None else made
+    if (found := _add_adapters(module, width, {})) is module:
+        raise ValueError(
+            "config.method = 'adapters': the layers of this model have no feed-forward network"
+        )
+    return found
+
+
+def _add_adapters(module: nn.Module, width: int, made: dict[int, nn.Module]) -> nn.Module:
+    """`made` has the networks with adapters by the id of the old ones, which stacks may share."""
+    changed = {}
     for name in {field.name for field in dataclasses.fields(module)} - {"parent", "name"}:
         value = getattr(module, name)
         if name == "ffn":
@@ -52,7 +57,7 @@ def add_adapters(
             adapter = FeedForward(width, jax.nn.relu, INIT, ZEROS, value.dtype)
             changed[name] = made.setdefault(id(value), value.clone(adapter=adapter))
         elif isinstance(value, nn.Module):
-            if (new := add_adapters(value, width, made)) is not value:
+            if (new := _add_adapters(value, width, made)) is not value:
                 changed[name] = new
     return module.clone(**changed) if changed else module
 

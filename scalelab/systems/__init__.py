@@ -280,6 +280,21 @@ def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
     )
 
 
+def refuse(sizes: Sizes, *names: str) -> None:
+    """Raises ValueError if a config chooses a part that the system's layers do not have.
+
+    Args:
+      sizes: the sizes that the config asks for.
+      names: fields of `Sizes` that are None if the config leaves them to the system.
+    """
+    for name in names:
+        if (value := getattr(sizes, name)) is not None:
+            raise ValueError(
+                f"config.model.{name} = {value}: the layers of this system have none to choose:"
+                f" set it to None"
+            )
+
+
 def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) -> int:  # noqa: B006
     """Returns the number of parameters of the layers without biases and norms.
 

@@ -80,6 +80,8 @@ class Expected:
     one_softmax: bool = True  # its losses of tokens are cross-entropies of one softmax
     more_parts: bool = False  # matrices beside layers and heads: a projection, a second model
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of the tiny config
+    transformer: bool = True  # its layers have attention, and the config chooses their activation
+    all_places: int = 0  # predictions of a place, for a model that sees both sides without masks
     mixed_masks: bool = False  # it sees left, but training has other masks: attention counts whole
     memory_len: int = 0  # states before a segment that its attention reads, at the tiny shape
     overfit_steps: int = 200  # at a rate of 0.01, to learn a tiny batch by heart

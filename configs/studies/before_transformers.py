@@ -1,0 +1,41 @@
+"""Language models before the Transformer, and two Transformers, each at its best learning rate.
+
+  python -m scalelab.study run --workdir=runs/before_transformers \
+    --config=configs/studies/before_transformers.py:seeds=5
+
+An LSTM that carries its state from segment to segment, gated convolutions, GPT-2, and
+Transformer-XL with its memory. All read equally many tokens and have one width and two layers, so
+their parameters differ: 8 D^2 a layer of the LSTM and of the convolutions, 12 D^2 of GPT-2.
+A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
+tuned_family.py. Scored by minimal pairs and bits per byte of the quickstart's language, 1.5 M
+tokens; no data are needed.
+"""
+
+import ml_collections
+
+from scalelab.config import files
+
+RATES = (1e-3, 3e-3, 1e-2)
+SYSTEMS = ("lstm", "gcnn", "gpt2", "transformer_xl")
+BEST = " best(learning_rate)"
+PAIRS = (("gpt2", "lstm"), ("gpt2", "gcnn"), ("transformer_xl", "lstm"))
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study; takes the arguments of configs/studies/family.py but `scale`."""
+    family, study = (files.load(files.FOLDER / name) for name in ("studies/family.py", "study.py"))
+    config, shape, _ = family.at_synthetic(arguments, tokens="1.5e6")
+    config.name = "before_transformers"
+    config.title = "Language models before the Transformer"
+    config.question = "Does attention learn a small language better than states and convolutions?"
+    config.primary = "pairs"
+    names = study.grid(config, learning_rate=RATES)
+    config.stages.main = dict(systems=SYSTEMS, shapes=(shape,), variants=names, finetune="all")
+    config.stage_order = ("main",)
+    config.tables, config.figures = ("evaluations", "loss"), ("loss_by_tokens", "loss_by_flops")
+    config.claims = tuple(
+        (f"{better}{BEST} {sign} {other}{BEST}", score)
+        for score, sign in (("pairs", ">"), ("bits_per_byte", "<"))
+        for better, other in PAIRS
+    )
+    return config

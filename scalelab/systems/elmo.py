@@ -1,0 +1,119 @@
+"""ELMo: Peters et al. 2018, "Deep contextualized word representations".
+
+Two stacks of LSTMs read a text in opposite directions. They share the table of tokens, which also
+scores them (`objectives/bilm.py`). A state is both streams side by side, [B, T, 2 D]. The paper's
+use is `--recipe=features` with `feature_layers` = L, `feature_mix` and a BiLSTM
+(`head.lstm_width`), see docs/finetune.md; the embeddings themselves are not mixed in.
+
+Departs from it:
+  - subword tokens; the paper has characters, two highway layers and a sampled softmax of words;
+  - no projections: states are as wide as the tokens' vectors (512 of 4,096 there);
+  - DOC-SENTENCES, as in the benchmark protocol; the paper reads single sentences and keeps the
+    states of a batch for the next one;
+  - inputs times sqrt(D), initial weights and cell are those of `lstm`; the optimizer is the
+    protocol's, the paper has Adagrad.
+
+The heads and the ffn width of the shape mean nothing.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import ArrayPytree
+
+from scalelab.nets.encoder import Encoder
+from scalelab.nn.embed import Embed, InputEmbed, output_table
+from scalelab.nn.heads import PlainHead
+from scalelab.nn.masks import Context
+from scalelab.nn.recurrence import Recurrent, uniform
+from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure, Sizes, refuse
+
+DEPARTURES = (
+    Departure("objective", "bilm", "Peters et al. 2018, 3.1"),
+    Departure("optim.learning_rate", 1e-3, "Adam's own; the paper has Adagrad"),
+)
+SPECIAL_TOKENS = (("bos", "<s>"), ("eos", "</s>"))
+FRAME: tuple[tuple[str, ...], ...] = (("<s>",), ("</s>",), ("</s>",))
+ADAPTATION = Adaptation(*FRAME, reads="last")
+HEADS = ("next", "previous")
+PREDICTS = None
+SEES = "both"
+HAS_SOURCE = False
+ORDER = "shuffled"
+
+
+class TwoStreams(nn.Module):
+    """A layer of two LSTMs that read [B, T, 2 D] in opposite directions.
+
+    Each adds its input to its result, but for the first layer (Peters et al. 2018, 4).
+
+    Attributes:
+      forward: (x [B, T, D], ctx, None) -> (x, None).
+      backward: the same, for the rows turned round.
+    """
+
+    forward: nn.Module
+    backward: nn.Module
+
+    def __call__(
+        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
+    ) -> tuple[jax.Array, ArrayPytree]:
+        """Applies the layer to carry [B, T, 2 D]; returns [B, T, 2 D] and None."""
+        del cache
+        assert ctx.mask.lengths is not None and ctx.layer is not None
+        places, lengths = jnp.arange(carry.shape[1]), ctx.mask.lengths[:, None]
+        turned = jnp.where(places < lengths, lengths - 1 - places, places)[..., None]
+        left, right = jnp.split(carry, 2, axis=-1)
+        right = jnp.take_along_axis(right, turned, axis=1)
+        read, _ = self.forward(left, ctx, None)
+        turned_read, _ = self.backward(right, ctx, None)
+        back = jnp.take_along_axis(turned_read, turned, axis=1)
+        made = jnp.concatenate([read, back], axis=-1)
+        return made + jnp.where(ctx.layer > 0, carry, 0), None
+
+
+class StreamStack(nn.Module):
+    """A stack that begins with its input twice, side by side.
+
+    Attributes:
+      stack: (carry [B, T, 2 D], ctx, cache) -> (carry, cache).
+    """
+
+    stack: nn.Module
+
+    def __call__(
+        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
+    ) -> tuple[jax.Array, ArrayPytree]:
+        """Applies the stack to carry [B, T, D]; returns [B, T, 2 D] and None."""
+        return self.stack(jnp.concatenate([carry, carry], axis=-1), ctx, cache)
+
+
+def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
+    """Builds the model, as `System.build`."""
+    del options
+    refuse(sizes, "activation", "norm_epsilon")
+
+    def stream() -> Recurrent:
+        init = uniform(sizes.width**-0.5)
+        return Recurrent("lstm", sizes.width, sizes.dropout_rate, init, sizes.dtype)
+
+    table_init = uniform(0.1)
+    layer = TwoStreams(stream(), stream())
+    return Encoder(
+        embed=InputEmbed(
+            Embed(vocab_size, sizes.width, table_init, factor=sizes.width**0.5),
+            None,
+            sizes.dropout_rate,
+            dtype=sizes.dtype,
+        ),
+        stack=StreamStack(Stack(layer, sizes.num_layers, sizes.remat)),
+        token_head=PlainHead(),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, table_init),
+    )
+
+
+def n_model(sizes: Sizes, options: None) -> int:
+    """Returns the parameters of the layers without biases."""
+    del options
+    return 2 * 8 * sizes.num_layers * sizes.width**2

@@ -1,0 +1,82 @@
+"""GCNN: Dauphin et al. 2017, "Language Modeling with Gated Convolutional Networks".
+
+Reference code: facebookresearch/fairseq, models/fconv.py and fconv_lm.py.
+
+Departs from them:
+  - no weight normalization, no adaptive softmax, and no bottlenecks: every layer has one width;
+  - the table of inputs also scores tokens; `model.output_embedding=untied` is the paper's model;
+  - DOC-SENTENCES and 30,000 tokens, as in the benchmark protocol; the optimizer and its schedule
+    are the protocol's; dropout is that of the residual branches.
+
+`dilation=2` doubles the dilation from layer to layer, as WaveNet (van den Oord et al. 2016) and
+ByteNet do. The heads and the ffn width of the shape mean nothing.
+"""
+
+import dataclasses
+
+from flax import linen as nn
+
+from scalelab.nets.decoder import Decoder
+from scalelab.nn.convolution import GatedConvolution
+from scalelab.nn.embed import Embed, InputEmbed, output_table
+from scalelab.nn.heads import PlainHead
+from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure, Sizes, refuse
+
+DEPARTURES = (
+    Departure("objective", "clm", "Dauphin et al. 2017, 2"),
+    Departure("optim.learning_rate", 1e-3, "Adam's own; the paper has Nesterov's momentum"),
+)
+SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
+FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
+# The paper does not fine-tune. This is GPT's input (Radford et al. 2018, 3.3).
+ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
+ADAPTATION = Adaptation(
+    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
+)
+HEADS = ("token",)
+PREDICTS = "next"
+SEES = "left"
+HAS_SOURCE = False
+ORDER = "shuffled"
+
+TABLE_INIT = nn.initializers.normal(stddev=0.1)  # fconv.py
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the model."""
+
+    num_taps: int = 4  # K, the width of the kernel
+    dilation: int = 1  # factor from a layer to the next; 1: no dilation
+
+    def __post_init__(self) -> None:
+        for name in ("num_taps", "dilation"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"system_options.{name} = {value!r}: expected a whole number, at least 1"
+                )
+
+
+def build(sizes: Sizes, options: Options, vocab_size: int) -> Decoder:
+    """Builds the model, as `System.build`."""
+    refuse(sizes, "activation", "norm_epsilon")
+    # Gehring et al. 2017, 3.5: 4 p / n for layers that a gate halves.
+    variance = 4 * (1 - sizes.dropout_rate) / (options.num_taps * sizes.width)
+    layer = GatedConvolution(
+        sizes.width, options.num_taps, options.dilation, sizes.num_layers, sizes.dropout_rate,
+        nn.initializers.normal(variance**0.5), sizes.dtype,
+    )  # fmt: skip
+    table = Embed(vocab_size, sizes.width, TABLE_INIT)
+    return Decoder(
+        embed=InputEmbed(table, None, sizes.dropout_rate, dtype=sizes.dtype),
+        stack=Stack(layer, sizes.num_layers, sizes.remat),
+        token_head=PlainHead(),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, TABLE_INIT),
+    )
+
+
+def n_model(sizes: Sizes, options: Options) -> int:
+    """Returns the parameters of the layers without biases."""
+    return sizes.num_layers * 2 * options.num_taps * sizes.width**2
