@@ -126,12 +126,8 @@ def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
     return cost.attention * length / (2 * expected.memory_len + length)
 
 
-PREDICTORS = (
-    ("token",),
-    ("boundary",),
-    ("query",),
-    ("next", "previous"),
-)  # heads of losses with targets
+# Heads of losses with targets.
+PREDICTORS = ("token",), ("boundary",), ("query",), ("next", "previous")
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
