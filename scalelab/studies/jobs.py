@@ -104,7 +104,7 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
     from scalelab.studies import finetunings
     from scalelab.tasks import task as task_lib
 
-    asked = study.facts.finetune
+    asked = finetunings.tune_variant(study.facts.finetune, study.facts.variants[run.variant])
     finetunings.prepare(asked.data, config_lib.resolve(run.config), study.workdir)
     data = finetunings.data_folder(asked.data, study.workdir)
     options = finetune_lib.Options(seeds=tuple(range(asked.seeds)), data=data)

@@ -1,0 +1,56 @@
+"""Span masking or token masking, for questions whose answer is a span of a passage.
+
+  python -m scalelab.study run --config=configs/studies/spans.py:seeds=4 --workdir=DIR
+
+| arm | objective |
+|---|---|
+| bert tokens | MLM of single tokens |
+| bert spans | MLM of spans |
+| spanbert | MLM of spans + span boundary objective |
+
+All read sentences of one document, without next-sentence prediction. Joshi et al. 2020, 5 and 6,
+find spans better than tokens on such questions, and the boundary objective better still. Here BERT
+reads a synthetic language (`scalelab.worlds`, kind grammar), 1.5 M tokens, and is fine-tuned on
+questions about its passages (`scalelab/worlds/questions.py`), from random weights too. The score is
+F1 of the answers' words, as SQuAD's. No data are needed.
+"""
+
+import ml_collections
+
+from scalelab.config import files
+
+DOCUMENTS, QUESTIONS = 20_000, 6000
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study; takes the arguments of configs/studies/family.py but `scale`."""
+    family, quickstart = (
+        files.load(files.FOLDER / f"studies/{name}.py") for name in ("family", "quickstart")
+    )
+    folder = quickstart.make_world(documents=DOCUMENTS, tasks_examples=0, questions=QUESTIONS)
+    own = {"corpus": f"wikitext:{folder}", "data": f"{folder}/glue", "evaluations": str(folder)}
+    config, shape, _ = family.at_synthetic(arguments, tokens="1.5e6", **own)
+    config.evaluations, config.evaluation_data = (), None
+    config.name = "spans"
+    config.title = "Spans or tokens"
+    config.question = "Does masking spans prepare a model better for answers that are spans?"
+    config.finetune.tasks, config.finetune.scratch = ("squad",), True
+    config.finetune.fields = (
+        "max_len=64", "epochs=4", "optim.learning_rate=2e-3", "eval_every_epochs=4",
+    )  # fmt: skip
+    config.variants.tokens = ("objective=mlm", "data.format=doc_sentences")
+    config.variants.spans = ("objective=span_mlm", "data.format=doc_sentences")
+    arms = {"bert": ("bert", ("tokens", "spans")), "boundary": ("spanbert", ("default",))}
+    for name, (system, variants) in arms.items():
+        config.stages[name] = dict(
+            systems=(system,), shapes=(shape,), variants=variants, finetune="all"
+        )
+    config.stage_order = tuple(arms)
+    config.tables, config.figures = ("tasks", "scratch", "loss"), ("loss_by_tokens",)
+    config.primary = "squad"
+    config.claims = (
+        ("bert spans > bert tokens", "squad"),
+        ("spanbert default > bert tokens", "squad"),
+        ("spanbert default > bert spans", "squad"),
+    )
+    return config
