@@ -19,7 +19,7 @@ import ml_collections
 
 from scalelab.config import files
 
-DOCUMENTS, QUESTIONS = 20_000, 6000
+DOCUMENTS, QUESTIONS = 20_000, 12_000
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:

@@ -1,13 +1,9 @@
 """Questions on passages of the grammar corpus, answered by a noun phrase of the passage.
 
-A passage has three deeds in random order, each in the active or the passive voice:
-
-  A sees B;  B sees C;  B hears D or D hears B
-
-Two questions ask who sees B (A) and whom B sees (C), in either voice. All four things have one
-number, so neither the words of the passage nor agreement tells A from C: the order of the words
-does, together with the voice. D is there so that the verb matters. An answer has two to six words,
-such as "the red dog near the cats".
+A passage has two deeds of two verbs in random order, each in the active or the passive voice: "A
+sees B", "C is heard by D". Two questions ask who sees (A) and who is seen (B). All four things have
+one number, so neither the words of the passage nor agreement tells A from B: the order of the words
+does, together with the voice. An answer has two to six words, such as "the red dog near the cats".
 """
 
 import dataclasses
@@ -20,8 +16,8 @@ import numpy as np
 
 from scalelab.worlds.discourse import World
 from scalelab.worlds.glue_files import MAX_TRIES, TEST_SHARE
-from scalelab.worlds.lexicon import NUMBERS, PREPOSITIONS
-from scalelab.worlds.tasks import ROLES, Deed, Draws, Thing, ask
+from scalelab.worlds.lexicon import NUMBERS, PREPOSITIONS, verb
+from scalelab.worlds.tasks import ROLES, Deed, Draws, Thing
 
 FOLDER = "squad"
 PLACE_RATE = 0.3  # probability that a thing has a place
@@ -107,27 +103,20 @@ def draw_passage(draws: Draws) -> tuple[str, list[Asked]]:
     own = draws.world.lexicon.topics[topic]
     things = draws.things(topic, [number] * NUM_THINGS)
     stems = [stem for stem in draws.shuffle(own.nouns) if stem not in {t.stem for t in things}]
-    first, middle, last, other = (
+    doer, other, *rest = (
         _locate(draws, thing, stem) for thing, stem in zip(things, stems, strict=False)
     )
-    asked_verb, other_verb, *_ = draws.shuffle(own.verbs)
-    aside = Deed(other, other_verb, middle)
-    deeds = (
-        Deed(first, asked_verb, middle),
-        Deed(middle, asked_verb, last),
-        aside if draws.coin() else aside.swapped,
-    )
+    verbs = draws.shuffle(own.verbs)
+    deeds = Deed(doer, verbs[0], other), Deed(rest[0], verbs[1], rest[1])
     sentences = [f"{draws.choose(('then', 'later'))} {draws.say(deed)}" for deed in deeds]
-    order = draws.shuffle(range(len(deeds)))
-    text = " ".join(sentences[place] for place in order)
-    named = Thing(middle.stem, number, middle.adjective)
+    first = 0 if draws.coin() else len(sentences[1]) + 1  # the asked deed's place in the passage
+    text = " ".join(sentences if first == 0 else sentences[::-1])
+    questions = f"who {verb(verbs[0], 'sg')} ?", f"who is {verb(verbs[0], 'participle')} ?"
     found = []
-    for place, (role, answer) in enumerate(zip(ROLES, (str(first), str(last)), strict=True)):
+    for question, answer in zip(questions, (str(doer), str(other)), strict=True):
         # A space on both sides, because a stem may begin with another stem.
-        start = f" {sentences[place]} ".index(f" {answer} ")
-        before = order[: order.index(place)]
-        start += sum(len(sentences[earlier]) + 1 for earlier in before)
-        found.append((draws.choose(ask(role, named, asked_verb)), answer, start))
+        start = f" {sentences[0]} ".index(f" {answer} ")
+        found.append((question, answer, first + start))
     return text, [found[place] for place in draws.shuffle(range(len(found)))]
 
 

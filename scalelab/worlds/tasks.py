@@ -161,7 +161,7 @@ def _mrpc(draws: Draws, label: str) -> tuple[str, ...]:
     return tuple(f"{m} {draws.say(d)}" for m, d in zip(markers, deeds, strict=True))
 
 
-def ask(role: str, thing: Thing, stem: str) -> tuple[str, str]:
+def _questions(role: str, thing: Thing, stem: str) -> tuple[str, str]:
     """Returns two questions for the agent of a deed to a thing, or for its patient."""
     participle = verb(stem, "participle")
     if role == "subject":
@@ -172,7 +172,7 @@ def ask(role: str, thing: Thing, stem: str) -> tuple[str, str]:
 
 def _qqp(draws: Draws, label: str) -> tuple[str, ...]:
     deed = draws.deed()
-    first, second = (ask(role, deed.subject, deed.verb) for role in draws.shuffle(ROLES))
+    first, second = (_questions(role, deed.subject, deed.verb) for role in draws.shuffle(ROLES))
     if label == "1":
         return tuple(draws.shuffle(first))
     return draws.choose(first), draws.choose(second)
@@ -217,7 +217,7 @@ def _qnli(draws: Draws, label: str) -> tuple[str, ...]:
     deed = draws.deed()
     role = draws.choose(ROLES)  # the role in question
     named = deed.object if role == "subject" else deed.subject
-    question = draws.choose(ask(role, named, deed.verb))
+    question = draws.choose(_questions(role, named, deed.verb))
     return question, draws.say(deed if label == NLI[0] else deed.swapped)
 
 

@@ -106,15 +106,14 @@ def test_words_and_places_do_not_answer(splits: dict[str, Rows], world: World) -
     for question, context, _, start in rows:
         role, named, stem = ask_of(question, world)
         for sentence in context.split(" . "):
-            if re.search(rf"\b{stem}(s|ed)?\b", sentence):
-                begins = re.match(rf"(then|later) {named}\b", sentence) is not None
-                if begins == (role == "object"):  # the named thing is the subject, if all is active
-                    at = context.index(sentence)
-                    right.append(at <= start < at + len(sentence))
-                    break
-        else:
-            right.append(False)
-    assert 0.4 < np.mean(right) < 0.6
+            begins = re.match(rf"(then|later) {named}\b", sentence) is not None
+            # The named thing comes last for "who sees it", if all is read as active.
+            if re.search(rf"\b{stem}(s|ed)?\b", sentence) and begins == (role == "object"):
+                at = context.index(sentence)
+                right.append(at <= start < at + len(sentence))
+                break
+    assert len(right) > 0.7 * len(rows)  # without one, two passives: the first sentence would do
+    assert 0.35 < np.mean(right) < 0.65
 
 
 def test_a_small_world_says_so() -> None:
