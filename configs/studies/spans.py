@@ -1,6 +1,6 @@
 """Span masking or token masking, for questions whose answer is a span of a passage.
 
-  python -m scalelab.study run --config=configs/studies/spans.py:seeds=4 --workdir=DIR
+  python -m scalelab.study run --config=configs/studies/spans.py:seeds=3 --workdir=DIR
 
 | arm | objective |
 |---|---|
@@ -11,7 +11,7 @@
 All read sentences of one document, without next-sentence prediction. Joshi et al. 2020, 5 and 6,
 find spans better than tokens on such questions, and the boundary objective better still. Here BERT
 reads a synthetic language (`scalelab.worlds`, kind grammar), 1.5 M tokens, and is fine-tuned on
-questions about its passages (`scalelab/worlds/questions.py`), from random weights too. The score is
+12,000 questions on passages (`scalelab/worlds/questions.py`), from random weights too. The score is
 F1 of the answers' words, as SQuAD's. No data are needed.
 """
 
@@ -36,7 +36,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.question = "Does masking spans prepare a model better for answers that are spans?"
     config.finetune.tasks, config.finetune.scratch = ("squad",), True
     config.finetune.fields = (
-        "max_len=64", "epochs=4", "optim.learning_rate=2e-3", "eval_every_epochs=4",
+        "max_len=64", "epochs=3", "optim.learning_rate=2e-3", "eval_every_epochs=3",
+        "dropout_rate=0.0",
     )  # fmt: skip
     config.variants.tokens = ("objective=mlm", "data.format=doc_sentences")
     config.variants.spans = ("objective=span_mlm", "data.format=doc_sentences")
