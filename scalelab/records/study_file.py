@@ -100,7 +100,7 @@ class StudyFields:
     # Fields of one system: {"gpt2": ("optim.learning_rate=5e-4",)}.
     system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     # Arms with their fields: {"default": (), "no_dropout": ("model.dropout_rate=0.0",)}; grid() of
-    # configs/study.py makes them from values.
+    # configs/study.py makes them from values. "finetune.epochs=5" changes an arm's fine-tuning.
     variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {DEFAULT: ()})
     # What is trained: {"main": dict(systems=("gpt2",), shapes=("2x64x2",), variants=("default",),
     # finetune="all")} is every combination, with all seeds; "none" leaves out their scores.

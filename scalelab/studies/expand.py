@@ -1,5 +1,6 @@
 """Expands a study into runs, each with a resolved config, and writes its file.
 
+A variant's fields that begin with "finetune." change its fine-tuning, others its pre-training.
 The config of a run is the study's `pretrain`, overridden in this order by the declared differences
 of the system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the
 seed. A declared difference of the budget (epochs) counts only if the study's own budget is on that
@@ -74,7 +75,8 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
                 raise ValueError(f"run {name}: {error}") from None
             run = PlannedRun(name, stage_name, system, shape, variant, seed, config)
             found.setdefault(name, run)
-            same = known.setdefault((system, shape, seed, repr(config)), variant)
+            tuned = finetunings.split_lines(spec.variants[variant])[1]
+            same = known.setdefault((system, shape, seed, repr(config), tuned), variant)
             if same != variant:
                 raise ValueError(
                     f"the variants {same!r} and {variant!r} of {system} {shape} have one config:"
@@ -116,7 +118,7 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
         {k: v for k, v in departures.items() if by_epochs or not k.startswith(BUDGETS)},
         parse_fields(spec.fields),
         parse_fields(spec.system_fields.get(system, ())),
-        parse_fields(spec.variants[variant]),
+        parse_fields(finetunings.split_lines(spec.variants[variant])[0]),
         net | {"model.num_layers": shape.num_layers, "seed": seed},
         {"machine.kept_shares": spec.evaluation_shares} if spec.evaluation_shares else {},
     ]
@@ -174,6 +176,8 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
         other fields for a run or a fine-tuning of the same name.
     """
     adaptation, chosen = finetunings.plan_fields(spec.finetune)
+    for lines in spec.variants.values():  # refuses unknown fields before anything is trained
+        finetunings.plan_fields(finetunings.tune_variant(spec.finetune, lines))
     facts = dataclasses.asdict(spec) | {
         "tasks": list(spec.finetune.tasks),
         "recipe": spec.finetune.recipe,

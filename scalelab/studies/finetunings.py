@@ -10,6 +10,7 @@ from scalelab.config import files
 from scalelab.config import finetuning as finetune_config
 from scalelab.config import pretraining as config_lib
 from scalelab.config.pretraining import Config
+from scalelab.lab.compare.comparability import PREFIX
 from scalelab.records.study_file import Finetune
 from scalelab.studies.spec import parse_fields
 from scalelab.tasks import recipes
@@ -39,6 +40,17 @@ def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
         elif first == task:
             own[rest] = value
     return found | own
+
+
+def split_lines(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns a variant's fields of pre-training, and those of fine-tuning without "finetune."."""
+    own = tuple(line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX))
+    return tuple(line for line in lines if not line.startswith(PREFIX)), own
+
+
+def tune_variant(finetune: Finetune, lines: Sequence[str]) -> Finetune:
+    """Returns the fine-tuning of a variant with these fields."""
+    return dataclasses.replace(finetune, fields=(*finetune.fields, *split_lines(lines)[1]))
 
 
 def config_values(finetune: Finetune, task: str) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
     from scalelab.studies import finetunings
     from scalelab.tasks import task as task_lib
 
-    asked = study.facts.finetune
+    asked = finetunings.tune_variant(study.facts.finetune, study.facts.variants[run.variant])
     finetunings.prepare(asked.data, config_lib.resolve(run.config), study.workdir)
     data = finetunings.data_folder(asked.data, study.workdir)
     options = finetune_lib.Options(seeds=tuple(range(asked.seeds)), data=data)
@@ -184,6 +184,23 @@ def kept_step(run: PretrainRun, share: float) -> int:
     return steps[share]
 
 
+def copy_twin(study: Study, run: PretrainRun) -> bool:
+    """Copies a finished pre-training of equal config, if there is one and `run` has not begun.
+
+    Arms that differ in fine-tuning alone have one config, so that they train once.
+    """
+    twins = (r for r in study.runs if r.finished and not r.damaged and r.config == run.config)
+    source = next((r.folder for r in twins if any(r.folder.glob("checkpoints/[0-9]*"))), None)
+    if source is None or run.folder.exists():
+        return False
+    made = run.folder.with_name(f".{run.folder.name}")
+    shutil.rmtree(made, ignore_errors=True)
+    shutil.copytree(source, made, ignore=shutil.ignore_patterns("tasks", "scratch", "early"))
+    made.rename(run.folder)
+    print(f"finished {run.folder}: a copy of {source}, whose config is equal")
+    return True
+
+
 def parser() -> cli.Parser:
     """Returns the command line."""
     made = cli.Parser("python -m scalelab.studies.jobs", __doc__, setup=host.keep_freed)
@@ -201,6 +218,8 @@ def main(given: argparse.Namespace) -> None:
     if job is None:
         raise ValueError(f"study {given.study} has no job {name}")
     run = next(run for run in study.runs if run.name == given.run)
+    if given.kind == PRETRAIN and copy_twin(study, run):
+        return
     if given.kind == PRETRAIN:
         from scalelab import train
 

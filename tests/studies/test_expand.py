@@ -11,7 +11,7 @@ from scalelab.config import cli, files
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
 from scalelab.records import run_files, study_file
-from scalelab.studies import expand, jobs, progress, spec
+from scalelab.studies import expand, finetunings, jobs, progress, spec
 
 
 def by_name(made: spec.StudySpec, path) -> dict[str, expand.PlannedRun]:
@@ -55,6 +55,27 @@ def test_layers(tmp_path) -> None:
     assert half.seed == 1
     assert (half.objective, half.mask_rate) == ("clm", 0.2)
     assert runs["bert-2x8x1-seed0"].config.data.format == "segment_pair"
+
+
+def test_a_variant_of_the_fine_tuning(tmp_path) -> None:
+    """It leaves the pre-training alone; unknown fields and equal arms are refused."""
+
+    def made(*lines: str) -> spec.StudySpec:
+        variants = {"default": (), "a": ("finetune.epochs=5",), "b": lines}
+        stage = a_study.stage(systems=("bert",), variants=("a", "b"))
+        return a_study.make(variants=variants, stages={"main": stage}, finetune__tasks=("wnli",))
+
+    study = made("finetune.epochs=7", "mask_rate=0.4")
+    a, b = expand.expand_runs(study)
+    assert (a.config.mask_rate, b.config.mask_rate) == (0.15, 0.4)
+    tuned = finetunings.tune_variant(study.finetune, study.variants["b"])
+    assert finetunings.config_values(tuned, "wnli")["epochs"] == 7
+    with pytest.raises(ValueError, match="'a' and 'b' of bert 2x8x1 have one config"):
+        expand.expand_runs(made("finetune.epochs=5"))
+    wrong = made("finetune.epohcs=7")
+    with pytest.raises(ValueError, match="'epohcs'.*'epochs'"):
+        expand.write(wrong, expand.expand_runs(wrong), tmp_path, "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_stages_keep_the_studys_order(tmp_path) -> None:

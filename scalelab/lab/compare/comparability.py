@@ -10,9 +10,9 @@ such as half the steps, and a stage may be another experiment, so readings of th
 only within each variant and stage.
 
 Every fine-tuning must have the planned fields, and agree with all others on its task in fields,
-data and numerics version. Only its seed and the values that the recipe's grid chose on dev are its
-own. Fine-tunings of one pre-training must begin with the same weights. Fields are named
-"finetune.epochs", the data "finetune.data".
+data and numerics version. Only its seed, its variant's fields and the values that the recipe's grid
+chose on dev are its own. Fine-tunings of one pre-training must begin with the same weights. Fields
+are named "finetune.epochs", the data "finetune.data".
 
 Fields in `allow` may differ too; every table then names them.
 
@@ -27,7 +27,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import OWNERS, differing, own_options, science
+from scalelab.config.fields import OWNERS, differing, own_options, parse_value, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
@@ -161,23 +161,32 @@ def _compare_tunings(study: Study) -> dict[str, str]:
     facts = study.facts
     departures = [departure.field for own in facts.departures.values() for departure in own]
     declared = {x.removeprefix(PREFIX) for x in departures if x.startswith(PREFIX)}
+    changed = {
+        variant: {
+            name.removeprefix(PREFIX): parse_value(value)
+            for name, _, value in (line.partition("=") for line in lines)
+            if name.startswith(PREFIX)
+        }
+        for variant, lines in facts.variants.items()
+    }
     rows = [
-        (f"{run.name}/{part}/{task}/seed{seed.seed}", (task, f"{run.name}/{part}"),
+        (f"{run.name}/{part}/{task}/seed{seed.seed}", (task, f"{run.name}/{part}", run.variant),
          describe_tuning(seed) | {"init": seed.weights})
         for run in study.runs if run.finished for part in ("tasks", "scratch")
         for task, own in getattr(run, part).items() if task in facts.measured
         for seed in own.runs if seed.result
     ]  # fmt: skip
 
-    def by(run: tuple[str, str], field: str) -> Hashable:
-        task, net = run
-        return net if field == "init" else task
+    def by(run: tuple[str, str, str], field: str) -> Hashable:
+        task, net, variant = run
+        own = "variant" in facts.free and field in changed.get(variant, {})
+        return net if field == "init" else (task, variant if own else None)
 
     kept = [(n, k, {f: x for f, x in own.items() if f not in {*declared, *facts.chosen}})
             for n, k, own in rows]  # fmt: skip
     found = comparable(kept, by)
-    for name, (task, _), fields in rows:
-        for field, value in facts.adaptation.get(task, {}).items():
+    for name, (task, _, variant), fields in rows:
+        for field, value in (facts.adaptation.get(task, {}) | changed.get(variant, {})).items():
             actual = fields.get(field)  # a missing field is off, as None is
             if actual != value and field not in declared:
                 found.setdefault(field, f"{actual!r} in {name}, planned {value!r}")

@@ -76,6 +76,24 @@ def test_differences_name_the_field_and_two_runs(workdir, field, value, named) -
     assert f": {name}: " in footnote
 
 
+def test_what_a_variant_changes_of_its_fine_tuning_may_differ(workdir) -> None:
+    """Both variants have the values that were planned for them."""
+    (path,) = (workdir / "studies").glob("*.json")
+    content = json.loads(path.read_text())
+    content["variants"]["longer"] = ["finetune.epochs=2"]
+    for run in content["runs"]:
+        run["variant"] = "longer" if run["system"] == "gpt2" else run["variant"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="finetune.epochs: 3.0 in .*, planned 2"):
+        check(workdir)
+    for seed in ("seed0", "seed1"):
+        adapt(workdir, "epochs", 2.0, B.replace("seed1", seed))
+    assert check(workdir) == []
+    adapt(workdir, "epochs", 2.0, A)
+    with pytest.raises(ValueError, match="finetune.epochs: "):
+        check(workdir)
+
+
 def test_what_a_system_declares_of_its_fine_tuning_may_differ(workdir) -> None:
     """As ALBERT's dropout of 0; another field still may not."""
     for run in ("seed0", "seed1"):
