@@ -381,7 +381,8 @@ def forward(
       batch: prepared.
       terms: the objectives.
       ctx: inputs of the pass, with the key of dropout.
-      carried: the collection CARRIED of the model before the pass.
+      carried: the collection CARRIED of the model before the pass; None: a fresh one; {}: none, as
+        in a fine-tuning, whose rows are not the continuation of others.
     """
     found, changed = net.apply(
         {"params": params, CARRIED: carried or {}, FROZEN: ctx.frozen},
@@ -390,7 +391,7 @@ def forward(
         ctx,
         method=apply_objectives,
         rngs={"dropout": ctx.key("dropout")} if ctx.train else {},
-        mutable=[CARRIED],
+        mutable=[] if carried == {} else [CARRIED],
     )
     return found, changed.get(CARRIED, {})
 

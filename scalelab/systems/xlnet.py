@@ -6,7 +6,7 @@ A Transformer-XL that reads in both directions and is trained to predict the tok
 order one by one (`objectives/plm.py`, `nets/two_streams.py`). Tasks read the content stream, in
 which all tokens see each other. Evaluations that mask a token read the query stream, which sees all
 other tokens: the mask token itself is never seen. A score of texts is thus a pseudo-likelihood, as
-BERT's; `sample`, which continues texts from left to right, refuses the model.
+BERT's, and `sample` fills masks one at a time.
 
 Departs from it:
   - an example is one segment of a document, so there is no second segment and no next-sentence

@@ -278,6 +278,17 @@ def test_segments_with_a_memory_are_one_pass() -> None:
     assert np.abs(alone[1, 0] - fresh[1, 0]).max() > 1e-3
 
 
+def test_a_pass_without_a_memory_makes_none() -> None:
+    """As in a fine-tuning: its state has no memory, and its rows continue no others."""
+    given = make(M), draw(), prepared(tokens(), [T] * B), tiny.terms(xlnet, "plm")
+    (found, carried), (fresh, memory) = (
+        objectives.forward(*given, objectives.Pass(jax.random.key(0)), before)
+        for before in ({}, None)
+    )
+    assert carried == {} and set(memory) == {"memory", "sizes"}
+    assert float(found["plm"]["loss"][0]) == pytest.approx(float(fresh["plm"]["loss"][0]))
+
+
 def test_no_array_has_queries_keys_and_head_size() -> None:
     length = 64
     net, rows = make(length), np.full((1, length), 9)
