@@ -15,7 +15,7 @@ import ml_collections
 
 from scalelab.config import files
 
-RATES = (1e-3, 3e-3, 1e-2)
+RATES = (3e-3, 1e-2, 3e-2)  # an LSTM learns slowly below 1e-2
 SYSTEMS = ("lstm", "gcnn", "gpt2", "transformer_xl")
 BEST = " best(learning_rate)"
 PAIRS = (("gpt2", "lstm"), ("gpt2", "gcnn"), ("transformer_xl", "lstm"))
