@@ -68,7 +68,7 @@ def of_program(function: Callable[..., Any], *arguments: Any) -> Flops:
 
     Args:
       function: a forward pass.
-      arguments: its arguments, concrete or abstract.
+      *arguments: its arguments, concrete or abstract.
     """
     totals = dict.fromkeys((*PARTS, FORWARD_ONLY), 0.0)
     for part, amount in _products(jax.make_jaxpr(function)(*arguments).jaxpr, ()):

@@ -34,7 +34,7 @@ MAX_WORKERS = 4  # by default on a CPU
 MAX_WORKERS_ON_GPU, SMALL = 8, 500_000
 POLL_SECS = 0.5
 READ_SECS = 3.0  # between two readings of all run folders, at least
-READ_SHARE = 0.05  # of a core's time, at most: a reading of 165 runs takes most of a second
+READ_SHARE = 0.05  # largest share of a core's time: reading 165 runs takes most of a second
 
 Show = Callable[[Study, list[Job], list[str], dict[str, str]], None]
 
