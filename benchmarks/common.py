@@ -18,9 +18,12 @@ OF_LAYERS = ("lstm", "gcnn")  # systems whose layers torch.nn has, and no class 
 
 
 def make_parser(name: str, text: str | None, **defaults: Any) -> cli.Parser:
-    """Makes the command line of `python -m benchmarks.<name>`; its help is the docstring `text`.
+    """Makes the command line of `python -m benchmarks.<name>`.
 
-    A flag has the type of its default: a list is given joined by commas, None is a text.
+    Args:
+      name: name of the benchmark.
+      text: its docstring, for the help; None: no help.
+      **defaults: flag -> default; a list is given joined by commas, None is a text.
     """
     setup = host.keep_freed if "threads" in defaults else None
     made = cli.Parser(f"python -m benchmarks.{name}", text, setup=setup)
@@ -114,7 +117,12 @@ class Spent(NamedTuple):
 
 
 def timed(call: Callable[..., Any], *arguments: Any) -> Spent:
-    """Calls, and returns the time that it took."""
+    """Calls, and returns the time that it took.
+
+    Args:
+      call: a function.
+      *arguments: its arguments.
+    """
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     call(*arguments)

@@ -30,7 +30,15 @@ STDDEV = 0.05  # weights are larger than usual, so that the best token leads
 def generate(
     stepper: Any, prompts: np.ndarray, new_tokens: int, max_len: int, start: int | None
 ) -> np.ndarray:
-    """Returns new tokens [B, new_tokens] by scalelab.decode, from prompts or sources [B, P]."""
+    """Generates with scalelab.decode: new tokens [B, new_tokens].
+
+    Args:
+      stepper: a `decode.stepper.Stepper`.
+      prompts: [B, P] int32, prompts; or sources, if the model reads one.
+      new_tokens: tokens to generate for each row; none ends earlier.
+      max_len: positions of the model.
+      start: id that begins a text behind a source; None: the model reads no source.
+    """
     from scalelab.decode import loop
     from scalelab.decode.choose import Rules
 
@@ -62,7 +70,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     params = jax.tree_util.tree_map_with_path(draw, run.state.params)
     size = (given.batch_size, given.prompt_len)
     prompts = np.random.default_rng(1).integers(0, given.vocab_size, size, np.int32)
-    prepared, max_len = stepper.prepare(run.net, params), run.config.net.max_len
+    prepared, max_len = stepper.prepare(run.net, params), run.config.model.max_len
     start = systems.special_ids(run.system)["start"] if run.system.HAS_SOURCE else None
     sides = {
         "ours": functools.partial(generate, prepared, prompts, given.new_tokens, max_len, start)

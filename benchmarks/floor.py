@@ -25,7 +25,7 @@ class Floor:
     """The products of a training step as one program; of a run with one phase."""
 
     def __init__(self, run: Blueprint) -> None:
-        rng, net, (phase, *_) = np.random.default_rng(0), run.config.net, run.phases
+        rng, net, (phase, *_) = np.random.default_rng(0), run.config.model, run.phases
         masked = run.system.PREDICTS == "masked"
         rate, length = run.config.mask_rate, phase.length
         self.num_heads = net.num_heads
@@ -41,7 +41,15 @@ class Floor:
         self.compile_secs = time.perf_counter() - begun
 
     def gradients(self, made: Matrices, x: jax.Array) -> tuple[Matrices, jax.Array]:
-        """Runs forward and backward; the scores are their own gradient, so none is constant."""
+        """Runs forward and backward; the scores are their own gradient, so none is constant.
+
+        Args:
+          made: name -> matrix.
+          x: [B, T, D], inputs of the layers.
+
+        Returns:
+          The gradients of both.
+        """
         forward = functools.partial(step_products, self.num_heads, self.predicted)
         scores, back = jax.vjp(forward, made, x)
         return back(scores)
@@ -59,7 +67,7 @@ def draw(rng: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
 
 def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
     """Returns the sizes of a run's matrices: layers stacked, the table, the heads' own."""
-    layers, width = run.config.net.num_layers, run.config.net.width
+    layers, width = run.config.model.num_layers, run.config.model.width
     square, wide = (layers, width, width), (layers, width, 4 * width)
     sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("query", "key", "value", "out"), square)
     sizes |= {"inner": wide, "outer": (layers, 4 * width, width)}
@@ -77,7 +85,17 @@ def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
 def step_products(
     num_heads: int, predicted: int, made: Matrices, x: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Returns scores of the vocabulary [B P, V] and the pooler's output, from inputs [B, T, D]."""
+    """Runs the forward products of a step.
+
+    Args:
+      num_heads: N.
+      predicted: P, tokens of an example that are scored, the first ones.
+      made: name -> matrix.
+      x: [B, T, D], inputs of the layers.
+
+    Returns:
+      Scores [B P, V], and the pooler's output [B, D]; None without a pooler.
+    """
     first = {name: made[name] for name in ("query", "key", "value", "out", "inner", "outer")}
     hidden = layer_products(num_heads, first, x)
     if "cross_key" in made:
@@ -94,9 +112,15 @@ def step_products(
 def layer_products(
     num_heads: int, made: Matrices, x: jax.Array, source: jax.Array | None = None
 ) -> jax.Array:
-    """Runs the products of all layers, [B, T, D] -> [B, T, D], with a source [B, S, D] if any.
+    """Runs the products of all layers, [B, T, D] -> [B, T, D].
 
     Every layer makes queries and keys of the inputs, so that numbers neither grow nor vanish.
+
+    Args:
+      num_heads: N.
+      made: name -> matrices of all layers [L, ...].
+      x: [B, T, D].
+      source: [B, S, D], for cross-attention; None: there is no source.
     """
     batch_size, length, width = x.shape
     heads = (batch_size, -1, num_heads, width // num_heads)

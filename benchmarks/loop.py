@@ -53,7 +53,7 @@ class Case(NamedTuple):
     def fields(self, given: argparse.Namespace) -> dict[str, Any]:
         """Returns the other fields of a run."""
         return {
-            "tokenizer.vocab_size": self.vocab_size, "net.dtype": given.dtype,
+            "tokenizer.vocab_size": self.vocab_size, "model.dtype": given.dtype,
             "short.batch_size": self.batch_size, "short.max_len": self.length,
             "long.example_rate": 0.0, "machine.checkpoint_every_steps": 10**6,
         }  # fmt: skip
@@ -91,7 +91,12 @@ def time_loop(case: Case, given: argparse.Namespace, folder: pathlib.Path) -> di
 
 
 def time_program(flags: list[str], until: str | None = None) -> float:
-    """Returns the seconds of `python -m FLAGS`, or of its start until it prints `until`."""
+    """Returns the seconds that `python -m FLAGS` takes.
+
+    Args:
+      flags: module and its flags.
+      until: the time ends when the program prints this; None: when it ends.
+    """
     begun, found = time.perf_counter(), None
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", *flags],
@@ -105,7 +110,14 @@ def time_program(flags: list[str], until: str | None = None) -> float:
 
 
 def command(case: Case, given: argparse.Namespace, steps: int, workdir: pathlib.Path) -> list[str]:
-    """Returns the command line of a run."""
+    """Returns the command line of a run.
+
+    Args:
+      case: what is measured.
+      given: flags of the benchmark.
+      steps: steps of the run.
+      workdir: its run folder.
+    """
     fields = [f"--config.{name}={value}" for name, value in case.fields(given).items()]
     config = f"--config=pretrain:{case.arguments(given, steps)}"
     return ["scalelab.train", config, *fields, f"--workdir={workdir}"]

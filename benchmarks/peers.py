@@ -38,8 +38,13 @@ def make_model(
 ) -> Any:
     """Makes a class of transformers at the sizes of a model of ours.
 
-    `name` None: the family's first class. It gets our `params`, or random ones; `labels` are a
-    classifier's.
+    Args:
+      system: name of the system, with a map in interop.maps.
+      net: config.model.
+      vocab_size: V.
+      name: name of the class; None: the family's first one.
+      params: our parameters to copy; None: random ones.
+      labels: a classifier's labels, ["0"] for a score; None: no classifier.
     """
     family = maps.load(system)
     architecture = next(a for a in family.architectures if name in (None, a.name))
@@ -97,7 +102,7 @@ class Stock:
         if made.system in common.OF_LAYERS:
             self.model: Any = Layers(run, params)
         else:
-            self.model = make_model(made.system, made.net, size, params=params)
+            self.model = make_model(made.system, made.model, size, params=params)
         self.optimizer = make_adamw(self.model, made.optim)
 
     def forward(self) -> torch.Tensor:
@@ -153,7 +158,11 @@ class Layers(torch.nn.Module):
 
     def __init__(self, run: Blueprint, params: Any) -> None:
         super().__init__()
-        net, self.system, self.rate = run.config.net, run.config.system, run.config.net.dropout_rate
+        net, self.system, self.rate = (
+            run.config.model,
+            run.config.system,
+            run.config.model.dropout_rate,
+        )
         flat = traverse_util.flatten_dict(params, sep="/")
         own = {k.rpartition("layer/")[2]: torch.tensor(np.asarray(v)) for k, v in flat.items()}
         table = next(value for name, value in own.items() if name.endswith("tokens/table"))
@@ -195,7 +204,12 @@ class Layers(torch.nn.Module):
 
 
 def class_inputs(causal: bool, batch: dict[str, np.ndarray]) -> Tensors:
-    """Returns a masked batch as the class of transformers takes it."""
+    """Converts a prepared batch to the inputs and labels of a class of transformers.
+
+    Args:
+      causal: True if every token is predicted, False for masked ones.
+      batch: tokens [B, T], lengths [B] and the arrays of "mlm"; or source and targets.
+    """
     if "source" in batch:  # without padding
         named = {"input_ids": "source", "decoder_input_ids": "tokens", "labels": "targets"}
         return {k: torch.tensor(np.asarray(batch[v], np.int64)) for k, v in named.items()}
@@ -227,7 +241,7 @@ class Finetuning:
         torch.manual_seed(0)
         self.run, opened = run, run.start.opened
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(opened.tokenizer_dir)
-        net = dataclasses.replace(opened.config.net, dropout_rate=run.config.dropout_rate)
+        net = dataclasses.replace(opened.config.model, dropout_rate=run.config.dropout_rate)
         self.model = make_model(
             "bert", net, opened.config.tokenizer.vocab_size, "BertForSequenceClassification",
             labels=[str(i) for i in range(kinds.num_outputs(run.task.kind, run.task.labels))],
@@ -285,7 +299,7 @@ class Decoding:
     ) -> None:
         torch.set_num_threads(threads)
         config, self.start = run.config, start
-        model = make_model(config.system, config.net, config.tokenizer.vocab_size, params=params)
+        model = make_model(config.system, config.model, config.tokenizer.vocab_size, params=params)
         self.model, self.inputs = model.eval(), torch.tensor(inputs, dtype=torch.long)
 
     def __call__(self, new_tokens: int) -> np.ndarray:

@@ -126,7 +126,15 @@ def make_sides(run: "Blueprint", given: argparse.Namespace, missing: str | None)
 def measure_case(
     system: str, shape: str, given: argparse.Namespace, peak: float, missing: str | None
 ) -> dict[str, Any]:
-    """Runs all sides of a system at a shape alternately; returns their numbers."""
+    """Runs all sides of a system at a shape alternately; returns their numbers.
+
+    Args:
+      system: name of the system.
+      shape: heads x width x layers, such as "2x128x2".
+      given: flags of the benchmark.
+      peak: FLOP/s of a square matrix product on this machine.
+      missing: reason why there is no other side to compare; None: there is one.
+    """
     from scalelab.resources import flops
     from scalelab.training import blueprint
 

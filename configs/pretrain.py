@@ -72,7 +72,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config.update_from_flattened_dict({departure.field: departure.value})
     if "shape" in given:
         shape = pretraining.Shape.parse(given["shape"])
-        config.net.num_heads, config.net.width, config.net.num_layers = shape
+        config.model.num_heads, config.model.width, config.model.num_layers = shape
     config.data.corpus = given.get("corpus", config.data.corpus)
     if given.get("corpus") == "builtin":
         config.tokenizer.vocab_size = BUILTIN_VOCAB

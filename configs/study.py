@@ -28,7 +28,7 @@ configs/base.py, fine-tuning fields in configs/finetune.py.
   short.max_len                   128         128        128         64
   long.max_len                    512         512        512        128
   long.example_rate           0.08713         0.1        0.1        0.1
-  net.max_len                     512         512        512        128
+  model.max_len                     512         512        512        128
   short.batch_size                 64          32          8         16
   long.batch_size                  16           8          2          4
   optim.total_epochs               10           -          -          -
@@ -227,7 +227,7 @@ def _shrink(config: ml_collections.ConfigDict, scale: Scale) -> None:
     pretrain.tokenizer.vocab_size = scale.vocab_size
     pretrain.short.batch_size, pretrain.long.batch_size = scale.batch_sizes
     pretrain.short.max_len, pretrain.long.max_len = scale.max_len
-    pretrain.net.max_len = scale.max_len[1]
+    pretrain.model.max_len = scale.max_len[1]
     optim.total_epochs = config_dict.placeholder(float)
     optim.warmup_steps = config_dict.placeholder(int)
     optim.total_tokens, optim.warmup_tokens = scale.tokens, scale.tokens / 10

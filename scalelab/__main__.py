@@ -59,6 +59,7 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "eval glue": Program("eval.glue", "Fine-tunes one model on all nine GLUE tasks."),
     "eval tsv": Program("eval.tsv", "Fine-tunes on your own train.tsv and dev.tsv."),
     "eval compare": Program("eval.compare", "Are two systems different? Task by task."),
+    "eval ensemble": Program("eval.ensemble", "Averages the predictions of several fine-tunings."),
     "eval lm": Program("eval.lm", "Loss, perplexity and bits per byte of documents."),
     "eval ngram": Program(
         "eval.ngram", "Counts n-grams in the text of a run and scores documents."

@@ -39,6 +39,11 @@ class Filling(NamedTuple):
 def encode(text: str, opened: "Pretrained", max_len: int) -> "np.ndarray":
     """Encodes a text with masks: ids [n] int32, special tokens included.
 
+    Args:
+      text: the text.
+      opened: the model.
+      max_len: most tokens, the positions of the model.
+
     Raises:
       ValueError: the text has no mask, or more tokens than the `max_len` positions of the model.
     """
@@ -101,7 +106,7 @@ def fill(
     for begin in range(0, len(rows), placed.ways):
         part = rows[begin : begin + placed.ways]
         masks = [np.flatnonzero(row == tokenizer.special_ids["mask"]) for row in part]
-        length = token_scores.round_up(max(map(len, part)), opened.config.net.max_len)
+        length = token_scores.round_up(max(map(len, part)), opened.config.model.max_len)
         most = token_scores.round_up(max(map(len, masks)), length)
         places = np.zeros((placed.ways, most), np.int32)
         for row, own in zip(places, masks, strict=False):
@@ -163,8 +168,8 @@ def main(given: argparse.Namespace) -> None:
         raise ValueError(
             f"--top={given.top}: expected 1 to {config.tokenizer.vocab_size}, the vocabulary"
         )
-    rows = [encode(text, opened, config.net.max_len) for text in given.texts]
-    host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
+    rows = [encode(text, opened, config.model.max_len) for text in given.texts]
+    host.configure_jax(config.machine.compile_cache_dir, config.model.dtype)
     filled = fill(opened, rows, given.top, given.tensor_parallel)
     for text, masks in zip(given.texts, filled, strict=True):
         print(show(text, masks, given.json), flush=True)

@@ -46,8 +46,13 @@ def fine_tune(
 ) -> list[dict[str, Any]]:
     """Fine-tunes every seed that is not finished yet; returns the results of all seeds.
 
-    `values` are fields of `configs/finetune.py`; `overrides` are dotted fields of this task that
-    differ from them and from the recipe's own. The seeds' run folders lie in `workdir`.
+    Args:
+      task: the task.
+      start: the pre-trained or imported model.
+      values: fields of `configs/finetune.py`.
+      workdir: folder of the seeds' run folders.
+      options: flags that are no fields of the config.
+      overrides: dotted fields of this task that differ from `values` and from the recipe's own.
 
     Raises:
       ValueError: config, data or a folder does not allow it.
@@ -106,8 +111,13 @@ def fine_tune_jointly(
 ) -> list[dict[str, Any]]:
     """Fine-tunes several tasks that share their body; see `finetuning.joint`.
 
-    The arguments are those of `fine_tune`; `overrides` has the fields of each task by its name. The
-    run folders are workdir/<task>/seed<k>.
+    Args:
+      tasks: the tasks.
+      start: as in `fine_tune`.
+      values: as in `fine_tune`.
+      workdir: the run folders are workdir/<task>/seed<k>.
+      options: as in `fine_tune`.
+      overrides: name of a task -> its fields, as in `fine_tune`.
 
     Returns:
       The result of each seed of each task.
@@ -157,7 +167,7 @@ def finetuning(
     """
     started, run = time.perf_counter(), runs[0]
     metrics.check_tracker(run.config.machine.tracker)
-    dtype, cache = run.start.opened.config.net.dtype, run.config.machine.compile_cache_dir
+    dtype, cache = run.start.opened.config.model.dtype, run.config.machine.compile_cache_dir
     host.configure_jax(cache, dtype)
     if host.drop_programs_if_many():  # programs of earlier tasks
         compiled.cache_clear()

@@ -105,7 +105,12 @@ def measure_step(
 
 
 def slope(a: StepMemory, b: StepMemory) -> float:
-    """Returns the bytes per additional example, from two batch sizes."""
+    """Returns the bytes per additional example.
+
+    Args:
+      a: memory at one batch size.
+      b: memory at a larger one.
+    """
     return max(0.0, (b.total - a.total) / (b.batch_size - a.batch_size))
 
 
@@ -209,7 +214,7 @@ def fit(config: Config, device: str | None, memory: str | None) -> str:
     from scalelab.resources import devices, flops
     from scalelab.training import blueprint
 
-    machine, net = config.machine, config.net
+    machine, net = config.machine, config.model
     host.configure_jax(machine.compile_cache_dir, net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     plan = blueprint.draw(config)

@@ -90,7 +90,13 @@ def _texts_of_rows(
 def predict(
     run: pathlib.Path, path: pathlib.Path, columns: Sequence[str] = (), rows: int = ROWS
 ) -> Iterator[tuple[list[str], int]]:
-    """Yields the lines of predictions of each `rows` rows of a file, and how many texts were cut.
+    """Yields the lines of predictions of some rows of a file, and how many texts were cut.
+
+    Args:
+      run: run folder of the fine-tuning.
+      path: the file.
+      columns: names of its text columns; (): those of the task's files.
+      rows: number of rows to read at a time.
 
     Raises:
       ValueError: the run is no fine-tuning, or the file does not fit its task.
@@ -103,7 +109,7 @@ def predict(
     task, machine = opened.task, opened.config.machine
     if columns and len(columns) != len(task.columns.texts):
         raise ValueError(f"--columns: {task.title} has {len(task.columns.texts)} text columns")
-    host.configure_jax(machine.compile_cache_dir, opened.start.opened.config.net.dtype)
+    host.configure_jax(machine.compile_cache_dir, opened.start.opened.config.model.dtype)
     found, texts = read_texts(path, [tuple(columns)] if columns else text_columns(task))
     names = [*map(str, found)] if isinstance(found[0], str) else None
     prepared, start = None, 0

@@ -145,7 +145,7 @@ def continuations(
     from scalelab.eval import placement
 
     rules = Rules(**{name: getattr(asked, name) for name in RULES})
-    max_len, special = opened.config.net.max_len, opened.tokenizer.special_ids
+    max_len, special = opened.config.model.max_len, opened.tokenizer.special_ids
     loop.check(prompts, asked.max_new_tokens, max_len)
     sizes = {
         "max_new_tokens": asked.max_new_tokens,
@@ -181,9 +181,14 @@ def continuations(
 def resamplings(
     asked: argparse.Namespace, prompts: "Sequence[np.ndarray]", opened: "Pretrained"
 ) -> "Iterator[tuple[int, int, Continuation]]":
-    """Continues prompts with a masked model as the flags say; yields and raises as `continuations`.
+    """Continues prompts with a masked model; yields and raises as `continuations`.
 
     Special tokens are never drawn.
+
+    Args:
+      asked: the flags.
+      prompts: ids [n] each.
+      opened: the model.
     """
     import jax
     import jax.numpy as jnp
@@ -198,7 +203,7 @@ def resamplings(
     frame = opened.frame_text(causal=False)
     masks = np.full(count, special["mask"])
     rows = [np.concatenate([frame.begin, p, masks, frame.end]).astype(np.int32) for p in prompts]
-    loop.check([row[count:] for row in rows], count, opened.config.net.max_len)
+    loop.check([row[count:] for row in rows], count, opened.config.model.max_len)
     placed = placement.place(opened, asked.tensor_parallel)
 
     def score(params: ArrayPytree, tokens: jax.Array, *given: jax.Array) -> jax.Array:
@@ -213,7 +218,7 @@ def resamplings(
     }
     for part, filled in _batches(asked, range(len(prompts)), asked.num_samples, placed):
         ids = [rows[place] for place, _ in filled]
-        tokens, lengths = loop.fill(ids, opened.config.net.max_len)
+        tokens, lengths = loop.fill(ids, opened.config.model.max_len)
         starts = lengths - np.int32(len(frame.end) + count)
         own, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         given = placed.put((tokens, lengths, starts, loop.text_keys(asked.seed, own, numbers)))
@@ -274,7 +279,7 @@ def main(given: argparse.Namespace) -> None:
 
     opened = pretrained.load(run)
     predicts = _check(given, opened)
-    host.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
+    host.configure_jax(opened.config.machine.compile_cache_dir, opened.config.model.dtype)
     tokenizer = opened.tokenizer
     special, encode = tokenizer.special_ids, tokenizer.encode
     if given.special:

@@ -69,6 +69,11 @@ def judge(shape: Shape, wanted: Shape, size: Size = whole_layers) -> Advice:
 
     A change of N counts in full, a change of width or depth half, because proportions matter too. A
     change of heads counts a tenth, because it moves no parameter.
+
+    Args:
+      shape: the shape.
+      wanted: the wanted shape.
+      size: shape -> N.
     """
     ratio = size(shape) / size(wanted)
     off = [abs(math.log(a / b)) for a, b in zip(shape, wanted, strict=True)]
@@ -77,7 +82,13 @@ def judge(shape: Shape, wanted: Shape, size: Size = whole_layers) -> Advice:
 
 
 def find_near(wanted: Shape, each: int = 2, size: Size = whole_layers) -> list[Advice]:
-    """Returns the wanted shape, then the nearest `each` of every grade with N within 15%."""
+    """Returns the wanted shape, then the nearest ones of every grade with N within 15%.
+
+    Args:
+      wanted: the wanted shape.
+      each: shapes of a grade, at most.
+      size: shape -> N.
+    """
     found = [
         judge(Shape(width // head, width, depth), wanted, size)
         for depth in range(max(1, wanted.num_layers - 2), wanted.num_layers + 3)
@@ -94,10 +105,14 @@ def find_near(wanted: Shape, each: int = 2, size: Size = whole_layers) -> list[A
 
 
 def padding(shape: Shape, tile: int) -> tuple[float, float]:
-    """Returns the factors by which tiles of `tile` x `tile` numbers increase work.
+    """Returns the factors by which tiles increase work.
 
     The first factor is for products with weights (sides H and 4 H), the second for products inside
     heads (side: the head size, rounded up if heads do not divide the width).
+
+    Args:
+      shape: the shape.
+      tile: side of a tile, in numbers.
     """
     width, heads = shape.width, math.ceil(shape.width / shape.num_heads)
     whole, inner = (math.ceil(side / tile) * tile for side in (width, 4 * width))
@@ -107,7 +122,13 @@ def padding(shape: Shape, tile: int) -> tuple[float, float]:
 
 
 def count_work(plan: "Blueprint", shape: Shape, tile: int) -> float:
-    """Returns the FLOPs of a step with matrix products in whole tiles."""
+    """Returns the FLOPs of a step with matrix products in whole tiles.
+
+    Args:
+      plan: a run of the shape.
+      shape: the shape.
+      tile: side of a tile, in numbers.
+    """
     forward = plan.phases[0].forward
     weights, heads = padding(shape, tile)
     edge = math.ceil(shape.width / tile) * tile / shape.width

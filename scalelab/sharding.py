@@ -112,7 +112,12 @@ def spec(names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> P
 
 
 def shardings(abstract: ArrayPytree, mesh: Mesh) -> ArrayPytree:
-    """Returns NamedShardings for a tree of abstract arrays, some boxed with logical names."""
+    """Returns the NamedShardings of a tree.
+
+    Args:
+      abstract: abstract arrays, some boxed with logical names of axes.
+      mesh: the devices.
+    """
 
     def sharding_of_leaf(leaf: nn.LogicallyPartitioned | jax.ShapeDtypeStruct) -> NamedSharding:
         if isinstance(leaf, nn.LogicallyPartitioned):
@@ -161,7 +166,12 @@ def put_batch(batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int) -> dict
 
 
 def split_batch(batch: dict[str, jax.Array], mesh: Mesh) -> dict[str, jax.Array]:
-    """Splits the rows of a batch over the devices, in a program."""
+    """Splits the rows of a batch over the devices, in a program.
+
+    Args:
+      batch: arrays [B, ...].
+      mesh: the devices.
+    """
     if mesh.size == 1:
         return batch
     return jax.lax.with_sharding_constraint(batch, batch_sharding(mesh))
@@ -187,7 +197,12 @@ def replicate(
 
 
 def rows_sharding(mesh: Mesh, batch_size: int | None) -> NamedSharding:
-    """Returns the sharding of rows [K, B, ...] for a block of steps, as for `put_rows`."""
+    """Returns the sharding of rows [K, B, ...] for a block of steps, as for `put_rows`.
+
+    Args:
+      mesh: the devices.
+      batch_size: B, a global batch; None: every device has all rows.
+    """
     return NamedSharding(mesh, PartitionSpec(*((None, ("data", "fsdp")) if batch_size else ())))
 
 
@@ -218,6 +233,11 @@ def put_rows(
 def check_batches(mesh: Mesh, batch_sizes: Sequence[int], num_microbatches: int) -> None:
     """Refuses batch sizes that do not divide over the devices.
 
+    Args:
+      mesh: the devices.
+      batch_sizes: global batch sizes.
+      num_microbatches: parts of a batch, computed one after another.
+
     Raises:
       ValueError: a batch size does not divide; the message names it.
     """
@@ -235,6 +255,10 @@ def host_rows(mesh: Mesh, batch_size: int) -> slice:
     """Returns the rows of a global batch that this process makes for its devices.
 
     If the devices of two processes differ only in the tensor axis, both make the same rows.
+
+    Args:
+      mesh: the devices of all processes.
+      batch_size: B, of the global batch.
 
     Raises:
       ValueError: the rows are not contiguous; meshes of `make_mesh` have contiguous rows.

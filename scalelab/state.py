@@ -101,7 +101,7 @@ def make_model(
         system,
         systems.make_net(
             system,
-            config.net,
+            config.model,
             config.system_options,
             vocab_size=size,
             remat=config.machine.remat,
@@ -120,7 +120,14 @@ def make_terms(
     nets: Mapping[str, nn.Module] | None = None,
     joins: bytes | None = None,
 ) -> tuple[Term, ...]:
-    """Makes the terms of a config's loss; arguments as in `make_model`."""
+    """Makes the terms of a config's loss; the arguments are as in `make_model`.
+
+    Args:
+      config: config of the pre-training.
+      special_ids: role -> id; None: those of a new tokenizer.
+      nets: models of other runs, by name; None: none.
+      joins: `data.tokenizers.Tokenizer.joins`; None: there is no tokenizer yet.
+    """
     size, form = config.tokenizer.vocab_size, config.data.format
     ids = systems.special_ids(systems.load(config.system), special_ids)
     options = config.format_options
@@ -264,7 +271,15 @@ def create(
 ) -> tuple[TrainState, TrainState]:
     """Initializes a run's state on its devices; no device ever holds a whole sharded array.
 
-    The arguments are as in `fresh`, with `seed` in place of the key, and `mesh`, the devices.
+    Args:
+      net: unbound, like the next five as in `fresh`.
+      terms: the terms of the loss.
+      tx: the optimizer.
+      max_len: length of the example to trace with.
+      batch_size: B.
+      frozen: parameters of other runs' models, by name; None: none.
+      seed: seed of the parameters.
+      mesh: the devices.
 
     Returns:
       The state, and its shardings as a tree of the same structure.

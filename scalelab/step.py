@@ -185,6 +185,10 @@ def make_eval_step(
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
     "num_text_tokens". `rng` determines masks and samples.
+
+    Args:
+      net: unbound.
+      terms: the terms of the loss.
     """
 
     def eval_step(

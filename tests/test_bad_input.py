@@ -20,7 +20,7 @@ from scalelab.data import cache, loading
 from scalelab.data.loading import load_data
 
 SETTINGS = {
-    "tokenizer.vocab_size": 300, "net.max_len": 64, "short.max_len": 32, "short.batch_size": 8,
+    "tokenizer.vocab_size": 300, "model.max_len": 64, "short.max_len": 32, "short.batch_size": 8,
     "long.max_len": 64, "long.batch_size": 4, "machine.loader": "numpy", "machine.num_workers": 1,
     "machine.compile_cache_dir": "",
 }  # fmt: skip
@@ -68,10 +68,10 @@ def refused(
 
 
 @pytest.mark.parametrize(("argument", "message"), [
-    ("--config.nett.width=64", "'nett.width'.*'net.width'"),
+    ("--config.nett.width=64", "'nett.width'.*'model.width'"),
     ("--config.machine=1", "machine is a group"),
     ("--config.objective_options=1", "objective_options is a group"),
-    ("--config.net.max_len=48", "long.max_len = 64 .*max_len = 48"),
+    ("--config.model.max_len=48", "long.max_len = 64 .*max_len = 48"),
     ("--wrkdir=x", "wrkdir.*workdir"),
     ("system=brt,steps=20", "'brt'.*'bert'"),
     ("system=bert,shape=3x8x1", "3 heads .* 8"),

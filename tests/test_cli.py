@@ -83,22 +83,22 @@ def test_options_are_set_and_refused_like_fields(run: Run, monkeypatch, capsys) 
 
 
 @pytest.mark.parametrize("argv", [
-    (FILE, "--config.net.width=64", "--config.net.dropout_rate=0.2"),
-    ("--config.net.width=64", "--config.net.dropout_rate=0.2", FILE),
-    ("--config", FILE.removeprefix("--config="), "--config.net.width=64")
-    + ("--config.net.dropout_rate", "0.2"),
+    (FILE, "--config.model.width=64", "--config.model.dropout_rate=0.2"),
+    ("--config.model.width=64", "--config.model.dropout_rate=0.2", FILE),
+    ("--config", FILE.removeprefix("--config="), "--config.model.width=64")
+    + ("--config.model.dropout_rate", "0.2"),
 ])  # fmt: skip
 def test_fields_in_any_order_and_with_or_without_equals(argv: tuple[str, ...], run: Run) -> None:
     code, config = run(*argv)
     assert code == 0 and isinstance(config, Config)
-    assert config.net.width == 64 and config.net.dropout_rate == 0.2
+    assert config.model.width == 64 and config.model.dropout_rate == 0.2
     assert config.optim.total_steps == 500
 
 
 def test_a_field_can_be_set_to_none(run: Run) -> None:
     assert run(FILE)[1].optim.clip_norm == 1.0
     assert run(FILE, "--config.optim.clip_norm=None")[1].optim.clip_norm is None
-    code, _ = run(FILE, "--config.net.width=None")
+    code, _ = run(FILE, "--config.model.width=None")
     assert code == 2
 
 
@@ -145,11 +145,11 @@ def test_how_errors_end(
 @pytest.mark.parametrize(("word", "field"), [
     ("optim.lr", "optim.learning_rate"), ("lr", "optim.learning_rate"),
     ("bs", "long.batch_size"), ("optim.epochs", "optim.total_epochs"),
-    ("short.max_seq_length", "long.max_len"), ("max_length", "net.max_len"),
-    ("net.hidden_size", "net.width"), ("num_hidden_layers", "net.num_layers"),
-    ("net.num_attention_heads", "net.num_heads"), ("tokenizer.vocab", "tokenizer.vocab_size"),
+    ("short.max_seq_length", "long.max_len"), ("max_length", "model.max_len"),
+    ("net.hidden_size", "model.width"), ("num_hidden_layers", "model.num_layers"),
+    ("net.num_attention_heads", "model.num_heads"), ("tokenizer.vocab", "tokenizer.vocab_size"),
     ("wd", "optim.weight_decay"), ("warmup", "optim.warmup_steps"),
-    ("net.dropout", "net.dropout_rate"), ("random_seed", "seed"),
+    ("net.dropout", "model.dropout_rate"), ("random_seed", "seed"),
 ])  # fmt: skip
 def test_names_of_other_libraries_lead_to_the_field(word, field, run: Run, capsys) -> None:
     assert run(FILE, f"--config.{word}=1")[0] == 2

@@ -42,7 +42,7 @@ LEFT_OUT = {  # part of a command -> why it is only parsed
     "--measure": "times large shapes; tests/test_shapes.py runs it",
 }
 # Fields that make a model, a pre-training, a study and a fine-tuning small.
-NET = {"net.num_heads": 2, "net.width": 8, "net.num_layers": 1}
+NET = {"model.num_heads": 2, "model.width": 8, "model.num_layers": 1}
 TRAIN = {name.removeprefix("pretrain."): v for name, v in a_study.SMALL.items()}
 TASK = {"max_len": 16, "batch_size": 2, "epochs": 1}
 STUDY = {f"pretrain.{name}": v for name, v in TRAIN.items() if not name.endswith("_steps")}

@@ -49,7 +49,7 @@ def test_help_lists_every_field_with_its_default_and_comment() -> None:
     names = [line.split("=")[0].split("config.")[1] for line in text.splitlines()]
     assert names == field_names(config_lib.Config)
     assert re.search(r"--config.data.format=doc_sentences .* One of: continuation, denois", text)
-    assert re.search(r"--config.net.ffn_width=None +None: 4 \* width", text)
+    assert re.search(r"--config.model.ffn_width=None +None: 4 \* width", text)
     assert re.search(r"--config.optim.learning_rate=0.0001 +at .*warm-up", text)
     assert re.search(r"--config.long.epoch_rate=None +Its epochs .* alone,\n?.*", text)
 
@@ -59,8 +59,8 @@ def test_a_missing_field_is_named_and_a_misspelt_one_with_the_nearest() -> None:
     del values["optim"]["beta2"]
     with pytest.raises(ValueError, match="optim.beta2"):
         config_lib.resolve(values)
-    values["net"]["widht"] = 64
-    with pytest.raises(ValueError, match="'net.widht'.*'width'"):
+    values["model"]["widht"] = 64
+    with pytest.raises(ValueError, match="'model.widht'.*'width'"):
         config_lib.resolve(values)
 
 
@@ -76,8 +76,9 @@ def test_a_field_of_later_that_may_be_none_is_none() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [
-    ("net.width", "128"), ("net.width", 128.0), ("net.width", True), ("net.width", None),
-    ("net.dropout_rate", True), ("net.ffn_width", "big"), ("tokenizer.lowercase", 1), ("optim", 3),
+    ("model.width", "128"), ("model.width", 128.0), ("model.width", True), ("model.width", None),
+    ("model.dropout_rate", True), ("model.ffn_width", "big"), ("tokenizer.lowercase", 1),
+    ("optim", 3),
 ])  # fmt: skip
 def test_a_wrong_type_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"config.{field}: expected"):
@@ -86,21 +87,21 @@ def test_a_wrong_type_is_refused(field: str, value: object) -> None:
 
 def test_whole_numbers_serve_as_floats_and_none_where_it_may() -> None:
     """And a phase that is left out may be longer than the positions."""
-    assert resolved(net__max_len=128, long__example_rate=0.0).long.max_len > 128
-    config = resolved(net__dropout_rate=0, optim__clip_norm=None, net__ffn_width=None)
-    assert type(config.net.dropout_rate) is float
-    assert config.optim.clip_norm is None and config.net.ffn_width is None
+    assert resolved(model__max_len=128, long__example_rate=0.0).long.max_len > 128
+    config = resolved(model__dropout_rate=0, optim__clip_norm=None, model__ffn_width=None)
+    assert type(config.model.dropout_rate) is float
+    assert config.optim.clip_norm is None and config.model.ffn_width is None
 
 
 # --- Values that cannot go together ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fields", [
-    dict(net__num_heads=3), dict(net__num_heads=0), dict(net__width=-8), dict(long__max_len=1024),
-    dict(short__max_len=1024, long__example_rate=0.0),
+    dict(model__num_heads=3), dict(model__num_heads=0), dict(model__width=-8),
+    dict(long__max_len=1024), dict(short__max_len=1024, long__example_rate=0.0),
     dict(short__batch_size=63, machine__num_microbatches=2), dict(eval__every_steps=0),
-    dict(net__ffn_width=0), dict(net__dropout_rate=1.0), dict(long__example_rate=-0.1),
-    dict(long__epoch_rate=-1.0), dict(net__dtype="float64"), dict(net__output_embedding="own"),
+    dict(model__ffn_width=0), dict(model__dropout_rate=1.0), dict(long__example_rate=-0.1),
+    dict(long__epoch_rate=-1.0), dict(model__dtype="float64"), dict(model__output_embedding="own"),
     dict(data__errors="ignore"), dict(machine__loader="torch"), dict(machine__prefetch=-1),
     dict(mask_rate=0.0), dict(seed=2**63), dict(data__order_seed=-(2**63)), dict(seed=2**32),
     dict(seed=-1), dict(optim__learning_rate=-1e-4),
@@ -184,9 +185,9 @@ def test_what_may_change_a_result_is_everything_but_machine() -> None:
 def test_differences_are_told_by_field() -> None:
     ours = resolved("system=bert")
     theirs = json.loads(config_lib.to_json(resolved("system=bert,seed=3", machine__prefetch=1)))
-    del theirs["net"]["dtype"]
+    del theirs["model"]["dtype"]
     lines = config_lib.science_diff(ours, theirs)
-    assert lines == ["net.dtype: 'absent' -> 'float32'", "seed: 3 -> 0"]
+    assert lines == ["model.dtype: 'absent' -> 'float32'", "seed: 3 -> 0"]
 
 
 def test_no_field_is_dead() -> None:
@@ -211,7 +212,7 @@ def test_no_field_is_dead() -> None:
 def test_arguments() -> None:
     config = resolved("system=bert,shape=4x256x9,corpus=wikitext:../data/wiki,steps=500,seed=7")
     assert config.system == "bert" and config.seed == 7
-    assert (config.net.num_heads, config.net.width, config.net.num_layers) == (4, 256, 9)
+    assert (config.model.num_heads, config.model.width, config.model.num_layers) == (4, 256, 9)
     assert config.data.corpus == "wikitext:../data/wiki"
     assert config.optim.total_steps == 500 and config.optim.total_epochs is None
     assert config.optim.warmup_steps == 50

@@ -144,10 +144,10 @@ def test_tokens_in_the_padding_move_nothing(subject: subjects.Subject) -> None:
 
 
 def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
-    parts = tiny.parts(subject.name, net__dropout_rate=0.0)
+    parts = tiny.parts(subject.name, model__dropout_rate=0.0)
     batch = tiny.batch(subject.module, 1)
     longer = {n: np.pad(x, ((0, 0), (0, 9 * (x.ndim > 1)))[: x.ndim]) for n, x in batch.items()}
-    long_parts = tiny.parts(subject.name, net__dropout_rate=0.0, net__max_len=tiny.LENGTH + 9)
+    long_parts = tiny.parts(subject.name, model__dropout_rate=0.0, model__max_len=tiny.LENGTH + 9)
     fewer, wanted = subject.fresh.params, nn.unbox(long_parts.abstract_parameters())
     more = jax.tree.map(  # tables of positions grow
         lambda a, b: np.pad(a, [(0, n - m) for m, n in zip(a.shape, b.shape, strict=True)]),
@@ -288,8 +288,8 @@ def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subjec
         boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
     )
     assert {axes.LAYERS, axes.GROUPS} & {leaf.names[0] for _, leaf in leaves}
-    layers = subject.parts.config.net.num_layers
-    deeper = tiny.parts(subject.name, net__num_layers=layers + 1).abstract_parameters()
+    layers = subject.parts.config.model.num_layers
+    deeper = tiny.parts(subject.name, model__num_layers=layers + 1).abstract_parameters()
     for (path, leaf), other in zip(leaves, jax.tree.leaves(nn.unbox(deeper)), strict=True):
         name = adamw.parameter_name(path)
         assert isinstance(leaf, nn.LogicallyPartitioned), f"{name} has no axis names"

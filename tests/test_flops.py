@@ -42,7 +42,7 @@ def test_n_model_of_the_published_shapes() -> None:
 
 def test_the_body_costs_two_flops_a_parameter_and_position() -> None:
     """Protocol 7.1, by hand for 2x128x2 in a batch of 64 x 128; see also tests/golden."""
-    sizes = dict(net__width=128, net__num_layers=2, net__max_len=128)
+    sizes = dict(model__width=128, model__num_layers=2, model__max_len=128)
     sizes |= dict(short__max_len=128, short__batch_size=64)
     cost, both = (cost_of(tiny.parts(system, **sizes)) for system in ("gpt2", "roberta"))
     assert cost.body == 2 * 393_216 * 64 * 128
@@ -117,16 +117,17 @@ def cost_of(parts: tiny.Parts) -> flops.Flops:
 
 def masked_half(parts: tiny.Parts, cost: flops.Flops) -> float:
     """The attention scores that a causal model computes and does not use."""
+    expected, length = declared.get(parts.config.system), parts.config.short.max_len
+    if parts.module.SEES == "both" or expected.mixed_masks:
+        return 0
     if parts.module.HAS_SOURCE:  # encoder, cross-attention, and half of the decoder
         S, T = (batch_of(parts)[name].shape[1] for name in ("source", "tokens"))  # noqa: N806
         return cost.attention * T**2 / (2 * S**2 + 2 * S * T + T**2)
-    expected, length = declared.get(parts.config.system), parts.config.short.max_len
-    if parts.module.SEES != "left" or expected.mixed_masks:
-        return 0
     return cost.attention * length / (2 * expected.memory_len + length)
 
 
-PREDICTORS = ("token",), ("boundary",), ("next", "previous")  # heads of losses with targets
+# Heads of losses with targets.
+PREDICTORS = ("token",), ("boundary",), ("query",), ("next", "previous")
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
@@ -181,7 +182,7 @@ class TrainedOnly(clm.CLM):
 def test_what_only_training_computes_is_counted() -> None:
     parts = tiny.parts("gpt2")
     parts = dataclasses.replace(parts, terms=(objectives_lib.Term(TrainedOnly()),))
-    assert cost_of(parts).head == 2 * tiny.BATCH * tiny.LENGTH * parts.config.net.width**2
+    assert cost_of(parts).head == 2 * tiny.BATCH * tiny.LENGTH * parts.config.model.width**2
 
 
 CASES = [(system, {}) for system in tiny.SYSTEMS] + [
@@ -211,7 +212,7 @@ def test_xlas_own_analysis_agrees(
     """
     monkeypatch.setattr(recurrence, "UNROLL", 64)
     parts = tiny.parts(
-        system, net__width=2048, net__num_heads=4, net__num_layers=1, net__max_len=64,
+        system, model__width=2048, model__num_heads=4, model__num_layers=1, model__max_len=64,
         short__max_len=64, short__batch_size=32, tokenizer__vocab_size=2000, **fields,
     )  # fmt: skip
     made, arguments = kind(parts)

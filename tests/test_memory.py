@@ -85,7 +85,7 @@ def test_devices_by_name_and_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_remat(remat: str, num_layers: int) -> tuple[int, Any]:
     """Scratch of a compiled gradient, and what it gives, with dropout on."""
     plan = blueprint.draw(
-        tiny.config("gpt2", net__num_layers=num_layers, net__width=32, net__max_len=64,
+        tiny.config("gpt2", model__num_layers=num_layers, model__width=32, model__max_len=64,
                     short__max_len=64, machine__remat=remat)
     )  # fmt: skip
     params = plan.start(tiny.one_device()).params
@@ -129,7 +129,7 @@ def test_the_program_answers(tmp_path: Any) -> None:
 @pytest.mark.slow
 def test_the_step_of_another_device_is_planned_as_it_runs_there() -> None:
     """A GPU's scores come in larger chunks, and it has no allowance for the cores' threads."""
-    config = tiny.config("gpt2", net__max_len=64, short__max_len=64,
+    config = tiny.config("gpt2", model__max_len=64, short__max_len=64,
                          tokenizer__vocab_size=30_000, machine__compile_cache_dir=None)  # fmt: skip
     plan = blueprint.draw(config)
     here, gpu, again = (

@@ -29,7 +29,7 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 def traced(system: str, dtype: str) -> tuple[Any, Any, Any]:
     """The training step's jaxpr, and its state before and after in the abstract."""
-    plan = blueprint.draw(tiny.config(system, net__dtype=dtype))
+    plan = blueprint.draw(tiny.config(system, model__dtype=dtype))
     made = step.make_train_step(plan.net, plan.terms, plan.tx)
     batch = plan.batch(tiny.LENGTH, tiny.BATCH)
     jaxpr, (after, _) = jax.make_jaxpr(made, return_shape=True)(plan.state, batch, jnp.float32(0))
@@ -92,7 +92,7 @@ def test_what_is_not_so_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def losses(system: str, dtype: str, num_steps: int, **fields: Any) -> np.ndarray:
     """Of each step on one batch, from the same parameters."""
-    plan = blueprint.draw(tiny.config(system, net__dtype=dtype, **fields))
+    plan = blueprint.draw(tiny.config(system, model__dtype=dtype, **fields))
     mesh = tiny.one_device()
     now, run = plan.start(mesh), plan.compile(tiny.LENGTH, tiny.BATCH, mesh)
     batch, found = tiny.batch(plan.system, 1), []

@@ -511,10 +511,10 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_checkpoint(
 
 @pytest.mark.parametrize(("fields", "named"), [
     (dict(tokenizer__vocab_size=10**9), "1,.* GB.*vocab_size"),
-    (dict(net__num_layers=10**9), "GB"),
-    (dict(net__width=10**9), "GB|out of range"),
-    (dict(net__width=10**20), "net.width = 1.*: expected"),
-    (dict(net__num_heads=7, net__width=2 * 10**9), "does not divide"),
+    (dict(model__num_layers=10**9), "GB"),
+    (dict(model__width=10**9), "GB|out of range"),
+    (dict(model__width=10**20), "model.width = 1.*: expected"),
+    (dict(model__num_heads=7, model__width=2 * 10**9), "does not divide"),
 ])  # fmt: skip
 def test_a_net_that_cannot_fit_is_refused_before_it_is_made(fields, named, lab, tmp_path) -> None:
     with pytest.raises(ValueError, match=named):

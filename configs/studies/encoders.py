@@ -45,12 +45,12 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.scale = "encoders"
     config.matched = "flops"
     pretrain, optim = config.pretrain, config.pretrain.optim
-    pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 128, 128
+    pretrain.short.max_len, pretrain.long.max_len, pretrain.model.max_len = 32, 128, 128
     pretrain.eval.every_steps = 2000
     optim.total_tokens = config_dict.placeholder(float)
     optim.warmup_tokens = config_dict.placeholder(float)
     optim.total_flops, optim.warmup_flops = FLOPS, FLOPS / 20
-    config.fields += ("net.dropout_rate=0.0", "tokenizer.kind=wordpiece")
+    config.fields += ("model.dropout_rate=0.0", "tokenizer.kind=wordpiece")
     config.variants.sop = ("objective=mlm+sop", "data.format=sentence_order")
     config.variants.masked_only = ("objective_options.positions=masked",)
     replace = "objective_options.target=token"

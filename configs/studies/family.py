@@ -89,7 +89,7 @@ def settings(arguments: str) -> tuple[ml_collections.ConfigDict, str, float]:
         config.system_fields.albert = ("tokenizer.kind=wordpiece",)  # unigram finds 501 pieces
     else:
         _shorten(config.pretrain, scale, tokens)
-    config.fields += ("net.dropout_rate=0.0",)
+    config.fields += ("model.dropout_rate=0.0",)
     config.finetune.tasks = ("sst2", "qnli", "mnli", "qqp")
     config.finetune.seeds = 1
     if scale == "synthetic":
@@ -127,7 +127,7 @@ def _shorten(pretrain: ml_collections.ConfigDict, scale: str, tokens: float) -> 
     """Sets the budget, and the lengths for real text."""
     pretrain.optim.total_tokens, pretrain.optim.warmup_tokens = tokens, tokens / 20
     if scale != "micro":
-        pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 128, 128
+        pretrain.short.max_len, pretrain.long.max_len, pretrain.model.max_len = 32, 128, 128
         pretrain.eval.every_steps = 2000
     if scale == "medium":
         pretrain.short.batch_size, pretrain.long.batch_size = 128, 32

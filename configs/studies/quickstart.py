@@ -56,7 +56,7 @@ def use_world(config: ml_collections.ConfigDict, tokens: float) -> None:
     """Sets the fields of a pre-training on the grammar corpus."""
     pretrain = config.pretrain
     pretrain.tokenizer.vocab_size, pretrain.tokenizer.lowercase = 600, True
-    pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 32, 64, 64
+    pretrain.short.max_len, pretrain.long.max_len, pretrain.model.max_len = 32, 64, 64
     pretrain.short.batch_size, pretrain.long.batch_size = 32, 16
     pretrain.optim.total_tokens, pretrain.optim.warmup_tokens = tokens, tokens / 10
     pretrain.eval.every_steps = max(1, round(tokens / 1e4))  # ten times, at 1,000 tokens a step

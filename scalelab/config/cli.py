@@ -25,7 +25,15 @@ from scalelab.config.exits import Interrupted as Interrupted
 from scalelab.config.exits import Stopped as Stopped
 from scalelab.config.exits import fail as fail
 from scalelab.config.exits import one_of_several as one_of_several
-from scalelab.config.fields import OWNERS, describe, field_names, flatten, parse_value
+from scalelab.config.fields import (
+    OWNERS,
+    RENAMED,
+    describe,
+    field_names,
+    flatten,
+    parse_value,
+    warn,
+)
 from scalelab.config.pretraining import Config, resolve
 from scalelab.helpers.names import describe_version, find_config, nearest
 
@@ -124,7 +132,9 @@ class Parser(argparse.ArgumentParser):
                 continue
             if not equals and place < len(words) and not words[place].startswith("--"):
                 equals, value, place = "=", words[place], place + 1
-            field = name.removeprefix(FIELD)
+            given = name.removeprefix(FIELD)
+            field = ".".join(RENAMED.get(part, part) for part in given.split("."))
+            warn(given, field)
             # The config itself checks a field below a known one, such as a study's stage.
             below = any(field == k or field.startswith(f"{k}.") for k in known)
             if field not in groups and not below:
@@ -161,7 +171,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def natural(text: str, least: int = 0) -> int:
-    """Parses a whole number from `least` on the command line."""
+    """Parses a whole number of the command line.
+
+    Args:
+      text: the number, in decimal digits.
+      least: smallest allowed number.
+    """
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}: {text!r}")
     return int(text)

@@ -70,7 +70,12 @@ def _check_warmup(clock: str, total: float, warmup: float) -> None:
 
 
 def steps_of_epoch(config: "Config", steps_per_epoch: Sequence[float]) -> list[float]:
-    """Returns the steps of each phase in one epoch of the first phase (long.epoch_rate)."""
+    """Returns the steps of each phase in one epoch of the first phase (long.epoch_rate).
+
+    Args:
+      config: config of the pre-training.
+      steps_per_epoch: for each phase, the steps of one pass over its own examples.
+    """
     rate = 1.0 if config.long.epoch_rate is None else config.long.epoch_rate
     return [steps * times for steps, times in zip(steps_per_epoch, (1.0, rate), strict=False)]
 

@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -132,12 +133,36 @@ def _convert(value: Any, hint: Any, name: str, strict: bool) -> Any:
 
 
 def field_names(cls: type, prefix: str = "") -> list[str]:
-    """Returns the dotted names of all config fields, such as "net.width"."""
+    """Returns the dotted names of all config fields, such as "model.width"."""
     names: list[str] = []
     for key, kind in typing.get_type_hints(cls).items():
         group = dataclasses.is_dataclass(kind)
         names += field_names(kind, f"{prefix}{key}.") if group else [prefix + key]
     return names
+
+
+RENAMED = {"net": "model"}  # group of the release before -> of today
+
+
+def rename(value: Any) -> Any:
+    """Returns nested values with the groups of RENAMED under their names of today.
+
+    A group is the name of a field in a mapping, or the beginning of a text: "net.width".
+    """
+    if isinstance(value, str):
+        group, dot, rest = value.partition(".")
+        return RENAMED.get(group, group) + dot + rest if dot else value
+    if isinstance(value, Mapping):
+        return {RENAMED.get(name, rename(name)): rename(own) for name, own in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(rename, value))
+    return value
+
+
+def warn(old: str, new: str) -> None:
+    """Prints that a config field has a new name, if it has one."""
+    if old != new:
+        print(f"warning: config.{old} is now config.{new}", file=sys.stderr)
 
 
 def parse_value(text: str) -> Any:
@@ -149,7 +174,7 @@ def parse_value(text: str) -> Any:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens nested values to dotted names: {"net": {"width": 2}} -> {"net.width": 2}."""
+    """Flattens nested values to dotted names: {"model": {"width": 2}} -> {"model.width": 2}."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         group = isinstance(value, Mapping)
@@ -223,8 +248,11 @@ def differing(
 ) -> dict[str, list[Any]]:
     """Returns the fields in which runs differ, with the value of each run: comparable if empty.
 
-    Every comparison asks this function. `sides` has the fields of each run, a missing one is off,
-    as None is; fields in `free` may differ.
+    Every comparison asks this function.
+
+    Args:
+      sides: the fields of each run, by dotted name; a missing one is off, as None is.
+      free: names of fields that may differ.
     """
     sides = list(sides)
     names = dict.fromkeys(name for side in sides for name in side if name not in free)
@@ -233,16 +261,25 @@ def differing(
 
 
 def science_diff(new: object, old: object, free: Collection[str] = ()) -> list[str]:
-    """Returns lines "field: old -> new" for the science fields that differ and are not `free`."""
+    """Returns lines "field: old -> new" for the science fields that differ.
+
+    Args:
+      new: a config.
+      old: the config that it replaces.
+      free: names of fields that may differ.
+    """
     a, b = science(old), science(new)
     names = sorted(differing((a, b), free))
     return [f"{k}: {a.get(k, 'absent')!r} -> {b.get(k, 'absent')!r}" for k in names]
 
 
 def make_options(module: Any, values: Mapping[str, object]) -> Any:
-    """Returns the module's Options with these values, its defaults elsewhere; None if it has none.
+    """Returns a module's Options; None if it has none.
 
-    Values that belong to other modules of the group are left out.
+    Args:
+      module: a system, objective or format.
+      values: option -> value; those of other modules of the group are left out, absent ones have
+        their defaults.
     """
     kind = getattr(module, "Options", None)
     if kind is None:

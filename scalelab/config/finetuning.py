@@ -178,7 +178,11 @@ def settings(config: FinetuneConfig) -> dict[str, Any]:
 
 
 def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of nested values with dotted fields replaced, such as {"optim.eps": 1e-8}.
+    """Returns a copy of nested values with some fields replaced.
+
+    Args:
+      values: nested fields.
+      settings: dotted field -> value, such as {"optim.eps": 1e-8}.
 
     Raises:
       ValueError: no such field.

@@ -25,6 +25,7 @@ from scalelab.config.fields import (
     choice,
     complete_options,
     fill,
+    rename,
 )
 from scalelab.config.fields import science as science
 from scalelab.config.fields import science_diff as science_diff
@@ -243,7 +244,7 @@ class Config:
     system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     objective_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     format_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    net: Net = Net()
+    model: Net = Net()
     tokenizer: Tokenizer = Tokenizer()
     data: Data = Data()
     short: ShortPhase = ShortPhase()
@@ -301,9 +302,10 @@ FOREIGN_FIELDS = {"recipe": "a fine-tuning (scalelab.eval)", "stages": "a study 
 
 def with_moved_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config of an older run folder with its fields in their places of today."""
+    values = rename(values)
     data = dict(values.get("data") or {})
     if (rate := data.pop("short_rate", None)) is None:
-        return dict(values)
+        return values
     options = {"short_rate": rate} if data.get("format") == "segment_pair" else {}
     return {**values, "data": data, "format_options": options}
 
@@ -328,19 +330,19 @@ def resolve(values: Mapping[str, Any]) -> Config:
         for group, module in modules.items()
     }
     config = dataclasses.replace(config, **given)
-    net, num_microbatches = config.net, config.machine.num_microbatches
+    net, num_microbatches = config.model, config.machine.num_microbatches
     if net.width % net.num_heads:
         fits = [a for a in range(1, min(net.width, 64) + 1) if net.width % a == 0]
         near = sorted(sorted(fits, key=lambda a: abs(a - net.num_heads))[:3])
         raise ValueError(
-            f"config.net.num_heads = {net.num_heads} does not divide config.net.width ="
+            f"config.model.num_heads = {net.num_heads} does not divide config.model.width ="
             f" {net.width}; nearest that do: {', '.join(map(str, near))}"
         )
     for name, phase in zip(("short", "long"), config.phases, strict=False):
         if phase.max_len > net.max_len:
             raise ValueError(
                 f"config.{name}.max_len = {phase.max_len} exceeds the model's positions,"
-                f" config.net.max_len = {net.max_len}; raise that or shorten the phase"
+                f" config.model.max_len = {net.max_len}; raise that or shorten the phase"
             )
         if phase.batch_size % num_microbatches:
             raise ValueError(

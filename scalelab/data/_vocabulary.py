@@ -186,7 +186,13 @@ def too_small(spec: "TokenizerSpec", needed: int) -> str:
 def alphabet(
     texts: Iterable[str], normalizer: normalizers.Normalizer, limit: int | None = None
 ) -> list[str]:
-    """Returns the `limit` most frequent characters after normalisation, sorted; no white space."""
+    """Returns the most frequent characters after normalization, sorted; no white space.
+
+    Args:
+      texts: the texts.
+      normalizer: of the tokenizer.
+      limit: number of characters; None: all.
+    """
     counts = np.zeros(0x110000, np.int64)
     for text in texts:
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -296,7 +302,12 @@ class Pieces:
         return np.stack([left, right]), _h(pairs) - lost + _h(total) - _h(total - pairs)
 
     def merge(self, left: int, right: int) -> str:
-        """Joins a pair wherever it occurs; returns the text of the new piece."""
+        """Joins a pair of pieces wherever it occurs; returns the text of the new piece.
+
+        Args:
+          left: index of the first piece.
+          right: index of the second piece.
+        """
         text = self.texts[left] + self.texts[right].removeprefix(CONTINUATION)
         made = self._piece(text)
         for word in sorted(self._where[self._slots[left, right]]):

@@ -36,7 +36,13 @@ Corrupt = Callable[..., Batch]  # (batch, *, seed, epochs, examples) -> batch; s
 
 
 def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
-    """Maps places [B] by the permutation of [0, size) that belongs to each key, uint64 [B]."""
+    """Maps places by the permutation of [0, size) that belongs to each key: int64 [B].
+
+    Args:
+      places: [B] int in [0, size).
+      size: length of the permutation.
+      keys: [B] uint64.
+    """
     num_left = np.uint64(math.isqrt(max(size - 1, 0)) + 1)
     num_right = np.uint64(-(-size // int(num_left)))
     values = _shuffle(places.astype(np.uint64), num_left, num_right, keys)
@@ -111,7 +117,12 @@ class Batches:
         return draws.key(self.seed, self.max_len)
 
     def mask_ids(self, ids: np.ndarray, epochs: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns {"mask_ids"}, a number for each copy of each example; {} without mask_copies."""
+        """Returns {"mask_ids": [B] int32}, numbers of examples' copies; {} without mask_copies.
+
+        Args:
+          ids: [B] int64, indices in the store.
+          epochs: [B] int64.
+        """
         if self.mask_copies is None:
             return {}
         numbers = ids * self.mask_copies + epochs % self.mask_copies
@@ -140,7 +151,12 @@ class Batches:
 
 
 def count_tokens(batch: Batch, names: Iterable[str]) -> int:
-    """Returns the number of tokens in the ragged arrays `names` of a batch, without padding."""
+    """Returns the number of tokens in ragged arrays of a batch, without padding.
+
+    Args:
+      batch: with the lengths [B] of these arrays.
+      names: names of the ragged arrays.
+    """
     return sum(int(batch[lengths_name(name)].sum()) for name in names)
 
 
@@ -199,9 +215,16 @@ def iterate(
 ) -> Iterator[Batch]:
     """Yields batch_at(start), ..., batch_at(stop - 1), in order: arrays of fixed shapes and types.
 
-    The loader "tf" makes `prefetch` batches ahead by tf.data; "numpy" makes them in a thread, as
-    "tf" does where TensorFlow is not installed. Closing the iterator early (as leaving a `for` loop
-    does) stops the reading ahead. An error of `batch_at` is raised after the batches before it.
+    Closing the iterator early (as leaving a `for` loop does) stops the reading ahead. An error of
+    `batch_at` is raised after the batches before it.
+
+    Args:
+      batch_at: step -> batch.
+      start: first step.
+      stop: the step after the last one.
+      loader: "tf" reads ahead by tf.data; "numpy" in a thread, as "tf" does where TensorFlow is not
+        installed.
+      prefetch: number of batches to make ahead; 0: none.
     """
     if start >= stop or prefetch == 0:
         return (batch_at(step) for step in range(start, stop))

@@ -83,7 +83,12 @@ def verify(cache_dir: str | os.PathLike[str]) -> dict[Path, str | None]:
 
 
 def damage(folder: Path, whole: bool = False) -> str | None:
-    """Returns the fault of an entry, or None; `whole` compares whole files."""
+    """Returns the fault of an entry of the cache, or None.
+
+    Args:
+      folder: the entry.
+      whole: whether checksums of whole files are compared, not only sizes and first bytes.
+    """
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         if unnamed := {*_list_files(folder)} - {MANIFEST, *files}:
@@ -108,7 +113,12 @@ def _list_files(folder: Path) -> dict[str, Path]:
 
 
 def checksum(path: Path, num_bytes: int | None = None) -> int:
-    """Returns the CRC-32 of a file's first bytes; None: of all."""
+    """Returns the CRC-32 of a file.
+
+    Args:
+      path: the file.
+      num_bytes: only the first so many bytes; None: all.
+    """
     crc = 0
     with path.open("rb") as file:
         if num_bytes is not None:

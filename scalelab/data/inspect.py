@@ -102,7 +102,15 @@ def example(
     tokenizer: "Tokenizer",
     arrays: Iterable[Array] = COMMON,
 ) -> str:
-    """Formats a row of a batch as text; of `arrays`, those of the documents' tokens."""
+    """Formats a row of a batch as text.
+
+    Args:
+      batch: arrays [B, ...].
+      row: index of the row.
+      tokenizer: decodes the tokens.
+      arrays: the arrays of the batch; the ragged ones of the documents' token type are shown as
+        text.
+    """
     length = int(batch["lengths"][row])
     facts = f"- {length} tokens, {int(batch['num_bytes'][row])} bytes of text"
     known = ALWAYS | {"lengths", "examples"}
@@ -125,7 +133,13 @@ def _show(values: np.ndarray) -> str:
 
 
 def report(config: Config, data: Data, num_examples: int) -> str:
-    """Formats everything that is printed; examples are spread over those of a phase."""
+    """Formats everything that is printed.
+
+    Args:
+      config: config of the pre-training.
+      data: its data.
+      num_examples: examples to show, spread over those of a phase.
+    """
     steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
     per_epoch = sum(durations.steps_of_epoch(config, steps_per_epoch))
     facts = "\n".join(f"  {name}: {fact}" for name, fact in data.facts.items())

@@ -90,8 +90,12 @@ def load_data(
 ) -> Data:
     """Prepares everything from the corpus to the examples, or finds it prepared.
 
-    The tokenizer is that in `tokenizer_dir`, or of the run in config.machine.init, or a new one
-    with the special tokens of `system`.
+    Args:
+      config: config of the pre-training.
+      system: its module.
+      tokenizer_dir: folder of the tokenizer; None: that of the run in config.machine.init, or a new
+        one with the special tokens of `system`.
+      progress: whether bars are shown.
 
     Raises:
       ValueError: the corpus is missing, unreadable or too small, or does not suit the format.
@@ -159,7 +163,12 @@ def _prepare(
 
 
 def unigram_entropy(tokens: np.ndarray, most: int = 100_000_000) -> float:
-    """Returns the entropy in nats of the frequencies of the first `most` tokens, -sum p log p."""
+    """Returns the entropy in nats of the tokens' frequencies, -sum p log p (Shannon 1948, 6).
+
+    Args:
+      tokens: [n] ids.
+      most: only the first `most` tokens are counted.
+    """
     counts = np.bincount(tokens[:most])
     p = counts[counts > 0] / counts.sum()
     return float(-(p * np.log(p)).sum())

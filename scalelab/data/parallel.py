@@ -33,9 +33,15 @@ Request, Answer = TypeVar("Request"), TypeVar("Answer")
 
 
 def segment_all(documents: Iterable[Labelled], num_workers: int) -> Iterator[dict[str, bytes]]:
-    """Cuts a stream of documents, in their order; each result holds some of them by split.
+    """Cuts a stream of documents into sentences, in their order.
 
-    Text is UTF-8: one sentence a line, an empty line after each document that has any.
+    Args:
+      documents: the documents with their splits.
+      num_workers: number of processes, as in `work`.
+
+    Returns:
+      Split -> UTF-8 text of some documents: one sentence a line, an empty line after each document
+      that has any.
     """
     return work(_segmenter, _chunks(documents), num_workers)
 
@@ -76,7 +82,13 @@ class Encoded(NamedTuple):
 
 
 def encode_all(tokenizer_dir: Path, blocks: Iterable[bytes], num_workers: int) -> Iterator[Encoded]:
-    """Encodes blocks of whole documents: a sentence a line, an empty line after each document."""
+    """Encodes blocks of whole documents.
+
+    Args:
+      tokenizer_dir: folder of the tokenizer.
+      blocks: UTF-8: a sentence a line, an empty line after each document.
+      num_workers: number of processes, as in `work`.
+    """
     return work(functools.partial(_block_encoder, tokenizer_dir), blocks, num_workers)
 
 
@@ -146,10 +158,12 @@ class DocumentEncoder:
 def work(
     make: Callable[[], Callable[[Request], Answer]], requests: Iterable[Request], num_workers: int
 ) -> Iterator[Answer]:
-    """Answers requests in `num_workers` processes (0 or 1: in this one), keeping the order.
+    """Answers requests in several processes, keeping the order.
 
-    Each process calls `make` once to get the function that answers. Requests are read a few ahead
-    of the answers.
+    Args:
+      make: called once in each process; makes the function that answers.
+      requests: read a few ahead of the answers.
+      num_workers: number of processes; 0 or 1: in this one.
 
     Raises:
       OSError: a process ended early.

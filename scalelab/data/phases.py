@@ -109,9 +109,14 @@ def make_phases(
 ) -> tuple[PhaseData, ...]:
     """Makes the examples of each phase, or finds them in the cache.
 
-    `documents` are those of the splits "train" and "valid"; `key` says in plain JSON what they
-    depend on; `order` is the system's; `progress` shows a bar; formats that annotate documents need
-    the tokenizer.
+    Args:
+      config: config of the pre-training.
+      documents: of the splits "train" and "valid".
+      specials: special ids of the examples.
+      key: plain JSON, on which the documents depend; part of the cache's key.
+      order: the system's ORDER, "shuffled" or "contiguous".
+      progress: whether bars are shown.
+      tokenizer: needed by formats that annotate documents; None for others.
 
     Raises:
       ValueError: too few examples for one batch of a phase, or none for validation; in contiguous
@@ -249,10 +254,17 @@ def split_documents(
     rate: float,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Splits the training documents between the phases, so that `rate` of the examples are long.
+    """Splits the training documents between two phases.
 
-    `build` is the format's; `lengths` is max_len of the short and of the long phase. Returns the
-    indices of the documents of each phase, int64, ascending.
+    Args:
+      documents: of the split "train".
+      build: `Format.build` with all but documents, max_len, seed and document_ids.
+      lengths: max_len of the short and of the long phase.
+      rate: share of the examples that are long, in (0, 1).
+      seed: seed of the choice.
+
+    Returns:
+      Indices of the documents of each phase, int64, ascending.
     """
     stride = max(-(-documents.num_sentences // SENTENCES_FOR_RATIO), 1)
     sample = np.arange(0, documents.num_documents, stride)
@@ -266,7 +278,13 @@ def split_documents(
 
 
 def choose_documents(documents: Documents, share: float, seed: int) -> np.ndarray:
-    """Chooses documents with about `share` of all tokens by a hash: bool [num_documents]."""
+    """Chooses documents by a hash: bool [num_documents].
+
+    Args:
+      documents: a split.
+      share: share of all tokens in the chosen ones, about, in [0, 1].
+      seed: seed of the hash.
+    """
     token_starts = np.asarray(documents.sentence_starts)[documents.document_starts]
     places = draws.bits(draws.key(seed), np.arange(documents.num_documents))
     order = np.argsort(places, kind="stable")

@@ -55,8 +55,12 @@ def prepare_documents(
 ) -> Prepared:
     """Reads, splits, trains and encodes, or finds the cached result.
 
-    The tokenizer is one to train, or the folder of one. `num_workers` processes split sentences and
-    encode.
+    Args:
+      source: the corpus.
+      tokenizer: a tokenizer to train, or the folder of a trained one.
+      cache_dir: folder of the cache.
+      num_workers: processes that split sentences and encode.
+      progress: whether bars are shown.
 
     Raises:
       ValueError: the corpus is missing, empty or unreadable, or too small for the vocabulary.
@@ -194,7 +198,15 @@ def prepare_sentences(
 ) -> Path:
     """Returns the folder of `<split>.txt` for `read_sentences`, making it if it is not there.
 
-    `key` is from `sentences_key`. Raises ValueError if a split has no text.
+    Args:
+      source: the corpus.
+      key: from `sentences_key`.
+      cache_dir: folder of the cache.
+      num_workers: processes that split sentences.
+      progress: whether a bar is shown.
+
+    Raises:
+      ValueError: a split has no text.
     """
 
     def split_sentences(into: Path) -> None:
@@ -216,7 +228,12 @@ def prepare_sentences(
 
 
 def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
-    """Streams the documents of a file of `prepare_sentences`, a sentence a line."""
+    """Streams the documents of a file of `prepare_sentences`, a sentence a line.
+
+    Args:
+      path: the file.
+      tick: called with the number of bytes read.
+    """
     for block in _blocks(path):
         yield from filter(None, block.decode("utf-8").split("\n\n"))
         tick(len(block))

@@ -65,6 +65,12 @@ def write(
 
     A ragged array X has the files X and X_starts.
 
+    Args:
+      examples: chunks of a format.
+      directory: an existing folder.
+      arrays: the declared arrays on disk.
+      max_len: tokens of the longest example, special tokens included.
+
     Raises:
       ValueError: the examples do not have exactly the declared arrays, types and shapes.
     """
@@ -154,15 +160,22 @@ class ExampleStore:
         return f"{zlib.crc32(np.ascontiguousarray(self._arrays['tokens_starts'])):08x}"
 
     def lengths(self, ids: np.ndarray, names: Iterable[str] = ("tokens",)) -> np.ndarray:
-        """Returns the items of each example in the ragged arrays `names`: int64 [B].
+        """Returns the number of items of each example, special tokens included: int64 [B].
 
-        Special tokens count.
+        Args:
+          ids: [B] int, indices of examples.
+          names: ragged arrays whose items are summed.
         """
         offsets = [self._arrays[f"{name}_starts"] for name in names]
         return np.sum([starts[ids + 1] - starts[ids] for starts in offsets], axis=0)
 
     def gather(self, ids: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
-        """Copies examples `ids` [B] into a batch, see the function `gather`."""
+        """Copies examples into a batch, see the function `gather`.
+
+        Args:
+          ids: [B] int, indices of examples; -1: an empty row.
+          length: T of the tokens; None: the declared one.
+        """
         return gather(self._arrays, ids, self.meta["ragged"], length)
 
 
@@ -239,7 +252,15 @@ class Layout:
         return np.concatenate(parts, axis=1)
 
     def batch(self, arrays: Arrays, row: Arrays) -> dict[str, Any]:
-        """Takes a packed batch apart, on the device."""
+        """Takes a packed batch apart, on the device.
+
+        Args:
+          arrays: unused, as the packed row has all.
+          row: {"packed": int32 [B, W]}.
+
+        Returns:
+          The arrays of the batch.
+        """
         import jax  # the processes that prepare data need none
 
         del arrays

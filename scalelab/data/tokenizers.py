@@ -139,9 +139,12 @@ class Tokenizer:
     def encode_special(self, text: str, roles: Iterable[str]) -> np.ndarray:
         """Encodes a text with special tokens in it, such as "[MASK]": ids [n] int32.
 
-        The special tokens with the given roles are recognized; others are encoded as plain text.
         White space before a recognized token belongs to it, as it belongs to the word that a mask
         replaces.
+
+        Args:
+          text: the text.
+          roles: special tokens that are recognized; others are encoded as plain text.
         """
         backend = self._reads_special(frozenset(self.special_ids[role] for role in roles))
         return np.asarray(backend.encode(text, add_special_tokens=False).ids, np.int32)
@@ -243,8 +246,12 @@ def digest(directory: Path) -> str:
 def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
     """Trains a tokenizer and writes it in Hugging Face layout.
 
-    Equal texts in equal order give equal files. A text is a document: its sentences, joined by
-    spaces. `texts` is iterated more than once.
+    Equal texts in equal order give equal files.
+
+    Args:
+      spec: kind, vocabulary size and special tokens.
+      texts: documents: their sentences, joined by spaces; iterated more than once.
+      directory: an existing folder.
 
     Raises:
       ValueError: the vocabulary is too large for the texts, or too small for their characters.
@@ -269,7 +276,14 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
 def make_template(
     begin: Sequence[str], between: Sequence[str], end: Sequence[str], ids: Mapping[str, int]
 ) -> processors.TemplateProcessing:
-    """Returns the postprocessor that adds special tokens to texts; `ids` has all of them."""
+    """Returns the postprocessor that adds special tokens to a text or a pair.
+
+    Args:
+      begin: texts of the special tokens before the first text.
+      between: those between two texts.
+      end: those after the last text.
+      ids: text -> id of each of them.
+    """
     return processors.TemplateProcessing(
         single=[*begin, "$A", *end],
         pair=[*begin, "$A", *between, "$B:1", *(f"{text}:1" for text in end)],
@@ -283,9 +297,13 @@ def write(
     directory: Path,
     **settings: bool | int | str | list[str],
 ) -> None:
-    """Writes a tokenizer in Hugging Face layout into an existing folder.
+    """Writes a tokenizer in Hugging Face layout.
 
-    `roles` maps roles to texts of special tokens; `settings` go to tokenizer_config.json.
+    Args:
+      backend: the tokenizer.
+      roles: role -> text of its special token.
+      directory: an existing folder.
+      **settings: more fields of tokenizer_config.json.
     """
     named = {f"{role}_token": text for role, text in roles.items()}
     config = named | {

@@ -1,4 +1,4 @@
-"""Beam search: keeps the K most probable texts at each step.
+"""Beam search: keeps the K most probable texts at each step (Sutskever et al. 2014, 3.2).
 
 The variant is the one in `transformers` (`num_beams=K`, `length_penalty`, `early_stopping=False`),
 so that texts are comparable. A text that ends counts only if it is among the K best at that step.
@@ -83,7 +83,22 @@ def search_rows(
     end_token: int | None,
     length_penalty: float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Searches in one program: the best texts' new tokens [B, K, M] and scores [B, K]."""
+    """Searches in one program.
+
+    Args:
+      stepper: the model.
+      tokens: [B, P] int32, prompts, padded with 0.
+      lengths: [B] int32, their lengths.
+      source: tokens and lengths of the sources; None: the model reads none.
+      num_beams: K.
+      max_new_tokens: M.
+      max_len: positions of the model.
+      end_token: id that ends a text; None: only M does.
+      length_penalty: scores are divided by length ** length_penalty.
+
+    Returns:
+      New tokens [B, K, M] and scores [B, K] of the best texts, the best first.
+    """
     num_prompts, prompt_len = tokens.shape
 
     def take(logits: jax.Array, state: State) -> State:

@@ -45,19 +45,25 @@ class Rules:
 
 
 def penalise(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
-    """Lowers the scores [B, V] of tokens that the text has: `seen` [B, V] bool, prompt included.
+    """Lowers the scores of tokens that the text already has.
 
-    Keskar et al. 2019, 4.1: positive scores are divided by the penalty. Negative scores are
-    multiplied by it, as in their published code.
+    Args:
+      logits: [B, V] scores.
+      seen: [B, V] bool, the tokens of text and prompt.
+      penalty: 1 or more; 1 changes nothing.
     """
     lowered = jnp.where(logits > 0, logits / penalty, logits * penalty)
     return jnp.where(seen, lowered, logits)
 
 
 def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
-    """Sets scores [B, V] to -inf for all but the `k` best and ties with the last of them.
+    """Sets scores to -inf for all but the best tokens and ties with the last of them.
 
     Fan et al. 2018, 5.4.
+
+    Args:
+      logits: [B, V] scores.
+      k: number of tokens to keep, at least 1.
     """
     if k >= logits.shape[-1]:
         return logits
@@ -66,9 +72,13 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
 
 
 def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
-    """Sets scores [B, V] to -inf for all but the fewest best tokens of total probability `p`.
+    """Sets scores to -inf for all but the fewest best tokens of a total probability.
 
     Holtzman et al. 2020, 3.1; ties with the last of them are kept too.
+
+    Args:
+      logits: [B, V] scores.
+      p: the total probability, in (0, 1].
     """
     ordered = -jnp.sort(-logits, axis=-1)
     chances = jax.nn.softmax(ordered, axis=-1)

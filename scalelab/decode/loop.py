@@ -99,7 +99,22 @@ def generate_rows(
     max_len: int,
     end_token: int | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Generates in one program: new tokens [B, M], their number and index into ENDINGS [B]."""
+    """Generates in one program.
+
+    Args:
+      stepper: the model.
+      tokens: [B, P] int32, prompts, padded with 0.
+      lengths: [B] int32, their lengths.
+      source: tokens and lengths of the sources; None: the model reads none.
+      keys: [B] random keys.
+      rules: how a token is chosen.
+      max_new_tokens: M.
+      max_len: positions of the model.
+      end_token: id that ends a text; None: there is none.
+
+    Returns:
+      New tokens [B, M] int32, their number [B], and the index into ENDINGS [B].
+    """
     num_rows, prompt_len = tokens.shape
     rows = jnp.arange(num_rows)
 
@@ -148,7 +163,12 @@ def generate_rows(
 
 
 def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
-    """Refuses prompts that a model of `max_len` positions cannot continue.
+    """Refuses prompts that a model cannot continue.
+
+    Args:
+      prompts: ids [n] each.
+      max_new_tokens: new tokens of each text.
+      max_len: positions of the model.
 
     Raises:
       ValueError: a prompt is empty, or has no space for the new tokens.
@@ -167,13 +187,26 @@ def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> N
 def pad(
     prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Puts prompts into the rows of one array, as `fill`; raises ValueError as `check`."""
+    """Puts prompts into the rows of one array, as `fill`.
+
+    Args:
+      prompts: ids [n] each.
+      max_new_tokens: as in `check`.
+      max_len: as in `check`.
+
+    Raises:
+      ValueError: as `check`.
+    """
     check(prompts, max_new_tokens, max_len)
     return fill(prompts, max_len)
 
 
 def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
     """Puts texts into the rows of one array.
+
+    Args:
+      texts: ids [n] each, with n >= 1.
+      max_len: most tokens of a text.
 
     Returns:
       [B, P] int32, with zeros after each text, and lengths [B] int32. P is SHORTEST, doubled until

@@ -46,7 +46,13 @@ class Stepper:
     net: Any = flax.struct.field(pytree_node=False)
 
     def init_cache(self, batch_size: int, max_len: int, source: Source | None = None) -> Cache:
-        """Returns an empty cache for `max_len` tokens, with the source read if there is one."""
+        """Returns an empty cache, with the source read if there is one.
+
+        Args:
+          batch_size: B.
+          max_len: tokens of a text that the cache holds.
+          source: tokens [B, S] and lengths [B]; None: the model reads no source.
+        """
         if source is None:
             cache = self.net.init_cache(batch_size, max_len)
         else:
@@ -91,7 +97,12 @@ class Stepper:
 
 
 def prepare(net: Any, params: ArrayPytree) -> Stepper:
-    """Returns a stepper with a copy of the parameters of the unbound model `net`."""
+    """Returns a stepper with a copy of a model's parameters.
+
+    Args:
+      net: the unbound model.
+      params: its parameters, stacked by layers.
+    """
     one = jnp.zeros((1, 1), jnp.int32)
     batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
     batch |= {"source": one, "source_lengths": one[0] + 1}

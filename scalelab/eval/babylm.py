@@ -192,8 +192,8 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     if not scored["blimp"]:
         raise ValueError(f"{opened.path} can score no pair of BLiMP")
     left_out, most = all_asked - scored, asked.options["per_group"]
-    net = dataclasses.replace(opened.config.net, dtype="float32")
-    exact = dataclasses.replace(opened, config=dataclasses.replace(opened.config, net=net))
+    net = dataclasses.replace(opened.config.model, dtype="float32")
+    exact = dataclasses.replace(opened, config=dataclasses.replace(opened.config, model=net))
     words = [row for row in asked_items if not isinstance(row, Question)]
     readings = [
         reading_times.read(run, words, official=official, tensor_parallel=asked.tensor_parallel)
@@ -201,7 +201,7 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     ]
     asked_texts = [q.item for q in questions]
     scores = [pairs.score(opened, asked_texts, rule, asked)] * 2
-    if net != opened.config.net:
+    if net != opened.config.model:
         partial = asked.partial.with_stem(f"{asked.partial.stem}-float32")
         scores[1] = pairs.score(
             exact, asked_texts, rule, dataclasses.replace(asked, partial=partial)

@@ -38,7 +38,10 @@ def bin_guesses(best_nats: np.ndarray, right: np.ndarray, starts: np.ndarray) ->
 
 
 def calibration_error(bins: np.ndarray) -> np.ndarray:
-    """Returns the expected calibration error of bins [..., bins, 3]: [...], in [0, 1]."""
+    """Returns the expected calibration error of bins [..., bins, 3]: [...], in [0, 1].
+
+    Guo et al. 2017, eq. 3.
+    """
     gaps = np.abs(bins[..., 1] - bins[..., 2]).sum(axis=-1)
     return gaps / bins[..., 0].sum(axis=-1)
 

@@ -114,7 +114,11 @@ def read(evaluation: Evaluation, data: pathlib.Path) -> Sequence[Any]:
 
 
 def choose_options(evaluation: Evaluation, lines: Sequence[str]) -> dict[str, Any]:
-    """Returns the options that lines such as "blimp.rule=pll_word" set for an evaluation.
+    """Returns the options that a study's lines set for an evaluation.
+
+    Args:
+      evaluation: the evaluation.
+      lines: such as "blimp.rule=pll_word"; those of others are left out.
 
     Raises:
       ValueError: the evaluation has no such option, or the value has another type.
@@ -240,7 +244,7 @@ def evaluate(
         "seed": 0,
         "system": opened.config.system,
         "system_options": dict(opened.config.system_options),
-        "net": dataclasses.asdict(opened.config.net),
+        "model": dataclasses.asdict(opened.config.model),
         "init": pretrained.tree_digest(opened.params),
         "texts": hashlib.sha256(json.dumps(items).encode()).hexdigest(),
         **options,
@@ -260,7 +264,7 @@ def evaluate(
             )
         if (folder / "result.json").exists():
             return f"{shown}, finished before\n{(folder / 'groups.txt').read_text()}"
-    host.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
+    host.configure_jax(opened.config.machine.compile_cache_dir, opened.config.model.dtype)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
     partial = folder / f"partial-{digest}.npz"
     others = [net for net in nets.values() if net is not opened]
@@ -306,7 +310,7 @@ def _write(
         labels=list(made.labels),
     )
     files.write_json(folder / "environment.json", run_folder.describe_environment())
-    net = opened.config.net
+    net = opened.config.model
     result = run_files.TaskResult(
         system=config["system"],
         shape=net.shape,

@@ -91,7 +91,12 @@ def split_ties(items: Sequence[Item], values: np.ndarray) -> tuple[np.ndarray, n
 
 
 def turn(values: Sequence[Any], by: int) -> list[Any]:
-    """Rotates `values` so that the first is at index `by` modulo their number."""
+    """Rotates a list.
+
+    Args:
+      values: the list.
+      by: index of the first value in the result, modulo their number.
+    """
     by %= len(values)
     return [*values[len(values) - by :], *values[: len(values) - by]]
 
@@ -168,7 +173,12 @@ def _is_sum(node: ast.expr) -> bool:
 
 
 def holds(formula: str, values: np.ndarray) -> np.ndarray:
-    """Returns True if the formula holds for the values x0, x1, ... in [k] or [k, R]: [] or [R]."""
+    """Returns True where a formula holds: bool [], or [R].
+
+    Args:
+      formula: an expression of x0, x1, ..., as `parse_formula` reads it.
+      values: [k] or [k, R], the values of x0, x1, ....
+    """
     code = compile(parse_formula(formula), "formula", "eval")
     made = eval(code, {"__builtins__": {}}, {f"x{k}": x for k, x in enumerate(values)})
     return np.asarray(made, bool)
@@ -230,7 +240,12 @@ def group_means(groups: Sequence[tuple[str, ...]], values: pd.DataFrame) -> pd.D
 
 
 def hits(right: np.ndarray, labels: Sequence[str] = ("missed", "found")) -> dict[str, Any]:
-    """Returns the fields of `Measured` that right and wrong answers [n] determine."""
+    """Returns the fields of `Measured` that right and wrong answers determine.
+
+    Args:
+      right: [n] bool.
+      labels: names of a wrong and of a right answer.
+    """
     with np.errstate(divide="ignore"):
         outputs = np.log(np.eye(2, dtype=np.float32)[right.astype(int)])
     return {
@@ -242,7 +257,12 @@ def hits(right: np.ndarray, labels: Sequence[str] = ("missed", "found")) -> dict
 
 
 def check_known(path: pathlib.Path, is_unknown: np.ndarray, answers: Sequence[str]) -> None:
-    """Refuses the run in `path` if most answers [n] are unknown to its tokenizer.
+    """Refuses a run if most answers are unknown to its tokenizer.
+
+    Args:
+      path: run folder, for the message.
+      is_unknown: [n] bool.
+      answers: [n] texts.
 
     Raises:
       ValueError: more than half are unknown.

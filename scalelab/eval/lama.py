@@ -117,6 +117,11 @@ def encode(
 ) -> "tuple[Encoded, np.ndarray]":
     """Encodes facts, with the object as span, and marks facts that do not suit the model.
 
+    Args:
+      opened: the model.
+      facts: the facts.
+      answers: "relation": the objects of the relation are ranked; None: words of one piece.
+
     Returns:
       The texts; and bool [num_facts, 4], True for the reasons of LEFT_OUT that hold for `answers`.
     """
@@ -147,6 +152,11 @@ def choose(
     nets: "Sequence[Pretrained]", facts: Sequence[Fact], answers: str | None = None
 ) -> tuple[list[Fact], list[str]]:
     """Returns the facts that suit all models, and notes on the facts left out.
+
+    Args:
+      nets: the models.
+      facts: the facts.
+      answers: as in `encode`.
 
     Raises:
       ValueError: no fact is left, or a tokenizer has unknown pieces in most objects.
@@ -203,6 +213,12 @@ def rank_objects(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ranks the objects of facts among the `objects` of their relation: by mean log p of pieces.
 
+    Args:
+      opened: the model.
+      facts: the facts.
+      objects: relation -> its objects.
+      asked: batch sizes and devices.
+
     Returns:
       [num_facts] each: the object's index in `objects`, and its rank as in `rank`.
     """
@@ -229,7 +245,12 @@ def choose_rule(opened: "Pretrained") -> str:
 
 
 def spread(facts: Sequence[Fact], most: int) -> list[Fact]:
-    """Keeps `most` facts of each relation, equally spaced, because some files are sorted."""
+    """Keeps some facts of each relation, equally spaced, because some files are sorted.
+
+    Args:
+      facts: the facts.
+      most: facts of a relation to keep.
+    """
     totals, found = collections.Counter(own.relation for own in facts), []
     seen = collections.defaultdict(itertools.count)
     for own in facts:

@@ -122,9 +122,13 @@ def tabulate(made: Guesses, source: str) -> pd.DataFrame:
 
 
 def bootstrap_mean(numbers: np.ndarray, num_resamples: int = 2000) -> tuple[float, float]:
-    """Returns the 95% percentile-bootstrap interval of the mean of numbers [n].
+    """Returns the 95% percentile-bootstrap interval of a mean.
 
-    It is (NaN, NaN) if all numbers are equal.
+    Efron and Tibshirani 1993, 13.3. It is (NaN, NaN) if all numbers are equal.
+
+    Args:
+      numbers: [n].
+      num_resamples: number of resamples of the n numbers.
     """
     if np.ptp(numbers) == 0:
         return np.nan, np.nan

@@ -52,7 +52,14 @@ def read_documents(
     tokenizer: Tokenizer,
     tick: Callable[[int], object],
 ) -> Documents:
-    """Reads and encodes the documents of a split that have text: the first `max_docs`, or all.
+    """Reads and encodes the documents of a split that have text.
+
+    Args:
+      corpus: the corpus.
+      split: name of the split.
+      max_docs: only the first so many; None: all.
+      tokenizer: the model's tokenizer.
+      tick: called with the number of bytes read.
 
     Raises:
       ValueError: no such split, no text in it, or bytes that are not UTF-8.
@@ -109,7 +116,7 @@ def make_reading(
       length: tokens of a row, special ones included; None means the model's number of positions.
     """
     begin, end, source = opened.frame_text(causal=causal)
-    room = (length or opened.config.net.max_len) - len(begin) - len(end)
+    room = (length or opened.config.model.max_len) - len(begin) - len(end)
     mask_id = opened.tokenizer.special_ids["mask"] if masked else None
     return Reading(begin, end, mask_id, room, room, source=source)
 
@@ -175,7 +182,12 @@ def lay_rows(starts: np.ndarray, reading: Reading, word_stops: np.ndarray | None
 
 
 def trim(rows: Windows, wanted: np.ndarray) -> Windows:
-    """Drops rows without `wanted` [n] tokens, and unwanted scored tokens at the ends of rows."""
+    """Drops rows without wanted tokens, and unwanted scored tokens at the ends of rows.
+
+    Args:
+      rows: windows of a text of n tokens.
+      wanted: [n] bool.
+    """
     places = np.flatnonzero(wanted)
     first, last = np.searchsorted(places, rows.firsts), np.searchsorted(places, rows.lasts)
     kept = Windows(*(column[last > first] for column in rows))
@@ -194,8 +206,11 @@ class Batch(NamedTuple):
 def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> Iterator[Batch]:
     """Sorts rows into batches of few lengths, the longest first.
 
-    A batch has `batch_size` rows of full length, or more shorter rows. B is a multiple of `ways`,
-    the number of devices that share a batch.
+    Args:
+      rows: windows of a text.
+      reading: context and special tokens of a row.
+      batch_size: rows of full length in a batch; shorter rows are more.
+      ways: number of devices that share a batch; B is a multiple of it.
     """
     longest = reading.context + reading.num_special
     lengths = _round_up(rows.stops - rows.starts + reading.num_special, longest)
@@ -265,6 +280,10 @@ def first_with_prefix(tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Returns for each token [n] the index of one token with the same prefix, itself included.
 
     All tokens with equal prefixes get the same index. A causal model gives them the same score.
+
+    Args:
+      tokens: [n] ids of all texts.
+      starts: [num_texts + 1] offsets of the texts.
     """
     lengths, found = np.diff(starts), np.arange(len(tokens))
     table = np.full((len(lengths), lengths.max(initial=0)), -1, np.int32)
@@ -343,9 +362,19 @@ def score_rows(
 ) -> np.ndarray:
     """Judges the tokens that the rows score, with a progress bar.
 
-    Arguments are as in `score`; `rows` come from `lay_rows`. `partial` is a file for partial
-    results; the next call with the same batches continues from them. Returns [n, ...] float32 for
-    the `tokens` [n]; NaN for tokens that no row scores.
+    Args:
+      placed: the model on its devices.
+      tokens: [n] ids of all texts.
+      rows: from `lay_rows`.
+      reading: context and special tokens of a row.
+      batch_size: rows of full length in a batch.
+      judge: scores the tokens.
+      partial: file for partial results; the next call with the same batches continues from it;
+        None: no file.
+      show: whether the bar is shown.
+
+    Returns:
+      [n, ...] float32; NaN for tokens that no row scores.
 
     Raises:
       ValueError: a score is not finite.
@@ -377,7 +406,12 @@ def score_rows(
 
 
 def save_partial(path: pathlib.Path | None, **arrays: np.typing.ArrayLike) -> None:
-    """Writes the results so far to an npz file; an interruption leaves the previous file."""
+    """Writes the results so far to an npz file; an interruption leaves the previous file.
+
+    Args:
+      path: the file; None: nothing is written.
+      **arrays: name -> array.
+    """
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -102,10 +102,10 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
         )
     causal = opened.predicts == "next"
     trained = max(phase.max_len for phase in config.phases)
-    length = context or (trained if opened.step else config.net.max_len)  # an import has no steps
-    if length > config.net.max_len:
+    length = context or (trained if opened.step else config.model.max_len)  # an import has no steps
+    if length > config.model.max_len:
         raise ValueError(
-            f"--context={length} exceeds the model's {config.net.max_len} positions: give fewer"
+            f"--context={length} exceeds the model's {config.model.max_len} positions: give fewer"
         )
     made = likelihood.make_reading(opened, causal=causal, masked=not causal, length=length)
     room = made.context
@@ -228,7 +228,12 @@ def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame
 
 
 def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
-    """Returns the totals over documents; `predicts` is "next" or "masked"."""
+    """Returns the totals over documents.
+
+    Args:
+      table: a row for each document.
+      predicts: "next" or "masked".
+    """
     from scalelab.eval import calibration
     from scalelab.records.metrics import bits_per_byte
 
@@ -251,7 +256,13 @@ def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
 
 
 def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
-    """Formats the line for all documents, and the `shown` worst and best by bits per byte."""
+    """Formats the line for all documents, and the worst and best by bits per byte.
+
+    Args:
+      facts: from `summarize`.
+      table: a row for each document.
+      shown: number of documents to list at either end.
+    """
     from scalelab.eval import calibration
     from scalelab.lab import tables
 
@@ -310,7 +321,7 @@ def main(given: argparse.Namespace) -> None:
     config = opened.config
     reading = make_reading(opened, given.context, given.stride)
     documents = read(given, opened)
-    host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(config.machine.compile_cache_dir, config.model.dtype)
     begun = time.perf_counter()
     placed = placement.place(opened, given.tensor_parallel)
     if not likelihood.lay_rows(documents.starts, reading).starts.size:

@@ -129,6 +129,12 @@ def fitting(
 ) -> np.ndarray:
     """Returns True for items with texts that fit a row of the model and have a score: [n] bool.
 
+    Args:
+      opened: the model.
+      items: n items.
+      encoded: their tokens, from `encode`.
+      rule: name of the rule that scores texts.
+
     Raises:
       ValueError: no item fits, or as in `lengths`.
     """

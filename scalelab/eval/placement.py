@@ -41,7 +41,11 @@ class Placed:
 
 
 def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
-    """Puts the model of a run on all devices; `tensor_parallel` of them share each matrix.
+    """Puts the model of a run on all devices.
+
+    Args:
+      opened: the model.
+      tensor_parallel: devices that share each matrix.
 
     Raises:
       ValueError: tensor_parallel does not divide the number of devices.

@@ -135,7 +135,12 @@ def options(given: argparse.Namespace) -> "Options":
 
 
 def task_fields(settings: Iterable[str], task: str, tasks: Collection[str]) -> dict[str, Any]:
-    """Returns the fields that --per_task sets for `task`, one of the `tasks` of the program.
+    """Returns the fields that --per_task sets for a task.
+
+    Args:
+      settings: texts task.field=value.
+      task: name of the task.
+      tasks: names of the program's tasks.
 
     Raises:
       ValueError: a setting is not task.field=value, or its task is not in `tasks`.

@@ -153,7 +153,13 @@ def _read_rows(path: pathlib.Path, task: PromptTask) -> Iterator[Mapping[str, An
 
 
 def render(example: Example, word: str, before: str = "") -> tuple[str, tuple[int, int]]:
-    """Returns `before` + the example with `word` in its gap, and the span of " word" in it."""
+    """Returns the text of an example with a word in its gap, and the span of " word" in it.
+
+    Args:
+      example: the example.
+      word: a label word.
+      before: demonstrations, put before the text.
+    """
     filled = TASKS[example.task].template.format(*example.texts, label="\0")
     head, _, tail = filled.partition("\0")
     begin = len(before) + len(head)
@@ -172,7 +178,15 @@ def words_of(example: Example) -> list[str]:
 
 
 def demonstrate(name: str, train: Sequence[Example], options: Mapping[str, Any]) -> list[list[str]]:
-    """Draws the demonstrations of each prompt of a task: `seeds` x `orders` lists of `shots` texts.
+    """Draws the demonstrations of each prompt of a task.
+
+    Args:
+      name: name of the task.
+      train: its training examples.
+      options: `seeds`, `orders` and `shots`.
+
+    Returns:
+      `seeds` x `orders` lists of `shots` texts.
 
     Raises:
       ValueError: the training set has fewer than `shots` examples.

@@ -43,7 +43,11 @@ def read(
 ) -> dict[str, np.ndarray]:
     """Returns the numeric columns, and the surprisal of each word and of the word before it.
 
-    `words` are the rows of the file; the other arguments are as in `surprisals`.
+    Args:
+      opened: the model.
+      words: the rows of the file.
+      official: as in `surprisals`.
+      tensor_parallel: devices that share the model.
     """
     frame = pd.DataFrame(words)
     numbers = frame.drop(columns=list(TEXTS)).apply(pd.to_numeric)
@@ -159,7 +163,12 @@ def explained(
 
 
 def scores(columns: Mapping[str, Any], weights: np.ndarray | None = None) -> tuple[float, float]:
-    """Returns the scores of eye tracking (mean over its four times) and self-paced reading."""
+    """Returns the scores of eye tracking (mean over its four times) and self-paced reading.
+
+    Args:
+      columns: name -> [n] numbers, from `read`.
+      weights: [n] multiplicities; None: 1 each.
+    """
     eye = [explained(columns, outcome, CONTROLS, weights) for outcome in EYE]
     return sum(eye) / len(eye), explained(columns, SELF_PACED, (*CONTROLS, *BEFORE), weights)
 

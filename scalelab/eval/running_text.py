@@ -59,7 +59,15 @@ def score(
     batch_size: int,
     judge: token_scores.Judge,
 ) -> np.ndarray:
-    """Judges the tokens of documents; arguments and result as in `likelihood.score`.
+    """Judges the tokens of documents; the result is as in `likelihood.score`.
+
+    Args:
+      placed: the model on its devices.
+      tokens: [n] ids of all documents.
+      starts: [num_documents + 1] offsets of the documents.
+      reading: context and special tokens of a window.
+      batch_size: documents that are read at a time.
+      judge: scores the tokens.
 
     Raises:
       ValueError: a score is not finite.

@@ -6,13 +6,14 @@ from scalelab.eval.names import EVALUATIONS
 from scalelab.helpers.names import nearest
 from scalelab.tasks import glue
 from scalelab.tasks.generation import GENERATION
+from scalelab.tasks.questions import QUESTIONS
 from scalelab.tasks.task import TASKS
 
 GLUE_TITLES = {task.name: task.title for task in glue.GLUE}
 TASK_TITLES = GLUE_TITLES | {name: title for name, (title, _) in EVALUATIONS.items()}
 TASK_TITLES |= {name: TASKS[name].title for name in sorted(TASKS)}
 # The tasks that claims and tables of studies know; of GLUE the largest first.
-COLUMNS = (*glue.LARGE_FIRST, *glue.SELF_SUPERVISED, *GENERATION)
+COLUMNS = (*glue.LARGE_FIRST, *glue.SELF_SUPERVISED, *GENERATION, *QUESTIONS)
 # Score -> task, dev split, metric.
 TASK_SCORES = {
     name: (task.name, score.split, score.metric)

@@ -63,7 +63,13 @@ class Encoded(NamedTuple):
 def encode(
     tokenizer: Tokenizer, texts: Sequence[str], spans: Sequence[Spans | None] | None = None
 ) -> Encoded:
-    """Encodes texts; `spans` [num_texts] are the characters that count (None: all)."""
+    """Encodes texts.
+
+    Args:
+      tokenizer: the model's tokenizer.
+      texts: the texts.
+      spans: [num_texts] character ranges that count; None, or None for a text: all.
+    """
     parts = [
         tokenizer.encode_aligned(texts[k : k + AT_ONCE]) for k in range(0, len(texts), AT_ONCE)
     ]
@@ -90,7 +96,11 @@ def rules(opened: Pretrained) -> list[str]:
 
 
 def choose_rule(opened: Pretrained, rule: str | None) -> str:
-    """Returns `rule`, or the model's default.
+    """Returns the rule by which a model scores sentences.
+
+    Args:
+      opened: the model.
+      rule: name of the rule; None: the model's default.
 
     Raises:
       ValueError: the model does not have the rule, or has no rule.
@@ -140,7 +150,12 @@ def make_reading(opened: Pretrained, rule: str) -> Reading:
 
 
 def choose_batch_size(reading: Reading, batch_tokens: int | None) -> int:
-    """Returns the number of rows of full length in a batch; None chooses it for the device."""
+    """Returns the number of rows of full length in a batch.
+
+    Args:
+      reading: context and special tokens of a row.
+      batch_tokens: tokens of a batch, padding included; None: chosen for the device.
+    """
     # On CPU a step of 4,096 tokens cost three times the time per token of 2,048 tokens (LOG.md).
     batch_tokens = batch_tokens or (2048 if jax.default_backend() == "cpu" else 65_536)
     return max(1, batch_tokens // (reading.context + reading.num_special))

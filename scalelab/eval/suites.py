@@ -245,7 +245,13 @@ def read_wsc(folder: pathlib.Path) -> list[Item]:
 
 
 def substitute(text: str, place: int, name: str) -> str:
-    """Replaces the pronoun, which is word `place` of the text, by a name."""
+    """Replaces a pronoun by a name.
+
+    Args:
+      text: the text.
+      place: index of the word that is the pronoun.
+      name: the name.
+    """
     words = text.split()
     pronoun = words[place].strip(".,;:!?\"'").lower()
     rest = words[place][len(pronoun) :]
@@ -303,7 +309,16 @@ def suite(
     name: str, reader: Reader, data: str, folder: str = "", *, by_mean: bool = False,
     published: pairs.Published | None = None,
 ) -> Evaluation:  # fmt: skip
-    """Makes a row: reader, help of --data, folder below a study's `evaluation_data` (or `name`)."""
+    """Makes a row of SUITES.
+
+    Args:
+      name: name of the evaluation.
+      reader: file or folder of --data -> items.
+      data: help text of --data.
+      folder: its folder below a study's `evaluation_data`; "": `name`.
+      by_mean: whether texts are compared by the mean over their tokens, not the sum.
+      published: reads the scores of other models for more columns; None: there are none.
+    """
     measure = functools.partial(pairs.measure, by_mean=by_mean, published=published)
     return Evaluation(name, reader, measure, data, folder or name, pairs.OPTIONS, source=True)
 

@@ -1,7 +1,7 @@
 """Token scores of a model at given places of a batch, for evaluation and for filling masks."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
@@ -20,7 +20,12 @@ MOST_SCORES, DEFAULT_MOST_SCORES = {"cpu": 2**22}, 2**28
 
 
 def round_up(length: int, most: int) -> int:
-    """Rounds a length up to a power of 2, at most `most`, so that few programs are compiled."""
+    """Rounds a length up to a power of 2, so that few programs are compiled.
+
+    Args:
+      length: tokens.
+      most: largest result.
+    """
     size = SHORTEST
     while size < length:
         size *= 2
@@ -28,7 +33,13 @@ def round_up(length: int, most: int) -> int:
 
 
 def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndarray]:
-    """Makes a batch [size, length] of single texts; missing rows have length 0."""
+    """Makes a batch of single texts; missing rows have length 0.
+
+    Args:
+      rows: ids [n] each, at most `size` rows.
+      length: T.
+      size: B.
+    """
     tokens, lengths = np.zeros((size, length), np.int32), np.zeros(size, np.int32)
     for i, row in enumerate(rows):
         tokens[i, : len(row)] = row
@@ -60,9 +71,13 @@ def apply(
 
 
 def log_chances(net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array) -> jax.Array:
-    """Returns log-probabilities of all tokens at `places` [B, P] int32: [B, P, V] float32.
+    """Returns log-probabilities of all tokens at places: [B, P, V] float32.
 
-    `net` is unbound; `batch` has tokens [B, T] and lengths [B].
+    Args:
+      net: unbound.
+      params: its parameters.
+      batch: tokens [B, T] and lengths [B].
+      places: [B, P] int32.
     """
 
     def score(model: nn.Module) -> jax.Array:
@@ -81,17 +96,36 @@ class Places(NamedTuple):
     num: np.int32 | jax.Array  # [] int32, number of places that count, the first of the N
 
 
-# (model, params, batch, places, carried) -> (scores [N, ...], carried), as in `apply`.
-Judge = Callable[..., tuple[jax.Array, ArrayPytree]]
+class Judge(Protocol):
+    """A function that scores the targets at places, such as `nats`."""
+
+    def __call__(
+        self,
+        net: nn.Module,
+        params: ArrayPytree,
+        batch: Batch,
+        places: Places,
+        carried: ArrayPytree = None,
+    ) -> tuple[jax.Array, ArrayPytree]:
+        """Scores the targets at the places.
+
+        Args:
+          net: unbound.
+          params: its parameters.
+          batch: tokens [B, T] and lengths [B].
+          places: the judged places.
+          carried: the model's memory, as in `apply`.
+
+        Returns:
+          Scores [N, ...] float32, and the carried state.
+        """
+        ...
 
 
 def nats(
     net: nn.Module, params: ArrayPytree, batch: Batch, places: Places, carried: ArrayPytree = None
 ) -> tuple[jax.Array, ArrayPytree]:
-    """Returns minus the log-probability of the targets, [N] float32 in nats, and carried state.
-
-    Arguments are as in `guesses`.
-    """
+    """Returns minus the log-probability of the targets, [N] float32 in nats, and carried state."""
 
     def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
         return jax.nn.logsumexp(scores) - scores[target]
@@ -110,11 +144,11 @@ def guesses(
     """Compares the targets with the model's best guesses.
 
     Args:
-      net: unbound.
+      net: these five as in `Judge`.
       params: its parameters.
-      batch: tokens [B, T] and lengths [B].
+      batch: tokens and lengths.
       places: the judged places.
-      carried: the model's memory, as in `apply`.
+      carried: the model's memory.
       among: [V] bool, the tokens that may be guessed; None: all.
 
     Returns:
@@ -138,7 +172,7 @@ def replaced_nats(
     """Returns minus the log-probability that tokens are original, and the carried state.
 
     The first result is [N] float32, in nats, from a discriminator (Clark et al. 2020, 2). The
-    targets are not used. Arguments are as in `guesses`.
+    targets are not used.
     """
 
     def score(model: nn.Module) -> jax.Array:

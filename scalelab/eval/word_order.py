@@ -34,7 +34,13 @@ def parser() -> cli.Parser:
 
 
 def shuffled(tokens: np.ndarray, special: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Shuffles tokens [B, T] between the `special` [B, T] positions (special tokens, padding)."""
+    """Shuffles the tokens between special positions.
+
+    Args:
+      tokens: [B, T] ids.
+      special: [B, T] bool, special tokens and padding, which stay.
+      rng: generator of the order.
+    """
     found = tokens.copy()
     for row, stays in zip(found, special, strict=True):
         edges = np.flatnonzero(np.diff(np.concatenate([[1], stays, [1]])))
@@ -47,6 +53,12 @@ def losses(
     run: pathlib.Path, num_examples: int, seed: int, tensor_parallel: int = 1
 ) -> dict[str, tuple[float, float]]:
     """Returns {objective: (loss on validation examples, loss on the shuffled examples)}.
+
+    Args:
+      run: run folder of the model.
+      num_examples: number of validation examples.
+      seed: seed of the shuffling and of masks.
+      tensor_parallel: devices that share the model.
 
     Raises:
       ValueError: the run is not a pre-training of this project, or its corpus is not found.
@@ -62,7 +74,7 @@ def losses(
     opened = pretrained.load(run)
     opened.check_alone()
     config = opened.config
-    host.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(config.machine.compile_cache_dir, config.model.dtype)
     tokenizer = None if config.init is None else opened.tokenizer_dir  # the init run may be deleted
     store = load_data(config, opened.system, tokenizer_dir=tokenizer).phases[0].valid
     ids, placed = opened.tokenizer.special_ids, placement.place(opened, tensor_parallel)

@@ -103,7 +103,7 @@ class ClassifierConfig:
 
     task: str
     system: str
-    net: Net
+    model: Net
     head: HeadKind
     labels: tuple[str, ...] | None  # None: a regression, or a kind of head without classes
     regression: bool
@@ -130,10 +130,10 @@ class ClassifierConfig:
 
     def pretraining(self) -> Config:
         """Returns the config of a pre-training that could have made its model."""
-        own = {"net": dataclasses.asdict(self.net), "system_options": self.system_options}
+        own = {"model": dataclasses.asdict(self.model), "system_options": self.system_options}
         made = pretrain_values(self.system, TASK) | own
         for phase in ("short", "long"):
-            made[phase]["max_len"] = min(made[phase]["max_len"], self.net.max_len)
+            made[phase]["max_len"] = min(made[phase]["max_len"], self.model.max_len)
         return resolve(made)
 
 
@@ -168,7 +168,7 @@ def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
     params = pretrained.load_trained(path)
     tokenizer = Tokenizer.load(path / "tokenizer")
     named, system = flat(params), systems.load(given.system)
-    body = systems.make_net(system, given.net, given.system_options, vocab_size=1)
+    body = systems.make_net(system, given.model, given.system_options, vocab_size=1)
     rows = len(named.get(body.TOKEN_TABLE, ()))  # ids without a piece have rows too
     check_shapes(path, given, named, max(rows, tokenizer.vocab_size))
     config = given.pretraining()
@@ -183,9 +183,15 @@ def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
 
 
 def open_model(run: RunRecord, given: ClassifierConfig, params: ArrayPytree) -> Pretrained:
-    """Opens the model of a fine-tuning, without the rows of added tokens, as of a pre-training."""
+    """Opens the model of a fine-tuning as of a pre-training, without the rows of added tokens.
+
+    Args:
+      run: the record of the fine-tuning.
+      given: its config.
+      params: its parameters, "body" and "head".
+    """
     config, system = given.pretraining(), systems.load(given.system)
-    net = systems.make_net(system, given.net, config.system_options, vocab_size=1)
+    net = systems.make_net(system, given.model, config.system_options, vocab_size=1)
     added = () if given.kind in kinds.GENERATED else system.ADAPTATION.added_tokens
     num_rows = len(flat(params)[net.TOKEN_TABLE]) - len(added)
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows)
@@ -206,20 +212,26 @@ def flat(params: ArrayPytree) -> dict[str, jax.Array]:
 def check_shapes(
     path: pathlib.Path, config: ClassifierConfig, given: Mapping[str, jax.Array], vocab_size: int
 ) -> int:
-    """Refuses parameters by path that contradict config.json and tokenizer; returns the outputs.
+    """Refuses parameters that contradict config.json and tokenizer; returns the head's outputs.
+
+    Args:
+      path: folder, for the message.
+      config: the classifier's config.
+      given: path of a parameter -> array.
+      vocab_size: V, added tokens included.
 
     Raises:
       ValueError: with the shapes of each.
     """
     count = kinds.num_outputs(config.kind, None if config.regression else config.labels)
     module = systems.load(config.system)
-    body = systems.make_net(module, config.net, config.system_options, vocab_size=vocab_size)
+    body = systems.make_net(module, config.model, config.system_options, vocab_size=vocab_size)
     if config.adapter_width:
         body = methods.add_adapters(body, config.adapter_width)
     adaptation = module.ADAPTATION
     lstm_width = config.head.lstm_width
     head = make_head(
-        config.head.kind, count, config.net.width, 0.0, adaptation.activation, 0, lstm_width
+        config.head.kind, count, config.model.width, 0.0, adaptation.activation, 0, lstm_width
     )
     reads = "ends" if lstm_width else adaptation.reads
     whole = Classifier(body, head, reads, source=adaptation.source, start=0)

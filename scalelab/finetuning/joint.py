@@ -196,7 +196,13 @@ class Joint:
 
 
 def draw_order(runs: Sequence[TaskRun], seed: int) -> np.ndarray:
-    """Returns the place of each step's task in `runs`; every epoch mixes its batches anew.
+    """Returns the place of each step's task in `runs`: int [steps].
+
+    Every epoch mixes its batches anew.
+
+    Args:
+      runs: the tasks' runs.
+      seed: seed of the order, if config.order_seed is None.
 
     Raises:
       ValueError: a mixture never draws one of the tasks, or their batch sizes differ.
@@ -214,10 +220,14 @@ def draw_order(runs: Sequence[TaskRun], seed: int) -> np.ndarray:
 
 
 def mixing_rates(sizes: Sequence[int], config: FinetuneConfig) -> np.ndarray:
-    """Returns the rate of each task in a mixture, given its number of examples: float64 [tasks].
+    """Returns the rate of each task in a mixture: float64 [tasks] that sum to 1.
 
     With examples e, limit K and temperature T the rate is proportional to min(e, K)^(1/T): Raffel
     et al. 2020, 3.5.2.
+
+    Args:
+      sizes: number of examples of each task.
+      config: config with mixing, limit and temperature.
     """
     if config.mixing == "equal":
         return np.full(len(sizes), 1 / len(sizes))
@@ -241,7 +251,12 @@ def _draw_mixture(runs: Sequence[TaskRun], num_steps: int, rng: np.random.Genera
 
 
 def take_body(state: TrainState, other: TrainState) -> TrainState:
-    """Returns `state` with the body of `other` and the body's moments; the rest is its own."""
+    """Returns a state with the body of another, and its moments.
+
+    Args:
+      state: the state; the rest is its own.
+      other: the state that gives the body.
+    """
     in_body = lambda path: any(getattr(key, "key", None) == "body" for key in path)  # noqa: E731
     theirs = {path: x for path, x in jax.tree_util.tree_leaves_with_path(other) if in_body(path)}
     return jax.tree_util.tree_map_with_path(lambda path, x: theirs.get(path, x), state)

@@ -25,21 +25,27 @@ Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its
 
 
 def add_adapters(module: nn.Module, width: int) -> nn.Module:
-    """Returns an unbound model with an adapter of `width` behind each layer's `ffn`.
+    """Returns an unbound model with an adapter behind each layer's `ffn`.
 
-    The output of a new adapter is 0, so that the model computes what it computed without it.
+    Houlsby et al. 2019, 2.1. The output of a new adapter is 0, so that the model computes what it
+    computed without it. Stacks that share a network share its adapter.
+
+    Args:
+      module: the unbound model.
+      width: of the adapter's hidden layer.
 
     Raises:
       ValueError: no layer has an `ffn`, or it is another network than FeedForward.
     """
-    if (found := _add_adapters(module, width)) is module:
+    if (found := _add_adapters(module, width, {})) is module:
         raise ValueError(
             "config.method = 'adapters': the layers of this model have no feed-forward network"
         )
     return found
 
 
-def _add_adapters(module: nn.Module, width: int) -> nn.Module:
+def _add_adapters(module: nn.Module, width: int, made: dict[int, nn.Module]) -> nn.Module:
+    """`made` has the networks with adapters by the id of the old ones, which stacks may share."""
     changed = {}
     for name in {field.name for field in dataclasses.fields(module)} - {"parent", "name"}:
         value = getattr(module, name)
@@ -49,9 +55,10 @@ def _add_adapters(module: nn.Module, width: int) -> nn.Module:
                     f"config.method = 'adapters': {type(value).__name__} takes no adapter"
                 )
             adapter = FeedForward(width, jax.nn.relu, INIT, ZEROS, value.dtype)
-            changed[name] = value.clone(adapter=adapter)
-        elif isinstance(value, nn.Module) and (new := _add_adapters(value, width)) is not value:
-            changed[name] = new
+            changed[name] = made.setdefault(id(value), value.clone(adapter=adapter))
+        elif isinstance(value, nn.Module):
+            if (new := _add_adapters(value, width, made)) is not value:
+                changed[name] = new
     return module.clone(**changed) if changed else module
 
 

@@ -46,6 +46,13 @@ def plan(
     to the model's positions, and its lm_weight to 0 on a frozen model, on one with a source, and
     where labels are words.
 
+    Args:
+      task: the task.
+      start: the model.
+      values: fields of `configs/finetune.py`.
+      options: flags; `fixed` names the fields that the user has set.
+      overrides: dotted fields of this task.
+
     Raises:
       ValueError: a field cannot be set so, or does not fit the model; or a library is missing.
     """
@@ -62,7 +69,7 @@ def plan(
     own = {name: value for name, value in own.items() if name not in options.fixed}
     planned = override(dict(values), own | dict(overrides))
     if "max_len" not in fixed:
-        planned["max_len"] = min(planned["max_len"], opened.config.net.max_len)
+        planned["max_len"] = min(planned["max_len"], opened.config.model.max_len)
     if task.kind in kinds.GENERATED and "head.kind" not in fixed:  # a recipe's has no use
         planned = override(planned, {"head.kind": kinds.WORDS})
     alone = not planned["feature_layers"] and task.kind not in kinds.GENERATED
@@ -84,6 +91,13 @@ def check(
     overrides: Mapping[str, Any],
 ) -> None:
     """Refuses what `fine_tune` would refuse, before any task of several is trained.
+
+    Args:
+      task: as in `plan`, like the others.
+      start: the model.
+      values: fields of the config.
+      options: flags.
+      overrides: dotted fields of this task.
 
     Raises:
       ValueError: a field or the task's data is wrong, or does not fit the model.
@@ -113,7 +127,11 @@ def write_choice(
 ) -> dict[str, Any]:
     """Writes grid.json and returns the fields of the point with the best score on dev.
 
-    A point that failed has the score -inf; all points ran with `seed`.
+    Args:
+      workdir: folder of the task.
+      axes: field -> values of the grid.
+      scores: name of a point -> its score; -inf if it failed.
+      seed: seed of all points.
     """
     named = grid_points(axes)
     best = max(named, key=lambda name: scores[name])

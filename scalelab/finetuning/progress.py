@@ -55,7 +55,11 @@ class Progress:
     ) -> bool:
         """Records an evaluation; returns whether it is the best so far.
 
-        Stops the seed after `patience` evaluations without a better score; None: never.
+        Args:
+          step: training steps taken.
+          dev: split -> metric -> score.
+          score: the number of `dev` to compare, higher is better.
+          patience: the seed stops after so many evaluations without a better score; None: never.
         """
         self.evals.append({"step": step, "dev": dev})
         last = len(self.evals) - 1

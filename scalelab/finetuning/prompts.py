@@ -39,7 +39,12 @@ def encode_targets(texts: Sequence[str], reading: Reading) -> list[list[int]]:
 
 
 def pad(targets: Sequence[Sequence[int]], longest: int) -> np.ndarray:
-    """Returns targets as rows [n, longest] int32, -1 behind their ends."""
+    """Returns targets as rows [n, longest] int32, -1 behind their ends.
+
+    Args:
+      targets: ids of n targets.
+      longest: most tokens of a target.
+    """
     return np.array([[*own, *[-1] * (longest - len(own))] for own in targets], np.int32)
 
 

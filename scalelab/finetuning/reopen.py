@@ -70,7 +70,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
     pretrained.check_tokenizer(run)
     config = json_files.fill(FinetuneConfig, run.config, path)
     if run.task == imported.TASK:
-        config = dataclasses.replace(config, max_len=given.net.max_len, lm_weight=0.0)
+        config = dataclasses.replace(config, max_len=given.model.max_len, lm_weight=0.0)
     params = pretrained.load_trained(folder)
     opened, classifier = _open(run, given, params)
     start = WarmStart(

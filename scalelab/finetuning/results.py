@@ -30,7 +30,13 @@ Scores = dict[str, dict[str, float | None]]  # dev split -> metric -> value
 
 
 def decode(run: TaskRun, split: str, outputs: np.ndarray) -> Decoded:
-    """Returns the answers of a split's outputs, one for each of its records."""
+    """Returns the answers of a split's outputs, one for each of its records.
+
+    Args:
+      run: the task's runs.
+      split: name of a dev or test split.
+      outputs: [n, ..., C], from `TaskRun.predict`.
+    """
     named = {**run.splits.dev, **run.splits.test}, {**run.dev, **run.test}
     records, examples = (by_split[split] for by_split in named)
     return run.kind.decode(run.task, records, examples, outputs, run.reading)
@@ -71,7 +77,14 @@ def main_score(task: Task, dev: Scores) -> float:
 def judge(
     run: TaskRun, progress: Progress, step: int, outputs: Outputs
 ) -> tuple[bool, dict[str, float]]:
-    """Records an evaluation; returns whether it is the best so far, and its metrics to log."""
+    """Records an evaluation; returns whether it is the best so far, and its metrics to log.
+
+    Args:
+      run: the task's runs.
+      progress: of this seed.
+      step: training steps taken.
+      outputs: dev split -> [n, ..., C].
+    """
     dev = measure(run, outputs)
     best = progress.judge(step, dev, lambda d: main_score(run.task, d), run.config.patience)
     named = {f"eval/{split}/{m}": v for split, found in dev.items() for m, v in found.items()}
@@ -87,7 +100,15 @@ def dev_outputs(run: TaskRun, params: Params) -> Outputs:
 
 
 def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params: Params) -> None:
-    """Writes predictions, pictures and, last, result.json of a seed."""
+    """Writes predictions, pictures and, last, result.json of a seed.
+
+    Args:
+      run: the task's runs.
+      seed: the seed.
+      progress: of this seed.
+      outputs: split -> [n, ..., C], of the best step; the main dev split first.
+      params: parameters of the best step.
+    """
     task, opened, folder = run.task, run.start.opened, run.folder(seed)
     write_predictions(run, folder, outputs)
     title = f"{task.title} seed {seed}, {opened.config.system}"
@@ -111,7 +132,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         status=FAILED if progress.failed else COMPLETED,
         task=task.name,
         system=opened.config.system,
-        shape=opened.config.net.shape,
+        shape=opened.config.model.shape,
         n_model=opened.n_model,
         params=flops.count_parameters(params),
         seed=seed,
@@ -283,7 +304,14 @@ def describe_invalid(run: TaskRun, invalid: Mapping[str, int]) -> list[str]:
 def beyond_recipe(
     config: FinetuneConfig, system: object, task: str, head: str = "double"
 ) -> dict[str, Any]:
-    """Returns the fields that differ from the recipe's for a task; not those of its grid."""
+    """Returns the fields that differ from the recipe's for a task; not those of its grid.
+
+    Args:
+      config: config of the fine-tuning.
+      system: module of the model's system.
+      task: name of the task.
+      head: the task kind's HEAD.
+    """
     recipe = recipes.get(config.recipe)
     own = {**recipe.fields, **recipes.own_fields(system, recipe, task)}
     plain = override(dataclasses.asdict(FinetuneConfig()), own)

@@ -58,7 +58,12 @@ class NamedRows:
         return self._with_table(params, jnp.concatenate([table[self.ids], ones]))
 
     def widen(self, params: Params, first: np.ndarray) -> Params:
-        """Returns parameters with the whole table; `first` [V, D] is that of the beginning."""
+        """Returns parameters with the whole table.
+
+        Args:
+          params: with the narrow table [size, D]: the named rows, then a factor of all others.
+          first: [V, D], the table at the beginning.
+        """
         narrow = self.table(params)
         table = jnp.asarray(first) * narrow[len(self.ids)]
         return self._with_table(params, table.at[self.ids].set(narrow[: len(self.ids)]))

@@ -110,7 +110,7 @@ class TaskRun:
         whole = self.learner.terms or config.feature_layers or config.sharing
         if not (whole or words or self.has_source):
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
-            path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.net.width
+            path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.model.width
             ids = self.tokenizer.special_ids
             self.rows = rows.find(
                 read, path, num_rows, width, self.num_steps, named=[*ids.values()]
@@ -129,7 +129,7 @@ class TaskRun:
         """
         config, opened = self.config, self.start.opened
         pretraining, optim = opened.config, config.optim
-        sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
+        sizes = dataclasses.replace(pretraining.model, dropout_rate=config.dropout_rate)
         body = systems.make_net(
             opened.system,
             sizes,
@@ -226,7 +226,11 @@ class TaskRun:
     ) -> np.ndarray:
         """Computes the head's outputs for every example once: float32 [n, ..., C].
 
-        `predict` maps a batch to scores [B, ..., C]. Shorter batches are filled with zeros.
+        Shorter batches are filled with zeros.
+
+        Args:
+          predict: batch -> scores [B, ..., C].
+          split: n examples.
         """
         ways = sharding.batch_ways(self.mesh)
         size = -(-self.config.machine.eval_batch_size // ways) * ways
@@ -269,7 +273,8 @@ class TaskRun:
             "init": self.start.digest(seed),
             "tokenizer_digest": self.tokenizer_digest,
             "mnli_first": self.start.mnli_first,
-            "net": dataclasses.asdict(opened.config.net) | {"dropout_rate": config["dropout_rate"]},
+            "model": dataclasses.asdict(opened.config.model)
+            | {"dropout_rate": config["dropout_rate"]},
             "system_options": dict(opened.config.system_options),
             "data": {k: v for k, v in self.splits.digests.items() if k not in self.splits.test},
             **config,

@@ -115,7 +115,13 @@ class FinetuneStep:
     pretrained_head: bool = False
 
     def first_params(self, seed: int, pretrained: ArrayPytree, head: ArrayPytree = None) -> Params:
-        """Returns the parameters that a seed begins with, those given or new ones."""
+        """Returns the parameters that a seed begins with.
+
+        Args:
+          seed: seed of new parameters.
+          pretrained: parameters of the model; None: new ones.
+          head: parameters of the head; None: new ones, or the pooler's (`pretrained_head`).
+        """
         params = nn.unbox(_init(self, named_key(jax.random.key(seed), "params")))
         if pretrained is not None:
             params["body"] = _start_from(pretrained, params["body"])
@@ -193,7 +199,12 @@ class FinetuneStep:
         return sharding.shardings(jax.eval_shape(fresh, jax.random.key(0)), mesh)
 
     def features(self, params: Mapping[str, ArrayPytree], batch: Batch) -> jax.Array:
-        """Returns the top layers' hidden states side by side, the last layer last: [R, T, k D]."""
+        """Returns the top layers' hidden states side by side, the last layer last: [B R, T, k D].
+
+        Args:
+          params: with "body".
+          batch: tokens [B R, T] and lengths [B R].
+        """
         _, states = self.net.body.apply(
             {"params": params["body"]}, batch, train=False, mutable=[STATES]
         )
@@ -204,7 +215,14 @@ class FinetuneStep:
     def scores(
         self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None
     ) -> jax.Array:
-        """Returns the scores [B, ..., C] of a batch."""
+        """Returns the scores [B, ..., C] of a batch.
+
+        Args:
+          params: "body" and "head".
+          batch: tokens [B R, T], lengths [B R] and examples [B R].
+          train: whether dropout is on.
+          rng: key of dropout; None: there is no dropout.
+        """
         ctx = Pass(jax.random.key(0) if rng is None else rng, train=train)
         rngs = {"dropout": ctx.key("dropout")} if train else {}
         if self.feature_layers:
@@ -214,7 +232,13 @@ class FinetuneStep:
         return self.net.apply({"params": params}, batch, ctx, train=train, rngs=rngs)
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
-        """Returns scores [B, ..., C] without dropout, or what the model's `predict` makes."""
+        """Returns scores [B, ..., C] without dropout, or what the model's `predict` makes.
+
+        Args:
+          params: the trained parameters.
+          fixed: the parameters that are not trained.
+          batch: as in `scores`.
+        """
         with nn.logical_axis_rules(sharding.activation_rules()):
             if hasattr(self.net, "predict"):
                 return self.net.apply({"params": {**params, **fixed}}, batch, method="predict")
@@ -285,10 +309,17 @@ def make_head(
     kind: str, num_outputs: int, width: int, dropout_rate: float, activation: str,
     mixed_layers: int = 0, lstm_width: int | None = None,
 ) -> nn.Module:  # fmt: skip
-    """Makes a classifier's head: "double", with a hidden layer of this width, or "single".
+    """Makes a classifier's head.
 
-    The head reads one vector; with `mixed_layers` a learned mixture of this number of vectors that
-    stand side by side; with `lstm_width` the states of a BiLSTM.
+    Args:
+      kind: "double", with a hidden layer, or "single".
+      num_outputs: C.
+      width: of the hidden layer.
+      dropout_rate: dropout on the input and the hidden layer.
+      activation: a name in nn.heads.ACTIVATIONS, of the hidden layer.
+      mixed_layers: number of vectors side by side of which the head reads a learned mixture; 0: it
+        reads one vector.
+      lstm_width: width of each direction of a BiLSTM whose states the head reads; None: no BiLSTM.
     """
     if kind == "double":
         head = TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)

@@ -35,7 +35,13 @@ class TextToText(nn.Module):
     num_rows: int = 1
 
     def __call__(self, batch: Batch, ctx: States, *, train: bool) -> jax.Array:
-        """Returns scores [B, M, V], given batch["labels"], the targets [B, M]."""
+        """Returns scores [B, M, V] of the tokens at the targets' places.
+
+        Args:
+          batch: a prompt, and labels [B, M], the targets, -1 behind their end.
+          ctx: computes the hidden states.
+          train: unused, as `ctx` knows it.
+        """
         del train  # `ctx` knows
         labels = batch.get("labels", jnp.zeros((len(batch["lengths"]), self.longest), jnp.int32))
         inputs, counts = jnp.maximum(labels[:, :-1], 0), jnp.sum(labels >= 0, axis=1) - 1

@@ -150,7 +150,7 @@ class Finetuning:
     def compiling(self) -> Iterator[BlockParts]:
         """Yields what the program for the length of the next batch is compiled from."""
         cache, program = self.config.machine.compile_cache_dir, self._program
-        learner, net, length = program.learner, self.run.start.opened.config.net, self._length
+        learner, net, length = program.learner, self.run.start.opened.config.model, self._length
         what = f"{self.run.task.name}, {net.shape}, length {length}"
         with host.compiling(cache, what) as note:
             self.say(f"{self.name}: compiling for length {length}{note}")

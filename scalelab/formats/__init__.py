@@ -100,7 +100,12 @@ class Array:
         return of_tokens if self.counts is None else self.counts
 
     def shape(self, max_len: int, batch_size: int) -> tuple[int, ...]:
-        """Returns its shape in a batch, [B, ...] or [B, T, ...]."""
+        """Returns its shape in a batch, [B, ...] or [B, T, ...].
+
+        Args:
+          max_len: tokens of the longest example, special tokens included.
+          batch_size: B.
+        """
         if self.kind == "flat":
             return batch_size, *self.item
         length = self.length(max_len, self.options) if self.length else max_len
@@ -144,7 +149,13 @@ COMMON = (Array("tokens", "ragged", None), Array("num_bytes"), Array("num_text_t
 def batch_arrays(
     arrays: Iterable[Array], max_len: int, batch_size: int
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Returns the shape and type of each array of a batch, including the lengths of rows."""
+    """Returns the shape and type of each array of a batch, including the lengths of rows.
+
+    Args:
+      arrays: the declarations.
+      max_len: tokens of the longest example, special tokens included.
+      batch_size: B.
+    """
     made = {}
     for array in arrays:
         made[array.name] = array.shape(max_len, batch_size), batch_type(array.dtype or "int32")
@@ -154,7 +165,16 @@ def batch_arrays(
 
 
 def check_batch(arrays: Iterable[Array], batch: Mapping[str, np.ndarray], max_len: int) -> None:
-    """Raises ValueError if a batch has other arrays, shapes or types than declared."""
+    """Checks that a batch has the declared arrays, shapes and types.
+
+    Args:
+      arrays: the declarations.
+      batch: with lengths [B].
+      max_len: tokens of the longest example, special tokens included.
+
+    Raises:
+      ValueError: an array is missing, undeclared, or has another shape or type.
+    """
     declared = batch_arrays(arrays, max_len, len(batch["lengths"]))
     made = {name: (values.shape, values.dtype) for name, values in batch.items()}
     for name in declared | made:
@@ -213,12 +233,7 @@ class Format(Protocol):
     Optional exports:
 
       Options: frozen dataclass with defaults (config.format_options)
-      annotate(documents, tokenizer, options): returns the documents of all splits with `units`,
-        learned from the split "train"; `tokenizer` is a `Pieces`. Documents of a corpus with spans
-        already have the units of these spans.
-      corrupt(batch, *, seed, epochs, examples, specials, options, max_len): changes rows at random
-        in each epoch. A pure function of seed, epochs [B] and examples [B] (index in the store, -1
-        for padding) that returns a batch of ARRAYS.
+      annotate, corrupt: functions as in `Changing`
       STORED: the arrays on disk, if they differ from ARRAYS
     """
 
@@ -247,6 +262,49 @@ class Format(Protocol):
 
         Raises:
           ValueError: `max_len` leaves no space for text, or the documents do not suit the format.
+        """
+        ...
+
+
+class Changing(Format, Protocol):
+    """A format that annotates documents, or changes the examples in each epoch."""
+
+    def annotate(
+        self, documents: Mapping[str, Documents], tokenizer: Pieces, options: Any
+    ) -> dict[str, Documents]:
+        """Returns the documents with `units`, learned from the split "train".
+
+        Args:
+          documents: split -> its documents; they have units if the corpus has spans.
+          tokenizer: the tokenizer that made the tokens.
+          options: the module's `Options`; None if it has none.
+        """
+        ...
+
+    def corrupt(
+        self,
+        batch: dict[str, np.ndarray],
+        *,
+        seed: int,
+        epochs: np.ndarray,
+        examples: np.ndarray,
+        specials: Specials,
+        options: Any,
+        max_len: int,
+    ) -> dict[str, np.ndarray]:
+        """Changes rows at random in each epoch, a pure function of its arguments.
+
+        Args:
+          batch: B rows of the arrays on disk: flat [B, ...], ragged [B, T, ...] with lengths [B].
+          seed: seed of all choices.
+          epochs: [B] int, the epoch of each example, from 0.
+          examples: [B] int, its index in the store; -1 for padding.
+          specials: as in `build`.
+          options: the module's `Options`; None if it has none.
+          max_len: tokens of the longest example, special tokens included.
+
+        Returns:
+          A batch of ARRAYS.
         """
         ...
 

@@ -42,13 +42,23 @@ def text_arrays(length: Length | None = None) -> tuple[Array, ...]:
 
 
 def pair_arrays(target: Length | None, source: Length | None = None) -> tuple[Array, ...]:
-    """Declares a target, "tokens", and its source; the sizes are those of the text of both."""
+    """Declares a target, "tokens", and its source; the sizes are those of the text of both.
+
+    Args:
+      target: (max_len, Options) -> T of the target; None: max_len.
+      source: (max_len, Options) -> T of the source; None: max_len.
+    """
     tokens, *sizes = text_arrays(target)
     return (tokens, Array("source", "ragged", None, source), *sizes)
 
 
 def ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Concatenates the ranges [first, first + length): int64 [sum(length)]."""
+    """Concatenates the ranges [first, first + length): int64 [sum(length)].
+
+    Args:
+      first: [n] int64, first number of each range.
+      length: [n] int64, 0 or more.
+    """
     ends = np.cumsum(length)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - length), length)
@@ -64,14 +74,24 @@ def follow(following: np.ndarray) -> np.ndarray:
 
 
 def select(documents: Documents, document_ids: np.ndarray | None) -> np.ndarray:
-    """Returns the indices of the documents to format, int64, ascending; None: all."""
+    """Returns the indices of the documents to format, int64, ascending.
+
+    Args:
+      documents: a split.
+      document_ids: [n] indices in any order; None: all.
+    """
     if document_ids is None:
         return np.arange(documents.num_documents, dtype=np.int64)
     return np.unique(np.asarray(document_ids, np.int64))
 
 
 def lay_out(documents: Documents, document_ids: np.ndarray) -> Block:
-    """Concatenates the sentences of the given documents to a block."""
+    """Concatenates the sentences of documents to a block.
+
+    Args:
+      documents: a split.
+      document_ids: [n] int64 indices.
+    """
     first = np.asarray(documents.document_starts)[document_ids]
     count = np.asarray(documents.document_starts)[document_ids + 1] - first
     sentences = ranges(first, count)
@@ -83,7 +103,12 @@ def lay_out(documents: Documents, document_ids: np.ndarray) -> Block:
 
 
 def split_into_chunks(documents: Documents, document_ids: np.ndarray) -> Iterator[np.ndarray]:
-    """Cuts `document_ids` into runs of about SENTENCES_PER_CHUNK sentences of whole documents."""
+    """Yields runs of documents of about SENTENCES_PER_CHUNK sentences.
+
+    Args:
+      documents: a split.
+      document_ids: [n] int64 indices.
+    """
     starts = np.asarray(documents.document_starts)
     ends = np.cumsum(starts[document_ids + 1] - starts[document_ids])
     cuts = np.flatnonzero(np.diff(ends // SENTENCES_PER_CHUNK)) + 1
@@ -91,16 +116,30 @@ def split_into_chunks(documents: Documents, document_ids: np.ndarray) -> Iterato
 
 
 def share(num_items: np.ndarray, rate: float) -> np.ndarray:
-    """Returns a share of `num_items` [...], rounded: int64.
+    """Returns a share of numbers of items, rounded: int64.
 
     At least one item is taken and at least one is left. A single item is taken.
+
+    Args:
+      num_items: [...] int, 0 or more.
+      rate: the share, in [0, 1].
     """
     taken = np.clip(np.rint(num_items * rate), 1, np.maximum(num_items - 1, 1))
     return (taken * (num_items > 0)).astype(np.int64)
 
 
 def room_for_text(specials: Specials, max_len: int, num_pieces: int, at_least: int) -> int:
-    """Returns the number of text tokens that fit; raises ValueError if it is below `at_least`."""
+    """Returns the number of text tokens that fit into an example.
+
+    Args:
+      specials: special ids around and between the pieces.
+      max_len: tokens of the longest example.
+      num_pieces: pieces of text in an example.
+      at_least: smallest number of text tokens that is of use.
+
+    Raises:
+      ValueError: fewer than `at_least` fit.
+    """
     special = len(specials.begin) + (num_pieces - 1) * len(specials.between) + len(specials.end)
     if max_len - special < at_least:
         raise ValueError(
@@ -120,9 +159,16 @@ def assemble(
 ) -> Iterator[Examples]:
     """Copies planned pieces: begin, piece, between, piece, ..., end.
 
-    `byte_offsets` is from `count_bytes_before`. Yields at least one chunk, each of about
-    TOKENS_PER_CHUNK tokens, with the arrays of `formats.COMMON` and of `flat` [num_examples]. The
-    first chunk has all `dropped_tokens`, the text tokens that the plan leaves out.
+    Yields at least one chunk, each of about TOKENS_PER_CHUNK tokens, with the arrays of
+    `formats.COMMON` and of `flat`.
+
+    Args:
+      documents: a split.
+      plan: the pieces of each example.
+      specials: ids around and between the pieces.
+      byte_offsets: from `count_bytes_before`.
+      dropped_tokens: text tokens that the plan leaves out; the first chunk counts them.
+      flat: name -> [num_examples, ...], more arrays; None: none.
     """
     piece_ends = np.cumsum(plan.num_pieces)
     text_ends = np.cumsum(plan.length)

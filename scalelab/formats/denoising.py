@@ -52,7 +52,12 @@ class Options:
 
 
 def most_tokens(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the most tokens of source and target, without `eos`, for texts of `num_tokens`."""
+    """Returns the most tokens of source and target, without `eos`, int64 [...] each.
+
+    Args:
+      num_tokens: [...] int, tokens of texts.
+      options: the noise.
+    """
     noised = assembly.share(num_tokens, options.noise_rate)
     sizes = {
         "drop": (num_tokens - noised, noised),
@@ -92,7 +97,7 @@ def build(
     options: Options | None = None,
     **given,
 ) -> Iterator[Examples]:
-    """Cuts documents into texts; arguments as in `formats.Format.build`.
+    """Cuts documents into texts.
 
     Raises:
       ValueError: `max_len` leaves no space, or the system has neither a mask nor a sentinel.
@@ -113,7 +118,7 @@ def _mask(specials: Specials) -> int:
 def corrupt(
     batch: dict[str, np.ndarray], *, specials: Specials, options: Options, max_len: int, **address
 ) -> dict[str, np.ndarray]:
-    """Makes source and target of each text [B, T]; arguments as in `formats.Format`."""
+    """Makes source and target of each text [B, T]."""
     text, lengths, style = batch["tokens"], batch["lengths"].astype(np.int64), options.style
     first, second, third = draws.streams(3, **address)
     places = np.arange(text.shape[1])

@@ -46,7 +46,13 @@ def build(
 def string_together(
     documents: Documents, document_ids: np.ndarray | None, room: int
 ) -> Iterator[tuple[assembly.Block, np.ndarray, np.ndarray]]:
-    """Yields blocks with the sentences [at, ends) of each example; its last may have to be cut."""
+    """Yields blocks with the sentences [at, ends) of each example; its last may have to be cut.
+
+    Args:
+      documents: a split.
+      document_ids: [n] indices; None: all.
+      room: text tokens of an example.
+    """
     for ids in assembly.split_into_chunks(documents, assembly.select(documents, document_ids)):
         block = assembly.lay_out(documents, ids)
         # Planned from every sentence, then only the sentences at which an example starts are kept.

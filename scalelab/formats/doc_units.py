@@ -99,7 +99,12 @@ def annotate(
 
 
 def split_words(documents: Documents, joins: np.ndarray) -> Iterator[Words]:
-    """Yields the words of about BLOCK_TOKENS tokens at a time; `joins` is uint8 [V]."""
+    """Yields the words of about BLOCK_TOKENS tokens at a time.
+
+    Args:
+      documents: a split.
+      joins: [V] uint8, as `Tokenizer.joins`.
+    """
     starts = np.asarray(documents.sentence_starts)
     cuts = np.flatnonzero(np.diff(starts // BLOCK_TOKENS)) + 1
     for begin, end in zip([0, *cuts], [*cuts, len(starts) - 1], strict=True):
@@ -119,7 +124,13 @@ def split_words(documents: Documents, joins: np.ndarray) -> Iterator[Words]:
 
 
 def learn(documents: Documents, joins: np.ndarray, options: Options) -> Learnt:
-    """Counts words and pairs of the first LEARN_TOKENS tokens."""
+    """Counts words and pairs of the first LEARN_TOKENS tokens.
+
+    Args:
+      documents: of the split "train".
+      joins: [V] uint8, as `Tokenizer.joins`.
+      options: thresholds of collocations.
+    """
     blocks = []
     for words in split_words(documents, joins):
         blocks.append(words)

@@ -42,17 +42,35 @@ def bits(stream: int | np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def uniform(stream: int | np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Draws uniformly in [0, 1), one number per index: float64, same shape as `index`."""
+    """Draws uniformly in [0, 1), one number per index: float64.
+
+    Args:
+      stream: uint64 key, or keys that broadcast with `index`.
+      index: [...] int, addresses of the numbers, 0 or more.
+    """
     return (bits(stream, index) >> np.uint64(11)) * 2.0**-53
 
 
 def below(stream: int | np.ndarray, index: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-    """Draws uniform integers in [0, limit), limit >= 1: int64, same shape as `index`."""
+    """Draws uniform integers in [0, limit): int64.
+
+    Args:
+      stream: as in `uniform`.
+      index: as in `uniform`.
+      limit: 1 or more; broadcasts with `index`.
+    """
     return (uniform(stream, index) * limit).astype(np.int64)
 
 
 def streams(count: int, *, seed: int, epochs: np.ndarray, examples: np.ndarray) -> np.ndarray:
-    """Returns the keys of `count` streams for each example [B] in its epoch: uint64 [count, B]."""
+    """Returns the keys of several streams for each example in its epoch: uint64 [count, B].
+
+    Args:
+      count: number of streams.
+      seed: seed of all draws.
+      epochs: [B] int.
+      examples: [B] int, indices in the store.
+    """
     return np.stack([
         bits(key(seed, i), examples) ^ bits(key(seed, count + i), epochs) for i in range(count)
     ])  # fmt: skip
@@ -97,7 +115,14 @@ def subset(stream: np.ndarray, lengths: np.ndarray, counts: np.ndarray, width: i
 def ordinary(
     stream: int | np.ndarray, index: np.ndarray, vocab_size: int, special: Iterable[int]
 ) -> np.ndarray:
-    """Draws ids below `vocab_size` that are not `special`, uniformly: int64, shape of `index`."""
+    """Draws ids of ordinary tokens, uniformly: int64.
+
+    Args:
+      stream: as in `uniform`.
+      index: as in `uniform`.
+      vocab_size: V; ids are below it.
+      special: ids that are never drawn.
+    """
     excluded = np.unique([*special])
     assert vocab_size > len(excluded), vocab_size
     ranks = below(stream, index, vocab_size - len(excluded))

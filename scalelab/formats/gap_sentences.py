@@ -100,10 +100,17 @@ class Sentences:
         return chosen
 
     def score(self, tokens: np.ndarray, options: Options) -> Callable[[np.ndarray], np.ndarray]:
-        """Returns the score for `choose`, not "random", from the sentences' tokens [sum(sizes)].
+        """Returns the function of scores for `choose`, not "random".
 
         ROUGE-1 F1 of two parts of a text is twice the number of their common tokens over the length
-        of the text. So the best sentence adds most common tokens.
+        of the text (Lin 2004, 2). So the best sentence adds most common tokens.
+
+        Args:
+          tokens: [sum(sizes)] int, of all sentences.
+          options: `choose` is "lead", "independent" or "sequential".
+
+        Returns:
+          Which sentences are chosen, bool [n] -> scores [n].
         """
         if options.choose == "lead":
             return lambda chosen: -np.arange(len(chosen))
@@ -186,7 +193,7 @@ def _room(max_len: int, options: Options, specials: Specials) -> int:
 def corrupt(
     batch: dict[str, np.ndarray], *, specials: Specials, options: Options, max_len: int, **address
 ) -> dict[str, np.ndarray]:
-    """Makes source and target of each text [B, T]; arguments as in `formats.Format`."""
+    """Makes source and target of each text [B, T]."""
     text, gaps, lengths = batch["tokens"], batch["gaps"], batch["lengths"]
     is_text = np.arange(text.shape[1]) < lengths[:, None]
     opens, is_gap = (gaps & OPENS) > 0, (gaps & CHOSEN) > 0

@@ -47,7 +47,12 @@ def mark(documents: Mapping[str, Documents], tokenizer: Pieces) -> dict[str, Doc
 
 
 def read(documents: Documents, sentences: np.ndarray) -> np.ndarray:
-    """Returns the marks of sentences, int64 [n, 3]: NONE if `mark` did not read the documents."""
+    """Returns the marks of sentences, int64 [n, 3]: NONE if `mark` did not read the documents.
+
+    Args:
+      documents: a split.
+      sentences: [n] int, indices.
+    """
     if isinstance(documents, Marked) and documents.marks is not None:
         return documents.marks[sentences].astype(np.int64)
     return np.tile([NONE, 0, 0], (len(sentences), 1))

@@ -44,7 +44,12 @@ class Options:
 
 
 def fragment_length(num_tokens: np.ndarray, options: Options) -> np.ndarray:
-    """Returns the tokens of the fragment of texts of `num_tokens` [...], at least one: int64."""
+    """Returns the tokens of the fragment of each text, at least one of one or more: int64 [...].
+
+    Args:
+      num_tokens: [...] int, tokens of texts.
+      options: with the share.
+    """
     length = np.maximum(np.rint(num_tokens * options.fragment_rate), 1)
     return np.minimum(length, num_tokens).astype(np.int64)
 
@@ -63,7 +68,7 @@ ARRAYS = (TARGET, SOURCE, Array("offset"), *SIZES)
 def build(
     documents: Documents, *, specials: Specials, options: Options | None = None, **given
 ) -> Iterator[Examples]:
-    """Cuts documents into texts; arguments as in `formats.Format.build`.
+    """Cuts documents into texts.
 
     Raises:
       ValueError: `max_len` leaves no space, or the system has no mask.
@@ -76,7 +81,7 @@ def build(
 def corrupt(
     batch: dict[str, np.ndarray], *, specials: Specials, options: Options, max_len: int, **address
 ) -> dict[str, np.ndarray]:
-    """Masks a fragment of each text [B, T]; arguments as in `formats.Format`."""
+    """Masks a fragment of each text [B, T]."""
     text, filled = batch["tokens"], batch["lengths"] > 0
     frame = len(specials.begin) + len(specials.end)
     lengths = (batch["lengths"].astype(np.int64) - frame) * filled

@@ -38,7 +38,12 @@ class Pairs:
     is_only: np.ndarray  # A is its whole document
 
     def select(self, block: assembly.Block, keep: np.ndarray) -> tuple["Pairs", int]:
-        """Returns the pairs with `keep` [num_examples] True, and the token count of the other A."""
+        """Returns some of the pairs, and the number of tokens of A in the others.
+
+        Args:
+          block: the sentences of the pairs.
+          keep: [num_examples] bool.
+        """
         left_out = (block.offsets[self.middle] - block.offsets[self.first])[~keep].sum()
         fields = dataclasses.fields(self)
         return Pairs(*(getattr(self, field.name)[keep] for field in fields)), int(left_out)
@@ -60,11 +65,22 @@ class Choices:
         self._keys = {name: draws.key(seed, place) for place, name in enumerate(CHOICES)}
 
     def uniform(self, name: str, sentences: np.ndarray) -> np.ndarray:
-        """Draws uniformly in [0, 1), one number per sentence."""
+        """Draws uniformly in [0, 1): float64 [n].
+
+        Args:
+          name: the choice.
+          sentences: [n] int, first sentence of each example.
+        """
         return draws.uniform(self._keys[name], sentences)
 
     def below(self, name: str, sentences: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-        """Draws uniform integers in [0, limit), one per sentence."""
+        """Draws uniform integers in [0, limit): int64 [n].
+
+        Args:
+          name: the choice.
+          sentences: [n] int, first sentence of each example.
+          limit: [] or [n], 1 or more.
+        """
         return draws.below(self._keys[name], sentences, limit)
 
     def target(self, sentences: np.ndarray) -> np.ndarray:
@@ -84,7 +100,14 @@ def cut_spans(block: assembly.Block, choices: Choices) -> tuple[np.ndarray, np.n
 def choose_pairs(
     block: assembly.Block, spans: tuple[np.ndarray, np.ndarray], choices: Choices, rates: Rates
 ) -> Pairs:
-    """Chooses target, A, label and a following B of every example of a block."""
+    """Chooses target, A, label and a following B of every example of a block.
+
+    Args:
+      block: sentences of some documents.
+      spans: [n] each, first sentence of each span and the one after its last.
+      choices: streams of random numbers.
+      rates: probabilities of the choices.
+    """
     (here, stop), rounds = spans, []
     while len(here):  # one round makes one example from each span that is not used up
         pairs, used = _choose_round(block, here, stop, choices, rates)
@@ -147,6 +170,12 @@ def segments(
 
 
 def fit(length_a: np.ndarray, length_b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts the longer segment until both fit `room`; returns their lengths."""
+    """Cuts the longer segment until both fit; returns the lengths that are kept.
+
+    Args:
+      length_a: [n] int, tokens of A.
+      length_b: [n] int, tokens of B.
+      room: tokens of both together.
+    """
     kept_a = np.minimum(length_a, np.maximum(room - length_b, room - room // 2))
     return kept_a, np.minimum(length_b, room - kept_a)

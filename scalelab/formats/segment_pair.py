@@ -102,6 +102,11 @@ def build(
 def balance(documents: Documents, ids: np.ndarray, choices: Choices) -> Rates:
     """Solves for the rates at which half of the examples have label 1, on every k-th document.
 
+    Args:
+      documents: a split.
+      ids: [n] int64, the documents in use.
+      choices: streams of random numbers.
+
     Raises:
       ValueError: no document has two sentences.
     """

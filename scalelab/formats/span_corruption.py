@@ -46,9 +46,13 @@ class Options:
 
 
 def counts(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers of dropped tokens and of spans for texts of `num_tokens` [n]: [n] each.
+    """Returns the numbers of dropped tokens and of spans of texts: int64 [...] each.
 
-    Both are 0 for an empty text.
+    Raffel et al. 2020, 3.3.4. Both are 0 for an empty text.
+
+    Args:
+      num_tokens: [...] int, tokens of texts.
+      options: rate of noise and mean length of spans.
     """
     dropped = assembly.share(num_tokens, options.noise_rate)
     spans = np.clip(np.rint(dropped / options.mean_span), 1, np.maximum(num_tokens - dropped, 1))
@@ -80,7 +84,7 @@ def build(
     options: Options | None = None,
     **given,
 ) -> Iterator[Examples]:
-    """Cuts documents into texts; arguments as in `formats.Format.build`.
+    """Cuts documents into texts.
 
     Raises:
       ValueError: `max_len` leaves no space, or the system has too few sentinels.
@@ -101,7 +105,7 @@ def build(
 def corrupt(
     batch: dict[str, np.ndarray], *, specials: Specials, options: Options, max_len: int, **address
 ) -> dict[str, np.ndarray]:
-    """Drops spans of each text [B, T]; arguments as in `formats.Format`."""
+    """Drops spans of each text [B, T]."""
     text, lengths = batch["tokens"], batch["lengths"].astype(np.int64)
     dropped, num_spans = counts(lengths, options)
     streams = draws.streams(2, **address)
@@ -149,9 +153,13 @@ def cut(chances: np.ndarray, num_tokens: np.ndarray, num_parts: np.ndarray) -> n
 
 
 def number(lengths: np.ndarray, width: int) -> np.ndarray:
-    """Numbers the parts of rows: the part of each place, int64 [B, width], given [B, most parts].
+    """Numbers the parts of rows: the part of each place, int64 [B, width].
 
     A place behind all parts has their number.
+
+    Args:
+      lengths: [B, most parts] int64, tokens of each part.
+      width: places of a row.
     """
     ends = np.cumsum(lengths, axis=1) + (width + 1) * np.arange(len(lengths))[:, None]
     begins = np.bincount(ends.reshape(-1), minlength=(width + 1) * len(lengths))

@@ -63,9 +63,11 @@ class Options:
 
 
 def most_spans(num_tokens: np.ndarray, options: Options) -> np.ndarray:
-    """Returns the largest number of spans that replace `num_tokens` [...] tokens: int64.
+    """Returns the largest number of spans that replace tokens: int64 [...].
 
-    It is four standard deviations above the mean; the last span then takes all tokens left.
+    Args:
+      num_tokens: [...] int, tokens that are replaced.
+      options: with the mean length of spans.
     """
     most = np.ceil((num_tokens + 4 * np.sqrt(num_tokens)) / options.mean_span) + 1
     return np.minimum(most, num_tokens).astype(np.int64)
@@ -102,7 +104,7 @@ def build(
     options: Options | None = None,
     **given,
 ) -> Iterator[Examples]:
-    """Cuts documents into texts; arguments as in `formats.Format.build`.
+    """Cuts documents into texts.
 
     Raises:
       ValueError: `max_len` leaves no space, or the system has no mask.
@@ -125,7 +127,7 @@ def build(
 def corrupt(
     batch: dict[str, np.ndarray], *, specials: Specials, options: Options, max_len: int, **address
 ) -> dict[str, np.ndarray]:
-    """Adds noise to each text [B, T]; arguments as in `formats.Format`."""
+    """Adds noise to each text [B, T]."""
     begin, end, filled = specials.begin, specials.end, batch["lengths"] > 0
     text, opens = (batch[name][:, len(begin) :] for name in ("tokens", "opens"))
     lengths = (batch["lengths"].astype(np.int64) - len(begin) - len(end)) * filled
@@ -182,7 +184,12 @@ def infill(
 def cut_spans(
     dropped: np.ndarray, stream: np.ndarray, options: Options
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts `dropped` [B] tokens into spans of random lengths, in random order.
+    """Cuts tokens into spans of Poisson lengths, in random order (Lewis et al. 2020, BART, 2.2).
+
+    Args:
+      dropped: [B] int64, tokens of all spans of a text.
+      stream: [B] uint64 keys.
+      options: with the mean length of spans.
 
     Returns:
       The tokens of each span, int64 [B, most spans], and the number of spans, int64 [B].

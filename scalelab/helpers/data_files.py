@@ -25,7 +25,13 @@ FAULTS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, R
 def place(
     path: pathlib.Path, line: int | None = None, expected: str = "a row of this data set"
 ) -> Iterator[None]:
-    """Context: an error in the conversion of a row becomes a ValueError with file and line."""
+    """Context: an error in the conversion of a row becomes a ValueError with file and line.
+
+    Args:
+      path: the file.
+      line: its line, from 1; None: no line.
+      expected: what should be there.
+    """
     try:
         yield
     except FAULTS as error:
@@ -50,6 +56,11 @@ def read_lines(
     path: pathlib.Path, encoding: str = "utf-8-sig", errors: str = "strict"
 ) -> Iterator[str]:
     """Yields the lines of a text, plain, `.gz` or `.xz`, without their ends.
+
+    Args:
+      path: the file.
+      encoding: as in `open`.
+      errors: as in `open`.
 
     Raises:
       ValueError: as `read_bytes`; or a line holds NUL or is not UTF-8.
@@ -84,7 +95,10 @@ def read_fields(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields each row as the number of its first line, from 1, and its fields.
 
-    In a quoted file, empty lines are skipped.
+    Args:
+      path: the file, in UTF-8.
+      delimiter: character between fields.
+      quoted: whether fields may be quoted as in CSV; empty lines are then skipped.
 
     Raises:
       ValueError: as `read_lines`; or a quoted field does not end, or is longer than `csv` allows.
@@ -109,6 +123,12 @@ def read_table(
     path: pathlib.Path, names: Sequence[str], delimiter: str = "\t", *, quoted: bool = False
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields each row below the header as its line number and its fields by name.
+
+    Args:
+      path: the file, in UTF-8.
+      names: columns that must be there.
+      delimiter: character between fields.
+      quoted: whether fields may be quoted as in CSV.
 
     Raises:
       ValueError: as `read_fields`; a name is missing or repeated in the header, a row has another
@@ -141,7 +161,14 @@ def find_columns(path: pathlib.Path, header: Sequence[str], names: Sequence[str]
 def field_count_error(
     path: pathlib.Path, line: int, row: Sequence[str], expected: int
 ) -> ValueError:
-    """Makes the error for a row with a wrong number of fields."""
+    """Makes the error for a row with a wrong number of fields.
+
+    Args:
+      path: the file.
+      line: its line, from 1.
+      row: the fields of the row.
+      expected: number of fields that it should have.
+    """
     found = f"expected {expected} fields, found {len(row)}"
     return ValueError(f"{path}, line {line}: {found}: {brief(row)}")
 

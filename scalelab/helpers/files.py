@@ -32,7 +32,11 @@ class Unreadable(ValueError):
 def reading(path: pathlib.Path, more: str = "") -> Iterator[None]:
     """Context: what any library raises on a missing or damaged file becomes `Unreadable`.
 
-    A ValueError that begins with the path passes. `more` is put behind the reason.
+    A ValueError that begins with the path passes.
+
+    Args:
+      path: the file or folder.
+      more: put behind the reason.
     """
     try:
         yield

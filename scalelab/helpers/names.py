@@ -78,9 +78,11 @@ def _last_part(name: str) -> str:
 
 
 def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:
-    """Returns "; did you mean 'NAME'?" with the nearest of `others` and of the folders beside.
+    """Returns "; did you mean 'NAME'?"; "" if the folder exists or nothing is near.
 
-    Returns "" if the folder exists or nothing is near.
+    Args:
+      folder: the folder that was asked for.
+      others: more names to suggest, beside those of the folders next to it.
     """
     if folder.exists():
         return ""

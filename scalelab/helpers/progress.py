@@ -76,7 +76,12 @@ def format_secs(secs: float) -> str:
 
 @contextlib.contextmanager
 def say_still(what: str, every_secs: float = 30.0) -> Iterator[None]:
-    """Says on standard error now and then that a step goes on which shows no progress itself."""
+    """Says on standard error now and then that a step goes on which shows no progress itself.
+
+    Args:
+      what: name of the step.
+      every_secs: seconds between two messages.
+    """
     ended, begun = threading.Event(), time.monotonic()
 
     def repeat() -> None:

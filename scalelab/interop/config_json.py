@@ -84,7 +84,7 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def read_choice(choice: Choice, config: Mapping[str, Any]) -> str | float | None:
-    """Returns the value of a field of config.net or of an option; None: the system's own.
+    """Returns the value of a field of config.model or of an option; None: the system's own.
 
     Raises:
       ValueError: our models cannot have the value.
@@ -103,7 +103,12 @@ def read_choice(choice: Choice, config: Mapping[str, Any]) -> str | float | None
 
 
 def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> float:
-    """Returns a probability of config.json, or the default if the field is absent.
+    """Returns a probability of config.json.
+
+    Args:
+      config: content of the file.
+      name: name of the field.
+      default: its value if the field is absent; None: it must be there.
 
     Raises:
       ValueError: the value is not a probability below 1.
@@ -220,10 +225,10 @@ def make_config(
         made[choice.key] = _spell(family, choice, fields)
         if made[choice.key] is None:
             name, value = choice.name, fields[choice.name]
-            wrong.append(f"its net.{name} is {value!r}, which the class has not")
+            wrong.append(f"its model.{name} is {value!r}, which the class has not")
     for name in {"activation", "norm_epsilon"} - {choice.name for choice in family.choices}:
         if fields.get(name) is not None:
-            wrong.append(f"its net.{name} is {fields[name]!r}, which the class has not")
+            wrong.append(f"its model.{name} is {fields[name]!r}, which the class has not")
     for field in (*family.fields, *family.options):
         value = fields[field.name]
         if field.switch:

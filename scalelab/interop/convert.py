@@ -156,7 +156,12 @@ def to_parameters(rows: Iterable[Row], read: Callable[[str], np.ndarray], sizes:
 
 
 def to_tensors(rows: Iterable[Row], flat: Mapping[str, np.ndarray]) -> Flat:
-    """Converts our parameters to tensors, by their names in the map; inverts `to_parameters`."""
+    """Converts our parameters to tensors, by their names in the map; inverts `to_parameters`.
+
+    Args:
+      rows: the map.
+      flat: path of a parameter -> array.
+    """
     found: Flat = {}
     for row in rows:
         arrays = [np.asarray(flat[path]) for path in row.paths]
@@ -171,7 +176,11 @@ def fold_bias(flat: Mapping[str, np.ndarray], path: str) -> Flat:
     """Moves the bias of a classifier's scores into the last shift of the hidden states.
 
     The classes of GPT compute h W where we compute h W + b. (h + d) W = h W + b if d W = b; the
-    shortest such d is added to the shift, the parameter at `path`.
+    shortest such d is added to the shift.
+
+    Args:
+      flat: path of a parameter -> array.
+      path: path of the shift, [D] or [L, D].
 
     Returns:
       The parameters that change, by path.

@@ -113,7 +113,7 @@ def run(
 def _open_net(run: RunRecord, part: str | None, step: int | None) -> ExportedRun:
     opened = pretrained.load(run.folder, step)
     family, net, options = (
-        maps.load(opened.config.system), opened.config.net, opened.config.system_options
+        maps.load(opened.config.system), opened.config.model, opened.config.system_options
     )  # fmt: skip
     params = traverse_util.flatten_dict(opened.params, sep="/")
     flat = {name: np.asarray(x) for name, x in params.items()}
@@ -199,7 +199,7 @@ def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> Expo
     if kinds.load(config.kind).NUM_OUTPUTS is None:
         labels = list(config.class_names or [f"LABEL_{i}" for i in range(count)])
     step = run.result.steps if run.result else 0
-    net, options = config.net, config.pretraining().system_options
+    net, options = config.model, config.pretraining().system_options
     for body in list(systems.parts(systems.load(config.system), net, options).values())[:1]:
         net, options, flat = _cut(body, net, options, flat)
     own = (a for a in family.variants if a.kind == config.kind)
@@ -242,6 +242,8 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str) -> None:
         inputs=family.inputs,
         max_len=net.max_len,
         frame=frame,
+        types={roles[role]: i for role, i in family.token_types.items() if role in roles},
+        pads_left=family.pads_left,
     )
     write_text(to / "README.md", _make_card(exported))
     files = sorted(p.name for p in to.iterdir())
@@ -288,7 +290,9 @@ def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
     pipeline = PIPELINES.get(architecture.kind or architecture.predicts or "")
-    pipeline = None if exported.writes else pipeline  # `transformers` has none for sources
+    fills = architecture.kind is not None or exported.family.fills_masks
+    # `transformers` has none for sources.
+    pipeline = pipeline if fills and not exported.writes else None
     tags = ("scalelab", exported.family.system)
     fields = hub.card_fields(exported.run, tags, pipeline, scored=exported.scored)
     return f"---\n{fields}\n---\n\n" + card.write(

@@ -64,7 +64,7 @@ def _pretrain_values(opened: Folder) -> dict[str, Any]:
     able = formats.declarations(needed[0]) if needed else ("doc_sentences",)
     if values["data"]["format"] not in able:
         values["data"]["format"] = next(iter(able))
-    values["net"] |= _net_values(opened)
+    values["model"] |= _net_values(opened)
     values["system_options"] = _options(opened)
     values["objective_options"] = dict(opened.architecture.objective_options)
     values["tokenizer"] = {
@@ -110,7 +110,7 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
         "system": family.system,
         "init": "none",
         "mnli_first": False,
-        "net": _net_values(opened),
+        "model": _net_values(opened),
         "system_options": _options(opened),
         "head": {
             "kind": family.head_kind(kind),
@@ -156,7 +156,7 @@ def _write(
     checkpoints = Checkpoints(workdir / "checkpoints", 1, write_bytes=largest)
     checkpoints.save(Weights(tree, jnp.int32(0)), {})
     checkpoints.close()
-    net, module = Net(**values["net"]), systems.load(values["system"])
+    net, module = Net(**values["model"]), systems.load(values["system"])
     common = {
         "system": values["system"],
         "shape": net.shape,

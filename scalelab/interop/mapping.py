@@ -42,7 +42,14 @@ def row(path: str, tensor: str, transform: "str | tuple[Function, Function]" = "
 def affine(
     path: str, tensor: str, kernel: str = "transpose", bias: str = "same"
 ) -> tuple[Row, Row]:
-    """Makes the rows of a kernel and its bias."""
+    """Makes the rows of a kernel and its bias.
+
+    Args:
+      path: prefix of our parameters' paths.
+      tensor: prefix of the tensors' names.
+      kernel: name of the kernel's transform.
+      bias: name of the bias' transform.
+    """
     return (
         row(f"{path}/kernel", f"{tensor}.weight", kernel),
         row(f"{path}/bias", f"{tensor}.bias", bias),
@@ -96,12 +103,12 @@ class Fixed:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A field of config.json that a field of config.net or an option of the system sets.
+    """A field of config.json that a field of config.model or an option of the system sets.
 
     None is the system's own value. Several choices may have one key.
 
     Attributes:
-      name: the field of config.net, or the option.
+      name: the field of config.model, or the option.
       key: its name in config.json.
       own: the system's value, as config.json spells it.
       default: the default of `transformers`.
@@ -177,7 +184,7 @@ class Map:
       model_type: its name in config.json.
       prefix: the beginning of the body's tensor names.
       fields: config fields with a counterpart in our config.
-      choices: config fields with a counterpart in config.net that may be None. Without one for
+      choices: config fields with a counterpart in config.model that may be None. Without one for
         "activation" or "norm_epsilon", exports refuse another value than None.
       options: config fields with a counterpart among the system's options, numbers.
       option_choices: config fields with a counterpart among the system's options, words.
@@ -191,6 +198,9 @@ class Map:
       heads: rows of each head; those of kinds for tasks have paths below head/, outside the model.
       architectures: the classes; if several fit a checkpoint, the first is taken.
       inputs: names of the model's inputs, for the tokenizer.
+      token_types: role of a special token -> its token type, if that is not its text's.
+      fills_masks: False: its class reads a mask token as text and cannot predict what it hides.
+      pads_left: True: a classifier reads the last token of a row, so padding comes first.
       tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
         that scores tokens; an untied head has it as a separate parameter.
       copies: (copy, original) names of tensors that may be stored twice in untied models, too.
@@ -212,6 +222,9 @@ class Map:
     heads: dict[str, tuple[Row, ...]]
     architectures: tuple[Architecture, ...]
     inputs: tuple[str, ...]
+    token_types: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    fills_masks: bool = True
+    pads_left: bool = False
     tied: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()

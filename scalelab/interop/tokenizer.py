@@ -47,8 +47,10 @@ class ImportedTokenizer:
 def read(folder: pathlib.Path, special_tokens: Sequence[tuple[str, str]] = ()) -> ImportedTokenizer:
     """Opens the tokenizer of a folder in Hugging Face layout.
 
-    `special_tokens` are the system's (role, text); files name the roles of ROLES alone, so others,
-    such as sentinels, are found by their text.
+    Args:
+      folder: the folder.
+      special_tokens: the system's (role, text); files name the roles of ROLES alone, so others,
+        such as sentinels, are found by their text.
 
     Raises:
       ValueError: there is none, or it cannot be read.
@@ -97,6 +99,8 @@ def export(
     inputs: Sequence[str],
     max_len: int,
     frame: Frame | None,
+    types: Mapping[str, int],
+    pads_left: bool,
 ) -> None:
     """Writes a run's tokenizer for `AutoTokenizer`.
 
@@ -108,6 +112,8 @@ def export(
       inputs: names of the model's inputs.
       max_len: number of positions of the model.
       frame: special tokens around the texts of a classifier; None: as in pre-training.
+      types: text of a special token -> its token type, if that is not its text's.
+      pads_left: whether padding comes before the texts.
     """
     content = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
     for added in content["added_tokens"]:
@@ -120,15 +126,28 @@ def export(
     if frame is not None:
         ids = {text: backend.token_to_id(text) for part in frame for text in part}
         backend.post_processor = make_template(*frame, ids)
-    frames = {}
-    if {"mask", "bos", "eos"} <= roles.keys():  # as RoBERTa's own, where others look for a frame
-        frames = {"cls_token": roles["bos"], "sep_token": roles["eos"]}
+    if types:
+        backend = _with_types(backend, types)
+    more = {"padding_side": "left"} if pads_left else {}
+    if {"mask", "bos", "eos"} <= roles.keys() and "cls" not in roles:
+        # As RoBERTa's own, where others look for a frame.
+        more |= {"cls_token": roles["bos"], "sep_token": roles["eos"]}
     write(
         backend,
         roles,
         directory,
-        **frames,
+        **more,
         split_special_tokens=special_as_text,
         model_input_names=list(inputs),
         model_max_length=max_len,
     )
+
+
+def _with_types(backend: tokenizers.Tokenizer, types: Mapping[str, int]) -> tokenizers.Tokenizer:
+    """Returns the tokenizer with other token types of the special tokens in its frame."""
+    content = json.loads(backend.to_str())
+    frame = content["post_processor"] or {}
+    for piece in (*frame.get("single", ()), *frame.get("pair", ())):
+        special = piece.get("SpecialToken", {"id": None})
+        special["type_id"] = types.get(special["id"], special.get("type_id"))
+    return tokenizers.Tokenizer.from_str(json.dumps(content))

@@ -72,7 +72,14 @@ def group_runs(points: pd.DataFrame, clock: str) -> tuple[run_points.Pools, list
 def fit_runs(
     points: pd.DataFrame, clock: str, measure: str, wanted: Sequence[float], limit: float
 ) -> Fit:
-    """Fits the law of comparable runs, and predicts one run at each wanted x within `limit`.
+    """Fits the law of comparable runs, and predicts one run at each wanted x.
+
+    Args:
+      points: table of runs, with the columns `clock`, "value" and "key".
+      clock: column of x.
+      measure: LOSS, or a score in [0, 1], of which the law has 1 - score.
+      wanted: values of x to predict.
+      limit: factor by which x may lie outside the measured range.
 
     Raises:
       ValueError: the points are too few.
@@ -92,7 +99,14 @@ def fit_runs(
 
 
 def describe(name: str, fit: Fit, clock: str, measure: str) -> str:
-    """Formats one law, its check and its predictions for a terminal."""
+    """Formats one law, its check and its predictions for a terminal.
+
+    Args:
+      name: title of the runs.
+      fit: the law.
+      clock: name of x.
+      measure: name of y.
+    """
     law, points = fit.law, fit.law.points
     rows = [
         [key, *(_cells(found) if law.determined else ("-", "not determined")), "", ""]
@@ -128,7 +142,14 @@ def _cells(found: Interval) -> list[str]:
 
 
 def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) -> None:
-    """Draws runs and laws against x; black: the largest size, predicted from the others."""
+    """Draws runs and laws against x; black: the largest size, predicted from the others.
+
+    Args:
+      fits: title of the runs -> law.
+      clock: name of x.
+      measure: name of y.
+      path: file of the picture.
+    """
     figure = plots.canvas(6.4, 4.4)
     axis = figure.subplots()
     for i, (name, fit) in enumerate(fits.items()):

@@ -96,7 +96,11 @@ def show(given: argparse.Namespace) -> str:
 
 
 def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Sorts rows by columns such as "system,-tokens", most tokens first; unknown cells come last.
+    """Sorts rows by columns; unknown cells come last.
+
+    Args:
+      frame: a row for each run.
+      by: columns such as "system,-tokens": most tokens first.
 
     Raises:
       ValueError: there is no such column.
@@ -115,9 +119,12 @@ def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def plain(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
-    """Returns the table for a terminal; without `columns` the usual ones that are not empty.
+    """Returns the table for a terminal.
 
-    Notes are then cut to 30 characters; `--columns=run,note` shows them whole.
+    Args:
+      frame: a row for each run.
+      columns: columns to show; None: the usual ones that are not empty, with notes cut to 30
+        characters.
     """
     num_texts = 1
     if columns is None:
@@ -166,6 +173,11 @@ def compare(a: Side, b: Side, num_points: int = 10) -> str:
     Losses are means over the runs of a variant. Differences are B minus A, with Student's 95%
     interval where both have the same two seeds or more. A training loss is the mean since the line
     before, as it was logged. `scalelab.eval.compare` compares the scores of fine-tunings.
+
+    Args:
+      a: variant A.
+      b: variant B.
+      num_points: readings of each clock to compare.
     """
     heads = ""
     for letter, run in [*(("A", run) for run in a), *(("B", run) for run in b)]:

@@ -66,14 +66,19 @@ class Column:
         return "low" in self.beside
 
     def parts(self, cell: Cell) -> tuple[str, str, str]:
-        """Returns a cell's number, interval ("[-]": unknown) and published number as text."""
+        """Returns a cell's number, interval ("[-]": unknown) and published number as text.
+
+        An interval as wide as the whole scale of a score "tells nothing".
+        """
         if not isinstance(cell, Value):
             known = "-" if cell is None else cell
             return known if isinstance(known, str) else FORMATS[self.kind](known), "", ""
         show = FORMATS[self.kind]
         ends = ", ".join(show(x) for x in (cell.low, cell.high) if x is not None and x == x) or "-"
+        wide = self.kind == "percent" and (cell.high or 0) - (cell.low or 0) >= 1
+        interval = f"[{ends}]{' tells nothing' * wide}" if self.scored else ""
         published = "" if cell.published is None else f"({show(cell.published)})"
-        return show(cell.value), f"[{ends}]" if self.scored else "", published
+        return show(cell.value), interval, published
 
     def text(self, cell: Cell) -> str:
         """Returns a cell as text: "65.4 [63.0, 67.8] (66.1)"."""
@@ -113,6 +118,12 @@ def parse_name(
 ) -> tuple[str, str]:
     """Reads "large:width": the kind of a table and the name of its rows, "" for all.
 
+    Args:
+      table: the text.
+      kinds: valid kinds.
+      rows: valid names of rows.
+      where: beginning of a message.
+
     Raises:
       ValueError: unknown kind or rows; the message begins with `where`.
     """
@@ -126,7 +137,13 @@ def parse_name(
 
 
 def plain(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int = 1) -> str:
-    """Aligns columns with spaces: the first `num_names` to the left, the others to the right."""
+    """Aligns columns with spaces.
+
+    Args:
+      header: titles of the columns.
+      rows: cells of each row.
+      num_names: the first so many columns are aligned to the left, the others to the right.
+    """
     widths = [max(map(len, cells)) for cells in zip(header, *rows, strict=True)]
     lines = [
         [c.ljust(w) if i < num_names else c.rjust(w)
@@ -137,7 +154,12 @@ def plain(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int =
 
 
 def markdown(texts: pd.DataFrame, num_names: int) -> str:
-    """Returns a frame of text as a Markdown table: names to the left, numbers to the right."""
+    """Returns a frame of text as a Markdown table.
+
+    Args:
+      texts: the cells.
+      num_names: the first so many columns are aligned to the left, the others to the right.
+    """
     escaped = texts.map(escape_markdown).rename(columns=escape_markdown)
     sides = ["left"] * num_names + ["right"] * (len(texts.columns) - num_names)
     return escaped.to_markdown(index=False, colalign=sides, disable_numparse=True) + "\n"

@@ -15,7 +15,14 @@ Batch = dict[str, jax.Array]
 class States(Protocol):
     """The part of `objectives.Pass` that a classifier calls."""
 
-    def hidden(self, net: nn.Module, batch: Batch) -> jax.Array: ...  # noqa: D102
+    def hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
+        """Returns the states [B, T, D].
+
+        Args:
+          model: bound.
+          batch: tokens [B, T], lengths [B] and examples [B].
+        """
+        ...
 
 
 def one_vector(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.Array:
@@ -85,7 +92,13 @@ class Classifier(nn.Module):
         return self.classify(ctx.hidden(self.body, batch), batch, train=train)
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:
-        """Returns the scores [B, ..., C] of hidden states [B R, T, F]."""
+        """Returns the scores [B, ..., C] of hidden states.
+
+        Args:
+          hidden: [B R, T, F].
+          batch: lengths [B R] and examples [B R].
+          train: whether dropout is on.
+        """
         if self.reads == "ends":
             hidden = self.head.read(hidden, batch["lengths"])
         vectors = self.vectors(hidden, batch, self.reads, self.num_rows)

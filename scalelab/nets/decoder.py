@@ -48,7 +48,13 @@ class Decoder(nn.Module):
     output_embed: nn.Module | None = None
 
     def init_cache(self, batch_size: int, max_len: int, *source_len: int) -> DecoderCache:
-        """Returns an empty cache for `max_len` tokens per example and a source of `source_len`."""
+        """Returns an empty cache.
+
+        Args:
+          batch_size: B.
+          max_len: tokens of a text that the cache holds.
+          *source_len: S, tokens of the longest source, if the model reads one.
+        """
         layers = self.stack.init_cache(batch_size, max_len, *source_len)
         return DecoderCache(layers=layers, lengths=jnp.zeros((batch_size,), jnp.int32))
 
@@ -65,7 +71,7 @@ class Decoder(nn.Module):
 
         Args:
           batch: tokens [B, T], lengths [B], examples [B]; visible [B, T, 2] (`nn.masks.Mask`) if
-            an objective sets the attention mask. With a cache, tokens continue the tokens of
+            an objective or a model sets the attention mask. With a cache, tokens continue those of
             earlier calls, and lengths counts only the new ones: prompts may differ in length.
           train: whether dropout is on (needs the random key "dropout").
           cache: from init_cache or an earlier call.
@@ -76,13 +82,13 @@ class Decoder(nn.Module):
           [B, T, D] in the compute dtype, and the cache with the new tokens in it.
         """
         positions, lengths = jnp.arange(batch["tokens"].shape[1])[None], batch["lengths"]
-        visible, layers = batch.get("visible"), None
-        mask = Mask(lengths=lengths, visible=visible, causal=visible is None)
+        visible, layers, places = batch.get("visible"), None, None
         source_lengths = None if source is None else batch["source_lengths"]
         if cache is not None:
-            positions, lengths = positions + cache.lengths[:, None], cache.lengths + lengths
-            mask = Mask(lengths=lengths, query_positions=positions, causal=True)
-            layers, source_lengths = cache.layers, cache.source_lengths
+            positions = places = positions + cache.lengths[:, None]
+            lengths, layers = cache.lengths + lengths, cache.layers
+            source_lengths = cache.source_lengths
+        mask = Mask(lengths, query_positions=places, visible=visible, causal=visible is None)
         seen = None if source_lengths is None else Mask(lengths=source_lengths)
         ctx = Context(
             mask=mask, positions=positions, examples=batch["examples"], source=source,

@@ -26,7 +26,12 @@ class Tower(nn.Module):
     projection: nn.Module | None
 
     def __call__(self, x: jax.Array, ctx: Context) -> jax.Array:
-        """Maps embeddings [B, T, E] to hidden states [B, T, D]."""
+        """Maps embeddings to hidden states [B, T, D].
+
+        Args:
+          x: [B, T, E].
+          ctx: mask and positions.
+        """
         if self.projection is not None:
             with axes.part("embedding"):
                 x = self.projection(x)

@@ -42,7 +42,13 @@ class KeyValueCache:
     values: jax.Array
 
     def write(self, keys: jax.Array, values: jax.Array, positions: jax.Array) -> "KeyValueCache":
-        """Writes keys and values [B, T, N, K] at positions [B, T]; drops positions outside."""
+        """Writes keys and values into the cache; drops positions outside.
+
+        Args:
+          keys: [B, T, N, K].
+          values: [B, T, N, K].
+          positions: [B, T] int32, places in the cache.
+        """
         rows = jnp.arange(positions.shape[0])[:, None]
         return KeyValueCache(
             keys=self.keys.at[rows, :, positions].set(keys, mode="drop"),
@@ -174,9 +180,15 @@ class CrossAttention(nn.Module):
     def __call__(
         self, x: jax.Array, ctx: Context, cache: KeyValueCache | None
     ) -> tuple[jax.Array, KeyValueCache | None]:
-        """Attends from x [B, T, D] to ctx.source [B, S, D], and puts its keys into the cache.
+        """Attends from x to a source, and puts its keys into the cache.
 
-        If ctx has no source, the keys come from the cache. Returns [B, T, D] and the cache.
+        Args:
+          x: [B, T, D].
+          ctx: source [B, S, D] and its mask; without a source, the keys come from the cache.
+          cache: keys and values of the source; None: it is not kept.
+
+        Returns:
+          [B, T, D] and the cache.
         """
         found, place = cache, "bnsk"
         if ctx.source is not None:

@@ -80,13 +80,24 @@ def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
 
 
 def group_of(layer: Any, num_layers: int, num_groups: int) -> Any:
-    """Returns the index of the layer's group; `layer` is an int or a scalar array."""
+    """Returns the index of the layer's group.
+
+    Args:
+      layer: index of the layer: an int or a scalar array.
+      num_layers: L.
+      num_groups: G.
+    """
     # A constant index keeps the loop's backward pass from storing the parameters of each layer.
     return 0 if num_groups == 1 else layer * num_groups // num_layers
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
-    """Constrains the sharding of an activation by its axis names; does nothing without a mesh."""
+    """Constrains the sharding of an activation; does nothing without a mesh.
+
+    Args:
+      x: any array.
+      *names: the name of each of its axes.
+    """
     return with_logical_constraint(x, names)
 
 

@@ -22,14 +22,22 @@ def _mix(x: jax.Array) -> jax.Array:
 
 
 def example_words(key: jax.Array, examples: jax.Array) -> jax.Array:
-    """Draws two random words for each of `examples` [B] with JAX's generator: [B, 2] uint32."""
+    """Draws two random words for each example with JAX's generator: [B, 2] uint32.
+
+    Args:
+      key: random key.
+      examples: [B] int32, index of each example.
+    """
     return jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,)))(examples)
 
 
 def hashed(places: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
     """Hashes element indices with the two words of their example to 32 random bits.
 
-    All three arguments are uint32 and broadcast, such as [1, ...], [B, 1, ...] and [B, 1, ...].
+    Args:
+      places: uint32, such as [1, ...]; the three arrays broadcast.
+      first: uint32, such as [B, 1, ...].
+      second: uint32, the same shape as `first`.
     """
     return _mix(_mix(places + first) ^ second)
 
@@ -70,10 +78,13 @@ def threshold(rate: float) -> jax.Array:
 
 
 def drop(x: jax.Array, key: jax.Array, examples: jax.Array, rate: float) -> jax.Array:
-    """Sets a share `rate` of x [B, ...] to zero and scales the rest by 1 / (1 - rate).
+    """Sets a share of x to zero and scales the rest by 1 / (1 - rate) (Srivastava et al. 2014, 4).
 
-    Srivastava et al. 2014. `key` and `examples` [B] int32 determine the mask (`random_words`). The
-    result has shape and dtype of x.
+    Args:
+      x: [B, ...]; the result has its shape and dtype.
+      key: random key.
+      examples: [B] int32; key and examples determine the mask (`random_words`).
+      rate: the share, in [0, 1).
     """
     keep = random_words(key, examples, x.shape) >= threshold(rate)
     return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
@@ -93,7 +104,12 @@ class Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, ctx: Context) -> jax.Array:
-        """Applies dropout to x [B, ...]."""
+        """Applies dropout.
+
+        Args:
+          x: [B, ...].
+          ctx: examples, and whether dropout is on.
+        """
         if self.rate == 0.0 or not ctx.train:
             return x
         return drop(x, self.make_rng("dropout"), ctx.examples, self.rate)

@@ -45,7 +45,12 @@ class Embed(nn.Module):
 
 
 def with_zero_row(init: nn.initializers.Initializer, row: int) -> nn.initializers.Initializer:
-    """Returns an initializer of tables that sets a row, such as that of padding, to 0."""
+    """Returns an initializer of tables that sets a row to 0.
+
+    Args:
+      init: initializer of the other rows.
+      row: index of the row, such as the id of padding.
+    """
 
     def draw(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
         return init(key, shape, dtype).at[row].set(0.0)
@@ -56,9 +61,15 @@ def with_zero_row(init: nn.initializers.Initializer, row: int) -> nn.initializer
 def output_table(
     output_embedding: str | None, vocab_size: int, width: int, init: nn.initializers.Initializer
 ) -> Embed | None:
-    """Returns an untied table for scoring tokens, if `config.net.output_embedding` asks for one.
+    """Returns the table that scores tokens if it is not the input's; None: they are tied.
 
-    None means that the input table scores tokens (tied, Press & Wolf 2017).
+    Tied tables: Press and Wolf 2017, 3.
+
+    Args:
+      output_embedding: config.model.output_embedding; None: tied.
+      vocab_size: V.
+      width: D.
+      init: initializer of the table.
     """
     return None if output_embedding is None else Embed(vocab_size, width, init)
 
@@ -91,10 +102,12 @@ class InputEmbed(nn.Module):
         self.dropout = Dropout(self.dropout_rate)
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Embeds batch["tokens"] [B, T] -> [B, T, D] of `dtype`.
+        """Embeds tokens: [B, T, D] of `dtype`.
 
-        Segment ids are batch["segments"] [B, T] if an objective gives them; otherwise segment 1
-        begins at batch["second_starts"], if any. The task is batch["task_ids"] [], or 0.
+        Args:
+          batch: tokens [B, T]; segments [B, T] if an objective gives them, else segment 1 begins at
+            second_starts [B], if any; task_ids [], 0 if absent.
+          ctx: positions, and whether dropout is on.
         """
         with part("embedding"):
             x = self.tokens(batch["tokens"])

@@ -23,11 +23,14 @@ def gelu_exact(x: jax.Array) -> jax.Array:
 
 
 def gelu_tanh(x: jax.Array) -> jax.Array:
-    """Returns the tanh approximation of the GELU of x [...], error below 5e-4; GPT, GPT-2."""
+    """Returns the tanh approximation of the GELU of x [...], error below 5e-4; GPT, GPT-2.
+
+    Hendrycks and Gimpel 2016, 2.
+    """
     return jax.nn.gelu(x, approximate=True)
 
 
-ACTIVATIONS = {  # the values of config.net.activation
+ACTIVATIONS = {  # the values of config.model.activation
     "gelu": gelu_exact,
     "gelu_tanh": gelu_tanh,
     "relu": jax.nn.relu,
@@ -65,7 +68,12 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, ctx: Context) -> jax.Array:
-        """Maps x [B, T, D] to [B, T, D]; dropout applies if `ctx.train` is True."""
+        """Maps [B, T, D] to [B, T, D].
+
+        Args:
+          x: [B, T, D].
+          ctx: whether dropout is on.
+        """
         into = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,)
         outer = (axes.FFN,), (axes.WIDTH,), (x.shape[-1],), self.out_kernel_init
         given = self.dtype, self.bias_init

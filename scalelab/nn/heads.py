@@ -33,11 +33,19 @@ def tied_logits(features: jax.Array, table: jax.Array, bias: jax.Array | None) -
 
 
 class PlainHead(nn.Module):
-    """The identity: the tied table scores the hidden states directly (GPT family)."""
+    """The identity: the tied table scores the states directly (GPT; Radford et al. 2018, eq. 2)."""
 
     def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
         """Returns hidden [..., D] and no bias."""
         return hidden, None
+
+
+class ScaledHead(nn.Module):
+    """Hidden states times D^-0.5, for the table that also embeds tokens (mesh_tensorflow)."""
+
+    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
+        """Returns features [..., D] and no bias."""
+        return hidden * hidden.shape[-1] ** -0.5, None
 
 
 class TransformHead(nn.Module):
@@ -147,7 +155,12 @@ class TwoLayerHead(nn.Module):
 
     @nn.compact
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Maps vectors [B, F] to scores [B, C] float32."""
+        """Returns the scores [B, ..., C] float32.
+
+        Args:
+          vectors: [B, ..., F].
+          ctx: whether dropout is on.
+        """
         out_axes = (axes.TRANSFORM,)
         dense = Linear((axes.WIDTH,), out_axes, (self.width,), self.kernel_init, name="dense")
         x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
@@ -172,7 +185,12 @@ class OneLayerHead(nn.Module):
 
     @nn.compact
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Maps vectors [B, F] to scores [B, C] float32."""
+        """Returns the scores [B, ..., C] float32.
+
+        Args:
+          vectors: [B, ..., F].
+          ctx: whether dropout is on.
+        """
         x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
         classes = (axes.CLASSES,), (self.num_classes,)
         return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)
@@ -208,12 +226,22 @@ class BiLSTMHead(nn.Module):
         self.lstm = nn.Bidirectional(direction(), direction())
 
     def read(self, hidden: jax.Array, lengths: jax.Array) -> jax.Array:
-        """Maps hidden [B, T, F] with lengths [B] to [B, T, 2 W] float32: forward, then backward."""
+        """Returns the states of both directions side by side, forward first: [B, T, 2 W] float32.
+
+        Args:
+          hidden: [B, T, F].
+          lengths: [B] int32.
+        """
         states = self.lstm(hidden.astype(jnp.float32), seq_lengths=lengths)
         return states  # pyright: ignore[reportReturnType]: without the carry
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Maps vectors of `read`, [B, ..., 2 W], to scores [B, ..., C] float32."""
+        """Returns the scores [B, ..., C] float32.
+
+        Args:
+          vectors: [B, ..., 2 W], of `read`.
+          ctx: whether dropout is on.
+        """
         return self.head(vectors, ctx)
 
 
@@ -238,7 +266,12 @@ class WeightedLayers(nn.Module):
         self.scale = parameter(self, "layer_scale", ones, (axes.NORM,), (1,))
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Maps the layers' concatenated vectors [B, ..., k F] to scores [B, ..., C] float32."""
+        """Returns the scores [B, ..., C] float32.
+
+        Args:
+          vectors: [B, ..., k F], the layers' vectors side by side.
+          ctx: whether dropout is on.
+        """
         layers = vectors.astype(jnp.float32).reshape(*vectors.shape[:-1], self.num_layers, -1)
         mixed = jnp.einsum("k,...kf", jax.nn.softmax(self.weights), layers)
         return self.head(self.scale * mixed, ctx)

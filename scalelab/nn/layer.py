@@ -61,7 +61,16 @@ class PostNorm(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer to carry [B, T, D]; returns [B, T, D] and the cache."""
+        """Applies the layer.
+
+        Args:
+          carry: [B, T, D].
+          ctx: mask, source and whether dropout is on.
+          cache: of the attention, or (own, cross) with cross-attention; None: no cache.
+
+        Returns:
+          [B, T, D] and the cache.
+        """
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(carry, ctx, own)
         x = self.attention_norm(carry + self.attention_dropout(mixed, ctx))
@@ -110,7 +119,16 @@ class PreNorm(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer to carry [B, T, D]; returns [B, T, D] and the cache."""
+        """Applies the layer.
+
+        Args:
+          carry: [B, T, D].
+          ctx: mask, source and whether dropout is on.
+          cache: of the attention, or (own, cross) with cross-attention; None: no cache.
+
+        Returns:
+          [B, T, D] and the cache.
+        """
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(self.attention_norm(carry), ctx, own)
         x = carry + self.attention_dropout(mixed, ctx)

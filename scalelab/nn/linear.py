@@ -14,10 +14,14 @@ ZEROS = nn.initializers.zeros_init()
 
 @jax.custom_vjp
 def rows_times_kernel(rows: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Returns the matrix product rows [R, I] @ kernel [I, O] -> [R, O].
+    """Returns the matrix product [R, O].
 
     The gradients are JAX's. For I > O the kernel's gradient is computed as (cotangent^T rows)^T: it
     transposes the narrower operand, which is faster on CPU (benchmarks/RESULTS.md).
+
+    Args:
+      rows: [R, I].
+      kernel: [I, O].
     """
     return rows @ kernel
 

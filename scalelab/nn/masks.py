@@ -26,6 +26,8 @@ class Mask:
       query_positions: [B, T] int32, index of each query among the keys; None: query i is at key i.
       visible: [B, T, 2] int32, the first key that each query sees and the key after the last, in
         place of `causal`: such masks differ by example; None: no such limits.
+      ranks: [B, S] int32, place of each key in an order of prediction; None: no order.
+      query_ranks: [B, T] int32, a query sees the keys of this rank and of lower ones.
       causal: a query sees no key after itself.
       window: a query sees keys at most this far away, on both sides; None: any distance.
     """
@@ -35,6 +37,8 @@ class Mask:
     global_tokens: jax.Array | None = None
     query_positions: jax.Array | None = None
     visible: jax.Array | None = None
+    ranks: jax.Array | None = None
+    query_ranks: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
     window: int | None = flax.struct.field(pytree_node=False, default=None)
 
@@ -71,6 +75,9 @@ class Mask:
             parts.append(keys < self.lengths[:, None, None])
         if self.segments is not None:
             parts.append(self.segments[:, None, :] == self._at_queries(self.segments, queries))
+        if self.ranks is not None:
+            assert self.query_ranks is not None
+            parts.append(self.ranks[:, None, :] <= self.query_ranks[:, :, None])
         if not parts:
             return None
         allowed = parts[0]
@@ -98,6 +105,8 @@ class Context:
       source: [B, S, D], the states that cross-attention reads; None: they are in its cache, or the
         model has no source.
       source_mask: which source states may be seen; None: the model has no source.
+      segments: [B, S] int32, segment of each key, for attention that tells whether a key is in the
+        segment of the query; None: it does not.
       step: int32 [], number of the training step; None outside training.
       layer: int32 [], index of the layer, set by the stack.
       train: True turns dropout on.
@@ -109,6 +118,7 @@ class Context:
     bias: jax.Array | None = None
     source: jax.Array | None = None
     source_mask: Mask | None = None
+    segments: jax.Array | None = None
     step: Step = None
     layer: jax.Array | None = None
     train: bool = flax.struct.field(pytree_node=False, default=False)

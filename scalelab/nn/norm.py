@@ -27,3 +27,22 @@ class LayerNorm(nn.Module):
         centred = wide - wide.mean(axis=-1, keepdims=True)
         variance = jnp.square(centred).mean(axis=-1, keepdims=True)
         return (centred * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(x.dtype)
+
+
+class RMSNorm(nn.Module):
+    """Layer normalization without mean and shift (Zhang and Sennrich 2019), in float32.
+
+    Attributes:
+      epsilon: added to the mean square.
+    """
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalizes x [..., D] over D; returns the dtype of x."""
+        ones = nn.initializers.ones_init()
+        scale = parameter(self, "scale", ones, (axes.NORM,), x.shape[-1:])
+        wide = x.astype(jnp.float32)
+        mean_square = jnp.square(wide).mean(axis=-1, keepdims=True)
+        return (wide * jax.lax.rsqrt(mean_square + self.epsilon) * scale).astype(x.dtype)

@@ -10,7 +10,7 @@ from scalelab.nn.axes import parameter
 
 
 class LearnedPositions(nn.Module):
-    """One learned vector for each absolute position.
+    """One learned vector for each absolute position (Gehring et al. 2017, 3.1).
 
     Attributes:
       max_len: number of positions.

@@ -19,6 +19,7 @@ from scalelab.nn.axes import constrain, part, useful
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
+from scalelab.nn.memory import Memory
 from scalelab.nn.positions import SinusoidPositions
 from scalelab.nn.product import product
 
@@ -32,27 +33,6 @@ class Moves(NamedTuple):
 
     to_keys: Move
     to_distances: Move
-
-
-@flax.struct.dataclass
-class Memory:
-    """The inputs of a layer for the tokens before this segment.
-
-    Attributes:
-      states: [B, M, D], the newest last; [L, B, M, D] for a stack of layers.
-      sizes: [B] int32, number of states that are there, the last ones of the M; [L, B] for a stack.
-    """
-
-    states: jax.Array
-    sizes: jax.Array
-
-    def extend(self, x: jax.Array, lengths: jax.Array) -> "Memory":
-        """Appends the first `lengths` [B] states of x [B, T, D]; keeps the last M."""
-        length = self.states.shape[1]
-        places = lengths[:, None] + jnp.arange(length)
-        joined = jnp.concatenate([self.states, x], axis=1)
-        states = jnp.take_along_axis(joined, places[..., None], axis=1)
-        return Memory(states, jnp.minimum(self.sizes + lengths, length))
 
 
 @flax.struct.dataclass

@@ -46,17 +46,32 @@ class Pass:
         return named_key(self.rng, name)
 
     def hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
-        """Returns the states [B, T, D] of a bound model on a batch, computed once."""
+        """Returns the states [B, T, D], computed once for each batch.
+
+        Args:
+          model: bound.
+          batch: prepared.
+        """
         return self._states("__call__", model, batch)[0]
 
     def token_hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
-        """Returns the states [B, T, D] that score tokens; for most models the same as `hidden`."""
+        """Returns the states [B, T, D] that score tokens; for most models the same as `hidden`.
+
+        Args:
+          model: bound.
+          batch: prepared.
+        """
         if hasattr(model, "token_states"):
             return self._states("token_states", model, batch)
         return self.hidden(model, batch)
 
     def extend(self, batch: Batch, **arrays: jax.Array) -> Batch:
-        """Returns the batch with more arrays, the same object each time, to share its states."""
+        """Returns the batch with more arrays, the same object each time, to share its states.
+
+        Args:
+          batch: prepared.
+          **arrays: name -> array [B, ...].
+        """
         key = "extend", id(batch)
         if key not in self._computed:
             self._computed[key] = batch | arrays, batch
@@ -109,6 +124,13 @@ class Objective(Protocol):
         """Changes the batch that all objectives of a pass see, such as by masks.
 
         Random draws are keyed by example, so that splitting a batch does not change them.
+
+        Args:
+          batch: arrays [B, ...] of the format, with "examples" [B], the index of each example.
+          rng: random key of the pass and the objective.
+
+        Returns:
+          The batch, with changed or more arrays.
         """
         ...
 
@@ -169,7 +191,12 @@ class ObjectiveModule(Protocol):
 
     @staticmethod
     def make(setting: Setting, options: Any) -> Objective:
-        """Makes the objective; `options` are its Options, or None."""
+        """Makes the objective.
+
+        Args:
+          setting: facts of the run.
+          options: the module's `Options`; None if it has none.
+        """
         ...
 
 
@@ -214,7 +241,12 @@ def _baseline(name: str, options: Mapping[str, object]) -> Baseline:
 
 
 def predicted_arrays(names: Iterable[str], options: Mapping[str, object]) -> list[str]:
-    """Returns the arrays that objectives predict in place of the text, by their baselines."""
+    """Returns the arrays that objectives predict in place of the text, by their baselines.
+
+    Args:
+      names: names of the objectives.
+      options: config.objective_options.
+    """
     found = (_baseline(name, options).array for name in names)
     return list(dict.fromkeys(array for array in found if array))
 
@@ -295,7 +327,13 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
 
 
 def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) -> Batch:
-    """Returns a batch of zeros with `formats.COMMON` and more arrays, for tracing."""
+    """Returns a batch of zeros, for tracing.
+
+    Args:
+      max_len: tokens of the longest example.
+      arrays: declarations, besides `formats.COMMON`.
+      batch_size: B.
+    """
     declared = formats.batch_arrays((*formats.COMMON, *arrays), max_len, batch_size)
     made = {name: jnp.zeros(shape, dtype) for name, (shape, dtype) in declared.items()}
     return made | {"examples": jnp.zeros(batch_size, jnp.int32)}
@@ -309,7 +347,14 @@ def needed_arrays(terms: Iterable[Term]) -> list[Array]:
 def apply_objectives(
     model: nn.Module, batch: Batch, terms: Iterable[Term], ctx: Pass
 ) -> dict[str, Pairs]:
-    """Returns {objective: losses}, as `Objective.losses`, of a bound model on a prepared batch."""
+    """Returns {objective: losses}, as `Objective.losses`.
+
+    Args:
+      model: bound.
+      batch: prepared.
+      terms: the objectives.
+      ctx: inputs of the pass.
+    """
     return {term.name: term.objective.losses(model, batch, ctx) for term in terms}
 
 
@@ -336,7 +381,8 @@ def forward(
       batch: prepared.
       terms: the objectives.
       ctx: inputs of the pass, with the key of dropout.
-      carried: the collection CARRIED of the model before the pass.
+      carried: the collection CARRIED of the model before the pass; None: a fresh one; {}: none, as
+        in a fine-tuning, whose rows are not the continuation of others.
     """
     found, changed = net.apply(
         {"params": params, CARRIED: carried or {}, FROZEN: ctx.frozen},
@@ -345,25 +391,41 @@ def forward(
         ctx,
         method=apply_objectives,
         rngs={"dropout": ctx.key("dropout")} if ctx.train else {},
-        mutable=[CARRIED],
+        mutable=[] if carried == {} else [CARRIED],
     )
     return found, changed.get(CARRIED, {})
 
 
 def prepare(batch: Batch, terms: Iterable[Term], rng: jax.Array) -> Batch:
-    """Lets every objective prepare the batch, each with a key of its own."""
+    """Lets every objective prepare the batch, each with a key of its own.
+
+    Args:
+      batch: arrays [B, ...] of the format.
+      terms: the objectives.
+      rng: random key of the pass.
+    """
     for term in terms:
         batch = term.objective.prepare(batch, named_key(rng, term.name))
     return batch
 
 
 def named_key(rng: jax.Array, name: str) -> jax.Array:
-    """Derives a key from a name, so that no draw depends on the order of calls."""
+    """Derives a key from a name, so that no draw depends on the order of calls.
+
+    Args:
+      rng: random key.
+      name: of an objective, or of a purpose such as "dropout".
+    """
     return jax.random.fold_in(rng, zlib.crc32(name.encode()) & 0x7FFFFFFF)
 
 
 def example_keys(key: jax.Array, batch: Batch) -> jax.Array:
-    """Derives a key [B] for each example, so that no draw depends on the rest of the batch."""
+    """Derives a key for each example, so that no draw depends on the rest of the batch: keys [B].
+
+    Args:
+      key: random key.
+      batch: with examples [B].
+    """
     return jax.vmap(lambda example: jax.random.fold_in(key, example))(batch["examples"])
 
 
@@ -407,7 +469,13 @@ def abstract_variables(
 ) -> dict[str, ArrayPytree]:
     """Returns the shapes and types of the variables of `init_variables`, without making them.
 
-    With `boxed`, each is boxed with the names of its axes.
+    Args:
+      net: these five as in `init_variables`.
+      terms: the terms of the loss.
+      max_len: length of the example.
+      batch_size: B.
+      frozen: parameters of other runs' models.
+      boxed: whether each is boxed with the names of its axes.
     """
     made = tuple(terms)
     sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}

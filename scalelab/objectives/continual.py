@@ -103,6 +103,10 @@ class Continual:
 def ledger(num_tasks: int, options: Options) -> np.ndarray:
     """Returns the number of steps in each stage (row) of each task (column): int64 [k, k].
 
+    Args:
+      num_tasks: k.
+      options: the steps of each task.
+
     Raises:
       ValueError: there is no task, or `task_steps` has neither one number nor one per task.
     """
@@ -135,7 +139,12 @@ def order(ledger: np.ndarray) -> bytes:
 
 
 def format_ledger(names: Sequence[str], ledger: np.ndarray) -> str:
-    """Returns the ledger as a Markdown table: a row for each task, a column for each stage."""
+    """Returns the ledger as a Markdown table: a row for each task, a column for each stage.
+
+    Args:
+      names: N tasks.
+      ledger: [stages, N] int, steps.
+    """
     head = ["task", *(f"stage {t}" for t in range(1, len(ledger) + 1)), "all"]
     rows = [[n, *map(str, row), str(row.sum())] for n, row in zip(names, ledger.T, strict=True)]
     lines = [head, ["---"] * len(head), *rows]

@@ -122,7 +122,12 @@ class MLM:
         return jnp.zeros(len(draws)).at[order].set(taken)[words], count - left
 
     def joined(self, tokens: jax.Array, eligible: jax.Array) -> jax.Array:
-        """Returns True for tokens [T] that continue the word before; False for special tokens."""
+        """Returns True for tokens that continue the word before: [T] bool.
+
+        Args:
+          tokens: [T] int32.
+          eligible: [T] bool, False for special tokens.
+        """
         if self.joins is None:
             return jnp.zeros(tokens.shape, bool)
         marks = jnp.array(np.frombuffer(self.joins, np.uint8))[tokens]

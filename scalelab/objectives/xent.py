@@ -122,7 +122,13 @@ def _platform() -> str:
 
 
 def chunk_size(batch_size: int, length: int, vocab_size: int) -> int:
-    """Returns the number of positions per chunk: about equal chunks within CHUNK_SCORES."""
+    """Returns the number of positions per chunk: about equal chunks within CHUNK_SCORES.
+
+    Args:
+      batch_size: B.
+      length: positions of a row.
+      vocab_size: V.
+    """
     limit = CHUNK_SCORES.get(_platform(), DEFAULT_CHUNK_SCORES)
     devices = max(1, jax.sharding.get_abstract_mesh().size)
     num_chunks = min(length, math.ceil(batch_size * length * vocab_size / (limit * devices)))

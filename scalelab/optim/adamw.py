@@ -104,6 +104,14 @@ def _after_warmup(elapsed: float, warmup: float, total: float) -> float:
 def linear(elapsed: float, warmup: float, total: float) -> float:
     """Linear warm-up, then linear decay to 0 (Devlin et al. 2019, A.2).
 
+    Args:
+      elapsed: steps, tokens or another clock so far.
+      warmup: the clock at the end of the warm-up.
+      total: the clock at the end of the training.
+
+    Returns:
+      The factor of the peak learning rate, in [0, 1].
+
     >>> linear(550, 100, 1000)  # half of the way from the warm-up to the end
     0.5
     """
@@ -113,14 +121,26 @@ def linear(elapsed: float, warmup: float, total: float) -> float:
 
 
 def cosine(elapsed: float, warmup: float, total: float) -> float:
-    """Linear warm-up, then half a cosine down to 0 (Radford et al. 2018, 4.1)."""
+    """Linear warm-up, then half a cosine down to 0 (Radford et al. 2018, 4.1).
+
+    Args:
+      elapsed: as in `linear`.
+      warmup: as in `linear`.
+      total: as in `linear`.
+    """
     if elapsed < warmup:
         return elapsed / warmup
     return 0.5 * (1.0 + math.cos(math.pi * _after_warmup(elapsed, warmup, total)))
 
 
 def constant(elapsed: float, warmup: float, total: float) -> float:
-    """Linear warm-up, then no decay."""
+    """Linear warm-up, then no decay.
+
+    Args:
+      elapsed: as in `linear`.
+      warmup: as in `linear`.
+      total: unused.
+    """
     del total
     return min(1.0, elapsed / warmup) if warmup else 1.0
 

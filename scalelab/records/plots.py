@@ -30,9 +30,13 @@ Labels = Sequence[str] | None  # names of the C classes
 
 
 def style(index: int, **more: Any) -> dict[str, Any]:
-    """Returns the look of line `index` as arguments for matplotlib, updated by `more`.
+    """Returns the look of a line as arguments for matplotlib.
 
-    The first 252 differ, and neighbours differ in color, marker and dashes.
+    The first 252 differ, and neighbors differ in color, marker and dashes.
+
+    Args:
+      index: number of the line, from 0.
+      **more: arguments that replace or join them.
     """
     dash = DASHES[index % len(DASHES)]
     return {
@@ -43,7 +47,12 @@ def style(index: int, **more: Any) -> dict[str, Any]:
 
 
 def canvas(width: float, height: float) -> "Figure":
-    """Returns a matplotlib figure of that many inches that needs no display."""
+    """Returns a matplotlib figure that needs no display.
+
+    Args:
+      width: inches.
+      height: inches.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -74,7 +83,13 @@ def add_legend(figure: "Figure", num_columns: int) -> None:
 
 
 def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
-    """Saves a figure atomically, in the format of the path's ending."""
+    """Saves a figure atomically, in the format of the path's ending.
+
+    Args:
+      figure: the figure.
+      path: the file.
+      dpi: dots per inch of a bitmap.
+    """
     import matplotlib
 
     # Without a date and with names from a fixed salt, the same numbers give the same file.
@@ -86,7 +101,13 @@ def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
 
 
 def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathlib.Path | None:
-    """Draws a run's losses against each clock; returns the path of curves.png, None without any."""
+    """Draws a run's losses against each clock; returns the path of curves.png, None without any.
+
+    Args:
+      workdir: run folder.
+      title: title of the picture.
+      unit: unit of the losses.
+    """
     rows = run_files.read_metrics(workdir)
     lines = {TRAINING: ([row for row in rows if "train/loss" in row], "train/loss")}
     for row in sorted(run_files.validations(rows), key=lambda row: row["eval/max_len"]):
@@ -113,7 +134,15 @@ def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathli
 def draw_predictions(
     path: pathlib.Path, *, gold: np.ndarray, predicted: np.ndarray, labels: Labels, title: str
 ) -> np.ndarray | None:
-    """Draws and returns a confusion matrix [C, C], rows of gold; without labels a scatter, None."""
+    """Draws and returns a confusion matrix [C, C], rows of gold; without labels a scatter, None.
+
+    Args:
+      path: file of the picture.
+      gold: [n] classes or scores.
+      predicted: [n] classes or scores.
+      labels: names of the C classes; None: scores.
+      title: title of the picture.
+    """
     num = len(labels or ())
     figure = canvas(2.6 + num, 1.8 + 0.8 * num) if labels else canvas(4.6, 4.4)
     axis, counts = figure.subplots(), None

@@ -192,7 +192,7 @@ class RunRecord:
     @property
     def shape(self) -> Shape:
         """The shape of the model."""
-        net = self.config["net"]
+        net = self.config["model"]
         return Shape(net["num_heads"], net["width"], net["num_layers"])
 
     @property
@@ -214,7 +214,11 @@ class RunRecord:
 
 
 def read_run(folder: pathlib.Path, *, metrics: bool = True) -> RunRecord:
-    """Reads the files of a run, finished or not; metrics.jsonl only if `metrics`.
+    """Reads the files of a run, finished or not.
+
+    Args:
+      folder: run folder.
+      metrics: whether metrics.jsonl is read.
 
     Raises:
       Unreadable: there is no run, or one of its files cannot be used.
@@ -252,8 +256,9 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
             "is of a folder in Hugging Face layout, no run folder; import it first: python -m"
             f" scalelab.interop.hf import {folder} --workdir=runs/{folder.absolute().name}",
         )
+    config = with_moved_fields(config)
     json_files.fill(RunConfig, config, path)
-    return with_moved_fields(config)
+    return config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,7 +276,7 @@ class RunConfig:
 
     system: str
     seed: int
-    net: NetSizes
+    model: NetSizes
     task: str | None = None
     machine: dict[str, Any] | None = None
     tokenizer: Tokenizer | None = None

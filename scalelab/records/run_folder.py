@@ -177,7 +177,7 @@ def write_description(
 
 def name(config: config_lib.Config) -> str:
     """Returns the name of a run in messages: "bert 2x128x2 seed 0"."""
-    return f"{config.system} {config.net.shape} seed {config.seed}"
+    return f"{config.system} {config.model.shape} seed {config.seed}"
 
 
 # --- environment.json ----------------

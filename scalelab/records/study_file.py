@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from scalelab.config.fields import Count, Part
+from scalelab.config.fields import Count, Part, rename
 from scalelab.config.pretraining import Shape, with_moved_fields
 from scalelab.records import json_files, run_files
 from scalelab.records.run_files import Unreadable
@@ -99,8 +99,8 @@ class StudyFields:
     fields: tuple[str, ...] = ()
     # Fields of one system: {"gpt2": ("optim.learning_rate=5e-4",)}.
     system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    # Arms with their fields: {"default": (), "no_dropout": ("net.dropout_rate=0.0",)}; grid() of
-    # configs/study.py makes them from values.
+    # Arms with their fields: {"default": (), "no_dropout": ("model.dropout_rate=0.0",)}; grid() of
+    # configs/study.py makes them from values. "finetune.epochs=5" changes an arm's fine-tuning.
     variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {DEFAULT: ()})
     # What is trained: {"main": dict(systems=("gpt2",), shapes=("2x64x2",), variants=("default",),
     # finetune="all")} is every combination, with all seeds; "none" leaves out their scores.
@@ -165,6 +165,7 @@ class StudyFile(StudyFields):
 
 def rename_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a study with the fields of RENAMED under their names of today."""
+    values = rename(values)
     found = {name: value for name, value in values.items() if name not in RENAMED}
     found |= {RENAMED[name]: values[name] for name in RENAMED if name in values}
     if isinstance(tables := found.get("tables"), list | tuple):

@@ -47,7 +47,10 @@ class Flops:
 
     @property
     def train(self) -> float:
-        """Training FLOPs: 3 * forward, but 1 * forward for products without a gradient."""
+        """Training FLOPs: 3 * forward, but 1 * forward for products without a gradient.
+
+        Kaplan et al. 2020, 2.1, count the backward pass twice too.
+        """
         return 3.0 * self.forward - 2.0 * self.forward_only
 
 
@@ -65,7 +68,7 @@ def of_program(function: Callable[..., Any], *arguments: Any) -> Flops:
 
     Args:
       function: a forward pass.
-      arguments: its arguments, concrete or abstract.
+      *arguments: its arguments, concrete or abstract.
     """
     totals = dict.fromkeys((*PARTS, FORWARD_ONLY), 0.0)
     for part, amount in _products(jax.make_jaxpr(function)(*arguments).jaxpr, ()):

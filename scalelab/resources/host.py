@@ -59,6 +59,10 @@ def bind_to_cores(slot: int, num_workers: int) -> None:
 
     XLA has a thread for each core that it may use; processes that share cores would wait for each
     other within every operation.
+
+    Args:
+      slot: index of the part, from 0.
+      num_workers: number of parts.
     """
     mine = cores()
     if hasattr(os, "sched_setaffinity") and 1 < num_workers <= len(mine):
@@ -135,6 +139,10 @@ def compiling(cache_dir: str | None, program: str) -> Iterator[str]:
     """Keeps the seconds that a program takes to compile inside, beside the compiled programs.
 
     Yields " (8.1 s last time)" for a program that was compiled before, else "".
+
+    Args:
+      cache_dir: folder of the compiled programs; None: nothing is kept.
+      program: name of the program.
     """
     path, begun = pathlib.Path(os.path.expanduser(cache_dir or "")), time.perf_counter()
     path /= "compile_times.json"

@@ -1,5 +1,6 @@
 """Expands a study into runs, each with a resolved config, and writes its file.
 
+A variant's fields that begin with "finetune." change its fine-tuning, others its pre-training.
 The config of a run is the study's `pretrain`, overridden in this order by the declared differences
 of the system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the
 seed. A declared difference of the budget (epochs) counts only if the study's own budget is on that
@@ -48,7 +49,7 @@ class PlannedRun:
         """Returns the run's entry in the study's file."""
         values: dict[str, Any] = vars(self) | {"config": dataclasses.asdict(self.config)}
         size = systems.n_model(
-            systems.load(self.system), self.config.net, self.config.system_options
+            systems.load(self.system), self.config.model, self.config.system_options
         )
         return StudyRun(**values, n_model=size)
 
@@ -74,7 +75,8 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
                 raise ValueError(f"run {name}: {error}") from None
             run = PlannedRun(name, stage_name, system, shape, variant, seed, config)
             found.setdefault(name, run)
-            same = known.setdefault((system, shape, seed, repr(config)), variant)
+            tuned = finetunings.split_lines(spec.variants[variant])[1]
+            same = known.setdefault((system, shape, seed, repr(config), tuned), variant)
             if same != variant:
                 raise ValueError(
                     f"the variants {same!r} and {variant!r} of {system} {shape} have one config:"
@@ -110,14 +112,14 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
     values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
     by_epochs = spec.pretrain.optim.total_epochs is not None
     departures = {d.field: d.value for d in systems.load(system).DEPARTURES}
-    net = {"net.num_heads": shape.num_heads, "net.width": shape.width}
+    net = {"model.num_heads": shape.num_heads, "model.width": shape.width}
     layers: list[Mapping[str, Any]] = [
         {"system": system},
         {k: v for k, v in departures.items() if by_epochs or not k.startswith(BUDGETS)},
         parse_fields(spec.fields),
         parse_fields(spec.system_fields.get(system, ())),
-        parse_fields(spec.variants[variant]),
-        net | {"net.num_layers": shape.num_layers, "seed": seed},
+        parse_fields(finetunings.split_lines(spec.variants[variant])[0]),
+        net | {"model.num_layers": shape.num_layers, "seed": seed},
         {"machine.kept_shares": spec.evaluation_shares} if spec.evaluation_shares else {},
     ]
     for layer in layers:
@@ -163,11 +165,19 @@ def _departures(system: systems.System) -> list[systems.Departure]:
 def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, command: str) -> None:
     """Writes the study's file (see `scalelab.records.study_file`) if it has changed.
 
+    Args:
+      spec: the study.
+      runs: its runs.
+      workdir: folder of the study.
+      command: command line that makes it.
+
     Raises:
       ValueError: the folder holds this study at another scale, or a study or a run folder that has
         other fields for a run or a fine-tuning of the same name.
     """
     adaptation, chosen = finetunings.plan_fields(spec.finetune)
+    for lines in spec.variants.values():  # refuses unknown fields before anything is trained
+        finetunings.plan_fields(finetunings.tune_variant(spec.finetune, lines))
     facts = dataclasses.asdict(spec) | {
         "tasks": list(spec.finetune.tasks),
         "recipe": spec.finetune.recipe,
@@ -215,7 +225,12 @@ def check_shared(
     """Checks, before anything is written, that a study agrees with the runs of its folder.
 
     Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
-    tasks, but config and fine-tuning of a shared run must agree. Files in `leave_out` do not count.
+    tasks, but config and fine-tuning of a shared run must agree.
+
+    Args:
+      facts: the study.
+      workdir: the folder.
+      leave_out: files of studies that do not count.
 
     Raises:
       ValueError: they do not agree; the message names the fields.

@@ -10,6 +10,7 @@ from scalelab.config import files
 from scalelab.config import finetuning as finetune_config
 from scalelab.config import pretraining as config_lib
 from scalelab.config.pretraining import Config
+from scalelab.lab.compare.comparability import PREFIX
 from scalelab.records.study_file import Finetune
 from scalelab.studies.spec import parse_fields
 from scalelab.tasks import recipes
@@ -24,7 +25,12 @@ def base_values(recipe: str) -> dict[str, Any]:
 
 
 def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
-    """Returns the fields that lines set for a task: "epochs=1" of all, "sst2.epochs=1" of one."""
+    """Returns the fields that lines set for a task.
+
+    Args:
+      lines: "epochs=1" sets a field of all tasks, "sst2.epochs=1" of one.
+      task: name of the task.
+    """
     names = set(task_lib.task_names())
     found, own = {}, {}
     for field, value in parse_fields(lines).items():
@@ -34,6 +40,17 @@ def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
         elif first == task:
             own[rest] = value
     return found | own
+
+
+def split_lines(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns a variant's fields of pre-training, and those of fine-tuning without "finetune."."""
+    own = tuple(line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX))
+    return tuple(line for line in lines if not line.startswith(PREFIX)), own
+
+
+def tune_variant(finetune: Finetune, lines: Sequence[str]) -> Finetune:
+    """Returns the fine-tuning of a variant with these fields."""
+    return dataclasses.replace(finetune, fields=(*finetune.fields, *split_lines(lines)[1]))
 
 
 def config_values(finetune: Finetune, task: str) -> dict[str, Any]:
@@ -77,7 +94,12 @@ def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str
 
 
 def data_folder(data: str | None, workdir: pathlib.Path) -> str | None:
-    """Returns the folder of the tasks' data; None is TensorFlow Datasets."""
+    """Returns the folder of the tasks' data; None is TensorFlow Datasets.
+
+    Args:
+      data: the study's `finetune.data`: a folder, PROBES or None.
+      workdir: folder of the study.
+    """
     return str(workdir / "probes") if data == PROBES else data
 
 
@@ -102,7 +124,12 @@ def load(name: str, data: str | None, workdir: pathlib.Path) -> task_lib.Splits:
 def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
     """Makes the self-supervised tasks of a study's corpus, if its `finetune.data` wants them.
 
-    Processes that start together make them once. `config` is that of any run.
+    Processes that start together make them once.
+
+    Args:
+      data: the study's `finetune.data`.
+      config: config of any run.
+      workdir: folder of the study.
 
     Raises:
       ValueError: the corpus is too small for them.

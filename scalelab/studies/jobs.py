@@ -104,7 +104,7 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
     from scalelab.studies import finetunings
     from scalelab.tasks import task as task_lib
 
-    asked = study.facts.finetune
+    asked = finetunings.tune_variant(study.facts.finetune, study.facts.variants[run.variant])
     finetunings.prepare(asked.data, config_lib.resolve(run.config), study.workdir)
     data = finetunings.data_folder(asked.data, study.workdir)
     options = finetune_lib.Options(seeds=tuple(range(asked.seeds)), data=data)
@@ -167,6 +167,10 @@ def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
 def kept_step(run: PretrainRun, share: float) -> int:
     """Returns the step of the checkpoint that a run keeps at a share of its budget.
 
+    Args:
+      run: the run.
+      share: the share, in (0, 1).
+
     Raises:
       ValueError: the run keeps none, because it was trained without this share.
     """
@@ -178,6 +182,23 @@ def kept_step(run: PretrainRun, share: float) -> int:
             " config.evaluation_shares, or train the run again in another --workdir"
         )
     return steps[share]
+
+
+def copy_twin(study: Study, run: PretrainRun) -> bool:
+    """Copies a finished pre-training of equal config, if there is one and `run` has not begun.
+
+    Arms that differ in fine-tuning alone have one config, so that they train once.
+    """
+    twins = (r for r in study.runs if r.finished and not r.damaged and r.config == run.config)
+    source = next((r.folder for r in twins if any(r.folder.glob("checkpoints/[0-9]*"))), None)
+    if source is None or run.folder.exists():
+        return False
+    made = run.folder.with_name(f".{run.folder.name}")
+    shutil.rmtree(made, ignore_errors=True)
+    shutil.copytree(source, made, ignore=shutil.ignore_patterns("tasks", "scratch", "early"))
+    made.rename(run.folder)
+    print(f"finished {run.folder}: a copy of {source}, whose config is equal")
+    return True
 
 
 def parser() -> cli.Parser:
@@ -197,6 +218,8 @@ def main(given: argparse.Namespace) -> None:
     if job is None:
         raise ValueError(f"study {given.study} has no job {name}")
     run = next(run for run in study.runs if run.name == given.run)
+    if given.kind == PRETRAIN and copy_twin(study, run):
+        return
     if given.kind == PRETRAIN:
         from scalelab import train
 

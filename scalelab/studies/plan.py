@@ -42,7 +42,11 @@ EVALUATION_SECS = 5.0  # estimated time of an evaluation without the model's pas
 def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int) -> str:
     """Plans a study, keeps the plan in WORKDIR/plans, and formats it.
 
-    This process takes the cores that one of `num_workers` processes will have.
+    Args:
+      spec: the study.
+      workdir: folder of the study.
+      command: command line that makes it.
+      num_workers: processes; this one takes the cores that one of them will have.
     """
     host.bind_to_cores(0, num_workers)
     planned = expand.expand_runs(spec)
@@ -54,7 +58,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     texts = {name: read_lengths(spec, name) for name in spec.evaluations}
     expand.write(spec, planned, workdir, command)
     machine = planned[0].config.machine
-    host.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
+    host.configure_jax(machine.compile_cache_dir, planned[0].config.model.dtype)
     import jax
 
     card = jax.local_devices()[0].memory_stats() or {}  # {} of a CPU
@@ -192,7 +196,12 @@ class Measured(NamedTuple):
 
 
 def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
-    """Times the steps of a run and loads its data, unless they are `known` from another run."""
+    """Times the steps of a run and loads its data.
+
+    Args:
+      run: the run.
+      known: results of other runs, by their key; the result is added.
+    """
     from scalelab import sharding, systems
     from scalelab.data.loading import load_data
     from scalelab.training import blueprint

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import TextIO
@@ -32,7 +33,8 @@ MAX_WORKERS = 4  # by default on a CPU
 # idle.
 MAX_WORKERS_ON_GPU, SMALL = 8, 500_000
 POLL_SECS = 0.5
-READ_SECS = 3.0  # reading all run folders every half second took a tenth of a core
+READ_SECS = 3.0  # between two readings of all run folders, at least
+READ_SHARE = 0.05  # largest share of a core's time: reading 165 runs takes most of a second
 
 Show = Callable[[Study, list[Job], list[str], dict[str, str]], None]
 
@@ -86,6 +88,7 @@ class Pool:
     ) -> None:
         working: dict[futures.Future[str | None], str] = {}  # names of jobs
         while interrupt.received is None:
+            started = time.process_time()
             study, found = jobs.read(self.workdir, self.name)
             for job in found:
                 if job.damaged and job.state == READY:  # training would always fail on it
@@ -100,7 +103,8 @@ class Pool:
                     working[threads.submit(self._run_process, job, lock, variables)] = job.name
             self.show(study, found, [*working.values()], self.failed)
             if working:
-                for future in futures.wait(working, READ_SECS, futures.FIRST_COMPLETED).done:
+                pause = max(READ_SECS, (time.process_time() - started) / READ_SHARE)
+                for future in futures.wait(working, pause, futures.FIRST_COMPLETED).done:
                     name, reason = working.pop(future), future.result()
                     if reason:
                         self.failed[name] = reason
@@ -187,7 +191,12 @@ def read_failures(workdir: pathlib.Path, found: Sequence[Job]) -> dict[str, str]
 
 
 def describe_failure(code: int, log: pathlib.Path) -> str:
-    """Returns the exit code of a failed job and its last message, in a line."""
+    """Returns the exit code of a failed job and its last message, in a line.
+
+    Args:
+      code: exit code; below 0: minus the signal that ended it.
+      log: file of its output.
+    """
     lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
     last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

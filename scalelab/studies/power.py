@@ -97,8 +97,8 @@ def load() -> Mapping[tuple[str, str], Spread]:
 def find_detectable(spread: Spread, num_seeds: int, num_rows: int, num_pairs: int) -> float:
     """Returns the difference that a test at 5% of a planned study shows with power 80%.
 
-    As `Estimate.detectable`, before the correction for several claims. A difference of two rows
-    has the variance of all rows of the study; a mean over pairs has that of its own seeds.
+    Bloom 1995, as `Estimate.detectable`, before the correction for several claims. A difference of
+    two rows has the variance of all rows of the study; a mean over pairs has that of its own seeds.
 
     Args:
       spread: of a difference of two rows.

@@ -71,8 +71,13 @@ def secs_left(
 ) -> float | None:
     """Returns the planned seconds that are left for one process; None without a plan.
 
-    Planned seconds are `scaled` by the time of finished runs. Runs outside the plan are not
-    counted.
+    Runs outside the plan are not counted.
+
+    Args:
+      study: the study.
+      found: its jobs.
+      plan: run -> planned seconds.
+      scaled: whether planned seconds are scaled by the time of finished runs.
     """
     if not plan:
         return None
@@ -103,7 +108,12 @@ class Pace:
         self._first, self._begun = math.nan, math.nan
 
     def correct(self, planned: float | None, num_workers: int) -> float | None:
-        """Returns the seconds left for all workers; `planned` is for one, without other scaling."""
+        """Returns the seconds left for all workers; None without a plan.
+
+        Args:
+          planned: seconds left for one worker, by the plan; None: no plan.
+          num_workers: processes that work.
+        """
         if planned is None:
             return None
         if math.isnan(self._first):
@@ -120,7 +130,12 @@ def describe_runs(
 ) -> str:  # fmt: skip
     """Formats a table with a row for each run.
 
-    `working` has the names of jobs that are being done, `failed` the reasons by job.
+    Args:
+      study: the study.
+      found: its jobs.
+      working: names of the jobs that are being done.
+      failed: job -> reason.
+      plan: run -> planned seconds.
     """
     by_name, num_tasks = {job.name: job for job in found}, study.facts.num_scores
     rows, titles = [], study.titles
@@ -162,7 +177,15 @@ def summary(
     study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str],
     remaining: float | None,
 ) -> str:  # fmt: skip
-    """Returns one line about the whole study, with the seconds `remaining` if they are known."""
+    """Returns one line about the whole study.
+
+    Args:
+      study: the study.
+      found: its jobs.
+      working: names of the jobs that are being done.
+      failed: job -> reason.
+      remaining: seconds; None: unknown.
+    """
     parts = []
     for kind, title in ((PRETRAIN, "pre-training"), (FINETUNE, "fine-tuning")):
         chosen = [job for job in found if job.kind == kind]
@@ -223,7 +246,14 @@ class Screen:
     def __call__(
         self, study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str]
     ) -> None:
-        """Shows the state if it has changed or some time has passed."""
+        """Shows the state if it has changed or some time has passed.
+
+        Args:
+          study: the study.
+          found: its jobs.
+          working: names of the jobs that are being done.
+          failed: job -> reason.
+        """
         planned = secs_left(study, found, self._plan, scaled=False)
         left = self._pace.correct(planned, self._workers)
         if self._live is not None:

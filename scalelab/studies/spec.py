@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import Count, field_names, fill, parse_value
+from scalelab.config.fields import Count, field_names, fill, parse_value, rename, warn
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.eval import evaluation
@@ -49,7 +49,9 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
         shape, or a factor without any level.
     """
     for name in RENAMED.keys() & values.keys():
-        print(f"warning: config.{name} is now config.{RENAMED[name]}", file=sys.stderr)
+        warn(name, RENAMED[name])
+    if rename(values) != values:
+        warn("net", "model")
     values = rename_fields(values)
     given = fill(StudySpec, values)
     spec = rename_default(given)

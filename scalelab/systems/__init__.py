@@ -116,7 +116,7 @@ class Part:
     """A part of a system's model that is itself a model of the same system.
 
     Attributes:
-      net: the fields of config.net that differ.
+      net: the fields of config.model that differ.
       options: the options of the system that differ.
       paths: prefixes of its parameters' paths: in the whole -> in the part.
     """
@@ -129,19 +129,9 @@ class Part:
 class System(Protocol):
     """The exports of a module in `systems/`.
 
-    The model that `build` returns has these methods:
-
-      model(batch, *, train, cache=None, step=None) -> (hidden [B, T, D], cache), for tasks
-      net.token_states(batch, *, train, step=None) -> the states [B, T, D] that score tokens, if
-        they differ from `hidden`, as in a model with a generator
-      net.token_features(hidden [..., D]) -> (features [..., E], table [V, E], bias [V] | None)
-      net.token_logits(hidden [..., D]) -> [..., V] float32
-      net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, if HEADS has "pair"
-      net.label_logits(hidden, task, num_classes, of_text), if HEADS has "labels"
-      net.init_cache(batch_size, max_len) -> cache, if PREDICTS is "next"; works unbound, too
-
-    Only parameters in use are made: the function that computes the losses also initializes them, so
-    a model without NSP has no pooler.
+    The model that `build` returns has the methods of `nets.Model`. Only parameters in use are made:
+    the function that computes the losses also initializes them, so a model without NSP has no
+    pooler.
 
     Optional exports of a module:
 
@@ -194,7 +184,7 @@ class System(Protocol):
 
 
 class NetConfig(Protocol):
-    """The fields of `config.net` that set sizes; `ffn_width` None means 4 * width."""
+    """The fields of `config.model` that set sizes; `ffn_width` None means 4 * width."""
 
     @property
     def num_heads(self) -> int: ...  # noqa: D102
@@ -256,7 +246,7 @@ def make_net(
 
     Args:
       system: the module.
-      net: config.net.
+      net: config.model.
       options: config.system_options.
       vocab_size: V.
       remat: as in `Sizes`.
@@ -269,7 +259,12 @@ def make_net(
 
 
 def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
-    """Returns the sizes that a config describes."""
+    """Returns the sizes that a config describes.
+
+    Args:
+      net: config.model.
+      remat: as in `Sizes`.
+    """
     return Sizes(
         net.num_heads,
         net.width,
@@ -295,7 +290,7 @@ def refuse(sizes: Sizes, *names: str) -> None:
     for name in names:
         if (value := getattr(sizes, name)) is not None:
             raise ValueError(
-                f"config.net.{name} = {value}: the layers of this system have none to choose:"
+                f"config.model.{name} = {value}: the layers of this system have none to choose:"
                 f" set it to None"
             )
 
@@ -315,9 +310,11 @@ def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) 
 
 
 def more_inputs(system: System, *, source: bool = False) -> str | None:
-    """Names the inputs that the system's model reads in addition to a text.
+    """Names the inputs that the system's model reads in addition to a text; None: there are none.
 
-    None means that there are none, or only a source if `source` is True.
+    Args:
+      system: the module.
+      source: True: a source alone is no such input.
     """
     frozen = [f"the model of another run ({name})" for name in frozen_names(system)]
     found = ["a source"] * system.HAS_SOURCE + frozen

@@ -33,7 +33,7 @@ DEPARTURES = (
     Departure("tokenizer.kind", "unigram", "Lan et al. 2020, 4.1: SentencePiece"),
     Departure("data.format", "sentence_order", "Lan et al. 2020, 3.1"),
     Departure("objective", "mlm+sop", "Lan et al. 2020, 3.1"),
-    Departure("net.dropout_rate", 0.0, "Lan et al. 2020, 4.8"),
+    Departure("model.dropout_rate", 0.0, "Lan et al. 2020, 4.8"),
 )
 SPECIAL_TOKENS = (
     ("pad", "<pad>"),

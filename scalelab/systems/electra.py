@@ -133,7 +133,12 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
 
 
 def narrow(sizes: Sizes, rate: float) -> dict[str, int]:
-    """Returns the sizes in which the generator differs."""
+    """Returns the sizes in which the generator differs (Clark et al. 2020, 3.2).
+
+    Args:
+      sizes: of the discriminator.
+      rate: share of its width, FFN and heads, in (0, 1].
+    """
     heads = max(1, round(sizes.num_heads * rate))
     width = max(1, round(sizes.width * rate / heads)) * heads
     ffn_width = max(1, round(sizes.ffn_width * rate))

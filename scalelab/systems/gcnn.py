@@ -4,7 +4,7 @@ Reference code: facebookresearch/fairseq, models/fconv.py and fconv_lm.py.
 
 Departs from them:
   - no weight normalization, no adaptive softmax, and no bottlenecks: every layer has one width;
-  - the table of inputs also scores tokens; `net.output_embedding=untied` is the paper's model;
+  - the table of inputs also scores tokens; `model.output_embedding=untied` is the paper's model;
   - DOC-SENTENCES and 30,000 tokens, as in the benchmark protocol; the optimizer and its schedule
     are the protocol's; dropout is that of the residual branches.
 

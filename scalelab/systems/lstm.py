@@ -4,7 +4,7 @@ Elman's network (Mikolov et al. 2010), GRU and LSTM, with dropout on what layers
 layer or to the softmax, never on what they keep. The gates are those of torch.nn.RNN, LSTM and GRU.
 
 Departs from the paper:
-  - the table of inputs also scores tokens (Press and Wolf 2017); `net.output_embedding=untied` is
+  - the table of inputs also scores tokens (Press and Wolf 2017); `model.output_embedding=untied` is
     the paper's model;
   - inputs are multiplied by sqrt(D), as in Transformer-XL: a table that also scores tokens begins
     with small numbers, and the first gates would hardly depend on them;

@@ -75,9 +75,11 @@ class FragmentEmbed(nn.Module):
     inputs: InputEmbed
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Embeds batch["tokens"] [B, T] -> [B, T, D].
+        """Embeds tokens: [B, T, D].
 
-        Place t has position batch["offset"] [B] + t; without an offset, t.
+        Args:
+          batch: tokens [B, T]; offset [B], the position of place 0 in the text; absent: 0.
+          ctx: positions, and whether dropout is on.
         """
         if "offset" in batch:
             positions = ctx.positions + batch["offset"][:, None]

@@ -80,7 +80,13 @@ class Pointer(nn.Module):
     def __call__(
         self, states: jax.Array, source: jax.Array, lengths: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the weights [B, T, S] of source [B, S, D], and the gate's scores [B, T]."""
+        """Returns the weights [B, T, S] of the source, and the gate's scores [B, T].
+
+        Args:
+          states: [B, T, D], of the decoder.
+          source: [B, S, D], states of the encoder.
+          lengths: [B] int32, of the source.
+        """
         inner = (axes.WIDTH,), (axes.TRANSFORM,), states.shape[-1:], HEAD_INIT, self.dtype
         one = (axes.CLASSES,), (1,), HEAD_INIT, jnp.float32
         keys = Linear(*inner, bias_init=None, name="source")(source).astype(jnp.float32)
@@ -134,7 +140,7 @@ class PointerGenerator(nn.Module):
         return jnp.concatenate([x.astype(jnp.float32) for x in parts], axis=-1), cache
 
     def copy_features(self, states: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns features, table, and P_c of targets [...] at states."""
+        """Returns features, table, and P_c of targets [...] at states [..., D + 1 + 2 S]."""
         features, table, _, weights, tokens = self._split(states)
         return features, table, jnp.sum(weights * (tokens == targets[..., None]), axis=-1)
 

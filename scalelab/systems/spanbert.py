@@ -73,7 +73,13 @@ class BoundaryHead(nn.Module):
 
     @nn.compact
     def __call__(self, left: jax.Array, right: jax.Array, offsets: jax.Array) -> Features:
-        """Maps two states [..., D] and offsets [...] >= 1 to features [..., D] and bias [V]."""
+        """Returns features [..., D] and bias [V].
+
+        Args:
+          left: [..., D], the state before the span.
+          right: [..., D], the state after it.
+          offsets: [...] int32, from 1, of the predicted place in the span.
+        """
         rows, width = (self.options.num_positions, self.options.position_width), (left.shape[-1],)
         position = Embed(*rows, INIT, axes.POSITIONS, name="positions")(offsets - 1)
         x = jnp.concatenate([left, right, position.astype(self.dtype)], axis=-1)

@@ -23,14 +23,14 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.nets.decoder import Decoder, DecoderCache
-from scalelab.nn import axes
 from scalelab.nn.attention import head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import PlainHead
 from scalelab.nn.layer import PostNorm
+from scalelab.nn.memory import carried_memory
 from scalelab.nn.norm import LayerNorm
-from scalelab.nn.relative import ClippedDistances, Memory, RelativeAttention, SinusoidDistances
+from scalelab.nn.relative import ClippedDistances, RelativeAttention, SinusoidDistances
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Sizes
 
@@ -111,27 +111,14 @@ class RecurrentDecoder(nn.Module):
         whose batch["continues"] [B] is 0. A pass whose collection is neither there nor mutable has
         no memory.
         """
-        keep = self.is_mutable_collection("carried")
-        is_there = keep or self.has_variable("carried", "memory")
-        if cache is not None or self.memory_len == 0 or not is_there:
+        sizes = self.body.stack.num_layers, len(batch["tokens"]), self.memory_len, self.width
+        found = None if cache is not None else carried_memory(self, sizes, self.dtype, batch)
+        if found is None:
             return self.body(batch, train=train, cache=cache, step=step)
-        sizes = self.body.stack.num_layers, len(batch["tokens"])
-        shape = *sizes, self.memory_len, self.width
-
-        def variable(name: str, shape: tuple[int, ...], dtype: Any) -> nn.Variable:
-            names = (axes.LAYERS, axes.BATCH, axes.LENGTH, axes.WIDTH)[: len(shape)]
-            empty = nn.with_logical_partitioning(partial(jnp.zeros, shape, dtype), names)
-            return self.variable("carried", name, empty)
-
-        memory = variable("memory", shape, self.dtype)
-        known = variable("sizes", sizes, jnp.int32)
-        found = known.value * (batch["continues"] > 0) if "continues" in batch else known.value
-        before = DecoderCache(
-            Memory(memory.value, found), jnp.full(sizes[1:], self.memory_len, jnp.int32)
-        )
+        memory, replace = found
+        before = DecoderCache(memory, jnp.full(sizes[1:2], self.memory_len, jnp.int32))
         hidden, after = self.body(batch, train=train, cache=before, step=step)
-        if keep and not self.is_initializing():
-            memory.value, known.value = after.layers.states, after.layers.sizes
+        replace(after.layers)
         return hidden, None
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
@@ -151,9 +138,9 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> RecurrentDecoder:
     """
     if not options.clip and options.memory_len + sizes.max_len > WAVELENGTH:
         raise ValueError(
-            f"system_options.memory_len = {options.memory_len}: with net.max_len = {sizes.max_len}"
-            f" its distances exceed the {WAVELENGTH:,} that sinusoids tell apart: set it to"
-            f" {WAVELENGTH - sizes.max_len} or less"
+            f"system_options.memory_len = {options.memory_len}: with model.max_len ="
+            f" {sizes.max_len} its distances exceed the {WAVELENGTH:,} that sinusoids tell"
+            f" apart: set it to {WAVELENGTH - sizes.max_len} or less"
         )
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)

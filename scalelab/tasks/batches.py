@@ -19,7 +19,12 @@ on_accelerator = functools.cache(has_accelerator)
 
 
 def bucket(length: int, max_len: int) -> int:
-    """Returns the smallest bucket of at least `length` tokens, at most `max_len`."""
+    """Returns the length to which rows are padded.
+
+    Args:
+      length: tokens of the longest row.
+      max_len: largest bucket.
+    """
     buckets = FEW_BUCKETS if on_accelerator() else BUCKETS
     return min(next((b for b in buckets if b >= length), max_len), max(max_len, length))
 
@@ -96,7 +101,12 @@ class TaskBatches:
         return epoch.tokens[place]
 
     def __call__(self, step: int, length: int | None = None) -> dict[str, np.ndarray]:
-        """Returns batch `step`, padded to its bucket or to `length`, as `TaskExamples.gather`."""
+        """Returns a batch, as `TaskExamples.gather`.
+
+        Args:
+          step: number of the step, from 0.
+          length: T; None: the bucket of the longest row.
+        """
         ids = np.pad(self.ids(step), (0, -self.batch_size % self.ways), constant_values=-1)
         return self.examples.gather(ids, length or self.length(step))
 
@@ -104,7 +114,13 @@ class TaskBatches:
 def evaluation_batches(
     examples: TaskExamples, batch_size: int, max_len: int
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Yields every example once, short ones first: (ids [B], batch); -1 fills the last batch."""
+    """Yields every example once, short ones first: (ids [B], batch); -1 fills the last batch.
+
+    Args:
+      examples: the examples.
+      batch_size: B.
+      max_len: tokens of the longest row.
+    """
     order = np.argsort(examples.lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         ids = order[start : start + batch_size]

@@ -117,7 +117,13 @@ class Reading:
         made_by: Mapping[str, object],
         make: Callable[[], dict[str, np.ndarray]],
     ) -> dict[str, np.ndarray]:
-        """Returns the arrays of `make`, cached by texts, tokenizer, frame and `made_by`."""
+        """Returns arrays, cached by texts, tokenizer, frame and `made_by`.
+
+        Args:
+          texts: a list for each text column.
+          made_by: plain JSON, what else the arrays depend on.
+          make: makes the arrays.
+        """
 
         def build(directory: Path) -> None:
             for name, array in make().items():
@@ -140,8 +146,11 @@ def encode(
 ) -> TaskExamples:
     """Makes the token rows of a split, or reads them from the cache.
 
-    `texts` has a list for each text column. With `both_orders` each pair makes a second row with
-    the texts exchanged.
+    Args:
+      texts: a list for each text column.
+      labels: as `TaskExamples.labels`.
+      reading: tokenizer, frame and longest row.
+      both_orders: whether each pair makes a second row with the texts exchanged.
     """
     num_rows = 2 if len(texts) == 2 and both_orders else 1
 
@@ -169,8 +178,15 @@ def store_of(arrays: dict[str, np.ndarray]) -> ExampleStore:
 def kept_lengths(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     """Truncates pairs longest-first: the longer text loses its last token until both fit.
 
-    If both are equally long, the second text loses one, as in `transformers`. Maps lengths [n] and
-    [n] to the kept lengths, together at most `room`.
+    If both are equally long, the second text loses one, as in `transformers`.
+
+    Args:
+      first: [n] int, tokens of the first texts.
+      second: [n] int, tokens of the second texts.
+      room: most tokens of both together.
+
+    Returns:
+      The kept lengths, [n] each.
     """
     kept = np.minimum(first, np.maximum(room - second, room - room // 2))
     return kept, np.minimum(second, room - kept)

@@ -46,6 +46,12 @@ def _records(rows: Iterable[tuple[str, Sequence[str]]], path: Path, digest: str)
 def read_parallel(path: Path, split: str, labels: Sequence[str], *, to: str) -> Records:
     """Reads a file of sentences, one a line, and its translation of the same name but for `to`.
 
+    Args:
+      path: file of the sentences; its name has ".en".
+      split: unused.
+      labels: unused.
+      to: ending of the translation in place of "en".
+
     Raises:
       ValueError: the translation is missing, or has another number of lines.
     """

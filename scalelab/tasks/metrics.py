@@ -1,9 +1,7 @@
 """The metrics of tasks, and the test for a fine-tuning that has learned nothing.
 
-Every metric takes gold [n], predicted [n] or [S, n] (S runs), and weights None, [n] or [R, n] (R
-resamples). It returns [R, S] float64 without the axes that were not given: a float for [n] alone.
-Weights are multiplicities: an example of weight 2 counts twice. Scores are fractions in [0, 1],
-correlations are in [-1, 1].
+`Metric` has the arguments of all metrics. Scores are fractions in [0, 1], correlations are in
+[-1, 1].
 
 Answers that are texts, such as the tags of a sentence, are scored by ratios of sums of counts.
 
@@ -13,7 +11,7 @@ constant, or have no positive, the score is 0, as in scikit-learn.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,20 +19,31 @@ from scalelab.tasks import text_counts
 
 FLAT = 0.01  # predicted scores with less than this share of gold's spread are constant
 
-Metric = Callable[..., Any]
+
+class Metric(Protocol):
+    """A function that scores the predictions of S runs, on R resamples of n examples."""
+
+    def __call__(
+        self, gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None
+    ) -> Any:
+        """Scores predictions.
+
+        Args:
+          gold: [n] classes or scores; tags, or JSON of accepted texts, for answers that are texts.
+          predicted: [n] or [S, n], the same kind of values.
+          weights: [n] or [R, n] multiplicities: an example of weight 2 counts twice; None: 1 each.
+
+        Returns:
+          [R, S] float64 without the axes that were not given: a float for [n] alone.
+
+        Raises:
+          ValueError: shapes do not fit, a number is not finite, or there is no example.
+        """
+        ...
 
 
 def accuracy(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Returns the share of correctly classified examples.
-
-    Args:
-      gold: [n] classes.
-      predicted: [n] or [S, n] classes.
-      weights: None, [n] or [R, n] multiplicities.
-
-    Raises:
-      ValueError: shapes do not fit, a value is not finite, or there is no example.
-    """
+    """Returns the share of correctly classified examples."""
     gold, many, w, shape = _prepare(gold, predicted, weights)
     return _shaped(w @ (many == gold).T / w.sum(axis=1)[:, None], shape)
 
@@ -42,7 +51,7 @@ def accuracy(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 def hits(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
     """Returns the share of examples with predicted class 1: found answers to open questions.
 
-    Gold is not used, so the trivial score is 0. Arguments and errors as for `accuracy`.
+    Gold is not used, so the trivial score is 0.
     """
     _, many, w, shape = _prepare(gold, predicted, weights)
     return _shaped(w @ (many == 1).T / w.sum(axis=1)[:, None], shape)
@@ -52,8 +61,6 @@ def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = Non
     """Returns the F1 of class 1, 2 PR / (P + R) of precision P and recall R.
 
     It is 0 if class 1 is neither in gold nor predicted (van Rijsbergen 1979, chapter 7).
-
-    Arguments and errors as for `accuracy`.
 
     >>> f1(np.array([1, 1, 0, 0]), np.array([1, 0, 1, 0]))
     0.5
@@ -67,7 +74,7 @@ def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = Non
 def macro_f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
     """Returns the mean F1 over the classes that occur in gold or predicted.
 
-    Arguments and errors as for `accuracy`.
+    It is the F1 of several classes in SuperGLUE (Wang et al. 2019, 3.2, CB).
     """
     gold, many, w, shape = _prepare(gold, predicted, weights)
     classes = np.unique(np.concatenate([gold, many.ravel()]))
@@ -81,7 +88,7 @@ def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 
     It is 0 if all gold, or all predicted, are of one class. For more than two classes it is
     Gorodkin's R_K (2004, Comput. Biol. Chem. 28, equation 8). For two classes its absolute value is
-    sqrt(chi2 / n). Arguments and errors as for `accuracy`.
+    sqrt(chi2 / n).
 
     >>> matthews(np.array([1, 1, 0, 0]), np.array([1, 1, 0, 0]))
     1.0
@@ -98,10 +105,7 @@ def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 
 
 def pearson(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Returns Pearson's correlation, in [-1, 1]; 0 if all gold, or all predicted, are equal.
-
-    Arguments and errors as for `accuracy`, with scores instead of classes.
-    """
+    """Returns Pearson's correlation (1895); 0 if all gold, or all predicted, are equal."""
     gold, many, w, shape = _prepare(gold, predicted, weights)
     varies = _varies(gold[None], w) & _varies(many, w)
     values = _correlation(gold[None, None], many[None], w[:, None])
@@ -111,8 +115,7 @@ def pearson(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None 
 def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
     """Returns Spearman's correlation: Pearson's of the ranks; equal values get their mean rank.
 
-    It is in [-1, 1], and 0 if all gold, or all predicted, are equal. Arguments and errors as for
-    `accuracy`, with scores instead of classes.
+    Spearman 1904. It is 0 if all gold, or all predicted, are equal.
 
     >>> round(spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.5, 9.0])), 6)
     1.0
@@ -142,10 +145,7 @@ def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
 def bleu(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
     """Returns the BLEU of a corpus by sacrebleu, in [0, 1] (Papineni et al. 2002; Post 2018).
 
-    Args:
-      gold: [n] accepted answers, as JSON.
-      predicted: [n] or [S, n] texts.
-      weights: None, [n] or [R, n] multiplicities.
+    Gold entries are labels as in `text_counts.accepted`.
     """
     many, w = np.atleast_2d(predicted), np.ones(len(gold)) if weights is None else weights
     counts = np.array(
@@ -192,7 +192,12 @@ RANGES = dict.fromkeys(METRICS, (0.0, 1.0)) | dict.fromkeys(CORRELATIONS, (-1.0,
 
 
 def undefined(metric: str, gold: np.ndarray | None) -> str | None:
-    """Returns the reason why a metric is undefined for gold [n]; None if it is defined."""
+    """Returns the reason why a metric is undefined; None if it is defined.
+
+    Args:
+      metric: a name in METRICS.
+      gold: [n]; None: unknown.
+    """
     if gold is None:
         return None
     if metric in CORRELATIONS and np.unique(gold).size < 2:
@@ -203,9 +208,14 @@ def undefined(metric: str, gold: np.ndarray | None) -> str | None:
 
 
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:
-    """Returns the loss of the best constant prediction of gold [n].
+    """Returns the loss of the best constant prediction.
 
-    That is the entropy of the class frequencies in nats, or the variance of a regression's scores.
+    That is the entropy of the class frequencies in nats (Shannon 1948, 6), or the variance of
+    scores.
+
+    Args:
+      gold: [n] classes or scores.
+      regression: True for scores, False for classes.
     """
     if regression:
         return float(np.var(np.asarray(gold, np.float64)))

@@ -32,9 +32,14 @@ def read_spans(
 ) -> Records:
     """Reads a file in the layout of SQuAD v1.1.
 
-    With `carved` the split "dev" is every fifth article of the file, and other splits are the rest.
-    None means True if SQuAD's train file is absent. An article is known by its title, a paragraph
-    without a title by its context.
+    An article is known by its title, a paragraph without a title by its context.
+
+    Args:
+      path: the file.
+      split: "train", or a dev or test split.
+      labels: unused.
+      carved: True: the split "dev" is every fifth article of the file, other splits are the rest;
+        None: True if SQuAD's train file is absent.
 
     Raises:
       ValueError: the file cannot be read, has another layout, or has a question without an answer;

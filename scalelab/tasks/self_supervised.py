@@ -66,7 +66,13 @@ class Row(NamedTuple):
 
 
 def draw(documents: Iterable[str], seed: int, share: float = 1.0) -> list[str]:
-    """Draws a share of the documents, each text once, in the order of a seeded hash of the text."""
+    """Draws documents, each text once, in the order of a seeded hash of the text.
+
+    Args:
+      documents: the texts.
+      seed: seed of the hash.
+      share: share of the documents, in (0, 1].
+    """
     key = seed.to_bytes(8, "little", signed=True)
     drawn: dict[int, str] = {}
     for document in documents:
@@ -146,7 +152,9 @@ def two_passages(
 ) -> tuple[Words, Words] | None:
     """Draws two passages of a document, the earlier first; None if the document has no two.
 
-    `sentences` has None for sentences that must not be used.
+    Args:
+      sentences: words of each sentence; None: it must not be used.
+      rng: generator of the draws.
     """
     least, most = PASSAGE_WORDS
     # From each sentence, the shortest run of whole sentences that is long enough: start, end.
@@ -175,9 +183,13 @@ MAKERS = {"same_document": (_crossings, 4, 1), "swapped_words": (_versions, 2, 0
 def make_rows(
     task: str, documents: Sequence[str], num_rows: Mapping[str, int], seed: int
 ) -> dict[str, list[Row]]:
-    """Makes the splits of a task from documents in the order of `draw`.
+    """Makes the splits of a task; a split does not depend on later splits.
 
-    `num_rows` is split -> number of rows; a split does not depend on later splits.
+    Args:
+      task: a name in MAKERS.
+      documents: in the order of `draw`.
+      num_rows: split -> number of rows, a multiple of ROWS_MULTIPLE.
+      seed: seed of all choices.
 
     Raises:
       ValueError: a number is not a multiple of 4, or there are too few documents.
@@ -207,9 +219,16 @@ Made = Mapping[str, Mapping[str, Sequence[Row]]]  # task -> split -> rows
 def make(
     documents: Iterable[str], num_train: int, num_dev: int, seed: int, share: float = 1.0
 ) -> Made:
-    """Makes the rows of both tasks from a share of the documents; a line is a sentence.
+    """Makes the rows of both tasks.
 
     The dev set does not depend on the size of the training set.
+
+    Args:
+      documents: a line is a sentence.
+      num_train: rows of the training set, a multiple of ROWS_MULTIPLE.
+      num_dev: rows of the dev set, a multiple of it.
+      seed: seed of all choices.
+      share: share of the documents in use, in (0, 1].
 
     Raises:
       ValueError: as in `make_rows`.
@@ -219,9 +238,14 @@ def make(
 
 
 def write(folder: pathlib.Path, made: Made, about: Mapping[str, object]) -> None:
-    """Writes the folder of both tasks, all of it or nothing; `about` is probes.json.
+    """Writes the folder of both tasks, all of it or nothing.
 
     A table has a line of column names, then tab-separated fields, as in GLUE.
+
+    Args:
+      folder: the folder.
+      made: rows of the tasks.
+      about: content of probes.json.
     """
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -35,9 +35,14 @@ def read(
     path: Path, split: str, labels: Sequence[str], *, convert: Callable[[Row], Iterable[Made]],
     several: bool = False,
 ) -> Records:  # fmt: skip
-    """Reads a file; `convert` turns its rows into records.
+    """Reads a file of JSON lines.
 
-    Several labels of one record become one text, joined by blanks.
+    Args:
+      path: the file.
+      split: unused.
+      labels: names of the classes.
+      convert: row -> records, each texts and a label.
+      several: whether several labels of one record become one text, joined by blanks.
 
     Raises:
       ValueError: the file cannot be read, or a row lacks a key or has a wrong value.
@@ -81,7 +86,13 @@ def _uncapitalize(text: str) -> str:
 
 
 def mark(text: str, begin: int, end: int, sign: str = "*") -> str:
-    """Puts signs around the characters from `begin` to `end` of a text.
+    """Puts signs around a span of a text.
+
+    Args:
+      text: the text.
+      begin: its first character in the span.
+      end: the character after the span.
+      sign: the sign.
 
     Raises:
       ValueError: the range is not inside the text.

@@ -50,9 +50,12 @@ class Splits:
 def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = True) -> Splits:
     """Reads a task's data.
 
-    `data_dir` holds the folders of all tasks, or <task>.train.jsonl and <task>.valid.jsonl of the
-    BabyLM Challenge, or is hf:NAME, a data set of Hugging Face `datasets`; None: TensorFlow
-    Datasets. With `tests` the test splits are read too.
+    Args:
+      task: the task.
+      data_dir: holds the folders of all tasks, or <task>.train.jsonl and <task>.valid.jsonl of the
+        BabyLM Challenge, or is hf:NAME, a data set of Hugging Face `datasets`; None: TensorFlow
+        Datasets.
+      tests: whether the test splits are read too.
 
     Raises:
       ValueError: the task's folder, its training file or all its dev files are missing, or a file

@@ -26,7 +26,8 @@ def count_words(gold: str, predicted: str) -> tuple[int, int]:
 def count_entities(gold: str, predicted: str) -> tuple[int, int]:
     """Returns (twice the found entities, gold plus predicted entities); the ratio is F1.
 
-    An entity is found if its words and its type are right, as in CoNLL's conlleval.
+    An entity is found if its words and its type are right, as in conlleval (Tjong Kim
+    Sang and De Meulder 2003, CoNLL-2003).
     """
     ours, theirs = entities(predicted.split()), entities(gold.split())
     return 2 * len(ours & theirs), len(ours) + len(theirs)
@@ -58,7 +59,7 @@ def normalize(text: str) -> str:
 
 
 def overlap(gold: str, predicted: str) -> float:
-    """Returns the F1 of the words of a predicted answer."""
+    """Returns the F1 of the words of a predicted answer (Rajpurkar et al. 2016, 6.1)."""
     ours, theirs = normalize(predicted).split(), normalize(gold).split()
     common = sum((Counter(ours) & Counter(theirs)).values())
     return 2 * common / (len(ours) + len(theirs)) if common else 0.0
@@ -71,13 +72,16 @@ def accepted(gold: str) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_exact(gold: str, predicted: str) -> tuple[float, float]:
-    """Returns (1 or 0, 1): whether the prediction equals an accepted answer after `normalize`."""
+    """Returns (1 or 0, 1): whether the prediction equals an accepted answer after `normalize`.
+
+    The ratio is the exact match of Rajpurkar et al. 2016, 6.1.
+    """
     return float(normalize(predicted) in map(normalize, accepted(gold))), 1.0
 
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_overlap(gold: str, predicted: str) -> tuple[float, float]:
-    """Returns (best F1 over the accepted answers, 1)."""
+    """Returns (best F1 over the accepted answers, 1): Rajpurkar et al. 2016, 6.1."""
     return max(overlap(answer, predicted) for answer in accepted(gold)), 1.0
 
 
@@ -97,7 +101,10 @@ def count_rouge(gold: str, predicted: str) -> Mapping[str, float]:
 
 @functools.lru_cache(maxsize=1 << 17)
 def count_ngrams(gold: str, predicted: str) -> tuple[int, ...]:
-    """Returns what BLEU sums: matches and n-grams of 1 to 4 words, lengths of answer and gold."""
+    """Returns what BLEU sums: matches and n-grams of 1 to 4 words, lengths of answer and gold.
+
+    Papineni et al. 2002, 2.
+    """
     with _installed():
         import sacrebleu
     found = sacrebleu.BLEU().corpus_score([predicted], [[answer] for answer in accepted(gold)])
@@ -137,6 +144,9 @@ def signature(metric: str) -> str | None:
 
 
 def count_right(gold: str, predicted: str) -> tuple[int, int]:
-    """Returns (twice the answers marked 1 in both, sum of those marked 1 in each): F1 = ratio."""
+    """Returns (twice the answers marked 1 in both, sum of those marked 1 in each): F1 = ratio.
+
+    It is F1a of Khashabi et al. 2018 (MultiRC).
+    """
     pairs = [*zip(gold.split(), predicted.split(), strict=True)]
     return 2 * pairs.count(("1", "1")), sum(pair.count("1") for pair in pairs)

@@ -49,7 +49,15 @@ class Counted(Finding):
 def block_cases(
     scores: Scores, blocks: Iterable[Block], region: Region, score: str, name: str = ""
 ) -> list[Case]:
-    """Returns a case for each block with scores; it holds if the value is in the region."""
+    """Returns a case for each block with scores; it holds if the value is in the region.
+
+    Args:
+      scores: the study's scores.
+      blocks: row -> its weight, for each block.
+      region: values for which a case holds.
+      score: name of the score.
+      name: of the comparison, for the labels; "": the rows' labels.
+    """
     cases = []
     for block in blocks:
         found = weighted(scores, block, score)
@@ -71,7 +79,18 @@ def make_finding(
     *,
     needs: str = ALL,
 ) -> Counted:
-    """Makes a finding without a verdict, with the remarks on its score and its cases."""
+    """Makes a finding without a verdict, with the remarks on its score and its cases.
+
+    Args:
+      scores: the study's scores.
+      name: name of the hypothesis.
+      text: the hypothesis in words.
+      rule: how it is tested, in words.
+      made: its claims.
+      cases: its cases.
+      score: name of the score.
+      needs: ALL, MOST or ANY.
+    """
     found = Counted(name, text, rule, tuple(made), needs, cases=tuple(cases))
     counted = [f"Counted case by case, without a test: it {found.counted}."] if cases else []
     return dataclasses.replace(found, remarks=(*scores.remarks([score]), *counted))

@@ -69,7 +69,16 @@ def build_finding(
     cases: Sequence[Case] | None = None,
     needs: str = ALL,
 ) -> Finding:
-    """Makes the finding of TEXTS[name]; by default each block is a case."""
+    """Makes the finding of TEXTS[name].
+
+    Args:
+      scores: the study's scores.
+      score: name of the score.
+      parts: the claims to make.
+      name: name of the hypothesis.
+      cases: None: each block is a case.
+      needs: ALL, MOST or ANY.
+    """
     claims = [build_claim(scores, *part[:3], score, part.missing) for part in parts]
     if cases is None:
         cases = [c for p in parts for c in block_cases(scores, p.blocks, p.region, score)]

@@ -34,8 +34,8 @@ from scalelab.thesis.phases import read_phases
 CORPUS = "wikitext:"  # WikiText-103 raw, in its own layout (6.1)
 PRETRAINING = {
     "init": None, "mask_rate": 0.15, "mask_copies": None,  # 7.1 to 7.3
-    "net.ffn_width": None, "net.max_len": 512, "net.dropout_rate": 0.1, "net.dtype": "float32",
-    "net.output_embedding": None,
+    "model.ffn_width": None, "model.max_len": 512, "model.dropout_rate": 0.1,
+    "model.dtype": "float32", "model.output_embedding": None,
     "tokenizer.vocab_size": 30_000, "tokenizer.lowercase": False,
     "data.errors": "strict", "data.keep_headings": False,
     "data.valid_rate": 0.005, "data.order_seed": None,
@@ -75,7 +75,7 @@ FINETUNING = {  # 7.4
     "optim.weight_decay": 0.01, "optim.clip_norm": 1.0, "optim.schedule": "linear",
     "optim.warmup_rate": 0.0, "optim.layer_decay": None,
 }  # fmt: skip
-OWN = ("system", "seed", "net.num_heads", "net.width", "net.num_layers", "data.corpus")
+OWN = ("system", "seed", "model.num_heads", "model.width", "model.num_layers", "data.corpus")
 # A different sentence splitter or tokenizer changes counts by less, another corpus by more.
 COUNT_CLOSE = 0.1
 HARMLESS = re.compile("empty texts|broken lines left out")  # the official files have them
@@ -84,8 +84,12 @@ HARMLESS = re.compile("empty texts|broken lines left out")  # the official files
 def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
     """Returns the differences of a study from the protocol; [] allows to show published numbers.
 
-    Only rows with a published number are checked. `footnotes` come from the check of comparability;
-    footnotes on fields that are not known to be equal do not count as differences.
+    Only rows with a published number are checked.
+
+    Args:
+      study: the study.
+      footnotes: of the check of comparability; those on fields that are not known to be equal do
+        not count as differences.
     """
     facts = study.facts
     if facts.scale != "full":

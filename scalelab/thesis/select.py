@@ -43,9 +43,11 @@ def by_shape(scores: Scores, systems: Sequence[str]) -> list[dict[str, Row]]:
 
 
 def shape_group(rows: Sequence[Row], dimension: str) -> list[Row]:
-    """Returns the longest list of rows that differ only in `dimension`, or [] if there is none.
+    """Returns the longest list of rows that differ only in one dimension, or [] if there is none.
 
-    `dimension` is "width" or "num_layers"; the rows are in its ascending order.
+    Args:
+      rows: the rows.
+      dimension: "width" or "num_layers"; the result is in its ascending order.
     """
     fixed = [name for name in ("num_heads", "width", "num_layers") if name != dimension]
     groups = group(rows, lambda row: tuple(getattr(row.shape, name) for name in fixed))

@@ -201,12 +201,14 @@ def _fit(
     ]
     same = source.system == config.system
     others = ("output_embedding", "activation", "norm_epsilon")  # they change no parameter's shape
-    if same and (wrong or any(getattr(source.net, x) != getattr(config.net, x) for x in others)):
+    if same and (
+        wrong or any(getattr(source.model, x) != getattr(config.model, x) for x in others)
+    ):
         names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", *others)
         fields = [
-            f"config.net.{name} is {there} there, {here} here"
+            f"config.model.{name} is {there} there, {here} here"
             for name in names
-            if (there := getattr(source.net, name)) != (here := getattr(config.net, name))
+            if (there := getattr(source.model, name)) != (here := getattr(config.model, name))
         ]
         raise ValueError(
             f"--init={path} is another model: make these fields equal: {'; '.join(fields)}."

@@ -56,12 +56,22 @@ class Blueprint(Model):
         )
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """A batch [B, ...] in the abstract, as training gives it to the step."""
+        """A batch [B, ...] in the abstract, as training gives it to the step.
+
+        Args:
+          length: T.
+          batch_size: B.
+        """
         arrays = formats.arrays_of(self.config.data.format, self.config.format_options)
         return jax.eval_shape(lambda: objectives.example_batch(length, arrays, batch_size))
 
     def random_batch(self, length: int, batch_size: int) -> dict[str, np.ndarray]:
-        """A batch of full length, its tokens random but for the special ones."""
+        """A batch of full length, its tokens random but for the special ones.
+
+        Args:
+          length: T.
+          batch_size: B.
+        """
         first, last = len(self.system.SPECIAL_TOKENS), self.config.tokenizer.vocab_size
         rng, shapes = np.random.default_rng(0), self.batch(length, batch_size)
         made = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
@@ -74,7 +84,13 @@ class Blueprint(Model):
         return made
 
     def compile(self, length: int, batch_size: int, mesh: Mesh) -> jax.stages.Compiled:
-        """Compiles the training step for a batch: run(state, batch, learning_rate)."""
+        """Compiles the training step for a batch: run(state, batch, learning_rate).
+
+        Args:
+          length: T.
+          batch_size: B.
+          mesh: the devices.
+        """
         placed = sharding.shardings(self.boxed, mesh)
         made = step.make_train_step(
             self.net, self.terms, self.tx, self.config.machine.num_microbatches
@@ -112,12 +128,18 @@ def draw_alone(
 ) -> Blueprint:  # fmt: skip
     """Draws up a run of a system's own config at some sizes, with one phase and no padding.
 
-    `shape` is heads x width x layers, `length` the tokens of an example.
+    Args:
+      system: name of the system.
+      shape: heads x width x layers, such as "2x128x2".
+      batch_size: B.
+      length: tokens of an example.
+      vocab_size: V.
+      dtype: of the computation.
     """
     pretrain = files.load(files.FOLDER / "pretrain.py")
     config = pretrain.get_config(f"system={system},shape={shape},steps=1000")
-    config.net.dtype, config.tokenizer.vocab_size = dtype, vocab_size
-    config.net.max_len = max(config.net.max_len, length)
+    config.model.dtype, config.tokenizer.vocab_size = dtype, vocab_size
+    config.model.max_len = max(config.model.max_len, length)
     config.short.max_len, config.short.batch_size = length, batch_size
     config.long.example_rate = 0.0
     return draw(pretraining.resolve(config.to_dict()))
@@ -137,6 +159,12 @@ UNTIMED, TIMED = 2, 3  # steps: in its first few, a process meets new pages of m
 
 def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> StepTime:
     """Compiles the training step of a batch and times three steps on random tokens.
+
+    Args:
+      plan: the run.
+      length: tokens of an example.
+      batch_size: B.
+      mesh: the devices.
 
     Raises:
       ValueError: the model needs more memory than there is.

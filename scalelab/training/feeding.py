@@ -127,7 +127,12 @@ def _resident_batch(
 
 
 def resident(batches: Batches, arrays: Arrays) -> Source:
-    """Returns batches of examples whose arrays lie on the device."""
+    """Makes batches of examples whose arrays lie on the device.
+
+    Args:
+      batches: which examples each batch has.
+      arrays: the store's arrays, on the device.
+    """
 
     def stream(start: int, stop: int) -> Iterator[tuple[int, Row]]:
         for first in range(start, stop, CHUNK):

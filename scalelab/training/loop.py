@@ -78,7 +78,12 @@ class InFlight:
         self._begun = time.perf_counter()
 
     def add(self, found: Pairs, count: int) -> None:
-        """Adds a block of `count` steps that was started; waits for the block `ahead` before it."""
+        """Adds a block of steps that was started; waits for the block `ahead` before it.
+
+        Args:
+          found: (sum, weight) pairs of each step, on the device.
+          count: steps of the block.
+        """
         self._pending.append((found, count))
         self._take(self._ahead)
 

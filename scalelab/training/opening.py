@@ -35,14 +35,16 @@ class Finished:
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
 
-    `nets` are the frozen models by their names.
+    Args:
+      config: config of the pre-training.
+      nets: frozen models, by name.
 
     Raises:
       ValueError: the config does not suit the devices, or needs more memory than they have.
     """
     machine = config.machine
     metrics.check_tracker(machine.tracker)
-    host.configure_jax(machine.compile_cache_dir, config.net.dtype)
+    host.configure_jax(machine.compile_cache_dir, config.model.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     batch_sizes = [phase.batch_size for phase in config.phases]
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
@@ -174,8 +176,8 @@ def finish(training: Pretraining) -> dict[str, Any]:
     unigrams = {metrics.unigram_name(array): data.unigram_nats_of(array) for array in arrays}
     result = run_files.RunResult(
         system=config.system,
-        shape=config.net.shape,
-        n_model=systems.n_model(system, config.net, config.system_options),
+        shape=config.model.shape,
+        n_model=systems.n_model(system, config.model, config.system_options),
         seed=config.seed,
         steps=clocks.steps,
         tokens=clocks.tokens,

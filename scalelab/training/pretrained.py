@@ -129,7 +129,7 @@ class Pretrained:
     @property
     def n_model(self) -> int:
         """The size N, as the system declares it."""
-        return systems.n_model(self.system, self.config.net, self.config.system_options)
+        return systems.n_model(self.system, self.config.model, self.config.system_options)
 
     @property
     def tokenizer_dir(self) -> pathlib.Path:
@@ -138,7 +138,11 @@ class Pretrained:
 
 
 def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
-    """Opens the run folder of a pre-training, at a step or, for None, at its newest checkpoint.
+    """Opens the run folder of a pre-training.
+
+    Args:
+      path: the run folder.
+      step: training step of the checkpoint; None: the newest.
 
     Raises:
       ValueError: the folder holds none, or a part of one is missing; the message says which.

@@ -7,7 +7,9 @@ entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, ph
 agreement of every sentence), minimal pairs for python -m scalelab.eval.pairs --data=DIR/pairs, and
 glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
 A task has --tasks_examples training examples and a quarter of this number in dev and in test; 0
-means no tasks. With --kind=cipher every second document is in a second language, with other words
+means no tasks. --questions adds so many training questions on passages, whose answers are spans,
+for python -m scalelab.eval squad --data=DIR/glue.
+With --kind=cipher every second document is in a second language, with other words
 and another order; tasks/ has translations into it and summaries of passages, for python -m
 scalelab.eval cipher and summary, with --data=DIR/tasks. With --kind=markov the next word depends on
 the --order words before it. With --kind=neighbours there are --num_letters free words and the same
@@ -21,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from scalelab.config import cli
-from scalelab.worlds import cipher, corpus, discourse, glue_files, markov, neighbours
+from scalelab.worlds import cipher, corpus, discourse, glue_files, markov, neighbours, questions
 from scalelab.worlds.lexicon import Sizes
 
 SIZES = {name: getattr(Sizes, name) for name in ("num_topics", "num_nouns", "num_verbs",
                                                  "num_adjectives")}  # fmt: skip
 KINDS = {  # kind -> its own arguments, with their defaults
-    "grammar": {"tasks_examples": 1000} | SIZES,
+    "grammar": {"tasks_examples": 1000, "questions": 0} | SIZES,
     "cipher": {"tasks_examples": 1000} | SIZES,
     "markov": {"vocab_size": 16, "order": 2, "length": 64},
     "neighbours": {"num_letters": 8, "length": 63},
@@ -71,12 +73,17 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--to={folder}: expected a new or empty folder; this one is not empty")
     facts: dict[str, Any] = {"kind": given.kind, "seed": given.seed} | own
     if given.kind == "grammar":
-        num_examples = own.pop("tasks_examples")
+        num_examples, num_questions = own.pop("tasks_examples"), own.pop("questions")
         world = discourse.draw(Sizes(**own), given.seed)
         facts |= world.facts()
+        # First, because the lexicon may be too small.
+        asked = questions.make(world, given.seed, num_questions) if num_questions else {}
         folder.mkdir(parents=True, exist_ok=True)
-        if num_examples:  # first, because the lexicon may be too small for them
+        if num_examples:
             facts["tasks"] = glue_files.write(world, given.seed, num_examples, folder / "glue")
+        if asked:
+            written = questions.write(asked, folder / "glue")
+            facts.setdefault("tasks", {})[questions.FOLDER] = written
         facts["documents"] = corpus.write_grammar(world, given.seed, count, folder)
     elif given.kind == "cipher":
         num_pairs = own.pop("tasks_examples")

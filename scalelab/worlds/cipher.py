@@ -69,6 +69,13 @@ def write(
     line, those of tasks/summary a passage and its summary; no source occurs twice. Their documents
     are drawn after those of the corpus.
 
+    Args:
+      world: source of the documents.
+      seed: seed of all draws.
+      num_documents: documents of all splits.
+      num_pairs: training pairs of each task; 0: no tasks.
+      folder: an existing folder.
+
     Returns:
       The numbers of documents and of pairs by split.
 

@@ -35,7 +35,15 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
     `gold.jsonl` has one object per document: split, number, topic, and the annotations of each
     sentence (`gold.annotate`). `pairs/` has order.jsonl, agreement.jsonl and the harder
     attraction.jsonl: up to NUM_PAIRS minimal pairs of the test split each (`gold.minimal_pairs`).
-    Returns the number of documents of each split.
+
+    Args:
+      world: source of the documents.
+      seed: seed of all draws.
+      num_documents: documents of all splits.
+      folder: an existing folder.
+
+    Returns:
+      The number of documents of each split.
     """
     rng = np.random.default_rng([seed, 1])
     pairs: dict[str, list[dict[str, str]]] = {}
@@ -65,7 +73,15 @@ def write_tokens(
 ) -> dict[str, Any]:
     """Writes texts of a token source; each token is an invented word.
 
-    Returns the "documents" of each split, and the "words", one for each token.
+    Args:
+      source: draws the tokens.
+      seed: seed of all draws.
+      num_documents: documents of all splits.
+      length: tokens of a document.
+      folder: an existing folder.
+
+    Returns:
+      The "documents" of each split, and the "words", one for each token.
     """
     rng = np.random.default_rng([seed, 1])
     words = lexicon.stems(rng, source.vocab_size)

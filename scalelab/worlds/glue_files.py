@@ -24,8 +24,14 @@ Example = tuple[tuple[str, ...], str]  # texts and label
 def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str, dict[str, int]]:
     """Writes the nine tasks.
 
-    A training set has `num_examples` examples, a dev or test set a quarter of them. Returns the
-    number of examples by task and file.
+    Args:
+      world: source of the sentences.
+      seed: seed of all draws.
+      num_examples: examples of a training set; a dev or test set has a quarter of them.
+      folder: folder of the tasks.
+
+    Returns:
+      The number of examples by task and file.
 
     Raises:
       ValueError: the lexicon is too small for this number of examples.
@@ -63,6 +69,12 @@ def make(name: str, world: World, seed: int, num_examples: int) -> dict[str, lis
     """Makes the examples of a task by file name.
 
     MNLI's mismatched sets have the last quarter of the topics, its other sets the other topics.
+
+    Args:
+      name: name of the task.
+      world: source of the sentences.
+      seed: seed of all draws.
+      num_examples: examples of the training set.
 
     Raises:
       ValueError: the lexicon is too small for this number of examples.

@@ -74,9 +74,13 @@ def draw(sizes: Sizes, seed: int) -> Lexicon:
 
 
 def stems(rng: np.random.Generator, count: int) -> list[str]:
-    """Invents `count` different stems of two or three open syllables.
+    """Invents different stems of two or three open syllables.
 
     They end in a vowel, so that different stems never share a form (`s`, `ed`).
+
+    Args:
+      rng: generator of the draws.
+      count: number of stems.
     """
     found: dict[str, None] = {}
     while len(found) < count:
@@ -93,10 +97,20 @@ def chances(count: int) -> np.ndarray:
 
 
 def noun(stem: str, number: str) -> str:
-    """Returns a noun's form."""
+    """Returns a noun's form.
+
+    Args:
+      stem: its singular.
+      number: "sg" or "pl".
+    """
     return stem + "s" * (number == "pl")
 
 
 def verb(stem: str, form: str) -> str:
-    """Returns a verb's form: "sg", "pl", "base" or "participle"."""
+    """Returns a verb's form.
+
+    Args:
+      stem: its base.
+      form: "sg", "pl", "base" or "participle".
+    """
     return stem + {"sg": "s", "pl": "", "base": "", "participle": "ed"}[form]

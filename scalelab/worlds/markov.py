@@ -60,7 +60,13 @@ class Source:
         return {"nats_per_word": self.bound(self.order)} | bounds
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
-        """Draws texts: [count, length] int32, from the stationary distribution."""
+        """Draws texts from the stationary distribution: [count, length] int32.
+
+        Args:
+          rng: generator of the draws.
+          count: number of texts.
+          length: tokens of a text.
+        """
         tokens = np.zeros((count, length), np.int32)
         for place in range(length):
             seen = min(place, self.order)
@@ -82,6 +88,12 @@ class Source:
 
 def draw(vocab_size: int, order: int, seed: int, concentration: float = 0.1) -> Source:
     """Draws a source with Dirichlet probabilities after each context.
+
+    Args:
+      vocab_size: V, at least 2.
+      order: tokens of a context, at least 1.
+      seed: seed of the probabilities.
+      concentration: of the Dirichlet distribution, above 0; small: few tokens are probable.
 
     Raises:
       ValueError: too many contexts, or an argument below its minimum.

@@ -42,6 +42,11 @@ class Neighbours:
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
         """Draws texts: [count, length] int32.
 
+        Args:
+          rng: generator of the draws.
+          count: number of texts.
+          length: letters of a text, an odd number.
+
         Raises:
           ValueError: `length` is even, so that the last token would have one neighbor.
         """
@@ -56,7 +61,12 @@ class Neighbours:
 
 
 def draw(num_letters: int, seed: int) -> Neighbours:
-    """Draws a table of K >= 2 letters, all about equally frequent."""
+    """Draws a table, all letters about equally frequent.
+
+    Args:
+      num_letters: K, at least 2.
+      seed: seed of the table.
+    """
     if num_letters < 2:
         raise ValueError(f"expected 2 letters or more, got {num_letters}")
     letters = np.arange(num_letters**2) % num_letters

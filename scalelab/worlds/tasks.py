@@ -89,7 +89,12 @@ class Draws:
         return bool(self.rng.random() < 0.5)
 
     def choose(self, choices: Sequence[T], but: T | None = None) -> T:
-        """Returns one of the choices, uniformly; never `but`."""
+        """Returns one of the choices, uniformly.
+
+        Args:
+          choices: the choices.
+          but: a choice that is never returned; None: none.
+        """
         left = [c for c in choices if c != but]
         return left[int(self.rng.integers(len(left)))]
 

@@ -23,7 +23,7 @@ DATA = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared" 
 
 def configured(system, corpus, cache_dir, **fields):
     small = tiny.small(cache_dir) | dict(
-        net__max_len=128, long__max_len=128, long__batch_size=2, long__example_rate=0.1
+        model__max_len=128, long__max_len=128, long__batch_size=2, long__example_rate=0.1
     )
     arguments = f"system={system},corpus=wikitext:{corpus}"
     return config_lib.resolve(tiny.values(arguments, **(small | fields)))

@@ -44,13 +44,13 @@ def sides(request, wikitext: pathlib.Path, tmp_path_factory) -> Sides:
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder / "out").eval()
     opened = pretrained.load(folder / "run")
     special = systems.special_ids(opened.system, opened.tokenizer.special_ids)
-    rng, most = np.random.default_rng(0), opened.config.net.max_len - NEW
+    rng, most = np.random.default_rng(0), opened.config.model.max_len - NEW
     first = max(special.values()) + 1
     sources = [
         np.append(rng.integers(first, opened.config.tokenizer.vocab_size, n), special["eos"])
         for n in rng.integers(1, most, COUNT)
     ]
-    sizes = {"max_new_tokens": NEW, "max_len": opened.config.net.max_len}
+    sizes = {"max_new_tokens": NEW, "max_len": opened.config.model.max_len}
     made, start = stepper.prepare(opened.net, opened.params), np.array([special["start"]])
     free = {"sources": sources[:AT_ONCE], **sizes, "end_token": None}
     written = [text.tokens for text in loop.generate(made, [start] * AT_ONCE, Rules(), **free)]

@@ -271,7 +271,7 @@ def test_the_fair_column_is_that_of_float32(pretrained_runs, data, tmp_path) -> 
     opened = pretrained.load(pretrained_runs("gpt2"))
     found = babylm.read(data)
     config = dataclasses.replace(
-        opened.config, net=dataclasses.replace(opened.config.net, dtype="bfloat16")
+        opened.config, model=dataclasses.replace(opened.config.model, dtype="bfloat16")
     )
     made, rough = (ask(run, found, tmp_path) for run in (
         opened, dataclasses.replace(opened, config=config)))  # fmt: skip

@@ -28,7 +28,7 @@ def runner(run: pathlib.Path, method: Callable[..., jax.Array]) -> Callable[...,
 
 def logits(opened: Any, row: list[int], method: Callable[..., jax.Array]) -> np.ndarray:
     """The model's own scores of one row, padded to its longest."""
-    batch = token_scores.pad([np.asarray(row)], opened.config.net.max_len, 1)
+    batch = token_scores.pad([np.asarray(row)], opened.config.model.max_len, 1)
     return np.asarray(runner(opened.path, method)(batch), np.float64)[0, : len(row)]
 
 

@@ -25,7 +25,7 @@ LAYERS = 5
 def bert(wikitext, cache_dir, tmp_path_factory) -> pathlib.Path:
     """The run folder of a BERT of five layers."""
     folder = tmp_path_factory.mktemp("bert")
-    return tiny.write_run(folder, "bert", wikitext, cache_dir, net__num_layers=LAYERS)
+    return tiny.write_run(folder, "bert", wikitext, cache_dir, model__num_layers=LAYERS)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ FIELDS = {"epochs": 1.0, "batch_size": 8, "optim.weight_decay": 0.1, "optim.lear
 def bert(wikitext, cache_dir, tmp_path):
     """bert(**fields of the config) -> TaskRun of RTE, on three layers; some weights are -0.0."""
     path = tiny.write_run(
-        tmp_path / "bert", "bert", wikitext, cache_dir, net__num_layers=3, spread=0.5
+        tmp_path / "bert", "bert", wikitext, cache_dir, model__num_layers=3, spread=0.5
     )
     start = warm_start.open_start(str(path))
     params = start.opened.params
@@ -133,7 +133,7 @@ def test_a_table_that_scores_answers_is_open_from_the_start(prepare) -> None:  #
     moved = changed(*made)
     assert any("embed/tokens/table" in path for path in moved)
     last = {path.partition("#")[2] for path in moved if "#" in path}
-    assert last == {str(run.start.opened.config.net.num_layers - 1)}
+    assert last == {str(run.start.opened.config.model.num_layers - 1)}
 
 
 def test_shared_layers_open_with_their_last_layer() -> None:

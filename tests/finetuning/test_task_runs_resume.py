@@ -146,7 +146,7 @@ def test_a_start_from_mnli_is_told_by_those_weights(
 def start_of(*, causal: bool = False, max_len: int = 512) -> Any:
     """What a plan asks of the initial weights."""
     net = types.SimpleNamespace(max_len=max_len)
-    config = types.SimpleNamespace(net=net, system="gpt2" if causal else "bert")
+    config = types.SimpleNamespace(model=net, system="gpt2" if causal else "bert")
     predicts = "next" if causal else "masked"
     system = types.SimpleNamespace(HAS_SOURCE=False)
     opened = types.SimpleNamespace(config=config, predicts=predicts, system=system)

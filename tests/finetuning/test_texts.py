@@ -25,6 +25,7 @@ TASK = Task(
     columns=Columns(("text",)), train=TaskSplit("train", ("train.tsv",)), prompt="say:",
     read=lambda *_: planted(1, 0), dev_splits=(TaskSplit("dev", ("dev.tsv",)),), answer_len=12,
 )  # fmt: skip
+SYSTEMS = ["gpt2", "translator", pytest.param("prefix_lm", marks=pytest.mark.ci)]
 
 
 def planted(n: int, seed: int) -> Records:
@@ -59,7 +60,7 @@ def test_answers_are_those_of_greedy_decoding(prepare, system: str) -> None:  # 
     assert texts[ended] == run.tokenizer.decode(kept).strip()
 
 
-@pytest.mark.parametrize("system", ["gpt2", "translator"])
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_answers_are_those_of_the_beam_search(prepare, system: str) -> None:  # noqa: F811
     texts = {}
     for own in ({"num_beams": 3}, {"num_beams": 3, "length_penalty": -2.0}, {}):
@@ -132,7 +133,7 @@ def test_the_rows_of_a_text_hold_its_answer(prepare) -> None:  # noqa: F811
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("system", ["gpt2", "translator"])
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_a_planted_translation_is_learnt(prepare, tmp_path: pathlib.Path, system: str) -> None:  # noqa: F811
     fields = {"epochs": 60.0, "optim.learning_rate": 1e-2}
     run = prepare(system, None, task=TASK, records=planted(96, 0), **fields)

@@ -114,7 +114,7 @@ def test_numbered_classes_have_their_names(pretrained_runs: Runs, tmp_path, labe
 @pytest.mark.parametrize(("change", "name"), [
     ({"labels": 3}, "labels"), ({"labels": None}, "labels"), ({"regression": 1}, "regression"),
     ({"head": {"kind": 5}}, "head.kind"), ({"system": "bret"}, "'bert'"),
-    ({"net": {"num_heads": 2, "num_layers": 2, "width": -1}}, "net.width"),
+    ({"model": {"num_heads": 2, "num_layers": 2, "width": -1}}, "model.width"),
     ({"labels": ["a", "b"]}, "out/bias"), ({"head": {"kind": "single"}}, "head/dense/bias"),
 ], ids=str)  # fmt: skip
 def test_a_damaged_import(back: pathlib.Path, tmp_path, change: dict[str, Any], name: str) -> None:
@@ -221,6 +221,11 @@ def test_its_scores_are_those_of_transformers(
     assert records is not None
     segments = {"return_token_type_ids": "token_type_ids" in maps.load(system).inputs}
     rows = [tokenizer(*texts, **segments) for texts in zip(*records.texts, strict=True)]
+    types = {tokenizer.convert_tokens_to_ids(f"<{role}>"): i
+             for role, i in maps.load(system).token_types.items()}  # fmt: skip
+    for row in rows if types else ():
+        pairs = zip(row["input_ids"], row["token_type_ids"], strict=True)
+        row["token_type_ids"] = [types.get(token, type_id) for token, type_id in pairs]
     with torch.no_grad():
         expected = np.concatenate(
             [model(**{k: torch.tensor([v]) for k, v in row.items()}).logits.numpy() for row in rows]

@@ -16,6 +16,8 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "electra": {"embed_width": None, "generator_rate": None},
     "ernie": {"num_segments": 2, "num_tasks": None},
     "roberta": {"num_segments": 1},
+    "t5": {"layers": None, "head_size": None},
+    "xlnet": {"memory_len": 128},
 }
 ALBERT: dict[str, Any] = {"embed_width": 16, "num_groups": 2, "shared": "all"}
 
@@ -94,7 +96,7 @@ def test_a_field_that_no_class_of_the_family_has_is_refused(field: str, value: A
     sizes = {"num_heads": 2, "width": 8, "num_layers": 3, "ffn_width": 32, "max_len": 64}
     fields = sizes | {"vocab_size": 61, "dropout_rate": 0.1, field: None}
     config_json.make_config(family, family.architectures[0], fields, {}, None, False)
-    with pytest.raises(ValueError, match=f"net.{field} is .*{value}.*which the class has not"):
+    with pytest.raises(ValueError, match=f"model.{field} is .*{value}.*which the class has not"):
         given = fields | {field: value}
         config_json.make_config(family, family.architectures[0], given, {}, None, False)
 

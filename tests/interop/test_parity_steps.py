@@ -85,7 +85,7 @@ def distance(a: Any, b: Any) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-@pytest.mark.parametrize("system", peers.CLASSES)
+@pytest.mark.parametrize("system", peers.TEXTS)
 def test_five_steps(system: str) -> None:
     model = peers.make(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB)
     for name, p in model.named_parameters():

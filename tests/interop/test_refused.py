@@ -106,6 +106,20 @@ def test_a_damaged_folder(folder: pathlib.Path, tmp_path, name: str, capsys) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["source"]  # nothing is left behind
 
 
+def test_an_xlnet_that_reads_otherwise(pretrained_runs: Runs, tmp_path, capsys) -> None:
+    """Fields that change what its class computes, and a size that its tensors have not."""
+    exporting.run(pretrained_runs("xlnet"), tmp_path / "good")
+    capsys.readouterr()
+    changes = {"d_inner": 33, "same_length": True, "clamp_len": 8, "bi_data": True}
+    changes |= {"attn_type": "uni", "reuse_len": 4, "summary_type": "mean", "d_head": 3}
+    for field, value in changes.items():
+        shutil.copytree(tmp_path / "good", tmp_path / field)
+        config(**{field: value})(tmp_path / field)
+        message = refused(capsys, "import", f"{tmp_path / field}", f"--workdir={tmp_path}/run")
+        assert ("ffn" if field == "d_inner" else field) in message, message
+        assert not (tmp_path / "run").exists()
+
+
 def test_a_tensor_that_must_be_zero(folder: pathlib.Path, tmp_path, monkeypatch) -> None:
     """A bias that our model does not have would change every score."""
     family = dataclasses.replace(maps.load("bert"), zeros=("final_bias",))

@@ -60,14 +60,14 @@ def settings(folder: pathlib.Path) -> dict[str, Any]:
 def test_a_pretraining(pretrained_runs: Runs, tmp_path, system: str) -> None:
     run = pretrained_runs(system)
     opened = pretrained.load(run)
-    if systems.parts(opened.system, opened.config.net, opened.config.system_options):
+    if systems.parts(opened.system, opened.config.model, opened.config.system_options):
         pytest.skip("it is exported part by part: see its tests")
     exporting.run(run, tmp_path / "out")
     check_same_tensors(tmp_path / "out", there_and_back(tmp_path / "out", tmp_path))
     before, after = pretrained.load(run), pretrained.load(tmp_path / "run")
     assert equal(before.params, after.params) and after.finished and after.step == 0
     for field in ("num_heads", "width", "num_layers", "max_len", "dropout_rate"):
-        assert getattr(before.config.net, field) == getattr(after.config.net, field)
+        assert getattr(before.config.model, field) == getattr(after.config.model, field)
     assert before.config.objective == after.config.objective
     assert before.config.tokenizer == after.config.tokenizer
     texts = ["Plain words, and [MASK] <mask> <|endoftext|>.", "żółw 🐢"]
@@ -234,8 +234,8 @@ def test_maps_and_nets_name_each_other(system: str) -> None:
     """What a map says of a model is so: epsilons, objectives, and rows that are used once."""
     assert {m.system for m in maps.load_all()} <= set(tiny.SYSTEMS)
     family, module = maps.load(system), systems.load(system)
-    epsilon = next(f for f in family.fixed if f.key.startswith("layer_norm_eps"))
-    assert epsilon.values == (module.LAYER_NORM_EPSILON,)
+    (epsilon,) = (choice.own for choice in family.choices if choice.name == "norm_epsilon")
+    assert epsilon == module.LAYER_NORM_EPSILON
     options = getattr(module, "Options", None)
     names = {field.name for field in dataclasses.fields(options)} if options else set()
     assert names >= {field.name for field in family.options} | family.required.keys()

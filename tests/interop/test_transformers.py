@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,9 @@ def test_there_and_back(tmp_path, system: str, head: str) -> None:
         expected |= load_file(file)
     found = load_file(ours / "model.safetensors")
     family, architecture = peers.architecture_of(model)
+    for name in expected.keys() - found.keys():
+        if any(re.fullmatch(pattern, name) for pattern in family.unused):
+            del expected[name]
     for _, original in family.tied[1:] if architecture.untied else ():
         del expected[original]  # their untied head computes with the copy
     assert found.keys() == expected.keys()
@@ -122,13 +126,13 @@ def test_other_activations_and_epsilons(tmp_path, system: str, activation: str) 
     theirs, run, ours = (tmp_path / name for name in ("theirs", "run", "ours"))
     save(model, system, theirs)
     importing.run(str(theirs), run)
-    assert pretrained.load(run).config.net.norm_epsilon == 0.03
+    assert pretrained.load(run).config.model.norm_epsilon == 0.03
     exporting.run(run, ours)
     again = type(model).from_pretrained(ours).eval()
     assert apart(run, model) < 1e-5 and apart(run, again) < 1e-5
     plain = peers.make(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB)
     plain.load_state_dict(model.state_dict())
-    assert apart(run, plain) > 1e-3  # the changes matter
+    assert apart(run, plain) > 5e-4  # the changes matter
 
 
 @pytest.mark.parametrize("system", KINDS)

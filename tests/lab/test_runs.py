@@ -50,7 +50,7 @@ def test_a_finished_and_a_stopped_run(tmp_path) -> None:
     expected |= {"steps": 400, "tokens": 40_000, "flops": 4e11, "seconds": 200.0, "loss": 6.5}
     expected |= {"n_model": 12 * 3 * 64**2, "params": 4321, "task": None, "numerics": 1}
     assert {name: a[name] for name in expected} == expected
-    assert a["net.max_len"] == 512 and a["commit"] == "c0ffee"
+    assert a["model.max_len"] == 512 and a["commit"] == "c0ffee"
     assert (b["status"], b["note"], b["steps"], b["tokens"]) == (
         "stopped", "at step 250", 250, 25_000,
     )  # fmt: skip
@@ -163,10 +163,10 @@ def test_what_is_no_run_is_left_out(tmp_path) -> None:
 # --- Filters, sorts, what is shown ----------------------------------------------------------------
 
 ROWS = [
-    {"run": "r1", "system": "bert", "width": 128, "loss": 5.5, "seed": 0, "net.max_len": 512},
+    {"run": "r1", "system": "bert", "width": 128, "loss": 5.5, "seed": 0, "model.max_len": 512},
     {"run": "r10", "system": "bert", "width": 64, "loss": None, "seed": 1, "rte": 0.5},
     {"run": "r2", "system": "roberta", "width": 128, "loss": float("nan"), "seed": 2},
-    {"run": "r3", "system": "gpt2", "width": 1024, "loss": 6.5, "seed": 10, "net.max_len": 64},
+    {"run": "r3", "system": "gpt2", "width": 1024, "loss": 6.5, "seed": 10, "model.max_len": 64},
 ]
 
 FRAME = run_table.as_frame([run_table.LoadedRun(row, None) for row in ROWS])
@@ -182,7 +182,7 @@ FRAME = run_table.as_frame([run_table.LoadedRun(row, None) for row in ROWS])
     ("loss=none", "r10 r2"),
     ("loss>0", "r1 r3"),
     ("run<r3", "r1 r2"),  # r10 comes after r3
-    ("net.max_len<512", "r3"),
+    ("model.max_len<512", "r3"),
     ("width>5000", ""),
 ])  # fmt: skip
 def test_conditions(conditions: str, expected: str) -> None:
@@ -224,10 +224,10 @@ def test_csv_has_all_digits(tmp_path, capsys) -> None:
     a, seed = csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text()))
     assert float(a["seconds"]) == 1 / 3 and float(a["flops"]) == 1e20 / 7
     assert float(seed["rte"]) == 50 / 60 == float(a["rte"])
-    assert a["task"] == "" and seed["task"] == "rte" and "net.width" not in a
-    columns = ["run", "net.width", "loss"]
+    assert a["task"] == "" and seed["task"] == "rte" and "model.width" not in a
+    columns = ["run", "model.width", "loss"]
     output(capsys, tmp_path, f"--columns={','.join(columns)}", f"--csv={tmp_path / 'runs.csv'}")
-    assert (tmp_path / "runs.csv").read_text().splitlines()[0] == "run,net.width,loss"
+    assert (tmp_path / "runs.csv").read_text().splitlines()[0] == "run,model.width,loss"
 
 
 # --- Two runs -------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_ranks_of_evaluations(capsys, monkeypatch, tmp_path) -> None:
     def add(folder: pathlib.Path, num_wrong: float, texts: str = "t") -> None:
         task_folders.write_run(folder / "blimp", "blimp", 0, int(num_wrong))
         config = {"task": "blimp", "seed": 0, "system": "bert", "texts": texts}
-        config["net"] = run_folders.config_of()["net"]
+        config["model"] = run_folders.config_of()["model"]
         (folder / "blimp/seed0/config.json").write_text(json.dumps(config))
 
     for k, (name, wrong) in enumerate(CURVES.items()):

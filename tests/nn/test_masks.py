@@ -68,6 +68,14 @@ def test_intervals_by_query_replace_causal(causal: bool) -> None:
         assert dense[b, 0, t, j] == (first <= j < min(stop, LENGTHS[b]))
 
 
+def test_ranks_limit_what_each_query_sees() -> None:
+    """A token sees its rank and lower ones; a query, here at place 2, sees lower ones alone."""
+    ranks = jnp.array([[0, 2, 1]])
+    mask = Mask(ranks=ranks, query_ranks=jnp.array([[0, 2, 1, 0]]), lengths=jnp.array([3]))
+    wanted = [[1, 0, 0], [1, 1, 1], [1, 0, 1], [1, 0, 0]]
+    np.testing.assert_array_equal(mask.dense(4, 3)[0, 0], np.array(wanted, bool))
+
+
 def test_lengths_alone_stay_small() -> None:
     """An encoder's mask must not be B x T x S, and no field is no mask."""
     assert Mask().dense(3, 3) is None

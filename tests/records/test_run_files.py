@@ -11,7 +11,7 @@ from scalelab.lab.show import card
 from scalelab.records import json_files, run_files
 from scalelab.records.run_files import RunResult, Shape, TaskResult, Unreadable
 
-CONFIG = {"system": "bert", "seed": 0, "net": {"num_heads": 2, "width": 8, "num_layers": 2},
+CONFIG = {"system": "bert", "seed": 0, "model": {"num_heads": 2, "width": 8, "num_layers": 2},
           "data": {"corpus": "a"}, "tokenizer": {"kind": "bpe", "vocab_size": 9}}  # fmt: skip
 RUN = RunResult(
     system="bert", shape=Shape(2, 8, 2), n_model=Shape(2, 8, 2).n_model, seed=0, steps=10,

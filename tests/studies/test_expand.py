@@ -7,11 +7,11 @@ import a_study
 import pytest
 import tiny
 
-from scalelab.config import files
+from scalelab.config import cli, files
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
-from scalelab.records import study_file
-from scalelab.studies import expand, jobs, progress, spec
+from scalelab.records import run_files, study_file
+from scalelab.studies import expand, finetunings, jobs, progress, spec
 
 
 def by_name(made: spec.StudySpec, path) -> dict[str, expand.PlannedRun]:
@@ -55,6 +55,27 @@ def test_layers(tmp_path) -> None:
     assert half.seed == 1
     assert (half.objective, half.mask_rate) == ("clm", 0.2)
     assert runs["bert-2x8x1-seed0"].config.data.format == "segment_pair"
+
+
+def test_a_variant_of_the_fine_tuning(tmp_path) -> None:
+    """It leaves the pre-training alone; unknown fields and equal arms are refused."""
+
+    def made(*lines: str) -> spec.StudySpec:
+        variants = {"default": (), "a": ("finetune.epochs=5",), "b": lines}
+        stage = a_study.stage(systems=("bert",), variants=("a", "b"))
+        return a_study.make(variants=variants, stages={"main": stage}, finetune__tasks=("wnli",))
+
+    study = made("finetune.epochs=7", "mask_rate=0.4")
+    a, b = expand.expand_runs(study)
+    assert (a.config.mask_rate, b.config.mask_rate) == (0.15, 0.4)
+    tuned = finetunings.tune_variant(study.finetune, study.variants["b"])
+    assert finetunings.config_values(tuned, "wnli")["epochs"] == 7
+    with pytest.raises(ValueError, match="'a' and 'b' of bert 2x8x1 have one config"):
+        expand.expand_runs(made("finetune.epochs=5"))
+    wrong = made("finetune.epohcs=7")
+    with pytest.raises(ValueError, match="'epohcs'.*'epochs'"):
+        expand.write(wrong, expand.expand_runs(wrong), tmp_path, "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_stages_keep_the_studys_order(tmp_path) -> None:
@@ -144,6 +165,21 @@ def test_arms_of_a_grid_are_shown_by_their_values(tmp_path) -> None:
         *(f"bert 2x8x1 {x} seed0" for x in values), "bert-2x8x1-half-seed0", "gpt2-2x8x1-seed0"
     ]  # fmt: skip
     assert {run.name for run in planned} >= {"bert-2x8x1-seed0", "bert-2x8x1-mask_rate_0p4-seed0"}
+
+
+def test_the_old_name_of_the_model_is_read(tmp_path, capsys) -> None:
+    """In a user's config and flag, with a warning; in older files, without."""
+    narrow = {"default": (), "narrow": ("net.width=4",)}
+    made = a_study.make(variants=narrow, stages={"main": a_study.stage(variants=tuple(narrow))})
+    assert "warning: config.net is now config.model" in capsys.readouterr().err
+    assert made.variants["narrow"] == ("model.width=4",)
+    given = cli.Parser("x", config=config_lib.Config).parse_args(["--config.net.width=8"])
+    assert given.fields == {"model.width": "8"}
+    assert "warning: config.net.width is now config.model.width" in capsys.readouterr().err
+    old = dataclasses.asdict(made.pretrain)
+    old["net"] = old.pop("model")
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    assert run_files.read_config(tmp_path)["model"] == old["net"]
 
 
 def test_the_old_name_of_the_default_is_read(tmp_path, capsys) -> None:

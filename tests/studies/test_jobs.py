@@ -226,6 +226,27 @@ def test_evaluations_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None
     ]
 
 
+def test_arms_that_differ_in_fine_tuning_alone_train_once(tmp_path, monkeypatch) -> None:
+    variants = {"default": (), "long": ("finetune.epochs=5",), "high": ("mask_rate=0.4",)}
+    stage = a_study.stage(systems=("bert",), variants=tuple(variants))
+    planned(tmp_path, finetune__tasks=("wnli",), variants=variants, stages={"main": stage})
+    finish(tmp_path, "bert-2x8x1-seed0")
+    tune(tmp_path / "runs/bert-2x8x1-seed0", 3)
+    study, _ = jobs.read(tmp_path, None)
+    default, long, high = sorted(study.runs, key=lambda run: list(variants).index(run.variant))
+    assert [jobs.copy_twin(study, run) for run in (default, high, long)] == [False, False, True]
+    copied = jobs.read(tmp_path, None)[0]
+    assert [run.finished for run in copied.runs if run.variant == "long"] == [True]
+    assert (long.folder / "checkpoints/6").exists() and not (long.folder / "tasks").exists()
+    assert not jobs.copy_twin(copied, long)  # it is there
+    asked = []
+    monkeypatch.setattr("scalelab.finetuning.warm_start.open_start", lambda *given: given)
+    monkeypatch.setattr("scalelab.finetune.fine_tune", lambda *given: asked.append(given[-1]))
+    for run in (default, long):
+        jobs.finetune(copied, run, ("wnli",))
+    assert asked == [{}, {"epochs": 5}]
+
+
 def test_a_net_for_each_way_to_read(tmp_path, monkeypatch) -> None:
     """Seeds, shapes and rates read alike; systems and tokenizers do not. No run exists yet."""
     planned(

@@ -16,7 +16,7 @@ PARTS = ("study", "pre-training", "fine-tuning")
 # Fields of a study that are its own, or that the other two parts hold.
 NOT_OF_SCALES = tuple(
     "scale pretrain. fields system_fields. finetune.fields finetune.tasks stages. stage_order"
-    " variants. rows. hypotheses net.num_heads net.width net.num_layers recipe".split()
+    " variants. rows. hypotheses model.num_heads model.width model.num_layers recipe".split()
 )
 
 

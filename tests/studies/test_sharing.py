@@ -38,7 +38,7 @@ OTHER_RUNS = {"main": a_study.stage(systems=("roberta",))}
     ({}, {"fields": ("optim.learning_rate=0.5",)}, "learning_rate"),
     ({}, {"pretrain__data__corpus": "text:x"}, "data.corpus: 'builtin' -> 'text:x'"),
     ({}, {}, ""),
-    ({}, {"pretrain__seed": 3, "pretrain__net__width": 16, "seeds": 3}, ""),
+    ({}, {"pretrain__seed": 3, "pretrain__model__width": 16, "seeds": 3}, ""),
     ({"variants": {"baseline": (), "fast": ("optim.learning_rate=x2",)}},
      {"pretrain__optim__learning_rate": 0.5}, ""),  # a study of this field
     ({"allow": ("mask_rate",)}, {"pretrain__mask_rate": 0.4}, ""),

@@ -33,9 +33,10 @@ LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nan
 }  # fmt: skip
 # Runs a seed.
 SYNTHETIC = {"depth_or_width": 6, "sizes": 7, "norms": 6, "tuned_family": 33,
-             "before_transformers": 12,
-             "t5_objectives": 7, "t5_data": 4, "t5_scaling": 5, "bart_noises": 6,
-             "seq2seq_pretraining": 6}  # fmt: skip
+             "t5_objectives": 7, "t5_data": 4, "t5_scaling": 5, "t5_architectures": 10,
+             "bart_noises": 6, "seq2seq_pretraining": 6,
+             "autoregressive_or_autoencoding": 4, "before_transformers": 12,
+             "spans": 3, "auxiliary_lm": 4}  # fmt: skip
 OWN_SCALES = {"quickstart", "encoders", "family", *LADDERS, *SYNTHETIC}
 
 
@@ -123,9 +124,9 @@ def test_the_default_tasks_are_the_largest_of_glue() -> None:
 
 
 def test_a_word_stays_a_word_and_none_is_off() -> None:
-    lines = "machine.remat=none", "net.ffn_width=None", "optim.beta1=0.8"
+    lines = "machine.remat=none", "model.ffn_width=None", "optim.beta1=0.8"
     assert spec.parse_fields(lines) == {
-        "machine.remat": "none", "net.ffn_width": None, "optim.beta1": 0.8,
+        "machine.remat": "none", "model.ffn_width": None, "optim.beta1": 0.8,
     }  # fmt: skip
 
 
@@ -151,7 +152,7 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"variants": {"half": ()}}, "must have 'default'"),
         ({"name": "a/b"}, "expected a word"),
         ({"seeds": 0}, "at least 1"),
-        ({"pretrain__net__width": 7}, "does not divide"),
+        ({"pretrain__model__width": 7}, "does not divide"),
         ({"matched": "tokenz"}, "config.matched: .*'tokenz'.*'tokens'"),
         ({"tables": ("larg",)}, "config.tables: .*'larg'.*'large'"),
         ({"rows": {"x": ROWS | {"stages": ("min",)}}}, "config.rows.x.stages: unknown 'min'"),
@@ -225,7 +226,7 @@ def test_the_study_in_the_readme_resolves_at_every_scale(scale: str, tmp_path, m
     made = spec.resolve(files.load(path).get_config(scale).to_dict())
     runs = [run for run in expand.expand_runs(made) if run.seed == 0]
     assert len(made.claims) == 1
-    assert [run.config.net.dropout_rate for run in runs] == [0.1, 0.0]
+    assert [run.config.model.dropout_rate for run in runs] == [0.1, 0.0]
 
 
 def test_names_of_the_release_before_are_read_with_a_warning(capsys) -> None:

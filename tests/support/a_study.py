@@ -8,7 +8,7 @@ import tiny
 from scalelab.studies import spec
 
 SMALL = {
-    "pretrain.tokenizer.vocab_size": 300, "pretrain.net.max_len": 32,
+    "pretrain.tokenizer.vocab_size": 300, "pretrain.model.max_len": 32,
     "pretrain.short.max_len": 32, "pretrain.short.batch_size": 8,
     "pretrain.long.example_rate": 0.0, "pretrain.optim.total_epochs": None,
     "pretrain.optim.total_steps": 6, "pretrain.optim.warmup_steps": 2,

@@ -35,6 +35,7 @@ class Peer:
     vocab_size: int = 61
     lowercase: bool = False  # its published tokenizer drops case
     needs_pad: bool = False  # its classifier looks for the last token before padding
+    own_test: str | None = None  # compares its pre-training in place of test_parity.py
     objectives: tuple[str, ...] = ()  # compared ones; (): all of `first_losses`
     # Number of layers -> fields of config.json that only this family has.
     options: Callable[[int], dict[str, Any]] = lambda num_layers: {}
@@ -43,8 +44,8 @@ class Peer:
     # Prepared batch -> inputs of the class, with the label of each place that has scores, or -100.
     # None: a text alone, whose labels are masked tokens, or next ones that the class finds itself.
     inputs: Callable[[Batch], Batch] | None = None
-    # Output of the class -> beginning of the path of the same numbers in our model, and the array
-    # of the batch whose places they have. The last hidden states are those that the head scores.
+    # Output of the class -> beginning of the path of the same numbers in our model, and the batch's
+    # array with the same places. The head scores the last hidden states.
     outputs: Mapping[str, tuple[str, str]] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("hidden_states", "attentions"), ("", "tokens"))
     )

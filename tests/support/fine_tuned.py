@@ -36,7 +36,7 @@ def make(
 ) -> tuple[Any, Any]:
     """Writes it; returns the classifier and its parameters."""
     opened = pretrained.load(run)
-    system, sizes = opened.system, opened.config.net
+    system, sizes = opened.system, opened.config.model
     num_rows = opened.tokenizer.vocab_size + len(system.ADAPTATION.added_tokens)
     body = systems.make_net(system, sizes, opened.config.system_options, vocab_size=num_rows)
     init = nn.initializers.normal(0.5)
@@ -65,7 +65,7 @@ def make(
         "system": opened.config.system,
         "init": "0123abcd",
         "mnli_first": False,
-        "net": config["net"],
+        "model": config["model"],
         "system_options": config["system_options"],
         "data": {"train": "ab" * 32},
         "recipe": "thesis",

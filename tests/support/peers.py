@@ -64,6 +64,8 @@ def make(
 EXPECTED = {name: declared.get(name).peer for name in tiny.SYSTEMS}
 PEERS = {name: peer for name, peer in EXPECTED.items() if isinstance(peer, declared.Peer)}
 CLASSES = {name: (peer.pretraining, peer.classifier) for name, peer in PEERS.items()}
+# Classes whose pre-training test_parity.py and test_parity_steps.py compare.
+TEXTS = [name for name, peer in PEERS.items() if peer.own_test is None]
 DECODERS = [name for name in CLASSES if systems.load(name).SEES == "left"]
 ENCODERS = [name for name in CLASSES if systems.load(name).PREDICTS == "masked"]
 CONSTANTS = {peer.constant for peer in PEERS.values()}
@@ -75,9 +77,10 @@ PAIRS = {  # objective of the head for pairs
     if objectives.load(found).HEADS == ("pair",)
 }  # fmt: skip
 # Every system; one without a peer is skipped with its reason.
+REASONS = {name: getattr(peer, "own_test", peer) for name, peer in EXPECTED.items()}
 EVERY = [
-    pytest.param(name, marks=pytest.mark.skip(reason=peer)) if isinstance(peer, str) else name
-    for name, peer in EXPECTED.items()
+    pytest.param(name, marks=pytest.mark.skip(reason=reason)) if reason else name
+    for name, reason in REASONS.items()
 ]
 
 

@@ -36,7 +36,7 @@ def config_of(system: str, shape: tuple[int, int, int], seed: int) -> dict[str, 
     return {
         "system": system,
         "seed": seed,
-        "net": net | {"max_len": 64},
+        "model": net | {"max_len": 64},
         "tokenizer": {"kind": "wordpiece" if system == "bert" else "bytebpe", "vocab_size": 8000},
         "data": {"corpus": "invented", "format": "doc_sentences"},
         "short": {"max_len": 32, "batch_size": 64},
@@ -53,7 +53,7 @@ def finetune_config(task: str, config: dict[str, Any], seed: int, weights: str) 
     """The part of a fine-tuning's config.json that the contract reads, and the machine's."""
     return {
         "task": task, "seed": seed, "system": config["system"], "init": weights,
-        "mnli_first": False, "net": config["net"] | {"dropout_rate": 0.1},
+        "mnli_first": False, "model": config["model"] | {"dropout_rate": 0.1},
         "data": {"train": f"{task} train", "dev": f"{task} dev"},
         "recipe": "thesis", "epochs": 3.0, "dropout_rate": 0.1, "head": {"kind": "double"},
         "optim": {"learning_rate": 2e-5}, "machine": {"init": "anywhere"},

@@ -73,7 +73,7 @@ def complete(seed: Path, num_lines: int = 40) -> None:
     """Adds to a folder of `task_folders.write_run` what it lacks of a fine-tuning's."""
     result = json.loads((seed / "result.json").read_text())
     config = {name: result[name] for name in ("task", "seed", "mnli_first")}
-    config |= {"system": "bert", "init": "0123abcd", "net": config_of()["net"]}
+    config |= {"system": "bert", "init": "0123abcd", "model": config_of()["model"]}
     config |= {"recipe": "thesis", "machine": {"init": "runs/bert"}}
     share = 60.5 / num_lines
     lines = [line_of(50 * k, 1.0, seconds=share * k) for k in range(1, num_lines + 1)]

@@ -36,7 +36,7 @@ def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
     others = {"ffn_width": 4 * shape[1], "max_len": max_len, "dropout_rate": 0.1}
     module = systems.load(system)
     family, fields = maps.load(system), peers.options(system, shape[2])
-    read = [f for f in family.options if f.switch is None or fields.get(f.switch)]
+    read = [f for f in family.options if f.key in fields and fields.get(f.switch or f.key)]
     given = dict(family.required) | {field.name: fields[field.key] for field in read}
     chosen = [c for c in (*family.choices, *family.option_choices) if c.key in fields]
     found = {choice.name: config_json.read_choice(choice, fields) for choice in chosen}
@@ -166,6 +166,9 @@ def inputs_of_text(system: str, batch: Batch) -> Batch:
     if system in peers.PAIRS:
         (label,) = objectives.load(peers.PAIRS[system]).NEEDS
         arrays |= {peers.PEERS[system].pair[0]: batch[label]} if label in batch else {}
+    if maps.load(system).pads_left:
+        places = np.arange(valid.shape[1]) + batch["lengths"][:, None]
+        arrays = {n: np.take_along_axis(x, places % valid.shape[1], 1) for n, x in arrays.items()}
     return arrays
 
 

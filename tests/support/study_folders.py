@@ -30,7 +30,7 @@ def write_study(workdir: Path, runs: list[dict], config=lambda run: {}, **facts)
         name = f"{run['system']}-{run['shape']}-{variant}-seed{run['seed']}"
         shape = dict(zip("AHL", map(int, run["shape"].split("x")), strict=True))
         net = dict(zip(("num_heads", "width", "num_layers"), shape.values(), strict=True))
-        fields = {"system": run["system"], "seed": run["seed"], "net": net} | config(run)
+        fields = {"system": run["system"], "seed": run["seed"], "model": net} | config(run)
         fields["objective"] = OBJECTIVES.get(run["system"])
         planned.append(
             {"name": name, "stage": "main", "system": run["system"], "shape": shape,

@@ -26,7 +26,7 @@ def write_files(folder: Path, lines: Iterable[Any] | None = None, **files: Any) 
 
 def result_of(config: Any, steps: int, clocks: Any, reached: Any, **fields: Any) -> dict[str, Any]:
     """The result.json of a finished pre-training; `reached` is its evaluation by length."""
-    net = config["net"]
+    net = config["model"]
     return {
         "status": "completed", "task": None, "system": config["system"], "seed": config["seed"],
         "shape": {"A": net["num_heads"], "H": net["width"], "L": net["num_layers"]},
@@ -99,7 +99,7 @@ def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int
         "train_loss": 0.3, "degenerate": None, "remarks": [],
     } | fields  # fmt: skip
     net = {"num_heads": 2, "width": 128, "num_layers": 2}
-    config = {"system": result["system"], "task": task, "seed": seed, "net": net}
+    config = {"system": result["system"], "task": task, "seed": seed, "model": net}
     write_files(run, config=config, result=result)
     return dev
 

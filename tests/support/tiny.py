@@ -32,7 +32,7 @@ def config_module(name: str) -> types.ModuleType:
 
 
 def values(arguments: str = "", **fields: Any) -> dict[str, Any]:
-    """What configs/pretrain.py gives, with fields replaced: net__width=8 sets net.width."""
+    """What configs/pretrain.py gives, with fields replaced: model__width=8 sets model.width."""
     config = config_module("pretrain").get_config(arguments).to_dict()
     for name, value in fields.items():
         *groups, field = name.split("__")
@@ -45,7 +45,7 @@ def values(arguments: str = "", **fields: Any) -> dict[str, Any]:
 def small(cache_dir: Any) -> dict[str, Any]:
     """Fields of a training on an invented corpus, as in `values`."""
     return dict(
-        tokenizer__vocab_size=300, net__max_len=64, short__max_len=32, short__batch_size=8,
+        tokenizer__vocab_size=300, model__max_len=64, short__max_len=32, short__batch_size=8,
         machine__cache_dir=str(cache_dir), machine__num_workers=1,
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def config(system: str, **fields: Any) -> config_lib.Config:
     """A system at the tiny shape, with its declared fields: one phase, V = 97, T = 16, B = 8."""
     shape = "x".join(map(str, SHAPE))
     given = dict(
-        net__max_len=LENGTH, tokenizer__vocab_size=VOCAB, short__max_len=LENGTH,
+        model__max_len=LENGTH, tokenizer__vocab_size=VOCAB, short__max_len=LENGTH,
         short__batch_size=BATCH, long__max_len=LENGTH, long__example_rate=0.0,
         optim__learning_rate=1e-3,
     )  # fmt: skip
@@ -209,7 +209,7 @@ def parts_of(resolved: config_lib.Config, module: Any, ids: dict[str, int] | Non
 
     size, remat = resolved.tokenizer.vocab_size, resolved.machine.remat
     net = systems.make_net(
-        module, resolved.net, resolved.system_options, vocab_size=size, remat=remat
+        module, resolved.model, resolved.system_options, vocab_size=size, remat=remat
     )
     return Parts(
         resolved, module, net, state.make_terms(resolved, ids or systems.special_ids(module))

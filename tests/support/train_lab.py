@@ -163,7 +163,7 @@ class Lab:
     def _trained(self, config: config_lib.Config) -> Iterator[None]:
         """Remembers programs of equal models; ends quietly where a hook raises Killed."""
         # What a compiled step depends on; the optimizer's rate and the budget are not in it.
-        self._key = (config.system, config.objective, config.net, config.machine.num_microbatches)
+        self._key = (config.system, config.objective, config.model, config.machine.num_microbatches)
         self._key += (config.machine.remat, config.tokenizer, config.mask_rate)
         try:
             yield

@@ -6,6 +6,8 @@ from unittest import mock
 import pytest
 from declared import VOCAB, Expected, Mutation, Peer, Shape, kernels_of_layers, source_inputs
 
+from scalelab.nn import buckets
+
 WIDTH, K, FFN = 64, 32, 256  # sizes in the test of initialisation
 DECODER = "decoder/stack/stack"
 CROSS = {f"{DECODER}/layer/cross_attention/{n}/kernel" for n in ("query", "key", "value", "out")}
@@ -33,8 +35,8 @@ def one_way(causal: bool) -> Mutation:
     """Both stacks have the buckets of one of them."""
 
     def mutate(patch: pytest.MonkeyPatch, module: Any) -> None:
-        bucket = module.bucket
-        patch.setattr(module, "bucket", lambda distance, _: bucket(distance, causal))
+        bucket = buckets.bucket
+        patch.setattr(buckets, "bucket", lambda distance, _: bucket(distance, causal))
 
     return mutate
 
@@ -79,7 +81,7 @@ EXPECTED = Expected(
             ),
             "one direction": one_way(True),
             "both directions": one_way(False),
-            "nearer buckets": lambda patch, to: patch.setattr(to, "MAX_DISTANCE", 64),
+            "nearer buckets": lambda patch, _: patch.setattr(buckets, "MAX_DISTANCE", 64),
         },
     ),
 )

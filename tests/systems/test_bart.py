@@ -43,8 +43,8 @@ def test_a_bias_of_scores_is_refused(wikitext: pathlib.Path, tmp_path: pathlib.P
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"net__output_embedding": "untied"}, "tie_word_embeddings .*net.output_embedding"),
-     ({"net__norm_epsilon": 0.01}, "norm_epsilon is 0.01")],
+    [({"model__output_embedding": "untied"}, "tie_word_embeddings .*model.output_embedding"),
+     ({"model__norm_epsilon": 0.01}, "norm_epsilon is 0.01")],
 )  # fmt: skip
 def test_what_the_class_lacks_is_not_exported(
     wikitext: pathlib.Path, tmp_path: pathlib.Path, fields: dict[str, str], message: str

@@ -19,7 +19,7 @@ from scalelab.systems import ernie
 from scalelab.training import pretrained
 
 TASKS = ("knowledge_mlm", "capitals", "token_document", "sentence_reorder", "sentence_distance")
-FIELDS: dict[str, Any] = {"data__format": "sentence_tasks", "net__dropout_rate": 0.0}
+FIELDS: dict[str, Any] = {"data__format": "sentence_tasks", "model__dropout_rate": 0.0}
 
 
 def batch() -> dict[str, np.ndarray]:

@@ -77,7 +77,7 @@ def test_the_layers_compute_with_the_activation_and_epsilon_of_the_config(name: 
         return str(jax.make_jaxpr(run)(params, make_batch()))
 
     if not declared.get(name).transformer:
-        with pytest.raises(ValueError, match="config.net.activation = silu"):
+        with pytest.raises(ValueError, match="config.model.activation = silu"):
             program(activation="silu")
         return
     own, changed = program(), program(activation="silu", norm_epsilon=11 / 64)
@@ -109,7 +109,7 @@ def flat(tree: Any) -> dict[str, Any]:
 def test_initialisation(name: str) -> None:
     said = declared.get(name)
     params = flat(init(make(name, (2, 64, 3), vocab_size=2000), make_terms(name)))
-    assert len(params) > (15 if said.transformer else 2)
+    assert len(params) > (10 if said.transformer else 2)
     for path, value in params.items():
         value = np.asarray(value)
         if path.endswith("scale"):
@@ -253,9 +253,10 @@ def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     table, embedded = found[own], found[path]
     assert own.endswith("output_embed/table")
     assert table.shape == embedded.shape == (40, embedded.shape[1])
-    assert 0.5 < table.std() / embedded.std() < 2
+    assert 0.5 < table.std() / embedded.std() < 2 or abs(4 * table.std() - 1) < 0.1  # T5: D^-0.5
 
-    width = untied["token_head"]["dense"]["kernel"].shape[0] if "token_head" in untied else 16
+    dense = untied.get("token_head", {}).get("dense")
+    width = dense["kernel"].shape[0] if dense else 16
 
     @jax.jit
     def logits(params: Any) -> jax.Array:

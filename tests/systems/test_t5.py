@@ -19,8 +19,9 @@ from flax import linen as nn
 from flax import traverse_util
 
 from scalelab import objectives, systems
+from scalelab.finetuning import methods
 from scalelab.interop import config_json, exporting, importing, maps
-from scalelab.nn import ffn
+from scalelab.nn import buckets, ffn
 from scalelab.nn.masks import Context, Mask
 from scalelab.resources import flops
 from scalelab.systems import t5
@@ -35,14 +36,14 @@ def test_buckets_are_those_of_transformers(causal: bool) -> None:
 
     distance = np.arange(-600, 601)
     found = T5Attention._relative_position_bucket(torch.tensor(distance), not causal)
-    np.testing.assert_array_equal(t5.bucket(jnp.asarray(distance), causal), found.numpy())
+    np.testing.assert_array_equal(buckets.bucket(jnp.asarray(distance), causal), found.numpy())
 
 
 def test_buckets_by_hand() -> None:
     """The exact ones, and both ends of the logarithmic ones."""
     distance = jnp.array([0, -1, -7, -8, -127, -128, -900, 1, 7, 8, 900])
-    assert t5.bucket(distance, False).tolist() == [0, 1, 7, 8, 15, 15, 15, 17, 23, 24, 31]
-    assert t5.bucket(distance, True).tolist() == [0, 1, 7, 8, 31, 31, 31, 0, 0, 0, 0]
+    assert buckets.bucket(distance, False).tolist() == [0, 1, 7, 8, 15, 15, 15, 17, 23, 24, 31]
+    assert buckets.bucket(distance, True).tolist() == [0, 1, 7, 8, 31, 31, 31, 0, 0, 0, 0]
 
 
 # --- Version 1.1: a gated feed-forward network, and a table of its own for scores ----------------
@@ -51,8 +52,8 @@ GATED = {"feed_forward_proj": "gated-gelu"}
 UNTIED = {"tie_word_embeddings": False}
 CLASSES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
 VERSION_1_1: dict[str, Any] = {
-    "net__output_embedding": "untied",
-    "net__activation": "gelu_tanh",
+    "model__output_embedding": "untied",
+    "model__activation": "gelu_tanh",
     "system_options__ffn": "gated",
 }
 # config.json of google/t5-v1_1-base.
@@ -131,6 +132,18 @@ def test_version_1_1_agrees_with_its_classes(
 
 
 @pytest.mark.parity
+def test_heads_of_another_size_than_their_share_of_the_width(monkeypatch) -> None:
+    """As in t5-3b; here seven heads of 5 in a width of 30."""
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    import peers
+
+    peer = dataclasses.replace(peers.PEERS["t5"], options=lambda _: {"d_kv": 5}, exact=exact)
+    monkeypatch.setitem(peers.PEERS, "t5", peer)
+    found = apart(peers.make("t5", shape := (7, 30, 2), 20), shape, 20, None)
+    assert found and {key: e for key, e in found.items() if not e < 1e-10} == {}
+
+
+@pytest.mark.parity
 @pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("wrong", ["ReLU", "exact GELU", "the gate is activated", "scaled"])
 def test_a_wrong_gate_does_not_agree(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +178,74 @@ def test_a_constant_gate_scales_the_output() -> None:
     assert np.abs(gate.apply({"params": params}, x, ctx) - expected).max() > 1
 
 
+# --- Options of the architecture study, and the size of heads ------------------------------------
+
+
+@pytest.mark.ci
+def test_shared_layers_are_tied_copies() -> None:
+    """Their gradients are the sums of both copies' gradients; decoding is the whole pass."""
+    sizes = systems.Sizes(3, 24, 2, ffn_width=40, max_len=32, dropout_rate=0.0)
+    terms = tiny.terms(t5, "seq2seq", size=tiny.VOCAB)
+    shared, plain = (t5.build(sizes, t5.Options(layers=x), tiny.VOCAB) for x in ("shared", None))
+    params, batch = tiny.draw(shared, terms), tiny.batch(t5, 0)
+
+    def copied(params: Any) -> Any:
+        own, (decoder, stack) = params["encoder"]["stack"]["layer"], (params["decoder"], "stack")
+        layer = decoder[stack][stack]["layer"] | own
+        inner = decoder[stack] | {stack: {"layer": layer}}
+        return params | {"decoder": decoder | {stack: inner}}
+
+    def run(net: Any, params: Any) -> jax.Array:
+        hidden, _ = net.apply({"params": params}, batch, train=False)
+        return jnp.sum(jnp.sin(3 * hidden))
+
+    both = [jax.jit(jax.value_and_grad(lambda p, net=net, to=to: run(net, to(p))))(params)
+            for net, to in ((shared, lambda p: p), (plain, copied))]  # fmt: skip
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-3), *both)
+    other = jax.tree.map(lambda x: x + 0.1, copied(params)["decoder"]["stack"]["stack"])
+    wrong = copied(params)
+    wrong["decoder"]["stack"] = wrong["decoder"]["stack"] | {"stack": other}
+    assert abs(run(plain, wrong) - both[0][0]) > 1
+    cache = shared.apply({"params": params}, batch, tiny.LENGTH, method="encode")
+    read = {name: batch[name] for name in ("tokens", "lengths", "examples")}
+    found, _ = shared.apply({"params": params}, read, train=False, cache=cache)
+    whole, _ = shared.apply({"params": params}, batch, train=False)
+    real = np.arange(batch["tokens"].shape[1]) < batch["lengths"][:, None]
+    np.testing.assert_allclose(found[real], whole[real], rtol=1e-3, atol=1e-3)
+
+
+def test_shared_layers_share_their_adapters() -> None:
+    made = tiny.parts("t5", system_options__layers="shared")
+    adapted = methods.add_adapters(made.net, 4)
+    both = [
+        traverse_util.flatten_dict(objectives.abstract_variables(net, made.terms, max_len=16))
+        for net in (made.net, adapted)
+    ]
+    assert both[0].keys() < both[1].keys()
+    new = {path[:-2] for path in both[1].keys() - both[0].keys()}
+    assert new == {("params", "encoder", "stack", "layer", "ffn", "adapter")}
+
+
+@pytest.mark.parametrize(
+    ("options", "num_kernels"), [({"layers": "shared"}, 10), ({"head_size": 3}, 16)]
+)
+def test_n_model_of_an_option_is_its_kernels(options: dict[str, Any], num_kernels: int) -> None:
+    given = {f"system_options__{name}": value for name, value in options.items()}
+    made = tiny.parts("t5", **given)
+    params = traverse_util.flatten_dict(nn.unbox(made.abstract_parameters()), sep="/")
+    sizes = [x.size for path, x in params.items() if path.endswith("kernel")]
+    assert len(sizes) == num_kernels
+    assert sum(sizes) == systems.n_model(t5, made.config.model, made.config.system_options)
+
+
+def test_no_class_has_shared_layers(wikitext: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    tiny.write_run(
+        tmp_path / "run", "t5", wikitext, tmp_path / "cache", system_options__layers="shared"
+    )
+    with pytest.raises(ValueError, match="system_options.layers is 'shared'"):
+        exporting.run(tmp_path / "run", tmp_path / "out")
+
+
 def test_a_second_table_begins_as_in_the_reference_code() -> None:
     """With deviation D^-0.5, as a dense layer of mesh_tensorflow: scores are those of a guess."""
     sizes = systems.Sizes(2, 64, 1, 64, 16, 0.0, output_embedding="untied")
@@ -182,15 +263,15 @@ def test_parameters_and_flops_of_the_published_base_model() -> None:
     assert (fields["activation"], fields["ffn"], rate, remarks) == ("gelu_tanh", "gated", 0.1, [])
     assert family.untied(PUBLISHED) and not family.untied(PUBLISHED | {"tie_word_embeddings": True})
     own = {name: fields[name] for name in ("num_heads", "width", "num_layers", "ffn_width")}
-    sizes = {f"net__{name}": value for name, value in own.items()} | {"net__max_len": 16}
-    sizes |= {"net__output_embedding": "untied", "net__activation": "gelu_tanh"}
+    sizes = {f"model__{name}": value for name, value in own.items()} | {"model__max_len": 16}
+    sizes |= {"model__output_embedding": "untied", "model__activation": "gelu_tanh"}
     both = {}
     for gated in (None, "gated"):
         made = tiny.parts("t5", system_options__ffn=gated, tokenizer__vocab_size=32128, **sizes)
         params = objectives.abstract_variables(made.net, made.terms, max_len=16)["params"]
         (cost,) = flops.count_phases(params, made.net, made.terms, made.config)
         count = sum(x.size for x in jax.tree.leaves(params))
-        n_model = systems.n_model(t5, made.config.net, made.config.system_options)
+        n_model = systems.n_model(t5, made.config.model, made.config.system_options)
         both[gated] = count, n_model, cost.body
         batch = made.config.short.batch_size
     assert both["gated"][0] == 247_577_856
@@ -208,7 +289,7 @@ def test_version_1_1_there_and_back(
     wikitext: pathlib.Path, tmp_path: pathlib.Path, activation: str | None, word: str
 ) -> None:
     """An import of either class has the same parameters and sizes."""
-    own = dict(VERSION_1_1, net__activation=activation, net__ffn_width=40)
+    own = dict(VERSION_1_1, model__activation=activation, model__ffn_width=40)
     run, out = tmp_path / "run", tmp_path / "out"
     tiny.write_run(run, "t5", wikitext, tmp_path / "cache", 0.5, **own)
     exporting.run(run, out)
@@ -221,8 +302,9 @@ def test_version_1_1_there_and_back(
         after = pretrained.load(tmp_path / name)
         jax.tree.map(np.testing.assert_array_equal, before.params, after.params)
         assert "output_embed" in after.params["decoder"]
-        assert after.config.system_options == {"ffn": "gated"}
-        assert after.config.net == before.config.net
+        own = {"ffn": "gated", "head_size": before.config.model.width // 2, "layers": None}
+        assert after.config.system_options == own
+        assert after.config.model == before.config.model
 
 
 @pytest.mark.parity

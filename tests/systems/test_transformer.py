@@ -58,8 +58,8 @@ def test_an_import_with_a_bias_on_the_scores_is_refused(
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [
-    ("net__output_embedding", "untied", "tie_word_embeddings .*net.output_embedding"),
-    ("net__norm_epsilon", 1e-6, "net.norm_epsilon is 1e-06"),
+    ("model__output_embedding", "untied", "tie_word_embeddings .*model.output_embedding"),
+    ("model__norm_epsilon", 1e-6, "model.norm_epsilon is 1e-06"),
 ])  # fmt: skip
 def test_what_the_class_cannot_be_is_not_exported(
     wikitext: pathlib.Path, tmp_path: pathlib.Path, field: str, value: object, message: str

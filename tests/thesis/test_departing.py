@@ -66,7 +66,7 @@ def write(folder, arguments=WIKITEXT, share=1.0, remarks=(), name="thesis_7_5_1"
 
 def finish(run: study_runs.PretrainRun, share: float) -> None:
     """Writes what a finished run leaves, of a corpus of some share of WikiText-103's."""
-    folder, net = run.folder, run.config["net"]
+    folder, net = run.folder, run.config["model"]
     short = round(share * STEPS)
     steps = (short, short + round(share * LONG_STEPS))
     tokens = (7040 * short, 7040 * short + 6016 * round(share * LONG_STEPS))

@@ -78,7 +78,7 @@ def test_every_run_is_the_protocols(name: str) -> None:
     )
     for run in planned:
         fields = config_lib.science(run.config)
-        shape = tuple(fields.pop(f"net.{x}") for x in ("num_heads", "width", "num_layers"))
+        shape = tuple(fields.pop(f"model.{x}") for x in ("num_heads", "width", "num_layers"))
         own = [fields.pop(field) for field in ("system", "seed", "data.corpus")]
         assert (shape, own) == (run.shape, [run.system, 0, "wikitext:/w"])
         expected = protocol.expected(run.system, run.variant)

@@ -154,16 +154,17 @@ def test_several_seeds_begin_with_the_same(lab, config, first, tmp_path) -> None
 
 
 @pytest.mark.parametrize(("fields", "message"), [
-    (dict(net__width=16), r"width .*8 .*16 .*\[8\] .*\[16\]"),
-    (dict(net__max_len=32), r"max_len .*64 .*32 .*embed/positions/table: \[64, 8\]"),
-    (dict(net__num_heads=1), "num_heads .*2 .*1 "),
-    (dict(net__num_layers=2), "num_layers .*1 .*2 "),
-    (dict(net__activation="relu"), "activation is None there, relu here"),
-    (dict(net__norm_epsilon=1e-5), "norm_epsilon is None there, 1e-05 here"),
+    (dict(model__width=16), r"width .*8 .*16 .*\[8\] .*\[16\]"),
+    (dict(model__max_len=32), r"max_len .*64 .*32 .*embed/positions/table: \[64, 8\]"),
+    (dict(model__num_heads=1), "num_heads .*2 .*1 "),
+    (dict(model__num_layers=2), "num_layers .*1 .*2 "),
+    (dict(model__activation="relu"), "activation is None there, relu here"),
+    (dict(model__norm_epsilon=1e-5), "norm_epsilon is None there, 1e-05 here"),
     (dict(machine__init="nowhere"), "nowhere"),
     (dict(init="01234567"), "config.init .*digest"),
     (dict(init="01234567", machine__init=None), "--init=RUN"),
-    (dict(system="gpt2", net__width=16, net__num_layers=2), "none of its .*model of gpt2 .*there"),
+    (dict(system="gpt2", model__width=16, model__num_layers=2),
+     "none of its .*model of gpt2 .*there"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(config, pretrained_runs, fields, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):

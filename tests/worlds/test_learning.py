@@ -38,7 +38,7 @@ class Learnt:
     def log_chances(self, rows: Any, places: np.ndarray) -> np.ndarray:
         """Of all tokens at `places` [B, P]: [B, P, V]."""
         rows = list(rows)
-        made = token_scores.pad(rows, self.parts.config.net.max_len, len(rows))
+        made = token_scores.pad(rows, self.parts.config.model.max_len, len(rows))
         return np.asarray(
             token_scores.log_chances(self.parts.net, self.params, made, jnp.asarray(places))
         )
@@ -56,13 +56,13 @@ def learn(
 ) -> Learnt:
     """Trains on batch after batch of new texts, `draw(step)` [B, T]."""
     max_len = draw(0).shape[1]
-    lengths = dict.fromkeys(("net__max_len", "short__max_len", "long__max_len"), max_len)
+    lengths = dict.fromkeys(("model__max_len", "short__max_len", "long__max_len"), max_len)
     parts = tiny.parts(
         system,
         tokenizer__vocab_size=vocab_size,
-        net__width=32,
-        net__num_layers=1,
-        net__dropout_rate=0.0,
+        model__width=32,
+        model__num_layers=1,
+        model__dropout_rate=0.0,
         **lengths,
         **fields,
     )

@@ -48,8 +48,8 @@ def test_nsp_is_learnt_from_topics(tmp_path) -> None:
         tiny.values(
             f"system=bert,shape=2x32x1,corpus=wikitext:{tmp_path}/world,steps={NUM_STEPS}",
             tokenizer__vocab_size=130,
-            net__max_len=MAX_LEN,
-            net__dropout_rate=0.0,
+            model__max_len=MAX_LEN,
+            model__dropout_rate=0.0,
             format_options__short_rate=0.0,
             short__max_len=MAX_LEN,
             short__batch_size=32,

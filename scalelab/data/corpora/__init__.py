@@ -90,7 +90,12 @@ class Corpus:
         return choose_rate(self.source.streams["train"](_silent)) if given is None else given
 
     def documents(self, split: str, tick: Tick = lambda num_bytes: None) -> Iterator[str]:
-        """Streams the documents of one of `splits`, paragraphs joined by line breaks."""
+        """Streams the documents of a split, paragraphs joined by line breaks.
+
+        Args:
+          split: one of `splits`.
+          tick: called with the number of bytes read.
+        """
         if split not in self.splits:
             raise ValueError(
                 f"corpus {self.spec} has no split {split!r}: {nearest(split, self.splits)}"
@@ -178,6 +183,10 @@ def assign_split(document: str, valid_rate: float) -> str:
 
     The split depends on the text alone: a document keeps it when others are added, and two copies
     of a text are never on both sides.
+
+    Args:
+      document: the text.
+      valid_rate: share of the documents in "valid", in [0, 1].
     """
     return "valid" if _draw(document) < valid_rate * 2**64 else "train"
 
@@ -236,7 +245,12 @@ def pieces(document: str, max_chars: int) -> Iterator[str]:
 def from_files(
     files: dict[str, list[Path]], read: Callable[[list[Path], Tick], Iterator[str]]
 ) -> Source:
-    """Makes a source of the files of each split; `read` streams the documents of some files."""
+    """Makes a source of the files of each split.
+
+    Args:
+      files: split -> files.
+      read: (files, tick) -> their documents.
+    """
     return Source(
         streams={
             split: lambda tick, paths=paths: read(paths, tick) for split, paths in files.items()
@@ -287,6 +301,11 @@ def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
     """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`.
 
     In a file without line feeds, lines end at carriage returns.
+
+    Args:
+      path: the file.
+      errors: as in `decode`.
+      tick: called with the number of bytes read.
     """
     passed = offset = number = 0
     with reading(path), path.open("rb") as packed, _unpacked(path, packed) as file:
@@ -307,7 +326,14 @@ def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
 def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> str:
     """Returns UTF-8 text; JSON can spell lone surrogates in a `str`, which UTF-8 cannot encode.
 
-    Raises ValueError if `errors` is "strict"; the message names `where` and the byte in it.
+    Args:
+      text: bytes of a file, or a text of a JSON file.
+      errors: "strict" or "replace", as in `bytes.decode`.
+      where: name of the place, for the message.
+      offset: bytes of the place before the text.
+
+    Raises:
+      ValueError: `errors` is "strict" and the text is not UTF-8; the message names the byte.
     """
     try:
         if isinstance(text, bytes):

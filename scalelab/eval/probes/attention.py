@@ -37,6 +37,12 @@ def read(
 ) -> Attention:
     """Computes the attention of every head in sentences, without dropout.
 
+    Args:
+      opened: the model.
+      placed: its parameters on the devices.
+      sentences: the sentences.
+      batch_tokens: tokens of a batch, padding included; None: 2048.
+
     Raises:
       ValueError: the model has no attention, or as in `states.read`.
     """

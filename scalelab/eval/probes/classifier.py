@@ -49,7 +49,12 @@ class Classifier(NamedTuple):
         return ravel_pytree(self.init())[1](jnp.asarray(flat))
 
     def fit(self, inputs: np.ndarray, gold: np.ndarray) -> np.ndarray:
-        """Fits the parameters to inputs [K, n, F] and labels [n] int32; returns `flat`."""
+        """Fits the parameters; returns `flat`, float32.
+
+        Args:
+          inputs: [K, n, F], the states of K layers.
+          gold: [n] int32 labels.
+        """
         given = jnp.asarray(inputs), jnp.asarray(gold)
 
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -62,7 +67,12 @@ class Classifier(NamedTuple):
         return found.x.astype(np.float32)
 
     def scores(self, flat: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """Scores the labels of examples: [n, C] float32."""
+        """Scores the labels of examples: [n, C] float32.
+
+        Args:
+          flat: from `fit`.
+          inputs: [K, n, F].
+        """
         return np.asarray(_apply(flat, inputs, self))
 
     def shares(self, flat: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ score is the share of test sentences in which the root has the smallest predicte
 is ignored; a sentence is left out if its root is punctuation or its only word. NSpr. is the
 rank correlation of predicted and true depths in sentences of 5 to 50 words. The row `chain` answers
 with the first word. --random measures a model with random weights.
-scalelab/eval/probes/structural.py describes the fit.
+scalelab/eval/probes/structural.py describes the fit (Hewitt and Manning 2019, 2).
 """
 
 from scalelab.config import cli

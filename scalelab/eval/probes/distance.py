@@ -6,7 +6,8 @@ DIR holds a treebank of Universal Dependencies, *-ud-{train,dev,test}.conllu or 
 score, UUAS, is the share of test edges that are in the minimum spanning tree of the predicted
 distances, without punctuation. DSpr. is the rank correlation of predicted and true distances in
 sentences of 5 to 50 words. The row `chain` joins adjacent words. --random measures a model with
-random weights. scalelab/eval/probes/structural.py describes the fit.
+random weights. scalelab/eval/probes/structural.py describes the fit (Hewitt and Manning
+2019, 2).
 """
 
 from typing import Any

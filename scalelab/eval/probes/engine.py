@@ -50,7 +50,14 @@ def evaluation(
     options: Mapping[str, tuple[Any, str]],
     splits: Sequence[str] = treebank.SPLITS,
 ) -> Evaluation:
-    """Makes the evaluation of a probe on the splits of a treebank."""
+    """Makes the evaluation of a probe on the splits of a treebank.
+
+    Args:
+      name: name of the probe.
+      measure: as in `Evaluation`.
+      options: as in `Evaluation`.
+      splits: splits to read, in this order.
+    """
     given = functools.partial(read, splits=splits), measure, DATA, "ud-english-ewt", options
     return Evaluation(f"probes.{name}", *given, scratch=True)
 
@@ -67,7 +74,12 @@ def classifiers(name: str, probing: Probing) -> Evaluation:
 
 
 def thin(sentences: Sequence[Sentence], most: int) -> Sequence[Sentence]:
-    """Returns evenly spaced sentences, about `most` words; treebanks are sorted by genre."""
+    """Returns evenly spaced sentences; treebanks are sorted by genre.
+
+    Args:
+      sentences: the sentences.
+      most: words to keep, about.
+    """
     step = max(1.0, num_words(sentences) / most)
     return [sentences[int(k * step)] for k in range(max(1, int(len(sentences) / step)))]
 

@@ -47,6 +47,12 @@ def measure(
 ) -> Measured:
     """Trains probes on every layer of a model.
 
+    Args:
+      probing: the task of the probe.
+      opened: the model.
+      items: sentences of train, dev and test.
+      asked: options and batch sizes.
+
     Raises:
       ValueError: an unknown option, or a split without examples.
     """
@@ -181,7 +187,11 @@ def baselines(types: Sequence[Sequence[str]], gold: np.ndarray) -> Mapping[str, 
     """Returns the answers of two baselines on all splits except the first.
 
     `majority` is the most frequent label of train. `by word` is the most frequent label of the
-    example's word type. `gold` [n] holds the labels of train.
+    example's word type.
+
+    Args:
+      types: for each split, the word type of each example.
+      gold: [n] int, labels of train.
     """
     most = np.bincount(gold).argmax()
     counts = pd.crosstab(np.array(types[0], object), gold)

@@ -82,7 +82,12 @@ def choose(dev: Answers, test: Answers) -> dict[str, int]:
 
 
 def pick(test: Answers, chosen: dict[str, int]) -> np.ndarray:
-    """Returns the hits [words] of the parsers chosen for each word's relation."""
+    """Returns the hits of the parser chosen for each word's relation: bool [words].
+
+    Args:
+      test: answers of all parsers.
+      chosen: relation -> index of a parser, from `choose`.
+    """
     parsers = [chosen[name] for name in test.relations.tolist()]
     return test.hits[parsers, np.arange(len(parsers))]
 
@@ -133,7 +138,12 @@ def fit(given: Choices) -> np.ndarray:
 
 
 def hits(given: Choices, weights: np.ndarray) -> np.ndarray:
-    """Returns True for words with the right head as the only highest score: [words] bool."""
+    """Returns True for words with the right head as the only highest score: [words] bool.
+
+    Args:
+      given: candidates of each word, with features of the attention heads.
+      weights: [features].
+    """
     scores = given.features @ weights
     best = np.maximum.reduceat(scores, given.starts)
     ties = np.add.reduceat(scores == np.repeat(best, given.sizes), given.starts)
@@ -197,5 +207,5 @@ def measure(opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Aske
 
 def _name(opened: Pretrained, head: int) -> str:
     """Names a head by layer and index, both from 1, as in the paper: "2-1"."""
-    layer, place = divmod(head, opened.config.net.num_heads)
+    layer, place = divmod(head, opened.config.model.num_heads)
     return f"{layer + 1}-{place + 1}"

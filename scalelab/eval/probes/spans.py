@@ -88,7 +88,12 @@ def join(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def cluster(features: np.ndarray, labels: Sequence[str]) -> float:
-    """Returns the normalized mutual information of labels and k-means clusters of spans [n, F]."""
+    """Returns the normalized mutual information of labels and k-means clusters of spans.
+
+    Args:
+      features: [n, F].
+      labels: n labels.
+    """
     from sklearn.cluster import KMeans
     from sklearn.metrics import normalized_mutual_info_score
 

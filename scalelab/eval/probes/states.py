@@ -47,7 +47,14 @@ class Split(NamedTuple):
 def read_splits(
     opened: Pretrained, items: Sequence[Sequence[Sentence]], asked: Asked, pooling: str = "mean"
 ) -> tuple[list[Split], tuple[str, ...]]:
-    """Computes the states of each split, with notes on sentences left out; errors as in `read`."""
+    """Computes the states of each split, with notes on sentences left out; errors as in `read`.
+
+    Args:
+      opened: the model.
+      items: sentences of each split.
+      asked: batch sizes and devices.
+      pooling: as in `read`.
+    """
     placed = placement.place(opened, asked.tensor_parallel)
     splits = [read(opened, placed, x, pooling, batch_tokens=asked.batch_tokens) for x in items]
     return splits, describe_left_out(opened, splits, items)
@@ -109,6 +116,11 @@ class Layout(NamedTuple):
         """Yields, for each sentence, its index in `kept`, its length in tokens and its result.
 
         `function` maps (parameters, batch) to results [B, ...]; `title` names the progress bar.
+
+        Args:
+          placed: parameters on the devices.
+          function: (parameters, batch) -> results [B, ...].
+          title: name of the progress bar.
         """
         with show_bar(title, len(self.kept), show=True) as tick:
             for rows, arrays in self.batches:
@@ -120,7 +132,14 @@ class Layout(NamedTuple):
 def lay_out(
     opened: Pretrained, placed: Placed, sentences: Sequence[Sentence], batch_tokens: int | None
 ) -> Layout:
-    """Lays out the sentences that `read` keeps; arguments and errors as in `read`."""
+    """Lays out the sentences that `read` keeps; errors as in `read`.
+
+    Args:
+      opened: the model.
+      placed: its parameters on the devices.
+      sentences: the sentences.
+      batch_tokens: tokens of a batch, padding included; None: chosen for the device.
+    """
     reading = _reading(opened)
     room = reading.context
     starts, ids, pieces = opened.tokenizer.encode_aligned([s.text for s in sentences])

@@ -78,7 +78,13 @@ def fit(
 def adam(
     loss: Callable[..., jax.Array], params: Any, learning_rate: float, num_steps: int
 ) -> tuple[Any, Callable[..., Any]]:
-    """Makes Adam with a learning rate that falls to 0, for `loss(params, *batch)`.
+    """Makes Adam with a learning rate that falls to 0 (Kingma and Ba 2015, algorithm 1).
+
+    Args:
+      loss: (params, *batch) -> loss [].
+      params: at the start.
+      learning_rate: at the start.
+      num_steps: steps until it is 0.
 
     Returns:
       The initial carry (parameters, optimizer state), and the compiled step: (carry, *batch) ->
@@ -98,7 +104,13 @@ Plan = list[tuple[int, np.ndarray]]  # batches: padded length, indices of senten
 
 
 def draw_epoch(starts: np.ndarray, rng: np.random.Generator, batch_size: int = BATCH) -> Plan:
-    """Draws the batches of an epoch; words starts[k] to starts[k + 1] - 1 are sentence k."""
+    """Draws the batches of an epoch, each of sentences of similar lengths.
+
+    Args:
+      starts: [num_sentences + 1] int; words starts[k] to starts[k + 1] - 1 are sentence k.
+      rng: generator of the order.
+      batch_size: most sentences of a batch.
+    """
     lengths = np.diff(starts)
     padded = np.array([token_scores.round_up(n, int(lengths.max())) for n in lengths.tolist()])
     found = []
@@ -152,7 +164,10 @@ def loss(
 def predict(probe: Probe, split: Split, maps: np.ndarray) -> list[list[np.ndarray]]:
     """Returns for each layer the predictions of all sentences: [n] depths or [n, n] distances.
 
-    `maps` is [L + 1, k, D], from `fit`.
+    Args:
+      probe: what is predicted.
+      split: vectors of the words of each layer.
+      maps: [L + 1, k, D], from `fit`.
     """
     vectors = np.einsum("nld,lkd->lnk", split.vectors, maps, optimize=True)
     return [[probe.predict(x) for x in np.split(own, split.starts[1:-1])] for own in vectors]
@@ -166,7 +181,11 @@ def measure(
 ) -> Measured:
     """Fits a probe on the first split, chooses a layer on the second, scores the third.
 
-    `kind` is a name in trees.PROBES.
+    Args:
+      kind: a name in trees.PROBES.
+      opened: the model.
+      items: sentences of train, dev and test.
+      asked: options and batch sizes.
 
     Raises:
       ValueError: dev or test has no tree of several words, or as in `states.read`.

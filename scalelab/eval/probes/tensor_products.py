@@ -122,7 +122,11 @@ def approximate(
 ) -> jax.Array:
     """Returns the approximations [L + 1, S, D] of the vectors of S sentences.
 
-    `words` and `roles` are int32 [S, T], `lengths` is int32 [S].
+    Args:
+      params: fillers [L + 1, types, f], roles [L + 1, roles, r], map [L + 1, f, r, D] and bias.
+      words: [S, T] int32.
+      roles: [S, T] int32.
+      lengths: [S] int32.
     """
     inside = jnp.arange(words.shape[1]) < lengths[:, None]
     share = jnp.where(inside, 1 / jnp.maximum(lengths, 1)[:, None], 0.0)

@@ -37,7 +37,13 @@ class Score(NamedTuple):
 
 
 def score(probe: Probe, sentences: Sequence[Sentence], predictions: Sequence[np.ndarray]) -> Score:
-    """Scores the predictions of sentences: one array [n] or [n, n] for each sentence of n words."""
+    """Scores the predictions of sentences.
+
+    Args:
+      probe: what is predicted.
+      sentences: the sentences.
+      predictions: [n] depths or [n, n] distances, for each sentence of n words.
+    """
     hits: list[tuple[str, bool]] = []
     by_length: dict[int, list[float]] = {}
     for sentence, found in zip(sentences, predictions, strict=True):
@@ -57,7 +63,12 @@ def percent(right: np.ndarray) -> str:
 
 
 def rank_correlations(gold: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Returns Spearman's correlation of each row of two arrays [(m, )n]; 0 if one is constant."""
+    """Returns Spearman's correlation of each row (Spearman 1904); 0 if one is constant.
+
+    Args:
+      gold: [n] or [m, n].
+      found: the same shape.
+    """
     middle = (gold.shape[-1] + 1) / 2
     a, b = (stats.rankdata(np.atleast_2d(x), axis=-1) - middle for x in (gold, found))
     scale = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))

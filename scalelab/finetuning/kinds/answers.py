@@ -50,7 +50,13 @@ def decode(
 
 
 def join(task: Task, classes: np.ndarray, made: TaskExamples) -> np.ndarray:
-    """Joins the labels of each question's answers by blanks, given their classes [n]."""
+    """Joins the labels of each question's answers by blanks.
+
+    Args:
+      task: the task, with labels.
+      classes: [n] int, of all answers.
+      made: the examples, with `owners`.
+    """
     own = np.array(task.labels)[classes]
     parts = np.split(own, np.flatnonzero(np.diff(made.facts["owners"])) + 1)
     return np.array([" ".join(part) for part in parts])

@@ -62,7 +62,11 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
 
 
 def first_pieces(text: str, stops: np.ndarray) -> np.ndarray:
-    """Marks the pieces [n] that begin a word of a text, given the character after each piece's end.
+    """Marks the pieces that begin a word of a text.
+
+    Args:
+      text: words, separated by single blanks.
+      stops: [n] int, the character after each piece's end.
 
     Returns:
       The number of the word, from 1, for its first piece, which may hold the blank before it; 0 for

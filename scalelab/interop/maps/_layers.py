@@ -18,7 +18,7 @@ ENCODER_CHOICES = (
     Choice("norm_epsilon", "layer_norm_eps", 1e-12, 1e-12),
 )
 TIED = Fixed(
-    "tie_word_embeddings", (True,), True, "the input's table scores tokens (net.output_embedding)"
+    "tie_word_embeddings", (True,), True, "the input's table scores tokens (model.output_embedding)"
 )
 ENCODER_FIXED = (
     Fixed("position_embedding_type", ("absolute",), "absolute", "its positions are absolute"),
@@ -28,7 +28,12 @@ ENCODER_FIXED = (
 
 
 def encoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
-    """Makes the rows of the layers of BERT and RoBERTa; tensor names begin with `tensor`."""
+    """Makes the rows of the layers of BERT and RoBERTa.
+
+    Args:
+      tensor: prefix of the tensors' names.
+      path: prefix of our parameters' paths.
+    """
     split = ("split_heads", "split_heads_bias")
     each = [
         affine(f"{path}/attention/{part}", f"{tensor}.attention.self.{part}", *split)
@@ -45,7 +50,12 @@ def encoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
 
 
 def decoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
-    """Makes the rows of the layers of GPT and GPT-2; tensor names begin with `tensor`."""
+    """Makes the rows of the layers of GPT and GPT-2.
+
+    Args:
+      tensor: prefix of the tensors' names.
+      path: prefix of our parameters' paths.
+    """
     kernels, biases = (
         tuple(f"{path}/attention/{part}/{kind}" for part in PARTS) for kind in ("kernel", "bias")
     )

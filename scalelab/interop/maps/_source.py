@@ -51,8 +51,17 @@ def source_map(
 ) -> Map:
     """Makes the map of a class: what all share, and then its own arguments of `Map`.
 
-    `vocab_size` is the default of the class, `activation` the system's own; `heads` and
-    `architectures` are those besides the generating class.
+    Args:
+      architecture: name of the generating class.
+      vocab_size: default of the class.
+      activation: the system's own.
+      fields: more fields of config.json that set ours.
+      derived: more fields of config.json that are computed.
+      fixed: fields of config.json that must have one value.
+      body: more rows of parameters.
+      heads: name of a head -> its rows, besides the generating class; None: none.
+      architectures: classes besides the generating one.
+      **own: other fields of `Map`.
     """
     shared = (
         Field("num_heads", "encoder_attention_heads", 16),

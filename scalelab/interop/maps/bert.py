@@ -21,7 +21,12 @@ FIXED = (
 
 
 def make(system: str, classes: str) -> Map:
-    """Makes the map of a family with BERT's names; `system` replaces "bert", `classes` "Bert"."""
+    """Makes the map of a family with BERT's names.
+
+    Args:
+      system: in tensors' names, in place of "bert".
+      classes: in names of classes, in place of "Bert".
+    """
     embed = f"{system}.embeddings"
     pooled = (
         *affine("head/dense", f"{system}.pooler.dense"),

@@ -59,7 +59,7 @@ MAP = Map(
         Field("dropout_rate", "dropout_rate", 0.1),
     ),
     derived=(
-        Derived("d_kv", lambda f: f["width"] // f["num_heads"], "heads divide the width"),
+        Derived("d_kv", lambda f: f.get("head_size") or f["width"] // f["num_heads"], "it is K"),
         Derived("num_decoder_layers", lambda f: f["num_layers"], "both sides have as many layers"),
     ),
     choices=(
@@ -72,6 +72,8 @@ MAP = Map(
         Fixed("is_encoder_decoder", (True,), True, "it has an encoder and a decoder"),
         Fixed("decoder_start_token_id", (0,), 0, "a target starts with the padding token, id 0"),
     ),
+    options=(Field("head_size", "d_kv", 64, none="head_size"),),  # None: exports take `derived`
+    required={"layers": None},
     option_choices=(
         Choice(
             "ffn",

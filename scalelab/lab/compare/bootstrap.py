@@ -186,7 +186,17 @@ def _check(gold: np.ndarray, predicted: np.ndarray, metric: str) -> np.ndarray:
 def draw_seeds(
     rng: np.random.Generator, num_resamples: int, num_pretrain: int, num_finetune: int
 ) -> np.ndarray:
-    """Draws weights [R, P, F] of runs, summing to 1 in each resample."""
+    """Draws weights [R, P, F] of runs, summing to 1 in each resample.
+
+    The bootstrap has two stages: pre-trainings, then fine-tunings of each (Davison and Hinkley
+    1997, 3.8).
+
+    Args:
+      rng: generator of the draws.
+      num_resamples: R.
+      num_pretrain: P, seeds of pre-training.
+      num_finetune: F, seeds of fine-tuning of each.
+    """
     outer = rng.multinomial(num_pretrain, np.full(num_pretrain, 1 / num_pretrain), num_resamples)
     even = np.full(num_finetune, 1 / num_finetune)
     drawn = rng.multinomial(outer * num_finetune, even)  # anew for every time p was drawn

@@ -135,11 +135,22 @@ class Claim:
 
     @property
     def words(self) -> str:
-        """The verdict in words: "equivalent within 1 point" for a confirmed equivalence."""
+        """The verdict in words: "equivalent within 1 point" for a confirmed equivalence.
+
+        An interval as wide as the scale of a score excludes nothing, and the words say so.
+        """
+        if self.verdict == UNDECIDED and self._is_wide:
+            return f"{UNDECIDED} (tells nothing)"
         margin, alike = self.scale * self.region.high, self.region.low == -self.region.high
         if self.verdict != CONFIRMED or not alike or math.isinf(margin):
             return self.verdict
         return f"equivalent within {self._measure(margin)}"
+
+    @property
+    def _is_wide(self) -> bool:
+        """Whether the interval is as wide as the scale of a score, 100 points."""
+        low, high = (self.scale * end for end in self.ends)
+        return high - low >= self.scale == 100
 
     def _measure(self, value: float) -> str:
         """Returns a number in the unit of tables with the unit: "5.3 points", "0.02 nats"."""
@@ -158,7 +169,7 @@ class Claim:
             text += f" (p = {self.corrected:.2g}{num})"
         if self.verdict != UNDECIDED:
             return text
-        if not math.isnan(low):
+        if not (math.isnan(low) or self._is_wide):
             most = self._measure(max(abs(low), abs(high)))
             text += f"; differences above {most} are excluded"
             if self.region in DIRECTIONS:
@@ -228,7 +239,15 @@ class Finding:
 def claim(
     what: str, region: Region, found: Estimate | str, checks: Treatment = PASSED, **more: Any
 ) -> Claim:
-    """Makes a claim from an estimate or the reason why there is none; `more` are its fields."""
+    """Makes a claim.
+
+    Args:
+      what: the comparison in words.
+      region: values for which the claim holds.
+      found: the estimate, or the reason why there is none.
+      checks: whether the treatment took place.
+      **more: further fields of `Claim`.
+    """
     if isinstance(found, str):
         return Claim(what, region, None, None, found, checks=checks, **more)
     if not len(found.resamples):

@@ -10,9 +10,9 @@ such as half the steps, and a stage may be another experiment, so readings of th
 only within each variant and stage.
 
 Every fine-tuning must have the planned fields, and agree with all others on its task in fields,
-data and numerics version. Only its seed and the values that the recipe's grid chose on dev are its
-own. Fine-tunings of one pre-training must begin with the same weights. Fields are named
-"finetune.epochs", the data "finetune.data".
+data and numerics version. Only its seed, its variant's fields and the values that the recipe's grid
+chose on dev are its own. Fine-tunings of one pre-training must begin with the same weights. Fields
+are named "finetune.epochs", the data "finetune.data".
 
 Fields in `allow` may differ too; every table then names them.
 
@@ -27,20 +27,21 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import OWNERS, differing, own_options, science
+from scalelab.config.fields import OWNERS, differing, own_options, parse_value, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
 from scalelab.records.run_files import RunRecord
 
-SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
+SHAPE_FIELDS = ("model.num_heads", "model.width", "model.num_layers", "model.ffn_width")
 PREFIX = "finetune."
 # Names that `allow` knows beside config fields, of pre-trainings and of fine-tunings.
 WORDS = ("data", "numerics", "params", "matched")
 FINETUNE_WORDS = ("data", "init", "numerics", "relation", "labels", "regression", "mnli_first")
 # Science fields of a fine-tuning that belong to its model or its task.
 NOT_SHARED = (
-    "task", "seed", "system", "system_options", "net", "data", "init", "tokenizer_digest", "peers",
+    "task", "seed", "system", "system_options", "model", "data", "init", "tokenizer_digest",
+    "peers",
 )  # fmt: skip
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
 # The fields, and groups of fields, that decide what a loss is a loss of.
@@ -160,23 +161,32 @@ def _compare_tunings(study: Study) -> dict[str, str]:
     facts = study.facts
     departures = [departure.field for own in facts.departures.values() for departure in own]
     declared = {x.removeprefix(PREFIX) for x in departures if x.startswith(PREFIX)}
+    changed = {
+        variant: {
+            name.removeprefix(PREFIX): parse_value(value)
+            for name, _, value in (line.partition("=") for line in lines)
+            if name.startswith(PREFIX)
+        }
+        for variant, lines in facts.variants.items()
+    }
     rows = [
-        (f"{run.name}/{part}/{task}/seed{seed.seed}", (task, f"{run.name}/{part}"),
+        (f"{run.name}/{part}/{task}/seed{seed.seed}", (task, f"{run.name}/{part}", run.variant),
          describe_tuning(seed) | {"init": seed.weights})
         for run in study.runs if run.finished for part in ("tasks", "scratch")
         for task, own in getattr(run, part).items() if task in facts.measured
         for seed in own.runs if seed.result
     ]  # fmt: skip
 
-    def by(run: tuple[str, str], field: str) -> Hashable:
-        task, net = run
-        return net if field == "init" else task
+    def by(run: tuple[str, str, str], field: str) -> Hashable:
+        task, net, variant = run
+        own = "variant" in facts.free and field in changed.get(variant, {})
+        return net if field == "init" else (task, variant if own else None)
 
     kept = [(n, k, {f: x for f, x in own.items() if f not in {*declared, *facts.chosen}})
             for n, k, own in rows]  # fmt: skip
     found = comparable(kept, by)
-    for name, (task, _), fields in rows:
-        for field, value in facts.adaptation.get(task, {}).items():
+    for name, (task, _, variant), fields in rows:
+        for field, value in (facts.adaptation.get(task, {}) | changed.get(variant, {})).items():
             actual = fields.get(field)  # a missing field is off, as None is
             if actual != value and field not in declared:
                 found.setdefault(field, f"{actual!r} in {name}, planned {value!r}")
@@ -197,7 +207,10 @@ def loss_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") -> list[str]:
     """Returns the fields that make the losses of two configs incomparable; empty if comparable.
 
-    `score` is "loss" or "bits_per_byte". Bits per byte may differ in tokenizer and format.
+    Args:
+      a: fields of one config.
+      b: fields of the other one.
+      score: "loss" or "bits_per_byte"; bits per byte may differ in tokenizer and format.
     """
     a, b = loss_fields(a), loss_fields(b)
     found, own = differing((a, b)), own_options(a, b) | {"data.format"}
@@ -220,7 +233,12 @@ def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
 
 
 def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, list[Any]]:
-    """Returns the fields that make losses of rows incomparable, with the value in every row."""
+    """Returns the fields that make losses of rows incomparable, with the value in every row.
+
+    Args:
+      points: the rows.
+      score: as in `loss_apart`.
+    """
     kinds = [loss_kind(point) for point in points if point.finished]
     pairs = itertools.combinations(kinds, 2)
     names = dict.fromkeys(name for a, b in pairs for name in loss_apart(a, b, score))
@@ -237,7 +255,12 @@ def check_clock(clock: object, where: str) -> None:
 
 
 def reading(run: PretrainRun, clock: str) -> float:
-    """Returns the reading of a clock at the end of a finished run."""
+    """Returns the reading of a clock at the end of a finished run.
+
+    Args:
+      run: the run.
+      clock: a name in CLOCKS.
+    """
     return getattr(run.result, CLOCKS[clock].result)
 
 

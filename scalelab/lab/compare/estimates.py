@@ -57,7 +57,12 @@ class Estimate:
 
 
 def detectable(standard_error: float, degrees: float) -> float:
-    """Returns the smallest true value that a test at 5% finds with power 80%; see Estimate."""
+    """Returns the smallest true value that a test at 5% finds with power 80% (Bloom 1995).
+
+    Args:
+      standard_error: of the estimate.
+      degrees: degrees of freedom of Student's distribution.
+    """
     quantiles = scipy.stats.t.ppf([UPPER, POWER], degrees)
     return float(quantiles.sum() * standard_error)
 
@@ -68,12 +73,23 @@ def without_interval(value: float) -> Estimate:
 
 
 def show_interval(low: float, high: float, spec: str) -> str:
-    """Formats an interval, such as "[0.94, 1.00]", or "-" if an end is NaN."""
+    """Formats an interval, such as "[0.94, 1.00]".
+
+    Args:
+      low: its lower end; NaN: there is no interval, "-".
+      high: its upper end.
+      spec: format of a number, such as ".2f".
+    """
     return "-" if math.isnan(low) or math.isnan(high) else f"[{low:{spec}}, {high:{spec}}]"
 
 
 def with_bars(scores: Sequence[Estimate], scale: int = 100) -> tuple[list[float], np.ndarray]:
-    """Returns scores x `scale`, and [2, n] lengths of their error bars; NaN: no interval."""
+    """Returns the values, and [2, n] lengths of their error bars; NaN: no interval.
+
+    Args:
+      scores: n estimates.
+      scale: factor of all, such as 100 for percent.
+    """
     ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
     return [scale * e.value for e in scores], scale * np.array(ends).clip(0)
 
@@ -104,10 +120,16 @@ def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
 def student(
     numbers: Sequence[float], *, seed: int = 0, draws: np.ndarray | None = None
 ) -> Estimate:
-    """Estimates the mean of independent numbers [P] with Student's interval.
+    """Estimates the mean of independent numbers with Student's interval (Student 1908).
 
-    The resamples are quantiles of Student's distribution about the mean, in the order of the means
-    that `draws` [R, P] weigh, or in an order drawn by `seed`; a single number has no interval.
+    The resamples are quantiles of Student's distribution about the mean. A single number has no
+    interval.
+
+    Args:
+      numbers: [P].
+      seed: seed of the order of the resamples, if there are no draws.
+      draws: [R, P], weights of numbers; the resamples get the order of the weighted means; None: a
+        random order.
     """
     value, num = float(np.mean(numbers)), len(numbers)
     if num < 2:
@@ -284,7 +306,10 @@ def contrast_numbers(
 
 
 def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns standard error and degrees of a sum of terms (variance, degrees of freedom)."""
+    """Returns standard error and degrees of a sum of terms (variance, degrees of freedom).
+
+    Satterthwaite 1946 (Biometrics Bull. 2).
+    """
     total = sum(v for v, _ in variances)
     if total == 0:
         return 0.0, math.inf

@@ -34,7 +34,13 @@ def value(scores: Scores, row: Row, score: str) -> float | None:
 
 
 def weighted(scores: Scores, block: Block, score: str) -> float | None:
-    """Returns the weighted sum of a block's scores; None if one is missing."""
+    """Returns the weighted sum of a block's scores; None if one is missing.
+
+    Args:
+      scores: the study's scores.
+      block: row -> its weight.
+      score: name of the score.
+    """
     found = [(weight, value(scores, row, score)) for row, weight in block.items()]
     values = [weight * x for weight, x in found if x is not None]
     return sum(values) if len(values) == len(found) else None
@@ -51,8 +57,16 @@ def build_claim(
 ) -> Claim:
     """Makes the claim that the mean over blocks of a weighted sum of scores lies in a region.
 
-    Leaves out and counts blocks without a score. `what` is the comparison in words; `missing` is
-    the reason if there is no block; `best` has the estimate of chosen rows.
+    Leaves out and counts blocks without a score.
+
+    Args:
+      scores: the study's scores.
+      what: the comparison in words.
+      region: values for which the claim holds.
+      blocks: row -> its weight, for each block.
+      score: name of the score.
+      missing: the reason if there is no block.
+      best: the estimate of chosen rows; None: the rows are given.
     """
     title = title_of(score)
     usable = [b for b in blocks if weighted(scores, b, score) is not None]

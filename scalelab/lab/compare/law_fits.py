@@ -116,13 +116,24 @@ class Noise(NamedTuple):
     widening: float  # Student's quantile over the normal one (Satterthwaite's degrees of freedom)
 
     def draw(self, rng: np.random.Generator, counts: Sequence[int]) -> np.ndarray:
-        """Draws the noise of every run of points with `counts` runs each: [sum of counts]."""
+        """Draws the noise of log y of every run: [sum of counts].
+
+        Args:
+          rng: generator of the draws.
+          counts: runs of each point.
+        """
         noise = np.repeat(self.between * rng.normal(size=len(counts)), counts)
         return self.widening * (noise + self.within * rng.normal(size=len(noise)))
 
 
 def estimate_noise(groups: Sequence[np.ndarray], law: np.ndarray, num_parameters: int) -> Noise:
-    """Estimates the noise around a law [n] from log y of the runs of each point, n arrays [k]."""
+    """Estimates the noise around a law (degrees of freedom: Satterthwaite 1946).
+
+    Args:
+      groups: [k] each, log y of the runs of each of the n points.
+      law: [n], log y by the law.
+      num_parameters: parameters that were fitted.
+    """
     residuals = np.array([group.mean() for group in groups]) - law
     spare = len(groups) - num_parameters
     degrees = sum(len(group) - 1 for group in groups)
@@ -177,7 +188,12 @@ class Law:
     def predict(
         self, x: float, num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
     ) -> Interval:
-        """Predicts y at x: the mean of so many new runs; None: the law itself.
+        """Predicts y at x.
+
+        Args:
+          x: above 0.
+          num_runs: the mean of so many new runs; None: the law itself.
+          limit: factor by which x may lie outside the measured range.
 
         Raises:
           ValueError: the points do not determine the law, or x is further than a factor `limit`
@@ -206,7 +222,13 @@ def fit(
     points: Points, *, resamples: int = RESAMPLES, min_sizes: int = MIN_SIZES,
     min_span: float = MIN_SPAN,
 ) -> Law:  # fmt: skip
-    """Fits the law, with a bootstrap of `resamples`.
+    """Fits the law, with a bootstrap.
+
+    Args:
+      points: x and the runs' y.
+      resamples: number of resamples.
+      min_sizes: smallest number of different x.
+      min_span: smallest ratio of the largest to the smallest x.
 
     Raises:
       ValueError: fewer than `min_sizes` different x, or a range of x below a factor `min_span`.

@@ -41,7 +41,7 @@ MEASURES = {
     "glue_large": score_names.LARGE, "glue": tuple(MAIN[task] for task in GLUE_TITLES),
 }  # fmt: skip
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
-SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
+SHAPE = frozenset(SHAPE_FIELDS) - {"model.ffn_width"}
 TOTALS, WARMUPS = (
     tuple(f"optim.{part}_{clock}" for clock in ("epochs", "flops", "secs", "steps", "tokens"))
     for part in ("total", "warmup")
@@ -53,7 +53,11 @@ Pools = dict[str, pd.DataFrame]
 
 
 def load(folders: Sequence[pathlib.Path], where: str = "") -> list[LoadedRun]:
-    """Loads the runs below some folders, with conditions as `run_table.where` takes them.
+    """Loads the runs below some folders.
+
+    Args:
+      folders: the folders.
+      where: conditions, as `run_table.where` takes them; "": all runs.
 
     Raises:
       ValueError: a folder does not exist, or there are no such runs.
@@ -102,7 +106,12 @@ def make(runs: Sequence[LoadedRun], measure: str) -> tuple[pd.DataFrame, list[st
 
 
 def group(points: pd.DataFrame, free: Collection[str] = ()) -> list[pd.DataFrame]:
-    """Groups points that agree in all fields that are not free; seeds are."""
+    """Groups points that agree in all fields that are not free.
+
+    Args:
+      points: a row for each run.
+      free: names of fields that may differ; seeds always may.
+    """
     keys = [_key({k: x for k, x in own.items() if k not in free}) for own in points["fields"]]
     return [own for _, own in points.groupby(keys, sort=False)]
 
@@ -112,9 +121,13 @@ def _key(fields: Mapping[str, Any]) -> str:
 
 
 def pool(points: pd.DataFrame, free: Collection[str]) -> tuple[Pools, list[str]]:
-    """Sorts the points of one system into pools; `free` fields may differ within a pool.
+    """Sorts the points of one system into pools.
 
     Runs of one budget and different warm-ups are not pooled, even where the budget is free.
+
+    Args:
+      points: a row for each run.
+      free: names of fields that may differ within a pool.
 
     Returns:
       The points of each pool by its name, "bert" or "bert, optim.total_steps=400"; and notes.

@@ -76,7 +76,11 @@ def load_runs(folders: Sequence[pathlib.Path], words: Sequence[str] = ()) -> lis
     """Loads all runs in and below some folders, packed runs (archive.py) too.
 
     Symbolic links are not followed, and hidden folders are left out. A pre-training gets the mean
-    main scores of the finished fine-tunings in its tasks/. The error may suggest one of `words`.
+    main scores of the finished fine-tunings in its tasks/.
+
+    Args:
+      folders: the folders.
+      words: other words of the command, which an error may suggest.
 
     Raises:
       ValueError: one of them is not a folder.
@@ -209,7 +213,7 @@ def _describe_config(folder: pathlib.Path, config: Mapping[str, Any]) -> Row:
         name: x if type(x) in (str, int, float) or x is None else json.dumps(x)
         for name, x in flatten(config).items()
     }
-    sizes = {name: flat.get(f"net.{field}") for name, field in
+    sizes = {name: flat.get(f"model.{field}") for name, field in
              (("heads", "num_heads"), ("width", "width"), ("layers", "num_layers"))}  # fmt: skip
     whole = all(type(size) is int for size in sizes.values())
     shape = run_files.Shape(*sizes.values()) if whole else None

@@ -143,7 +143,11 @@ def find_unused(study: Study) -> list[str]:
 
 
 def read(workdir: pathlib.Path, name: str | None = None) -> Study:
-    """Reads a study and the state of its runs; None: the only study of the folder.
+    """Reads a study and the state of its runs.
+
+    Args:
+      workdir: folder of the study.
+      name: name of the study; None: the only one of the folder.
 
     Raises:
       ValueError: there is no such study, or its file is damaged. A damaged run is only marked.
@@ -216,7 +220,10 @@ def read_run(
 ) -> PretrainRun:
     """Reads the state of a run that a study's file has planned.
 
-    `finetune_seeds`: read this many seeds of each task; None: all.
+    Args:
+      folder: run folder.
+      planned: the planned run.
+      finetune_seeds: read this many seeds of each task; None: all.
     """
     record, damaged = RunRecord(folder, {}, Environment(), None), None
     if any((folder / name).exists() for name in ("config.json", "result.json")):

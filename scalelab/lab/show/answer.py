@@ -55,7 +55,14 @@ def tabulate_primary(
 ) -> Table | None:
     """Returns every arm's score, difference to the first arm, and cost; None without any.
 
-    A difference that a claim tests has the claim's interval; `why` the score ranks no arms.
+    A difference that a claim tests has the claim's interval.
+
+    Args:
+      study: the study.
+      scores: its scores.
+      score: name of the score.
+      findings: the verdicts.
+      why: reason why the score ranks no arms; "": it does.
     """
     known = {p: found for p in study.points if (found := scores.value(p, score)) is not None}
     if not known:
@@ -138,7 +145,11 @@ def describe_effect(claim: Claim) -> str:
 def answer(findings: Sequence[Finding], why_none: str = "", fixed: str | None = None) -> list[str]:
     """Returns the answer of a study, one sentence each: verdicts in the order of its hypotheses.
 
-    Those on the `fixed` primary score, if the study has one, come first, also if they are open.
+    Args:
+      findings: the verdicts.
+      why_none: reason why no score ranks the arms; "": one does.
+      fixed: primary score, whose verdicts come first, also if they are open; None: the study fixes
+        none.
     """
     unranked = [f"No score ranks the arms: {why_none}."] * bool(why_none)
     found = list[str]()
@@ -225,7 +236,15 @@ def for_terminal(
     study: Study, sentences: Sequence[str], primary: Table | None, verdicts: Table | None,
     findings: Sequence[Finding],
 ) -> str:  # fmt: skip
-    """Returns the answer, the primary table, the verdicts and why some are open, as text."""
+    """Returns the answer, the primary table, the verdicts and why some are open, as text.
+
+    Args:
+      study: the study.
+      sentences: the answer.
+      primary: from `tabulate_primary`.
+      verdicts: table of the findings; None: there are none.
+      findings: the verdicts.
+    """
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
     parts += ["\n" + show(table).rstrip() for table in (primary, verdicts) if table is not None]
     lines = [*checks(findings), *describe_changes(study)]

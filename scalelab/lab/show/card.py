@@ -96,7 +96,7 @@ def write(
 
 def _describe_config(run: RunRecord, params: int | None) -> Facts:
     config, result = run.config, run.result
-    net, data = config["net"], config.get("data") or {}
+    net, data = config["model"], config.get("data") or {}
     start = result.init if result else (config.get("machine") or {}).get("init")
     digest, pretrained = config.get("init"), "corpus" in data
     tokenizer = {"kind": UNKNOWN, "vocab_size": UNKNOWN} | (config.get("tokenizer") or {})

@@ -61,6 +61,13 @@ def write(
 ) -> list[str]:
     """Draws the figures that a study asks for, and ALWAYS; returns the names of those that show.
 
+    Args:
+      study: the study.
+      scores: its scores.
+      folder: folder of the pictures.
+      makers: name of a figure -> its function.
+      published: scores of a paper, to draw beside; None: none.
+
     Raises:
       ValueError: an unknown figure.
     """
@@ -135,7 +142,13 @@ def draw_differences(findings: Sequence[Finding]) -> "Figure | None":
 
 
 def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure | None":
-    """Draws the primary score of every row against its training FLOPs; None without two rows."""
+    """Draws the primary score of every row against its training FLOPs; None without two rows.
+
+    Args:
+      study: the study.
+      scores: its scores.
+      score: the primary score; None: there is none.
+    """
     known = {p: x for p in study.points if score and (x := scores.value(p, score))}
     if score is None or len(known) < 2:
         return None
@@ -165,7 +178,14 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
 def draw_losses(
     study: Study, scores: Scores | None = None, published: Scores | None = None, *, clock: Clock
 ) -> "Figure | None":
-    """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet."""
+    """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet.
+
+    Args:
+      study: the study.
+      scores: unused, as in `MakeFigure`.
+      published: unused, as in `MakeFigure`.
+      clock: the clock of the x axis.
+    """
     points = [point for point in study.points if any(run.curves for run in point.runs)]
     if not points:
         return None

@@ -80,7 +80,17 @@ def judge(
     baselines: Mapping[str, Baseline] | None = None,
     trusted: str | None = None,
 ) -> Judged:
-    """Reads a study, checks that its runs are comparable, and finds its verdicts; see `make`."""
+    """Reads a study, checks that its runs are comparable, and finds its verdicts; see `make`.
+
+    Args:
+      workdir: folder of the study.
+      name: name of the study; None: the only one.
+      baselines: objective -> trivial baseline; None: none is checked.
+      trusted: module outside scalelab that the study may import; None: none.
+
+    Raises:
+      ValueError: no run is finished, or runs do not compare.
+    """
     study = study_runs.read(workdir, name)
     if not any(run.finished for run in study.runs):
         broken = _damaged(study)

@@ -117,8 +117,12 @@ def build_scores(
 ) -> Table | None:
     """Makes a table of scores; None if it has no rows.
 
-    Columns whose tasks the study lacks are left out; if `needs_tasks`, a table without task columns
-    is None. If `by_variant`, it has only the models with several variants, model by model.
+    Args:
+      request: the study and its scores.
+      title: title of the table.
+      columns: the columns; those of tasks that the study lacks are left out.
+      needs_tasks: whether a table without columns of tasks is None.
+      by_variant: whether it has only the models with several variants, model by model.
     """
     study, scores = request.study, request.scores
     points = [point for point in request.points if point.finished]
@@ -195,7 +199,13 @@ def varied_fields(study: Study, points: Sequence[Point]) -> list[str]:
 
 
 def find_published(published: Scores | None, point: Point, score: str) -> float | None:
-    """Returns the published score of a row; None if there is none."""
+    """Returns the published score of a row; None if there is none.
+
+    Args:
+      published: scores of a paper; None: none.
+      point: the row.
+      score: name of the score.
+    """
     rows = [row for row in published.rows if row.key == point.key] if published else []
     estimate = published.value(rows[0], score) if published and rows else None
     return estimate.value if estimate else None

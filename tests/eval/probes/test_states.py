@@ -129,7 +129,7 @@ def test_a_word_is_the_mean_of_its_pieces(pretrained_runs, system: str) -> None:
             places = [len(frame.begin) + t for t in pieces]
             expected.append(np.mean(np.asarray(hidden)[places], axis=0))
     np.testing.assert_allclose(whole[:, -1], np.stack(expected), atol=2e-5)
-    assert whole.shape == (len(expected), opened.config.net.num_layers + 1, 8)
+    assert whole.shape == (len(expected), opened.config.model.num_layers + 1, 8)
     parts = {name: states.read(opened, placement.place(opened), asked, name).vectors
              for name in ("first", "last")}  # fmt: skip
     single = np.isclose(parts["first"], parts["last"]).all(axis=(1, 2))

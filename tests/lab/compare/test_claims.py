@@ -88,6 +88,8 @@ def test_what_is_undecided_says_what_is_excluded() -> None:
     assert f"above {max(map(abs, first.ends)) * 100:.3g} points" in first.statement
     loss = dataclasses.replace(made, scale=1.0, score="validation loss")
     assert "-0.0225 nats [" in claims.decide([finding(loss)])[0].why
+    wide = dataclasses.replace(made, estimate=estimates.student([0.6, -0.5]))
+    assert wide.words == "undecided (tells nothing)" and "excluded" not in wide.statement
 
 
 @pytest.mark.parametrize(("region", "words"), [

@@ -22,7 +22,7 @@ CONFIG = {
     "system": "bert",
     "objective": "mlm+nsp",
     "seed": 0,
-    "net": {"num_heads": 2, "width": 8, "num_layers": 1, "ffn_width": None},
+    "model": {"num_heads": 2, "width": 8, "num_layers": 1, "ffn_width": None},
     "optim": {"learning_rate": 1e-3},
     "data": {"corpus": "builtin"},
     "machine": {"prefetch": 4},
@@ -39,7 +39,7 @@ def make(runs: dict[str, dict], **facts) -> Study:
             *groups, last = field.split(".")
             if groups or field in config:
                 functools.reduce(dict.__getitem__, groups, config)[last] = value
-        shape = Shape(2, config["net"]["width"], 1)
+        shape = Shape(2, config["model"]["width"], 1)
         result = RunResult(**{
             "status": "completed", "system": config["system"], "seed": config["seed"],
             "shape": shape, "n_model": shape.n_model, "params": shape.n_model, "data_hash": "d",
@@ -67,12 +67,12 @@ def test_declared_differences_pass() -> None:
         "a": {},
         "b": GPT,
         "c": {"seed": 1},
-        "d": {"net.width": 16},
+        "d": {"model.width": 16},
         "e": {"variant": "half", "optim.learning_rate": 5e-4},
         "f": {"machine.prefetch": 9},
     }
     study = make(runs)
-    del study.runs[2].config["net"]["ffn_width"]  # a missing field is off
+    del study.runs[2].config["model"]["ffn_width"]  # a missing field is off
     assert comparability.check(study) == []
 
 
@@ -81,7 +81,7 @@ def test_declared_differences_pass() -> None:
     (GPT | {"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
     ({"objective": "mlm"}, {}, "objective"),  # a declared difference is free between systems alone
     ({"seed": 1}, {"free": ["system"]}, "seed"),
-    ({"net.width": 16}, {"free": ["seed"]}, "net.width"),
+    ({"model.width": 16}, {"free": ["seed"]}, "model.width"),
     (GPT, {"free": ["seed"]}, "system"),
     ({"result": {"data_hash": "e"}}, {}, "data"),
     ({"environment": {"numerics": 2}}, {}, "numerics"),

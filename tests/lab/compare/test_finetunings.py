@@ -42,7 +42,7 @@ def adapt(workdir: pathlib.Path, field: str, value: Any, run: str = B) -> None:
     if field != "dropout_rate":
         edit(workdir / "runs" / run / "result.json", result_field, value)
     else:
-        edit(workdir / "runs" / run / "config.json", "net.dropout_rate", value)
+        edit(workdir / "runs" / run / "config.json", "model.dropout_rate", value)
 
 
 def check(workdir: pathlib.Path, *allow: str) -> list[str]:
@@ -74,6 +74,24 @@ def test_differences_name_the_field_and_two_runs(workdir, field, value, named) -
     assert B in str(caught.value) and other in str(caught.value)
     (footnote,) = check(workdir, name)
     assert f": {name}: " in footnote
+
+
+def test_what_a_variant_changes_of_its_fine_tuning_may_differ(workdir) -> None:
+    """Both variants have the values that were planned for them."""
+    (path,) = (workdir / "studies").glob("*.json")
+    content = json.loads(path.read_text())
+    content["variants"]["longer"] = ["finetune.epochs=2"]
+    for run in content["runs"]:
+        run["variant"] = "longer" if run["system"] == "gpt2" else run["variant"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="finetune.epochs: 3.0 in .*, planned 2"):
+        check(workdir)
+    for seed in ("seed0", "seed1"):
+        adapt(workdir, "epochs", 2.0, B.replace("seed1", seed))
+    assert check(workdir) == []
+    adapt(workdir, "epochs", 2.0, A)
+    with pytest.raises(ValueError, match="finetune.epochs: "):
+        check(workdir)
 
 
 def test_what_a_system_declares_of_its_fine_tuning_may_differ(workdir) -> None:

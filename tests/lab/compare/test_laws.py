@@ -113,7 +113,7 @@ def test_along_a_cost_one_thing_may_differ(tmp_path, capsys) -> None:
 
     by_budget = ["bert, optim.total_steps=400", "bert, optim.total_steps=800"]
     assert names("n_model") == names("flops") == names("seconds") == by_budget
-    by_shape = ["bert, net.width=16", "bert, net.width=32"]
+    by_shape = ["bert, model.width=16", "bert, model.width=32"]
     assert names("tokens") == by_shape
     assert names("flops", given=points[points["shape"] == "2x16x2"]) == ["bert"]
 
