@@ -1,4 +1,4 @@
-"""Every system of the lab that reads one text and has no memory, at one shape: the family table.
+"""Every Transformer that reads one text and has no memory, at one shape: the family table.
 
   python -m scalelab.study run --workdir=runs/family \
     --config=configs/studies/family.py:corpus=wikitext:DIR,data=GLUE,evaluations=EVALUATIONS

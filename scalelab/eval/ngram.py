@@ -85,7 +85,13 @@ class NGrams:
 
 
 def pad(tokens: np.ndarray, starts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Puts `size` tokens 0 before each document; returns the tokens plus 1, and their places."""
+    """Puts tokens 0 before each document; returns the tokens plus 1, and their places.
+
+    Args:
+      tokens: [n], of all documents.
+      starts: [documents + 1], the first token of each document, and the end.
+      size: number of tokens 0 before each document.
+    """
     real = np.arange(len(tokens)) + size * np.repeat(np.arange(1, len(starts)), np.diff(starts))
     stream = np.zeros(len(tokens) + size * (len(starts) - 1), np.int64)
     stream[real] = np.asarray(tokens, np.int64) + 1
@@ -93,7 +99,12 @@ def pad(tokens: np.ndarray, starts: np.ndarray, size: int) -> tuple[np.ndarray, 
 
 
 def before(values: np.ndarray, steps: int) -> np.ndarray:
-    """Moves values [n] to later places, and puts -1 where nothing is before."""
+    """Moves values to later places, and puts -1 where nothing is before.
+
+    Args:
+      values: [n].
+      steps: number of places.
+    """
     return np.concatenate(
         [np.full(min(steps, len(values)), -1), values[: max(0, len(values) - steps)]]
     )

@@ -38,7 +38,13 @@ class QueryEmbed(nn.Module):
 
     @nn.compact
     def __call__(self, content: jax.Array, num_queries: int, ctx: Context) -> jax.Array:
-        """Returns [B, P, D] for `num_queries` P beside content [B, T, D], of its dtype."""
+        """Returns the first states of queries, [B, P, D] of the content's dtype.
+
+        Args:
+          content: [B, T, D], states of the tokens.
+          num_queries: P, of a row.
+          ctx: what the pass gives to layers.
+        """
         B, _, D = content.shape  # noqa: N806
         vector = axes.parameter(self, "vector", self.vector_init, (axes.WIDTH,), (D,))
         # Cast after it is repeated, so that its gradient is summed in float32.

@@ -22,7 +22,13 @@ NUM_BUCKETS, MAX_DISTANCE = 32, 128
 
 
 def unscaled(query: jax.Array, keys: jax.Array, ctx: Context) -> jax.Array:
-    """Returns attention scores without the factor K^-0.5, as an `nn.attention.Score`."""
+    """Returns attention scores without the factor K^-0.5, as an `nn.attention.Score`.
+
+    Args:
+      query: [B, T, N, K].
+      keys: [B, S, N, K].
+      ctx: unused.
+    """
     del ctx
     return product("btnk,bsnk->bnts", query, keys)
 
@@ -31,7 +37,11 @@ def bucket(distance: jax.Array, causal: bool) -> jax.Array:
     """Returns the bucket of key position minus query position, int32 in [0, NUM_BUCKETS).
 
     Half of the buckets have one distance each, the others grow exponentially up to MAX_DISTANCE
-    (Raffel et al. 2020, 2.1). Without `causal`, keys after the query have the second half of all.
+    (Raffel et al. 2020, 2.1).
+
+    Args:
+      distance: int32, key position minus query position.
+      causal: False: keys after the query have the second half of all buckets.
     """
     count = NUM_BUCKETS if causal else NUM_BUCKETS // 2
     exact = count // 2
@@ -69,7 +79,13 @@ class RelativeStack(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the stack to carry [B, T, D]; the cache is a decoder's, or None."""
+        """Applies the stack; returns [B, T, D] and the cache.
+
+        Args:
+          carry: [B, T, D].
+          ctx: what the pass gives to layers; its positions and its mask give the biases.
+          cache: a decoder's; None: a whole pass.
+        """
         names, shape = (axes.POSITIONS, axes.HEADS), (NUM_BUCKETS, self.num_heads)
         table = axes.parameter(self, "buckets", self.table_init, names, shape)
         num_keys = carry.shape[1] if cache is None else jax.tree.leaves(cache)[0].shape[3]

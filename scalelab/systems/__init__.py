@@ -285,7 +285,7 @@ def refuse(sizes: Sizes, *names: str) -> None:
 
     Args:
       sizes: the sizes that the config asks for.
-      names: fields of `Sizes` that are None if the config leaves them to the system.
+      *names: fields of `Sizes` that are None if the config leaves them to the system.
     """
     for name in names:
         if (value := getattr(sizes, name)) is not None:

@@ -59,7 +59,13 @@ class TwoStreams(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer to carry [B, T, 2 D]; returns [B, T, 2 D] and None."""
+        """Applies the layer in both directions; returns [B, T, 2 D] and None.
+
+        Args:
+          carry: [B, T, 2 D].
+          ctx: what the pass gives to layers.
+          cache: unused; the model reads whole texts.
+        """
         del cache
         assert ctx.mask.lengths is not None and ctx.layer is not None
         places, lengths = jnp.arange(carry.shape[1]), ctx.mask.lengths[:, None]
@@ -85,7 +91,13 @@ class StreamStack(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the stack to carry [B, T, D]; returns [B, T, 2 D] and None."""
+        """Applies the stack; returns [B, T, 2 D] and None.
+
+        Args:
+          carry: [B, T, D].
+          ctx: what the pass gives to layers.
+          cache: unused; the model reads whole texts.
+        """
         return self.stack(jnp.concatenate([carry, carry], axis=-1), ctx, cache)
 
 

@@ -140,7 +140,12 @@ class PointerGenerator(nn.Module):
         return jnp.concatenate([x.astype(jnp.float32) for x in parts], axis=-1), cache
 
     def copy_features(self, states: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns features, table, and P_c of targets [...] at states [..., D + 1 + 2 S]."""
+        """Returns features, table, and P_c of targets at states.
+
+        Args:
+          states: [..., D + 1 + 2 S], from a call.
+          targets: [...] int32 ids.
+        """
         features, table, _, weights, tokens = self._split(states)
         return features, table, jnp.sum(weights * (tokens == targets[..., None]), axis=-1)
 

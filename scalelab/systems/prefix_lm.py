@@ -82,7 +82,11 @@ class OneStack(nn.Module):
     mask: str
 
     def encode(self, batch: Batch, max_len: int) -> DecoderCache:
-        """Reads a source, without dropout; arguments as in `EncoderDecoder.encode`.
+        """Reads a source, without dropout.
+
+        Args:
+          batch: source, source_lengths and examples, as in `EncoderDecoder.encode`.
+          max_len: T, positions of the target in the cache.
 
         Returns:
           The cache of source and target, with the source in it.

@@ -85,7 +85,7 @@ def test_a_new_adapter_changes_no_output(system, bert, prepare) -> None:  # noqa
 
     _, _, plain = outputs()
     run, params, adapted = outputs(**ADAPTERS)
-    np.testing.assert_array_equal(plain, adapted)
+    np.testing.assert_allclose(plain, adapted, rtol=1e-6, atol=1e-7)  # programs round differently
     large = jax.tree_util.tree_map_with_path(
         lambda path, x: x + ("adapter" in jax.tree_util.keystr(path)), params
     )
