@@ -36,8 +36,9 @@ def net(system: str) -> tuple[Any, Any]:
 
     shapes = jax.eval_shape(lambda: nn.unbox(nn.init(scores, made)(jax.random.key(0))))
     seed, far = (8, 3.0) if "token_head" in shapes["params"] else (5, 1.5)
-    if "'positions'" not in str(jax.tree_util.tree_structure(shapes["params"])):  # distances alone
-        seed, far = 13, 3.0
+    names = str(jax.tree_util.tree_structure(shapes["params"]))
+    if "'positions'" not in names:
+        seed, far = 13 if "'query'" in names else 16, 3.0  # attention by distances; or none
     rng = np.random.default_rng(seed)
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:

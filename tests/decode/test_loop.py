@@ -193,7 +193,8 @@ def test_with_and_without_blocks(system: str) -> None:
     np.testing.assert_allclose(
         expected[1], small.next_scores(system, [1] * 2), rtol=1e-4, atol=1e-4
     )
-    assert cache.lengths.tolist() == [4, 2] and len(cache.layers.keys.parts) == 2
+    assert cache.lengths.tolist() == [4, 2]
+    assert not declared.get(system).transformer or len(cache.layers.keys.parts) == 2
 
 
 @pytest.mark.parametrize(
