@@ -144,21 +144,6 @@ def field_names(cls: type, prefix: str = "") -> list[str]:
 RENAMED = {"net": "model"}  # group of the release before -> of today
 
 
-def rename(value: Any) -> Any:
-    """Returns nested values with the groups of RENAMED under their names of today.
-
-    A group is the name of a field in a mapping, or the beginning of a text: "net.width".
-    """
-    if isinstance(value, str):
-        group, dot, rest = value.partition(".")
-        return RENAMED.get(group, group) + dot + rest if dot else value
-    if isinstance(value, Mapping):
-        return {RENAMED.get(name, rename(name)): rename(own) for name, own in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(rename, value))
-    return value
-
-
 def warn(old: str, new: str) -> None:
     """Prints that a config field has a new name, if it has one."""
     if old != new:

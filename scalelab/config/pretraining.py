@@ -8,11 +8,13 @@ BPE, DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and 
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from scalelab.config.durations import durations
 from scalelab.config.fields import (
+    RENAMED,
     Budget,
     Count,
     Epochs,
@@ -25,7 +27,6 @@ from scalelab.config.fields import (
     choice,
     complete_options,
     fill,
-    rename,
 )
 from scalelab.config.fields import science as science
 from scalelab.config.fields import science_diff as science_diff
@@ -300,9 +301,31 @@ def parse_objective(text: str) -> dict[str, float]:
 FOREIGN_FIELDS = {"recipe": "a fine-tuning (scalelab.eval)", "stages": "a study (scalelab.study)"}
 
 
+OLD_FIELD = re.compile(rf"net\.({'|'.join(field.name for field in dataclasses.fields(Net))})\b")
+
+
+def rename(value: Any) -> Any:
+    """Returns the nested values of a study with "model" in place of "net".
+
+    Renamed are groups with the fields of a model, and texts that begin with such a field, as
+    "net.width=64" does. A file net.txt and a variant "net" keep their names.
+    """
+    if isinstance(value, str):
+        return "model" + value[len("net") :] if OLD_FIELD.match(value) else value
+    if isinstance(value, Mapping):
+        is_old = isinstance(value.get("net"), Mapping) and "width" in value["net"]
+        return {
+            "model" if is_old and name == "net" else rename(name): rename(own)
+            for name, own in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return type(value)(map(rename, value))
+    return value
+
+
 def with_moved_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config of an older run folder with its fields in their places of today."""
-    values = rename(values)
+    values = {RENAMED.get(name, name): own for name, own in values.items()}
     data = dict(values.get("data") or {})
     if (rate := data.pop("short_rate", None)) is None:
         return values

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from scalelab.config.fields import Count, Part, rename
-from scalelab.config.pretraining import Shape, with_moved_fields
+from scalelab.config.fields import Count, Part
+from scalelab.config.pretraining import Shape, rename, with_moved_fields
 from scalelab.records import json_files, run_files
 from scalelab.records.run_files import Unreadable
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import Count, field_names, fill, parse_value, rename, warn
+from scalelab.config.fields import Count, field_names, fill, parse_value, warn
 from scalelab.config.finetuning import FinetuneConfig
-from scalelab.config.pretraining import Config, Shape
+from scalelab.config.pretraining import Config, Shape, rename
 from scalelab.eval import evaluation
 from scalelab.helpers.names import module_names, nearest
 from scalelab.lab.tables import parse_name

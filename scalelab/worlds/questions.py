@@ -21,7 +21,7 @@ from scalelab.worlds.tasks import ROLES, Deed, Draws, Thing
 
 FOLDER = "squad"
 PLACE_RATE = 0.3  # probability that a thing has a place
-NUM_THINGS = 4  # of a passage; so many further nouns may be places
+NUM_THINGS = 4  # things in a passage; the same number of other nouns may be places
 LEAST = {"num_nouns": 2 * NUM_THINGS, "num_verbs": 2}
 
 

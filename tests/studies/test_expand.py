@@ -169,10 +169,11 @@ def test_arms_of_a_grid_are_shown_by_their_values(tmp_path) -> None:
 
 def test_the_old_name_of_the_model_is_read(tmp_path, capsys) -> None:
     """In a user's config and flag, with a warning; in older files, without."""
-    narrow = {"default": (), "narrow": ("net.width=4",)}
+    narrow = {"default": (), "narrow": ("net.width=4",), "net": ("data.corpus=net.txt",)}
     made = a_study.make(variants=narrow, stages={"main": a_study.stage(variants=tuple(narrow))})
     assert "warning: config.net is now config.model" in capsys.readouterr().err
-    assert made.variants["narrow"] == ("model.width=4",)
+    assert made.variants == narrow | {"narrow": ("model.width=4",)}
+    assert config_lib.rename("net.txt") == "net.txt"
     given = cli.Parser("x", config=config_lib.Config).parse_args(["--config.net.width=8"])
     assert given.fields == {"model.width": "8"}
     assert "warning: config.net.width is now config.model.width" in capsys.readouterr().err
