@@ -9,8 +9,8 @@ Departs from them:
   - the copy head is the paper's (3.3); the code copies by the mean of its decoder's attention;
   - the decoder's norms come after sublayers and its positions are learned, as in BART;
   - one table embeds and scores all tokens; the code's decoder begins with a copy of it;
-  - byte-level BPE of 30,000 pieces, trained on the corpus; fragments do not overlap;
-  - the optimizer is the base config's AdamW; batch size and budget are the protocol's.
+  - byte-level BPE, trained on the corpus; fragments do not overlap; optimizer, batch size and
+    budget are the protocol's.
 """
 
 from functools import partial
@@ -49,7 +49,6 @@ ADAPTATION = Adaptation(*FRAME)  # Bi et al. 2020, 4: all tasks generate text
 HEADS = ("copy",)  # not "token": each place has a bias of its own
 PREDICTS, SEES = "next", "source + left"
 HAS_SOURCE, START, ORDER = True, "bos", "shuffled"
-
 INIT = nn.initializers.normal(stddev=0.02)
 HEAD_INIT = nn.initializers.xavier_uniform()  # model_builder.py initializes the generator so
 LAYER_NORM_EPSILON = 1e-5
@@ -110,13 +109,11 @@ class PointerGenerator(nn.Module):
 
     EMBEDDING = ("encoder/embed", "decoder/embed")
     TOKEN_TABLE = "encoder/embed/tokens/table"
-
     encoder: Encoder
     decoder: Decoder
     pointer: Pointer
     head: Linear  # [..., D] -> features [..., D] for the table of tokens
     output_embed: Embed | None = None  # the table that scores tokens; None: the encoder's
-
     encode = EncoderDecoder.encode  # a cache's `layers` then also have the source
 
     def __call__(
@@ -135,8 +132,7 @@ class PointerGenerator(nn.Module):
         weights, gate = self.pointer(hidden, memory, lengths)
         if cache is not None:  # axis 1 of all arrays is the examples
             cache = cache.replace(layers=(cache.layers, memory[None], tokens[None]))
-        tokens = jnp.broadcast_to(tokens[:, None], weights.shape)
-        parts = hidden, gate[..., None], weights, tokens
+        parts = hidden, gate[..., None], weights, jnp.broadcast_to(tokens[:, None], weights.shape)
         return jnp.concatenate([x.astype(jnp.float32) for x in parts], axis=-1), cache
 
     def copy_features(self, states: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
