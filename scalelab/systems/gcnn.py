@@ -16,6 +16,7 @@ import dataclasses
 
 from flax import linen as nn
 
+from scalelab.config.fields import Count
 from scalelab.nets.decoder import Decoder
 from scalelab.nn.convolution import GatedConvolution
 from scalelab.nn.embed import Embed, InputEmbed, output_table
@@ -47,21 +48,18 @@ TABLE_INIT = nn.initializers.normal(stddev=0.1)  # fconv.py
 class Options:
     """Options of the model."""
 
-    num_taps: int = 4  # K, the width of the kernel
-    dilation: int = 1  # factor from a layer to the next; 1: no dilation
-
-    def __post_init__(self) -> None:
-        for name in ("num_taps", "dilation"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"system_options.{name} = {value!r}: expected a whole number, at least 1"
-                )
+    num_taps: Count = 4  # K, the width of the kernel
+    dilation: Count = 1  # factor from a layer to the next; 1: no dilation
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> Decoder:
     """Builds the model, as `System.build`."""
     refuse(sizes, "activation", "norm_epsilon")
+    if options.num_taps > sizes.max_len:
+        raise ValueError(
+            f"system_options.num_taps = {options.num_taps} exceeds the model's positions,"
+            f" config.model.max_len = {sizes.max_len}"
+        )
     # Gehring et al. 2017, 3.5: 4 p / n for layers that a gate halves.
     variance = 4 * (1 - sizes.dropout_rate) / (options.num_taps * sizes.width)
     layer = GatedConvolution(

@@ -17,8 +17,9 @@ Daniluk et al. 2017 do so in a language model). Heads and ffn width of the shape
 """
 
 import dataclasses
+from typing import Annotated
 
-from scalelab.helpers.names import nearest
+from scalelab.config.fields import choice
 from scalelab.nets.decoder import Decoder
 from scalelab.nets.recurrent import EarlierStates, RecurrentDecoder, RecurrentStack
 from scalelab.nn.embed import Embed, InputEmbed, output_table
@@ -51,12 +52,8 @@ ORDER = "contiguous"
 class Options:
     """Options of the model."""
 
-    cell: str = "lstm"  # lstm, gru or rnn
+    cell: Annotated[str, choice(*CELLS)] = "lstm"
     attention: bool = False  # the last layer's states read the earlier ones
-
-    def __post_init__(self) -> None:
-        if self.cell not in CELLS:
-            raise ValueError(f"system_options.cell = {self.cell!r}: {nearest(self.cell, CELLS)}")
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> RecurrentDecoder:

@@ -115,8 +115,9 @@ def test_states_and_gradients_are_torchs(num_taps: int, dilation: int) -> None:
 
 @pytest.mark.parametrize(("options", "message"), [
     (dict(num_taps=0), "system_options.num_taps = 0"),
-    (dict(dilation=1.5), "system_options.dilation = 1.5"),
+    (dict(num_taps=10**6), "system_options.num_taps = 1000000 exceeds the model's positions"),
+    (dict(dilation=1.5), "system_options.dilation"),
 ])  # fmt: skip
 def test_options_without_a_meaning_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        gcnn.Options(**options)
+        tiny.parts("gcnn", **{f"system_options__{name}": x for name, x in options.items()})

@@ -151,8 +151,8 @@ def test_attention_reads_the_states_before_by_their_products() -> None:
 
 
 def test_a_cell_without_a_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="system_options.cell = 'lsmt': did you mean 'lstm'"):
-        lstm.Options("lsmt")
+    with pytest.raises(ValueError, match="system_options.cell = 'lsmt'.*'lstm'"):
+        tiny.parts("lstm", system_options__cell="lsmt")
 
 
 def test_adapters_are_refused() -> None:
