@@ -4,8 +4,8 @@
     --config=configs/studies/before_transformers.py:seeds=5
 
 An LSTM that carries its state from segment to segment, gated convolutions, GPT-2, and
-Transformer-XL with its memory. All read equally many tokens and have one width and two layers, so
-their parameters differ: 8 D^2 a layer of the LSTM and of the convolutions, 12 D^2 of GPT-2.
+Transformer-XL with its memory. All have equal tokens, one width and two layers. Parameters per
+layer differ: 8 D^2 (LSTM, convolutions), 12 D^2 (GPT-2), 13 D^2 (Transformer-XL).
 A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
 tuned_family.py. Scored by minimal pairs and bits per byte of the quickstart's language, 1.5 M
 tokens; no data are needed.

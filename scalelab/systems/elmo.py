@@ -13,7 +13,7 @@ Departs from it:
   - inputs times sqrt(D), initial weights and cell are those of `lstm`; the optimizer is the
     protocol's, the paper has Adagrad.
 
-The heads and the ffn width of the shape mean nothing.
+Heads and FFN width of the shape are ignored.
 """
 
 import jax

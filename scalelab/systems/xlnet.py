@@ -2,18 +2,19 @@
 
 Reference code: zihangdai/xlnet, modeling.py, data_utils.py; and `transformers`' XLNetModel.
 
-A Transformer-XL that reads in both directions and is trained to predict the tokens of a random
-order one by one (`objectives/plm.py`, `nets/two_streams.py`). Tasks read the content stream, in
-which all tokens see each other. Evaluations that mask a token read the query stream, which sees all
-other tokens: the mask token itself is never seen. A score of texts is thus a pseudo-likelihood, as
-BERT's, and `sample` fills masks one at a time.
+A Transformer-XL that reads in both directions and is trained to predict the last sixth of the
+tokens in a random order, one by one (`objectives/plm.py`, `nets/two_streams.py`). Tasks read the
+content stream, in which all tokens see each other. Evaluations that mask a token read the query
+stream, which sees all other tokens: the mask token itself is never seen. A score of texts is thus a
+pseudo-likelihood, as BERT's, and `sample` fills masks one at a time.
 
 Departs from it:
   - an example is one segment of a document, so there is no second segment and no next-sentence
     prediction; `config.data.format=segment_pair` makes pairs. In both, <cls> is its own segment;
   - the memory keeps the whole segment with its special tokens and ends with its document; the code
     keeps the first half of a segment, without them. A fresh memory is empty;
-  - a query that sees no token reads nothing; the code shows it the mean of all tokens, its own too;
+  - a query that sees no token has attention output 0; in the reference code it averages the values
+    of all tokens, its own too;
   - all rows are read forward; the code reads half of them backward (`bi_data`);
   - the GELU is exact, as in `transformers`; u, v and the bias of segments begin at 0; no dropout on
     R and after the last layer;
