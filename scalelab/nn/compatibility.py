@@ -7,8 +7,8 @@
 | `dot` | q k | Luong et al. 2015, 3.1 |
 | `scaled_dot` | q k / sqrt(D) | Vaswani et al. 2017, 3.2.1 |
 | `general` | q W k | Luong et al. 2015, 3.1 |
-| `biased_general` | (W q + b) k | Sordoni et al. 2016, 3.2 |
-| `activated_general` | tanh(q W k) | Ma et al. 2017, 2.2, without its bias |
+| `biased_general` | (W q + b) k | Sordoni et al. 2016 |
+| `activated_general` | tanh(q W k) | Ma et al. 2017, without its bias |
 | `location` | (W q)_j, of the place j alone | Luong et al. 2015, 3.1 |
 
 `additive` and `concat` are the same functions: W and U are parts of one kernel. Their initial
@@ -44,12 +44,12 @@ class Score(NamedTuple):
     """A compatibility function.
 
     Attributes:
-      shapes: name of each parameter -> its axes: D, C for 2 D, S for the largest number of keys.
+      axes: name of each parameter -> its axes: D, C for 2 D, S for the largest number of keys.
       score: (multiply, weights, queries [B, T, D], keys [B, S, D]) -> [B, T, S].
       keys: (multiply, weights, states [B, S, D]) -> [B, S, D], computed once for all queries.
     """
 
-    shapes: Mapping[str, str]
+    axes: Mapping[str, str]
     score: Callable[[Multiply, Weights, jax.Array, jax.Array], jax.Array]
     keys: Callable[[Multiply, Weights, jax.Array], jax.Array] = _plain
 
@@ -92,19 +92,17 @@ SCORES = {
 }
 
 
-def num_weights(score: str, width: int, max_keys: int) -> int:
-    """Returns the number of parameters of a compatibility function without biases.
+def shapes(score: str, width: int, max_keys: int) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each parameter of a compatibility function.
 
     Args:
       score: a name in SCORES.
       width: D.
       max_keys: S.
     """
-    sizes, found = {"D": width, "C": 2 * width, "S": max_keys}, 0
-    for name, shape in SCORES[score].shapes.items():
-        if name != "bias":
-            found += sizes[shape[0]] * (sizes[shape[1]] if shape[1:] else 1)
-    return found
+    sizes = {"D": width, "C": 2 * width, "S": max_keys}
+    axes_of = SCORES[score].axes.items()
+    return {name: tuple(sizes[letter] for letter in letters) for name, letters in axes_of}
 
 
 class Compatibility(nn.Module):
@@ -126,16 +124,11 @@ class Compatibility(nn.Module):
 
     def setup(self) -> None:
         """Makes the parameters."""
-        sizes = {"D": self.width, "C": 2 * self.width, "S": self.max_keys}
+        names = axes.WIDTH, axes.POSITIONS if self.score == "location" else axes.TRANSFORM
+        init, made = self.kernel_init, shapes(self.score, self.width, self.max_keys)
         self.weights = {
-            name: parameter(
-                self,
-                name,
-                ZEROS if name == "bias" else self.kernel_init,
-                (axes.WIDTH, axes.POSITIONS if "S" in shape else axes.TRANSFORM)[-len(shape) :],
-                tuple(sizes[letter] for letter in shape),
-            )
-            for name, shape in SCORES[self.score].shapes.items()
+            name: parameter(self, name, ZEROS if name == "bias" else init, names[-len(s) :], s)
+            for name, s in made.items()
         }
 
     def keys(self, states: jax.Array) -> jax.Array:
