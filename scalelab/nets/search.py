@@ -1,6 +1,6 @@
-"""Recurrent layers of an encoder and of a decoder that searches the source (Bahdanau et al. 2015).
+"""Recurrent layers of an encoder-decoder; those of the decoder attend to the source in each step.
 
-Scores of the decoder's states and the source's are in `nn.compatibility`.
+Bahdanau et al. 2015. The scores of the attention are in `nn.compatibility`.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ NAMES = (axes.WIDTH,), (axes.TRANSFORM,)
 
 
 class TwoDirections(nn.Module):
-    """A layer that reads a text in both directions; its states are theirs side by side.
+    """Two recurrent layers that read a text in opposite directions; their states side by side.
 
     Attributes:
       forward: (x [B, T, D], ctx, None) -> (states, None).
@@ -55,7 +55,7 @@ class TwoDirections(nn.Module):
 
 
 class SearchLayer(nn.Module):
-    """A recurrent layer that reads a context of the source with each input.
+    """A recurrent layer that reads, with each input, a context from the source.
 
     Bahdanau et al. 2015, A.1.2 and A.2.2: the context c_i = sum_j a_ij h_j, where a_i is the
     softmax of score(s_{i-1}, h_j), and s_i = cell(s_{i-1}, x_i, c_i). The first state is tanh(W h),

@@ -34,12 +34,6 @@ Scorer = Callable[[jax.Array, jax.Array], jax.Array]  # [B, T, D], [B, S, D] -> 
 MAP, PAIRS = "btd,de->bte", "btd,bsd->bts"
 
 
-def _plain(multiply: Multiply, weights: Weights, states: jax.Array) -> jax.Array:
-    """Returns the states themselves as keys."""
-    del multiply, weights
-    return states
-
-
 class Score(NamedTuple):
     """A compatibility function.
 
@@ -51,7 +45,7 @@ class Score(NamedTuple):
 
     axes: Mapping[str, str]
     score: Callable[[Multiply, Weights, jax.Array, jax.Array], jax.Array]
-    keys: Callable[[Multiply, Weights, jax.Array], jax.Array] = _plain
+    keys: Callable[[Multiply, Weights, jax.Array], jax.Array] = lambda m, w, h: h
 
 
 def _tanh(multiply: Multiply, out: jax.Array, queries: jax.Array, keys: jax.Array) -> jax.Array:

@@ -2,17 +2,18 @@
 
 Reference code: lisa-groundhog/GroundHog, experiments/nmt.
 
-GRUs read the source in both directions. The decoder's GRU searches their states for a context
-before each token (`nets/search.py`). `score` is how: one of eight compatibility functions
-(`nn/compatibility.py`). `score=None` is RNNenc (Cho et al. 2014), whose context is the last state
-of each direction.
+GRUs read the source in both directions. Before each token, the decoder's GRU attends to their
+states (`nets/search.py`). `score` chooses one of eight compatibility functions
+(`nn/compatibility.py`). `score=None` is RNNenc (Cho et al. 2014): the context of all tokens is the
+last state of each direction.
 
 Departs from the paper:
   - each direction is half as wide as the decoder's states, so that scores can multiply states;
   - a deeper decoder searches in each layer (Gehring et al. 2017, 3.3); the paper has one layer;
   - cells are those of torch.nn, whose GRU has the reset gate after the product;
   - RNNenc reads the source in both directions, too, and differs in the context alone;
-  - all scores read the state before the token; Luong et al. 2015, 3.1, have the one after it;
+  - all scores compare s_{i-1}, as the paper's; Luong et al. 2015, 3.1, compare s_i;
+  - the output reads s_i, as in the paper's equation 4; its A.2.2 has s_{i-1};
   - source, inputs and outputs have one table of tokens, inputs times sqrt(D), as in `lstm`, and
     initial weights are torch.nn's; `model.output_embedding=untied` has a table for the outputs;
   - dropout; the optimizer and its schedule are the protocol's, the paper has Adadelta;
