@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 from jax.typing import DTypeLike
 
-from scalelab.nn import axes
+from scalelab.nn import axes, recurrence
 from scalelab.nn.attention import MASKED_SCORE, WEIGHTS
 from scalelab.nn.axes import constrain, parameter, part
 from scalelab.nn.compatibility import Compatibility
@@ -132,7 +132,7 @@ class SearchLayer(nn.Module):
             return state, (state, context, weights)
 
         start = found["states"]
-        _, (states, contexts, weights) = jax.lax.scan(step, start, inputs)
+        _, (states, contexts, weights) = jax.lax.scan(step, start, inputs, unroll=recurrence.UNROLL)
         if weights is not None:
             self.sow("intermediates", WEIGHTS, weights.swapaxes(0, 1)[:, None])
         if cache is not None:
@@ -221,4 +221,5 @@ class Readout(nn.Module):
         linear = Linear(*NAMES, (2 * self.width,), self.kernel_init, self.dtype, None, name="out")
         with part("body"):
             pairs = linear(joined)
-        return pairs.reshape(*carry.shape, 2).max(axis=-1), cache
+        pairs = pairs.reshape(*carry.shape, 2)
+        return jnp.maximum(pairs[..., 0], pairs[..., 1]), cache

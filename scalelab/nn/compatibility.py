@@ -129,9 +129,9 @@ class Compatibility(nn.Module):
         """Returns the keys [B, S, D] of states [B, S, D], for `scorer`.
 
         Raises:
-          ValueError: there are more states than `max_keys`.
+          ValueError: there are more states than `max_keys`, for a score that depends on it.
         """
-        if states.shape[1] > self.max_keys:
+        if self.score == "location" and states.shape[1] > self.max_keys:
             raise ValueError(f"{self.max_keys} positions, but a source of {states.shape[1]} tokens")
         return SCORES[self.score].keys(self._multiply, self.weights, states).astype(self.dtype)
 
