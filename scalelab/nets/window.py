@@ -8,9 +8,9 @@ from jax.typing import DTypeLike
 
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
-from scalelab.nn.convolution import windows
+from scalelab.nn.convolution import last_inputs
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.linear import ZEROS, Linear
+from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
 
 
@@ -40,9 +40,8 @@ class TanhLayer(nn.Module):
         """
         hidden = Dropout(self.dropout_rate)(jnp.tanh(z), ctx)
         out, init = (axes.TRANSFORM,), nn.initializers.normal(self.width**-0.5)
-        return Linear((axes.WIDTH,), out, (self.width,), init, self.dtype, name="dense")(
-            hidden
-        ), cache
+        dense = Linear((axes.WIDTH,), out, (self.width,), init, self.dtype, name="dense")
+        return dense(hidden), cache
 
 
 class WindowStack(nn.Module):
@@ -52,19 +51,22 @@ class WindowStack(nn.Module):
       stack: (z [B, T, D], ctx, None) -> (z, None).
       width: D.
       num_taps: K.
-      direct: a linear map from the window to the result; None: there is none.
+      direct: whether a second map of the window is added to the result.
       dtype: dtype of the computation.
     """
 
     stack: nn.Module
     width: int
     num_taps: int
-    direct: nn.Module | None = None
+    direct: bool = False
     dtype: DTypeLike = jnp.float32
 
     def setup(self) -> None:
-        """Makes the map."""
-        self.window = window_map(self.width, self.num_taps, self.dtype)
+        """Makes the maps from [..., K D] to [..., D]."""
+        init = nn.initializers.normal((self.num_taps * self.width) ** -0.5)
+        given = (axes.WIDTH,), (axes.TRANSFORM,), (self.width,), init, self.dtype
+        self.window = Linear(*given)
+        self.added = Linear(*given, bias_init=None) if self.direct else None
 
     def init_cache(self, batch_size: int, max_len: int) -> jax.Array:
         """Returns the vectors before a text: zeros [1, B, K - 1, D].
@@ -86,16 +88,14 @@ class WindowStack(nn.Module):
           ctx: what the pass gives to layers.
           cache: [1, B, K - 1, D], the vectors before x, the newest last; None: there are none.
         """
-        read, last = windows(x, ctx, None if cache is None else cache[0], self.num_taps)
+        (B, T, D), size = x.shape, self.num_taps - 1  # noqa: N806
+        before = jnp.zeros((B, size, D), x.dtype) if cache is None else cache[0]
+        joined = jnp.concatenate([before, x], axis=1)
+        taps = [joined[:, size - k : size - k + T] for k in range(self.num_taps)]
+        read = jnp.concatenate(taps, axis=-1)  # the newest first
         with axes.part("body"):
             made, _ = self.stack(self.window(read), ctx, None)
-            if self.direct is not None:
-                made = made + self.direct(read)
-        made = constrain(made, axes.BATCH, axes.LENGTH, axes.WIDTH)
-        return made, None if last is None else last[None]
-
-
-def window_map(width: int, num_taps: int, dtype: DTypeLike, bias: bool = True) -> Linear:
-    """Returns a map from K vectors side by side [..., K D] to [..., D]."""
-    init, out = nn.initializers.normal((num_taps * width) ** -0.5), (axes.TRANSFORM,)
-    return Linear((axes.WIDTH,), out, (width,), init, dtype, ZEROS if bias else None)
+            if self.added is not None:
+                made = made + self.added(read)
+        cache = None if cache is None else last_inputs(joined, size, ctx)[None]
+        return constrain(made, axes.BATCH, axes.LENGTH, axes.WIDTH), cache

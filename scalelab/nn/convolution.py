@@ -1,7 +1,4 @@
-"""Windows of the last inputs, and gated causal convolutions (Dauphin et al. 2017) over them.
-
-Convolutions are perhaps dilated (van den Oord et al. 2016).
-"""
+"""Gated causal convolutions (Dauphin et al. 2017), perhaps dilated (van den Oord et al. 2016)."""
 
 import jax
 import jax.numpy as jnp
@@ -29,25 +26,6 @@ def last_inputs(joined: jax.Array, size: int, ctx: Context) -> jax.Array:
     num_real = (ctx.positions < ctx.mask.lengths[:, None]).sum(axis=1)
     places = num_real[:, None] + jnp.arange(size)
     return jnp.take_along_axis(joined, places[..., None], axis=1)
-
-
-def windows(
-    x: jax.Array, ctx: Context, cache: jax.Array | None, num_taps: int
-) -> tuple[jax.Array, jax.Array | None]:
-    """Returns the last K inputs at each place, the newest first: [B, T, K D]; and the cache.
-
-    Args:
-      x: [B, T, D].
-      ctx: with a cache positions, and the lengths of the mask.
-      cache: [B, K - 1, D], the inputs before x, the newest last; None: zeros.
-      num_taps: K.
-    """
-    (B, T, D), size = x.shape, num_taps - 1  # noqa: N806
-    before = jnp.zeros((B, size, D), x.dtype) if cache is None else cache
-    joined = jnp.concatenate([before, x], axis=1)
-    taps = [joined[:, size - k : size - k + T] for k in range(num_taps)]
-    kept = None if cache is None else last_inputs(joined, size, ctx)
-    return jnp.concatenate(taps, axis=-1), kept
 
 
 class GatedConvolution(nn.Module):

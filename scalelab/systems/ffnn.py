@@ -25,7 +25,7 @@ from flax import linen as nn
 
 from scalelab.config.fields import Count, choice
 from scalelab.nets.decoder import Decoder
-from scalelab.nets.window import TanhLayer, WindowStack, window_map
+from scalelab.nets.window import TanhLayer, WindowStack
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.heads import BiasHead
 from scalelab.nn.layer import Unchanged
@@ -73,21 +73,18 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Decoder:
     layer: nn.Module = TanhLayer(D, sizes.dropout_rate, sizes.dtype)
     if options.kind == "log_bilinear":
         layer = Unchanged()
-        if options.direct:
+        if options.direct or sizes.num_layers != 1:
             raise ValueError(
-                "system_options.direct: a log-bilinear model has no other connections; set it to"
-                " False"
+                "a log-bilinear model has no hidden layers beside its map: config.model.num_layers"
+                f" = {sizes.num_layers}, expected 1; system_options.direct = {options.direct},"
+                " expected False"
             )
-        if sizes.num_layers != 1:
-            raise ValueError(
-                f"a log-bilinear model has no hidden layers: config.model.num_layers ="
-                f" {sizes.num_layers}, expected 1"
-            )
-    direct = window_map(D, K, sizes.dtype, bias=False) if options.direct else None
     table = Embed(vocab_size, D, TABLE_INIT)
     return Decoder(
         embed=InputEmbed(table, None, sizes.dropout_rate, dtype=sizes.dtype),
-        stack=WindowStack(Stack(layer, sizes.num_layers, sizes.remat), D, K, direct, sizes.dtype),
+        stack=WindowStack(
+            Stack(layer, sizes.num_layers, sizes.remat), D, K, options.direct, sizes.dtype
+        ),
         token_head=BiasHead(vocab_size),
         output_embed=output_table(sizes.output_embedding, vocab_size, D, TABLE_INIT),
     )

@@ -61,8 +61,8 @@ def by_hand(lib: Any, params: Any, kind: str, num_taps: int, shift: int = 0) -> 
                 if t - k - shift >= 0:
                     x, part = table[int(row[t - k - shift])], slice(k * D, (k + 1) * D)
                     z = z + x @ window["kernel"][part]
-                    if "direct" in stack:
-                        direct = direct + x @ stack["direct"]["kernel"][part]
+                    if "added" in stack:
+                        direct = direct + x @ stack["added"]["kernel"][part]
             if kind == "tanh":
                 dense = stack["stack"]["layer"]["dense"]
                 for n in range(len(dense["kernel"])):
@@ -163,7 +163,7 @@ def test_a_source_of_order_two_bounds_the_loss_by_the_window(kind: str, seen: in
     (dict(system_options__num_taps=0), "system_options.num_taps = 0"),
     (dict(system_options__num_taps=99), "system_options.num_taps = 99 exceeds the model's pos"),
     (dict(system_options__kind="lbl"), "system_options.kind"),
-    (dict(system_options__kind="log_bilinear"), "config.model.num_layers = 3, expected 1"),
+    (dict(system_options__kind="log_bilinear"), "num_layers = 3, expected 1"),
     (dict(system_options__kind="log_bilinear", system_options__direct=True), "direct"),
 ])  # fmt: skip
 def test_options_without_a_meaning_are_refused(fields: dict[str, Any], message: str) -> None:
