@@ -185,7 +185,8 @@ def test_what_only_training_computes_is_counted() -> None:
     assert cost_of(parts).head == 2 * tiny.BATCH * tiny.LENGTH * parts.config.model.width**2
 
 
-CASES = [(system, {}) for system in tiny.SYSTEMS] + [
+# Without layers the draws and the optimizer cost more than the products, which XLA counts as well.
+CASES = [(system, {}) for system in tiny.SYSTEMS if not declared.get(system).static] + [
     ("electra", {"objective": "mlm+rtd", "objective_options": options})
     for options in ({"target": "token", "positions": "masked"}, {"target": "token"})
 ]

@@ -24,17 +24,15 @@ Departs from it:
 import dataclasses
 from functools import partial
 
-import jax
 from flax import linen as nn
 
 from scalelab.config.fields import Count
 from scalelab.nets.two_streams import QueryEmbed, TwoStreams
-from scalelab.nn import axes
 from scalelab.nn.attention import head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward
+from scalelab.nn.heads import BiasHead
 from scalelab.nn.layer import PostNorm
-from scalelab.nn.linear import ZEROS
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.relative import SinusoidDistances
 from scalelab.nn.stack import Stack
@@ -66,21 +64,6 @@ class Options:
     """Options of the model."""
 
     memory_len: Count | None = 128  # M, states that a layer remembers; None: no memory
-
-
-class BiasHead(nn.Module):
-    """The identity, and a bias on the scores.
-
-    Attributes:
-      vocab_size: V.
-    """
-
-    vocab_size: int
-
-    @nn.compact
-    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns hidden [..., D] and the bias [V] of the scores."""
-        return hidden, axes.parameter(self, "bias", ZEROS, (axes.VOCAB,), (self.vocab_size,))
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> TwoStreams:
