@@ -221,5 +221,5 @@ class Readout(nn.Module):
         linear = Linear(*NAMES, (2 * self.width,), self.kernel_init, self.dtype, None, name="out")
         with part("body"):
             pairs = linear(joined)
-        pairs = pairs.reshape(*carry.shape, 2)
-        return jnp.maximum(pairs[..., 0], pairs[..., 1]), cache
+        first, second = jnp.moveaxis(pairs.reshape(*carry.shape, 2), -1, 0)
+        return jnp.where(first > second, first, second), cache
