@@ -146,8 +146,8 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
 
     Returns:
       The keys of the variants, which name folders: by what differs from the base config, such as
-      "mask_rate_0p3"; the base config's own values are the variant "default". Reports and claims
-      name an arm by its values: "mask_rate=0.3".
+      "mask_rate_0p3"; the base config's own values are the variant "default". Reports and
+      hypotheses name an arm by its values: "mask_rate=0.3".
 
     Raises:
       ValueError: no field, or several fields, of such a name; values that are no list; or two

@@ -104,7 +104,7 @@ def list_studies(given: argparse.Namespace) -> None:
 
 
 def list_names(comparison: str | None) -> None:
-    """Prints the names that a study's config may use, of tables, tasks, claims and so on."""
+    """Prints the names that a study's config may use, of tables, tasks, hypotheses and so on."""
     from scalelab.eval.names import EVALUATIONS
     from scalelab.eval.score_names import MAIN, SCORES
     from scalelab.helpers.names import module_names
@@ -119,13 +119,13 @@ def list_names(comparison: str | None) -> None:
         "figures": [*FIGURES, *found.FIGURES],
         "finetune.tasks": [task for task in MAIN if task not in EVALUATIONS],
         "evaluations": list(EVALUATIONS),
-        "hypotheses": list(found.HYPOTHESES),
-        "scores in claims": list(SCORES),
+        "ids of hypotheses": list(found.HYPOTHESES),
+        "scores in hypotheses": list(SCORES),
     }
     for title, names in lists.items():
         if names:
             print(textwrap.fill(f"{title}: {', '.join(names)}", 100, subsequent_indent="  "))
-    print("claims" + str(claim_lines.__doc__).partition("data")[2].rstrip())
+    print("hypotheses" + str(claim_lines.__doc__).partition("data")[2].rstrip())
 
 
 def report(given: argparse.Namespace) -> None:

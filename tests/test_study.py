@@ -199,7 +199,7 @@ def get_config():
     config = family.get_config(f"scale=micro,{{given}}")
     del config.stages.flops
     config.stage_order, config.stages.tokens.systems = ("tokens",), ("bert",)
-    config.claims = ()
+    config.hypotheses = ()
     config.evaluations = ("blimp", "lambada", "probes.pos")
     config.pretrain.tokenizer.vocab_size = 300
     config.pretrain.optim.total_tokens, config.pretrain.optim.warmup_tokens = 2e4, 1e3

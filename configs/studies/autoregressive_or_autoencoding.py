@@ -41,7 +41,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.allow = ("matched",)
     config.figures = ("loss_by_tokens", "loss_by_flops")
-    config.claims = family.claims(
+    config.hypotheses = family.hypotheses(
         config,
         "xlnet flops > bert flops",
         "xlnet flops > bert mlm",

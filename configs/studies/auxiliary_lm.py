@@ -48,7 +48,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = ("main",)
     config.tables, config.figures = ("tasks", "loss"), ("loss_by_tokens",)
     config.primary = "sst2"
-    config.claims = (
+    config.hypotheses = (
         ("few_lm < few", "sst2"),
         ("many_lm > many", "sst2"),
         ("many_lm > many", "mnli_m"),

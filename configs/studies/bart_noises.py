@@ -27,5 +27,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     others = [noise for noise in NOISES if noise != "infilling"]
-    config.claims = tuple((f"infilling > {noise}", "cipher") for noise in others)
+    config.hypotheses = tuple((f"infilling > {noise}", "cipher") for noise in others)
     return config

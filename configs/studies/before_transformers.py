@@ -34,7 +34,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stages.main = dict(systems=SYSTEMS, shapes=(shape,), variants=names, finetune="all")
     config.stage_order = ("main",)
     config.tables, config.figures = ("evaluations", "loss"), ("loss_by_tokens", "loss_by_flops")
-    config.claims = tuple(
+    config.hypotheses = tuple(
         (f"{better}{BEST} {sign} {other}{BEST}", score)
         for score, sign in (("pairs", ">"), ("bits_per_byte", "<"))
         for better, other in PAIRS

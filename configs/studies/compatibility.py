@@ -35,5 +35,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     better = [f"{score} > location" for score in ("default", *CONTENT)]
-    config.claims = tuple((line, "cipher") for line in (*better, "default > none"))
+    config.hypotheses = tuple((line, "cipher") for line in (*better, "default > none"))
     return config

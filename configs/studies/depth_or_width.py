@@ -33,7 +33,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     config.tables, config.figures = ("loss",), ("loss_by_flops",)
-    config.claims = (
+    config.hypotheses = (
         (f"{WIDE} early < {DEEP} early", "loss"),
         (f"{WIDE} late > {DEEP} late", "loss"),
         (f"{MIDDLE} late ~ {DEEP} late", "loss", 0.02),

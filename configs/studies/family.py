@@ -27,7 +27,7 @@ nano, micro and medium are scored by EVALUATIONS.
 Lengths are 32 tokens, then 128 (synthetic: 64); configs/studies/encoders.py says why.
 docs/evaluations.md says which evaluations stay out, and why. To add a system, add its name to
 SYSTEMS, and to OTHER_FLOPS if its FLOPs differ by more. A study with fewer systems needs its own
-claims, or config.claims = ().
+hypotheses, or config.hypotheses = ().
 """
 
 import re
@@ -166,7 +166,7 @@ def equal_flops(config: ml_collections.ConfigDict, flops: float) -> tuple[str, .
     return (*off, f"optim.total_flops={flops:g}", f"optim.warmup_flops={warmup:g}")
 
 
-def claims(config: ml_collections.ConfigDict, *lines: str) -> tuple[tuple[str, str], ...]:
+def hypotheses(config: ml_collections.ConfigDict, *lines: str) -> tuple[tuple[str, str], ...]:
     """Returns each line, such as "albert > bert", for each score that a ladder is about."""
     measured = (*config.evaluations, *config.finetune.tasks)
     scores = [score for name, score in CLAIMED.items() if name in measured]
@@ -193,7 +193,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.allow = ("matched",)  # the second stage has another clock
     config.figures = ("loss_by_tokens", "loss_by_flops")
     # Claims that the papers of RoBERTa, BERT, ALBERT (at one shape) and ELECTRA make.
-    config.claims = claims(
+    config.hypotheses = hypotheses(
         config,
         "roberta default > bert default",
         "bert default > gpt default",

@@ -47,7 +47,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order += ("wider",)
     config.allow = ("matched",)
     config.figures = ("loss_by_tokens",)
-    config.claims = family.claims(
+    config.hypotheses = family.hypotheses(
         config,
         "bert sop > bert default",
         "albert factorized > bert sop",

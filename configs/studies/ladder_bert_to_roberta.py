@@ -35,7 +35,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     arms = {"bert": ("static", "default", "no_nsp", "sentences"), "roberta": ("default",)}
     family.add_stages(config, shape, arms)
     config.figures = ("loss_by_tokens",)
-    config.claims = family.claims(
+    config.hypotheses = family.hypotheses(
         config,
         "bert default > bert static",
         "bert no_nsp > bert default",

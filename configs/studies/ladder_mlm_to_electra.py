@@ -42,7 +42,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     }  # fmt: skip
     family.add_stages(config, shape, arms)
     config.figures = ("loss_by_tokens",)
-    claims = family.claims(
+    lines = family.hypotheses(
         config,
         "electra replace_mlm > bert mlm",
         "electra all_tokens > electra replace_mlm",
@@ -51,7 +51,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         "electra default > bert mlm",
     )
     of_sentences = ("pairs", "blimp")
-    config.claims = tuple(
-        c for c in claims if "replace_mlm" not in c[0] or c[1] not in of_sentences
+    config.hypotheses = tuple(
+        c for c in lines if "replace_mlm" not in c[0] or c[1] not in of_sentences
     )
     return config

@@ -7,8 +7,8 @@ BERT's model on sentences, without NSP: 15, 20, 30, 40 and 50% of the tokens are
 (`mlm`) or in spans of whole words (`span_mlm`). Wettig et al. 2023, "Should You Mask 15% in Masked
 Language Modeling?", find 40% better than 15% for large models and less so for smaller ones.
 
-Losses at two rates are losses of two tasks, so claims are about scores. Scale, budget, recipe and
-arguments are those of configs/studies/family.py.
+Losses at two rates are losses of two tasks, so hypotheses are about scores. Scale, budget, recipe
+and arguments are those of configs/studies/family.py.
 """
 
 import ml_collections
@@ -33,5 +33,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     lines = [f"objective={x} mask_rate={rate} > mask_rate={RATES[0]}"
              for x in ("mlm", "span_mlm") for rate in RATES[1:]]  # fmt: skip
     lines += [f"objective=span_mlm mask_rate={rate} > objective=mlm" for rate in RATES]
-    config.claims = family.claims(config, *lines)
+    config.hypotheses = family.hypotheses(config, *lines)
     return config

@@ -30,7 +30,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     config.tables, config.figures = ("evaluations", "loss"), ("loss_by_tokens",)
-    config.claims = tuple(
+    config.hypotheses = tuple(
         (f"gpt2 learning_rate={rate:g} > gpt learning_rate={rate:g}", "pairs") for rate in RATES
     ) + (("gpt2 best(learning_rate) > gpt best(learning_rate)", "pairs"),)
     return config

@@ -53,5 +53,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     lines = [f"bert {variant} > bert mlm" for variant in ("default", "sop", "span")]
     lines += [f"{other} default > bert mlm" for other in arms["others"][0]]
     lines += [f"{other} equal_flops > bert mlm" for other in others]
-    config.claims = family.claims(config, *lines, "spanbert default > bert span")
+    config.hypotheses = family.hypotheses(config, *lines, "spanbert default > bert span")
     return config

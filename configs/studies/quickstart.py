@@ -46,7 +46,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.finetune.tasks = ()
     config.evaluations = ("pairs",)
-    config.claims = (("gpt2 > bert", "pairs"),)
+    config.hypotheses = (("gpt2 > bert", "pairs"),)
     config.tables = ("evaluations",)
     config.figures = ("loss_by_tokens",)
     return config
@@ -66,16 +66,18 @@ def use_world(config: ml_collections.ConfigDict, tokens: float) -> None:
 def make_world(*, kind: str = "grammar", **arguments: int) -> pathlib.Path:
     """Writes a corpus with its minimal pairs and tasks to the cache, unless they are there.
 
-    `arguments` replace those of WORLD.
+    `arguments` replace those of WORLD. The path begins with "~", so that runs have the same config
+    on every machine.
     """
     from scalelab.worlds import __main__ as worlds
 
     name = "-".join([kind, *map(str, arguments.values())]) if arguments else "quickstart"
-    folder = pathlib.Path("~/.cache/scalelab/worlds").expanduser() / name
+    path = pathlib.Path("~/.cache/scalelab/worlds") / name
+    folder = path.expanduser()
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             made = pathlib.Path(temporary, "world")
             worlds.write(argparse.Namespace(**WORLD | arguments | {"kind": kind}, to=made))
             shutil.move(made, folder)
-    return folder
+    return path

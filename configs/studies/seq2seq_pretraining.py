@@ -25,5 +25,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     others = [system for system in SYSTEMS if system != "bart"]
-    config.claims = tuple((f"bart > {system}", "cipher") for system in others)
+    config.hypotheses = tuple((f"bart > {system}", "cipher") for system in others)
     return config

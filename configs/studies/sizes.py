@@ -28,5 +28,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     config.tables, config.figures = ("loss",), ("loss_by_tokens",)
-    config.claims = (("2x128x2 < 2x64x2", "loss"), ("2x64x2 < 2x32x2", "loss"))
+    config.hypotheses = (("2x128x2 < 2x64x2", "loss"), ("2x64x2 < 2x32x2", "loss"))
     return config

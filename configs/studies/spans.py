@@ -54,7 +54,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = tuple(arms)
     config.tables, config.figures = ("tasks", "scratch", "loss"), ("loss_by_tokens",)
     config.primary = "squad"
-    config.claims = (
+    config.hypotheses = (
         ("bert spans ~ bert tokens", "squad", MARGIN),
         ("spanbert default ~ bert tokens", "squad", MARGIN),
         ("spanbert default ~ bert spans", "squad", MARGIN),

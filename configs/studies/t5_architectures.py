@@ -63,5 +63,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     lines += [f"{T5} > {arm}".replace("{}", "denoise") for arm in (HALF, PREFIX, CAUSAL)]
     lines += [f"{PREFIX} > {CAUSAL}".replace("{}", "denoise")]
     alike = f"{T5} ~ {SHARED}".replace("{}", "denoise")
-    config.claims = (*((line, "cipher") for line in lines), (alike, "cipher", 5))
+    config.hypotheses = (*((line, "cipher") for line in lines), (alike, "cipher", 5))
     return config

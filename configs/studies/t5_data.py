@@ -31,7 +31,8 @@ def shortened(folder: pathlib.Path, count: int) -> pathlib.Path:
 
     Files are written whole, the training text last: without it an interrupted copy begins again.
     """
-    made = folder.with_name(f"{folder.name}-first-{count}")
+    path = folder.with_name(f"{folder.name}-first-{count}")
+    folder, made = folder.expanduser(), path.expanduser()
     if not (made / "wiki.train.raw").exists():
         made.mkdir(exist_ok=True)
         texts = {
@@ -42,7 +43,7 @@ def shortened(folder: pathlib.Path, count: int) -> pathlib.Path:
         texts["train"] = HEADING.join(documents[: count + 1])
         for split, text in texts.items():
             write_text(made / f"wiki.{split}.raw", text)
-    return made
+    return path
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -62,5 +63,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         systems=("t5",), shapes=(shape,), variants=("default", *arms), finetune="all"
     )
     config.stage_order = ("main",)
-    config.claims = tuple((f"default > {arm}", "cipher") for arm in arms)
+    config.hypotheses = tuple((f"default > {arm}", "cipher") for arm in arms)
     return config

@@ -60,7 +60,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = ("main",)
     lines = ["bert_style > prefix", "bert_style > deshuffle", "bert_style > lm", "default > lm"]
     alike = "bert_style ~ default", "bert_style ~ mass_style", "bert_style ~ drop"
-    config.claims = (
+    config.hypotheses = (
         *((line, "cipher") for line in lines),
         *((line, "cipher", 5) for line in alike),
     )

@@ -52,5 +52,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     grown = f"{SMALL} steps", f"{SMALL} batch", f"{DEEP} steps", f"{WIDE} steps"
     lines = [f"{arm} > {SMALL} base" for arm in grown]
     lines += [f"{WIDE} steps > {SMALL} steps", f"{SMALL} steps > {SMALL} batch"]
-    config.claims = tuple((line, "cipher") for line in lines)
+    config.hypotheses = tuple((line, "cipher") for line in lines)
     return config

@@ -30,7 +30,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = ("main",)
     config.figures = ("loss_by_tokens",)
     best = " best(learning_rate)"
-    config.claims = tuple(
+    config.hypotheses = tuple(
         (f"{system}{best} > bert{best}", "pairs") for system in systems if system != "bert"
     )
     config.tables = ("evaluations", "loss")

@@ -27,7 +27,7 @@ from scalelab.config.exits import fail as fail
 from scalelab.config.exits import one_of_several as one_of_several
 from scalelab.config.fields import (
     OWNERS,
-    RENAMED,
+    RENAMED_FLAGS,
     describe,
     field_names,
     flatten,
@@ -133,7 +133,7 @@ class Parser(argparse.ArgumentParser):
             if not equals and place < len(words) and not words[place].startswith("--"):
                 equals, value, place = "=", words[place], place + 1
             given = name.removeprefix(FIELD)
-            field = ".".join(RENAMED.get(part, part) for part in given.split("."))
+            field = ".".join(RENAMED_FLAGS.get(part, part) for part in given.split("."))
             if given != field:
                 warn(given, field)
             # The config itself checks a field below a known one, such as a study's stage.

@@ -142,6 +142,7 @@ def field_names(cls: type, prefix: str = "") -> list[str]:
 
 
 RENAMED = {"net": "model"}  # group of the release before -> of today
+RENAMED_FLAGS = RENAMED | {"claims": "hypotheses"}  # parts of --config.<field>
 
 
 def warn(old: str, new: str) -> None:

@@ -105,7 +105,7 @@ def read(evaluation: Evaluation, data: pathlib.Path) -> Sequence[Any]:
       ValueError: `data` does not have such items.
     """
     try:
-        return evaluation.read(data)
+        return evaluation.read(data.expanduser())
     except (KeyError, IndexError, TypeError, AttributeError, OSError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{evaluation.name} cannot read {data} ({error!r}): python -m"

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import itertools
 import pathlib
 import re
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ OLD_DEFAULT = "baseline"  # its name in older studies
 SAFE = re.compile(r"[^./\\\s][^/\\\x00-\x1f]*")  # names that become paths inside a folder
 # Fields of studies of the release before -> their names of today; a table has one of these names.
 RENAMED = {f"yardstick{end}": f"evaluation{end}" for end in ("s", "_data", "_fields", "_shares")}
+OLD_LINES = "claims"  # a field that is now a part of `hypotheses`
 OLD_SYNTHETIC, SYNTHETIC = "world", "synthetic"  # a scale: its text is a synthetic language
 FACTORS = ("system", "shape", "variant", "seed")
 FIVE_LARGEST = ("mnli", "qqp", "qnli", "sst2", "cola")  # by training set, of GLUE
@@ -123,13 +125,22 @@ class StudyFields:
     # {"wide": dict(title="Wide", stages=(), shapes=("2x256x*",), variants=())}.
     rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
     figures: tuple[str, ...] = ("loss_by_time",)  # ("loss_by_tokens",); () for none but the first
-    hypotheses: tuple[str, ...] = ()  # ids of hypotheses in `comparison`: ("1a", "1b")
-    # Hypotheses: (("electra > bert", "blimp", 2),) of left side, right side, score and perhaps a
-    # margin, see docs/compare.md. Without claims and hypotheses, a report tests every variant
-    # against the default, and every two systems.
-    claims: tuple[tuple[Any, ...], ...] = ()
-    # The score that decides, fixed in advance: "blimp"; None: the claims' first.
+    # (("electra > bert", "blimp", 2),): left side, right side, score and perhaps a margin, see
+    # docs/compare.md; or ids of hypotheses in `comparison`: ("1a", "1b"). Without any, a report
+    # tests every variant against the default, and every two systems.
+    hypotheses: tuple[Any, ...] = ()
+    # The score that decides, fixed in advance: "blimp"; None: that of the first hypothesis.
     primary: str | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The hypotheses that `comparison` states."""
+        return tuple(x for x in self.hypotheses if isinstance(x, str))
+
+    @property
+    def lines(self) -> tuple[Any, ...]:
+        """The hypotheses that the config states."""
+        return tuple(x for x in self.hypotheses if not isinstance(x, str))
 
 
 AnyStudy = TypeVar("AnyStudy", bound=StudyFields)
@@ -168,6 +179,10 @@ def rename_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     values = rename(values)
     found = {name: value for name, value in values.items() if name not in RENAMED}
     found |= {RENAMED[name]: values[name] for name in RENAMED if name in values}
+    stated = found.get("hypotheses", ()), found.pop(OLD_LINES, ())
+    if all(isinstance(own, list | tuple) for own in stated):
+        lines = itertools.chain(*stated)
+        found["hypotheses"] = tuple(tuple(x) if isinstance(x, list) else x for x in lines)
     if isinstance(tables := found.get("tables"), list | tuple):
         found["tables"] = [RENAMED.get(name, name) for name in tables]
     if found.get("scale") == OLD_SYNTHETIC:
@@ -184,13 +199,13 @@ def rename_default(study: AnyStudy) -> AnyStudy:
             for name, own in getattr(study, group).items()
         } for group in ("stages", "rows")
     }  # fmt: skip
-    claims = tuple(
+    hypotheses = tuple(
         (re.sub(rf"\b{OLD_DEFAULT}\b", DEFAULT, line[0]), *line[1:])
-        if line and isinstance(line[0], str) else line
-        for line in study.claims
+        if line and not isinstance(line, str) and isinstance(line[0], str) else line
+        for line in study.hypotheses
     )  # fmt: skip
     variants = {new.get(name, name): lines for name, lines in study.variants.items()}
-    return dataclasses.replace(study, variants=variants, claims=claims, **groups)
+    return dataclasses.replace(study, variants=variants, hypotheses=hypotheses, **groups)
 
 
 def read(path: pathlib.Path) -> StudyFile:

@@ -91,8 +91,8 @@ def _check_claims(spec: StudySpec, runs: list[PlannedRun]) -> None:
     """Raises ValueError for a claim that no row of the study can decide."""
     from scalelab.lab.compare import claim_lines
 
-    rows = make_rows(spec, runs) if spec.claims else []
-    for place, line in enumerate(spec.claims):
+    rows = make_rows(spec, runs) if spec.lines else []
+    for line in spec.lines:
         try:
             claim = claim_lines.parse(line, rows, (*spec.finetune.tasks, *spec.evaluations))
             if not claim.pairs:
@@ -100,7 +100,7 @@ def _check_claims(spec: StudySpec, runs: list[PlannedRun]) -> None:
                 same = f" of the same {held}" if held else ""
                 raise ValueError(f"the study has no two rows to compare{same}; see config.stages")
         except ValueError as error:
-            raise ValueError(f"config.claims[{place}] {line!r}: {error}") from None
+            raise ValueError(f"config.hypotheses: {line!r}: {error}") from None
 
 
 def make_rows(spec: StudySpec, runs: Iterable[PlannedRun]) -> list[Row]:

@@ -148,7 +148,7 @@ def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]
     rows = expand.make_rows(spec, planned)
     measured = (*spec.finetune.tasks, *spec.evaluations)
     found, asked = [], []
-    for stated in spec.claims:
+    for stated in spec.lines:
         claim = claim_lines.parse(stated, rows, measured)
         asked.append(power.PlannedClaim(claim.score, len(claim.pairs), claim.region))
         pairs = claim.pairs if claim.score in ("loss", "bits_per_byte") else ()
@@ -158,7 +158,7 @@ def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]
             what = comparability.LOSSES.format(", ".join(sorted(fields)))
             found.append(f"{claim.text} on {claim.score} will stay undecided. {what}")
             asked.pop()
-    if not spec.claims:
+    if not spec.lines:
         asked = [power.PlannedClaim(MAIN[name], 1) for name in measured]
     return found + power.describe(asked, spec.scale, spec.seeds, len(rows))
 

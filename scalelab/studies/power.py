@@ -149,7 +149,7 @@ def describe(
         kinds[claim] = kinds.get(claim, 0) + 1
     lines = []
     for claim, count in kinds.items():
-        name = f"{title_of(claim.score)}" + (f" ({count} claims)" if count > 1 else "")
+        name = f"{title_of(claim.score)}" + (f" ({count} tests)" if count > 1 else "")
         there = sorted({at for at, score in load() if score == claim.score})
         near = _find_nearest(scale, there)
         if near is None:
@@ -177,5 +177,5 @@ def describe(
             f" ({at}spread of {spread.rows} rows x {spread.seeds} seeds of {spread.study})"
         )
     if lines:
-        lines.append("Power: 80%, two-sided test at 5%, before the correction for several claims.")
+        lines.append("Power: 80%, two-sided test at 5%, before the correction for several tests.")
     return lines

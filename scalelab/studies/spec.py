@@ -5,6 +5,7 @@ A file of `configs/studies/` is one comparison and sets only the fields that it 
 """
 
 import dataclasses
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from scalelab.records.study_file import (
     DEFAULT,
     FACTORS,
     OLD_DEFAULT,
+    OLD_LINES,
     RENAMED,
     Stage,
     StudyFields,
@@ -50,6 +52,8 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     """
     for name in RENAMED.keys() & values.keys():
         warn(name, RENAMED[name])
+    if values.get(OLD_LINES):
+        warn(OLD_LINES, "hypotheses")
     if rename(values) != values:
         warn("net", "model")
     values = rename_fields(values)
@@ -145,7 +149,12 @@ def _check_report(spec: StudySpec) -> None:
         kinds = [*TABLES, *comparison.TABLES]
         parse_name(table, kinds, spec.rows, "config.tables: unknown")
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES, *REMOVED], "config.figures")
-    _check_names(spec.hypotheses, comparison.HYPOTHESES, "config.hypotheses")
+    if alone := [x for x in spec.ids if re.search("[<>~]", x)]:
+        raise ValueError(
+            f"config.hypotheses has {alone[0]!r} alone; write (('A > B', 'sst2'),), a side, a sign"
+            " and a side, then the score, in parentheses of their own"
+        )
+    _check_names(spec.ids, comparison.HYPOTHESES, "config.hypotheses")
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
     known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]

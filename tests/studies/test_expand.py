@@ -153,7 +153,7 @@ def test_arms_of_a_grid_are_shown_by_their_values(tmp_path) -> None:
         "gpt2": a_study.stage(systems=("gpt2",)),
     }
     claims = (("bert mask_rate=0.4 > mask_rate=0.15", "seconds"),)
-    made = a_study.make(variants=arms, stages=stages, claims=claims)
+    made = a_study.make(variants=arms, stages=stages, hypotheses=claims)
     planned = expand.expand_runs(made)
     expand.write(made, planned, tmp_path, "")
     study, found = jobs.read(tmp_path, None)
@@ -189,11 +189,11 @@ def test_the_old_name_of_the_default_is_read(tmp_path, capsys) -> None:
         variants={"baseline": (), "half": ("mask_rate=x0.5",)},
         stages={"main": a_study.stage(variants=("baseline", "half"))},
         rows={"all": {"title": "", "stages": (), "shapes": (), "variants": ("baseline",)}},
-        claims=(("half > baseline", "loss"),),
+        hypotheses=(("half > baseline", "loss"),),
     )
     assert "warning: the variant 'baseline' is now 'default'" in capsys.readouterr().err
     assert made.stages["main"].variants == ("default", "half") == tuple(made.variants)
-    assert made.rows["all"].variants == ("default",) and made.claims[0][0] == "half > default"
+    assert made.rows["all"].variants == ("default",) and made.hypotheses[0][0] == "half > default"
     expand.write(made, planned := expand.expand_runs(made), tmp_path, "")
     path = tmp_path / "studies/two.json"
     path.write_text(path.read_text().replace('"default"', '"baseline"'))

@@ -43,7 +43,7 @@ def test_the_lines_of_a_plan(monkeypatch) -> None:
               PlannedClaim("blimp", 1, Region(-0.02, 0.02))]  # fmt: skip
     both, other, margin, note = power.describe(claims, "nano", 3, 4)
     shown = 100 * power.find_detectable(SPREAD, 3, 4, 1)
-    assert f"BLiMP (2 claims): 3 seeds will probably show {shown:.3g} points" in both
+    assert f"BLiMP (2 tests): 3 seeds will probably show {shown:.3g} points" in both
     assert "; half of that needs " in both and "9 rows x 2 seeds of family" in both
     assert "SST-2: not known at scale nano; no packed study has it" in other
     needed = int(margin.partition("the margin of 2 points needs ")[2].split()[0])

@@ -83,8 +83,8 @@ def test_a_grid_makes_variants_named_by_what_they_change() -> None:
     config.stages.main = dict(
         systems=("bert",), shapes=("2x16x1",), variants=names, finetune="none"
     )
-    config.claims = (("mask_rate=0.4 > mask_rate=0.15", "bits_per_byte"),)
-    config.claims = (*config.claims, ("learning_rate_0p001 < baseline", "loss"))
+    config.hypotheses = (("mask_rate=0.4 > mask_rate=0.15", "bits_per_byte"),)
+    config.hypotheses = (*config.hypotheses, ("learning_rate_0p001 < baseline", "loss"))
     runs = expand.expand_runs(made := spec.resolve(config.to_dict()))
     line, *power = plan.describe_claims(made, runs)
     assert [own.partition(":")[0] for own in power] == ["power, validation loss", "Power"]

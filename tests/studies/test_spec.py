@@ -68,7 +68,7 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
 def test_studies_of_the_synthetic_scale(name: str) -> None:
     module = tiny.config_module(f"studies/{name}")
     made = spec.resolve(module.get_config("seeds=2").to_dict())
-    assert len(expand.expand_runs(made)) == 2 * SYNTHETIC[name] and made.claims
+    assert len(expand.expand_runs(made)) == 2 * SYNTHETIC[name] and made.hypotheses
     with pytest.raises(ValueError, match="one scale"):
         module.get_config("scale=tiny")
 
@@ -83,7 +83,7 @@ def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> N
     assert len(runs) == LADDERS[name] + (name == "objectives_8" and scale in ("nano", "synthetic"))
     variants = {(run.system, run.shape, run.variant) for run in runs}
     assert len(variants) == len(runs)
-    assert {score for _, score in made.claims} >= {"pairs" if scale == "synthetic" else "blimp"}
+    assert {score for _, score in made.hypotheses} >= {"pairs" if scale == "synthetic" else "blimp"}
     flops = {blueprint.draw(run.config).phases[0].forward.train for run in runs}
     assert name != "mask_rate" or len(flops) == 5
 
@@ -164,12 +164,18 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"rows": {"../x": ROWS}}, "'../x': expected a word"),
         ({"figures": ("loss_by_tim",)}, "config.figures: unknown .*'loss_by_time'"),
         ({"hypotheses": ("1x",)}, "config.hypotheses: unknown '1x'"),
-        ({"claims": (("bert > gpt", "loss"),)}, r"config.claims\[0\] .*'gpt2'"),
-        ({"claims": (("bert > gpt2", "sst2"),)}, "'sst2' is not measured"),
-        ({"claims": (("2x8x1 > 2x16x1", "loss"),)}, "no two rows to compare of the same system"),
-        ({"claims": ("bert > gpt2",)}, r"config.claims\[0\]"),
+        ({"hypotheses": (("bert > gpt", "loss"),)}, r"config.hypotheses: .*'gpt2'"),
+        ({"hypotheses": (("bert > gpt2", "sst2"),)}, "'sst2' is not measured"),
+        (
+            {"hypotheses": (("2x8x1 > 2x16x1", "loss"),)},
+            "no two rows to compare of the same system",
+        ),
+        ({"hypotheses": ("bert > gpt2", "loss")}, "'bert > gpt2' alone; write"),
         ({"primary": "sst"}, "config.primary: score 'sst' is not measured"),
-        ({"claims": (("mask_rate=0.4 > mask_rate=0.15", "loss"),)}, "study has mask_rate: 0.15"),
+        (
+            {"hypotheses": (("mask_rate=0.4 > mask_rate=0.15", "loss"),)},
+            "study has mask_rate: 0.15",
+        ),
         ({"allow": ("optim.lerning_rate",)}, "config.allow: unknown .*'optim.learning_rate'"),
         ({"allow": ("machine.prefetch",)}, "config.allow: unknown 'machine.prefetch'"),
         ({"variants": {"default": (), "half": "mask_rate=x0.5"}}, "variants.half: expected words"),
@@ -215,7 +221,7 @@ def test_the_study_in_the_docs_resolves(tmp_path) -> None:
     made = spec.resolve(files.load(path).get_config("scale=small,data=/d").to_dict())
     runs = expand.expand_runs(made)
     assert [run.config.mask_rate for run in runs if run.seed == 0] == [0.15, 0.3, 0.4]
-    assert len(made.claims) == 2
+    assert len(made.hypotheses) == 2
 
 
 @pytest.mark.parametrize("scale", ["", "scale=tiny", "scale=small", "scale=medium", "scale=full"])
@@ -229,7 +235,7 @@ def test_the_study_in_the_readme_resolves_at_every_scale(scale: str, tmp_path, m
     path.write_text(code)
     made = spec.resolve(files.load(path).get_config(scale).to_dict())
     runs = [run for run in expand.expand_runs(made) if run.seed == 0]
-    assert len(made.claims) == 1
+    assert len(made.hypotheses) == 1
     assert [run.config.model.dropout_rate for run in runs] == [0.1, 0.0]
 
 

@@ -1,4 +1,4 @@
-"""Claims that a study states as data: ("electra > bert", "blimp", 2).
+"""Hypotheses that a study states as data: ("electra > bert", "blimp", 2).
 
   ("mask_rate=0.4 > mask_rate=0.15", "sst2")  the first side scores higher
   ("electra > bert", "blimp", 2)              higher by more than 2 points
@@ -11,7 +11,7 @@ A margin has the unit of the tables: points (scores x 100), nats, bits or second
 A side selects rows by words: at most one system, one shape (such as 2x128x2 or 2x*x2), one variant
 (`default` changes nothing), and values of config fields. A field is named by its last part if that
 is unique; its value is the resolved one, whether the base config or a variant sets it. The rows of
-both sides pair where they agree in all that is not named, and the claim is about the mean
+both sides pair where they agree in all that is not named, and the hypothesis is about the mean
 difference over these pairs. A system, a shape or a field that one side names holds for the other
 side too. If one side alone names a variant, and the other no field, the other has the default.
 
@@ -91,7 +91,9 @@ def parse(line: Sequence[Any], rows: Iterable[Row], tasks: Collection[str]) -> C
       ValueError: another form, a word or score that the study does not have, or a best value that
         losses cannot choose.
     """
-    if len(line) not in (2, 3) or not all(isinstance(part, str) for part in line[:2]):
+    if not isinstance(line, tuple) or len(line) not in (2, 3):
+        raise ValueError(FORM)
+    if not all(isinstance(part, str) for part in line[:2]):
         raise ValueError(FORM)
     margin = line[2] if len(line) == 3 else 0.0
     parts = re.split(r"\s*([><~])\s*", re.sub(r"\s*=\s*", "=", line[0].strip()))

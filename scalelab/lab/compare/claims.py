@@ -165,7 +165,7 @@ class Claim:
         text = f"{self.words}: {self._measure(self.scale * self.effect)}"
         text += f" {estimates.show_interval(low, high, '.3g')}" * (not math.isnan(low))
         if self.corrected is not None:
-            num = f", adjusted for {self.num_tested} claims" * (self.num_tested > 1)
+            num = f", adjusted for {self.num_tested} tests" * (self.num_tested > 1)
             text += f" (p = {self.corrected:.2g}{num})"
         if self.verdict != UNDECIDED:
             return text
@@ -186,8 +186,7 @@ class Claim:
             return ""
         return (
             f"{num:,} resamples give no p below {2 / (num + 1):.2g}, too large where"
-            f" {self.num_tested} claims are corrected together: a study of fewer claims can decide"
-            " this"
+            f" {self.num_tested} tests are corrected together: a study of fewer can decide this"
         )
 
     @property

@@ -126,11 +126,11 @@ def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fin
     Raises:
       ValueError: the study asks for an unknown hypothesis.
     """
-    ids = study.facts.hypotheses
+    ids = study.facts.ids
     asked = state(comparison, scores, ids) if ids else []
     remarks = getattr(comparison, "remarks", Comparison().remarks)(ids)
     stated = {c.what.partition(",")[0] for finding in asked for c in finding.claims}
-    if study.facts.claims:
+    if study.facts.lines:
         asked += _stated(study, scores)
     else:
         pairs = list(itertools.combinations(dict.fromkeys(p.system for p in scores.rows), 2))
@@ -181,7 +181,7 @@ def _stated(study: Study, scores: StudyScores) -> list[Finding]:
     from scalelab.lab.compare import claim_lines
 
     facts, found = study.facts, []
-    for place, stated in enumerate(facts.claims, start=1):
+    for place, stated in enumerate(facts.lines, start=1):
         line = claim_lines.parse(stated, scores.rows, facts.measured)
         best = scores.choose(line.pairs, line.score, line.best) if line.best else None
         blocks = best.blocks if best else [{a[0]: 1.0, b[0]: -1.0} for a, b in line.pairs]
@@ -194,7 +194,7 @@ def _stated(study: Study, scores: StudyScores) -> list[Finding]:
         text = f"{line.text} on {title_of(line.score)}{margin}"
         rule = f"the mean difference, left minus right, lies {region}"
         remarks = tuple(scores.remarks([line.score]))
-        found.append(Finding(f"claim {place}", text, rule, (made,), remarks=remarks))
+        found.append(Finding(f"hypothesis {place}", text, rule, (made,), remarks=remarks))
     return found
 
 

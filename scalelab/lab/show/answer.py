@@ -31,7 +31,7 @@ def find_primary(study: Study, scores: StudyScores) -> tuple[str, str]:
     It is the one that the study fixes; else the first score that its claims name; without claims,
     the first that the report compares, or the loss. The first that tells something is preferred.
     """
-    facts, named = study.facts, [line[1] for line in study.facts.claims]
+    facts, named = study.facts, [line[1] for line in study.facts.lines]
     named = [facts.primary] if facts.primary else named
     asked = [find_score(x, facts.measured) for x in named] or compared_scores(study)
     measured = [s for s in dict.fromkeys(asked) if any(scores.value(p, s) for p in study.points)]
@@ -205,7 +205,7 @@ def checks(findings: Sequence[Finding]) -> list[str]:
     }  # fmt: skip
     if len(undecided) > MOST_DECIDED:  # each is a row of the appendix
         undecided = {
-            f"{len(undecided)} claims are undecided; the appendix has their intervals.": None
+            f"{len(undecided)} tests are undecided; the appendix has their intervals.": None
         }
     return [*(lines or [passed] * bool(claims)), *undecided]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 CAPTIONS = {
-    "differences": "Every claim of the report: difference with its interval, at the level of the"
+    "differences": "Every test of the report: difference with its interval, at the level of the"
     " corrected test. Green: confirmed; orange: refuted; gray: undecided or not testable.",
     "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
     " Small dots: seeds. Color: system; shade: size or variant. Rows stand slightly apart.",

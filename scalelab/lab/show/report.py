@@ -38,15 +38,15 @@ from scalelab.records.run_files import Environment
 
 CLAIM_COLUMNS = (
     Column("hypothesis", "hypothesis"),
-    Column("claim", "claim"),
-    Column("region", "claimed to be"),
+    Column("claim", "comparison"),
+    Column("region", "expected"),
     Column("effect", "found", "short", beside=tables.INTERVAL),
     Column("p", "p (Holm)", "short"),
     Column("detectable", "smallest detectable", "short"),
     Column("verdict", "verdict"),
 )
 CLAIM_NOTES = (
-    "Scores x 100, losses in nats. p is corrected for all claims of the report (Holm 1979), and the"
+    "Scores x 100, losses in nats. p is corrected for all tests of the report (Holm 1979), and the"
     " interval has the level of this test. Smallest detectable: the true difference that a"
     " two-sided test at 5% finds with power 80%, before this correction.",
 )
@@ -212,8 +212,9 @@ def describe_design(study: Study) -> dict[str, str]:
     runs = [run for run in study.runs if run.finished]
     shape = f"{study.points[0].shape} (heads x width x layers), N {study.points[0].n_model:,}"
     seeds = Counter(len(point.finished) for point in study.points)
-    tuned = f"{', '.join(facts.tasks)}; recipe {notes.describe_recipe(study)}; fine-tuning seeds" \
-            f" of each pre-training: {facts.finetune_seeds}" if facts.tasks else ""  # fmt: skip
+    tasks, recipe = ", ".join(map(title_of, facts.tasks)), notes.describe_recipe(study)
+    tuned = f"{tasks}; recipe {recipe}; fine-tuning seeds of each pre-training:" \
+            f" {facts.finetune_seeds}" if tasks else ""  # fmt: skip
     systems = {point.system for point in study.points}
     own_fields = [(name, own) for name, own in facts.system_fields.items() if name in systems]
     variants = {p.variant: p.lines for p in study.points if p.lines and not p.values}
@@ -227,35 +228,40 @@ def describe_design(study: Study) -> dict[str, str]:
         "May differ": ", ".join([*facts.free, *facts.allow]),
         "Shape": shape if len({point.shape for point in study.points}) == 1 else "",
         "Seeds": ", ".join(f"{n} ({rows} arms)" for n, rows in seeds.items()),
-        "Data": "; ".join(dict.fromkeys(map(_describe_data, runs))),
+        "Data": _describe_data(runs),
         "Passes over the corpus": _range([r.result.passes for r in runs if r.result]),
         "Budget": f"scale {facts.scale}{section}. {comparability.describe_clock(study)}",
-        "Optimizer": "; ".join(dict.fromkeys(map(_describe_optimizer, runs))),
+        "Optimizer": _describe_optimizer(runs),
         "Fine-tuned on": tuned,
-        "Primary outcome": title_of(facts.primary) if facts.primary else "",
-        "Measured by": ", ".join([*facts.evaluations, *facts.evaluation_fields]),
+        "Primary outcome": title_of(facts.primary) if facts.primary else "none fixed in advance",
+        "Measured by": ", ".join([*map(title_of, facts.evaluations), *facts.evaluation_fields]),
         "Hardware": _count((", ".join(run.environment.devices) for run in runs), "; "),
         "Numerics version": ", ".join(sorted({r.environment.numerics_versions for r in runs})),
     }
     return {term: text for term, text in found.items() if text}
 
 
-def _describe_data(run: PretrainRun) -> str:
-    """Returns corpus, digest, size, vocabulary and validation of a finished run."""
-    assert run.result
-    flat, corpus = flatten(run.config), run.result.corpus
-    size = f", {corpus.documents:,} documents, {corpus.tokens:,} tokens" if corpus else ""
-    digest = f" (sha256 {run.result.data_hash[:DIGEST]})" if run.result.data_hash else ""
-    vocabulary = f", {flat.get('tokenizer.kind')} of {flat.get('tokenizer.vocab_size'):,} pieces"
-    held, num = run.result.validation, flat.get("eval.num_examples")
-    counts = [phase.valid_examples for phase in run.result.phases]
-    valid = [f"{held.documents:,} documents, {held.tokens:,} tokens"] if held else []
-    if all(counts) and counts:
-        valid.append(f"{' and '.join(f'{n:,}' for n in counts)} examples")
-    elif num:
-        valid.append(f"{num:,} examples")
-    text = f"; validation: {', '.join(valid)}" if valid else ""
-    return f"{flat.get('data.corpus')}{digest}{size}{vocabulary}{text}"
+def _describe_data(runs: Iterable[PretrainRun]) -> str:
+    """Returns each corpus with its digest, and for each vocabulary tokens and validation."""
+    found: dict[str, dict[str, None]] = {}
+    for run in sorted(runs, key=lambda run: not (run.result and run.result.corpus)):
+        assert run.result
+        flat, corpus, held = flatten(run.config), run.result.corpus, run.result.validation
+        digest = f" (sha256 {run.result.data_hash[:DIGEST]})" if run.result.data_hash else ""
+        own = found.setdefault(f"{flat.get('data.corpus')}{digest}", {})
+        kind = f"{flat.get('tokenizer.kind')} of {flat.get('tokenizer.vocab_size'):,} pieces"
+        size = "size not recorded"
+        if corpus:
+            size = f"{corpus.documents:,} documents, {corpus.tokens:,} tokens"
+        elif any(text.startswith(kind) for text in own):  # another run has it
+            continue
+        counts = [phase.valid_examples for phase in run.result.phases]
+        if not (counts and all(counts)):
+            counts = [flat.get("eval.num_examples") or 0]
+        valid = [f"{held.documents:,} documents, {held.tokens:,} tokens"] if held else []
+        valid += [f"{' and '.join(f'{n:,}' for n in counts)} examples"] if all(counts) else []
+        own[f"{kind}, {size}" + f", validation {', '.join(valid)}" * bool(valid)] = None
+    return ". ".join(f"{corpus}: {'; '.join(own)}" for corpus, own in found.items())
 
 
 def _range(numbers: Sequence[float | None]) -> str:
@@ -264,10 +270,15 @@ def _range(numbers: Sequence[float | None]) -> str:
     return " to ".join(dict.fromkeys(known[:1] + known[-1:]))
 
 
-def _describe_optimizer(run: PretrainRun) -> str:
-    """Returns the optimizer's fields of a run that are set."""
-    fields = flatten(run.config.get("optim") or {}).items()
-    return ", ".join(f"{name} {value}" for name, value in fields if value is not None)
+def _describe_optimizer(runs: Iterable[PretrainRun]) -> str:
+    """Returns the optimizer's fields that are set, each with its values."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for name, value in flatten(run.config.get("optim") or {}).items():
+            if value is not None:
+                text = f"{value:,.10g}" if isinstance(value, float) else str(value)
+                found.setdefault(name, {})[text] = None
+    return ", ".join(f"{name} {' or '.join(texts)}" for name, texts in found.items())
 
 
 def describe_limits(study: Study) -> list[str]:
@@ -325,7 +336,7 @@ def tabulate_claims(findings: Sequence[Finding], scores: Scores, footnotes: Sequ
     asked = [score for score in SCORES if score != "seconds" or score in named]
     chosen = (f"{c.compared}: {c.chosen}." for f in findings for c in f.claims if c.chosen)
     remarks = (*CLAIM_NOTES, *chosen, *scores.remarks(asked))
-    title = "Claims of the hypotheses"
+    title = "Tests of the hypotheses"
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), remarks, tuple(footnotes))
 
 

@@ -143,7 +143,7 @@ def tune(workdir, losses: dict[str, tuple]) -> tuple[study_scores.StudyScores, l
     lines = [["mask_rate=0.4 best(learning_rate) > mask_rate=0.15", "sst2"],
              ["mask_rate=0.4 > mask_rate=0.15", "sst2"]]  # fmt: skip
     study_folders.write_study(
-        workdir, planned, tasks=["sst2"], variants=RATES, claims=lines, comparison=None,
+        workdir, planned, tasks=["sst2"], variants=RATES, hypotheses=lines, comparison=None,
         config=lambda run: {
             "mask_rate": 0.4 if "0p4" in run["variant"] else 0.15,
             "optim": {"learning_rate": 0.01 if "0p01" in run["variant"] else 0.001},

@@ -84,7 +84,7 @@ def test_what_is_undecided_says_what_is_excluded() -> None:
     )
     others = [dataclasses.replace(made, what=str(k)) for k in range(2)]
     (first, *_) = claims.decide([finding(made, *others)])[0].claims
-    assert "p = 1, adjusted for 3 claims" in first.statement
+    assert "p = 1, adjusted for 3 tests" in first.statement
     assert f"above {max(map(abs, first.ends)) * 100:.3g} points" in first.statement
     loss = dataclasses.replace(made, scale=1.0, score="validation loss")
     assert "-0.0225 nats [" in claims.decide([finding(loss)])[0].why
@@ -183,7 +183,7 @@ def test_of_many_claims_even_the_surest_is_undecided_and_says_why(num: int, many
     found = claims.decide([finding(c) for c in sure])
     assert {f.verdict for f in found} == {"undecided" if many else "confirmed"}
     assert ("no p below 0.001" in found[0].why) == many
-    assert (f"{num} claims" in found[0].why) == many
+    assert (f"{num} tests" in found[0].why) == many
     unsure = claims.decide([*map(finding, sure), finding(make([-2, 3.0], what="z"))])[-1]
     assert "no p below" not in unsure.why
 

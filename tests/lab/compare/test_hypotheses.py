@@ -150,8 +150,8 @@ def test_claims_of_a_config(tmp_path) -> None:
         ("gpt2 ~ bert", "sst2", 3), ("gpt2 > bert", "sst2"),  # 1.7 points less
         ("half_rate < baseline", "loss", 0.4), ("mask_40 < baseline", "loss"),
     ]  # fmt: skip
-    found = evaluate(masked(tmp_path, claims=stated), load_comparison(None))
-    assert [f.id for f in found] == [f"claim {k}" for k in range(1, 8)]  # and no others
+    found = evaluate(masked(tmp_path, hypotheses=stated), load_comparison(None))
+    assert [f.id for f in found] == [f"hypothesis {k}" for k in range(1, 8)]  # and no others
     effects = [f.claims[0].effect for f in found]
     assert effects[:5] == pytest.approx([15 / 60, 15 / 60, 15 / 60, -1 / 60, -1 / 60])
     assert effects[5] == pytest.approx(-0.5)
@@ -167,7 +167,7 @@ def test_claims_of_a_config(tmp_path) -> None:
 def test_a_shared_objective_that_failed_stops_only_the_claims_on_it(tmp_path) -> None:
     """NSP is at chance in all arms: mask rates are compared, NSP is not."""
     stated = [("mask_40 > baseline", "sst2"), ("half_rate > baseline", "sst2")]
-    study = masked(tmp_path, claims=stated)
+    study = masked(tmp_path, hypotheses=stated)
     points = []
     for point in study.points:
         objective = "mlm" if point.variant == "half_rate" else "mlm+nsp"

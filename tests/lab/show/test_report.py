@@ -134,7 +134,7 @@ def test_no_verdict_contradicts_an_interval_of_its_report(tmp_path) -> None:
     lines = [[f"{name} {how}", "loss", *margin] for name in names[1:]
              for how, margin in (("< default", ()), ("~ default", (0.06,)))]  # fmt: skip
     study_folders.write_study(
-        tmp_path, runs, claims=lines, comparison=None, variants=dict.fromkeys(names, [])
+        tmp_path, runs, hypotheses=lines, comparison=None, variants=dict.fromkeys(names, [])
     )
     found = report.judge(tmp_path)
     made = [claim for finding in found.findings for claim in finding.claims]
@@ -169,7 +169,7 @@ def test_verdicts_are_a_matrix_of_comparisons_and_scores() -> None:
 
 def test_claims_that_differ_in_their_margin_are_told_apart(tmp_path) -> None:
     lines = [["bert > gpt2", "qnli"], ["bert > gpt2", "qnli", 20]]
-    reported_study.write(tmp_path, **TWO_TASKS, claims=lines)
+    reported_study.write(tmp_path, **TWO_TASKS, hypotheses=lines)
     page = report.make(tmp_path, None, tmp_path / "out").with_suffix(".md").read_text()
     assert "| bert > gpt2, above 20 " in page and "bert > gpt2 on QNLI, above 20: refuted" in page
     assert "| bert > gpt2  " in page and "bert > gpt2 on QNLI: confirmed" in page
@@ -187,25 +187,25 @@ def find(folder, **facts):
 
 def test_the_headline_is_a_score_that_a_claim_names(tmp_path) -> None:
     """Tasks that no claim names are measured first; a claim may be about losses."""
-    assert find(tmp_path / "qnli", claims=[["bert > gpt2", "qnli"]]) == ("qnli", "")
+    assert find(tmp_path / "qnli", hypotheses=[["bert > gpt2", "qnli"]]) == ("qnli", "")
     lines = [["2x32x2 > 2x16x2", "loss"]]
     shapes = {"shapes": reported_study.SHAPES, "systems": ("bert",)}
-    assert find(tmp_path / "loss", claims=lines, **shapes) == ("loss", "")
-    headline, reason = find(tmp_path / "two", claims=[["bert > gpt2", "loss"]])
+    assert find(tmp_path / "loss", hypotheses=lines, **shapes) == ("loss", "")
+    headline, reason = find(tmp_path / "two", hypotheses=[["bert > gpt2", "loss"]])
     assert headline == "loss" and "does not compare between rows of different" in reason
 
 
 def test_the_first_claim_names_the_primary_score(tmp_path) -> None:
     for first, second in (("mnli_m", "qnli"), ("qnli", "mnli_m")):
         lines = [["bert > gpt2", first], ["bert > gpt2", second]]
-        assert find(tmp_path / first, claims=lines) == (first, "")
+        assert find(tmp_path / first, hypotheses=lines) == (first, "")
 
 
 def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) -> None:
     """Its claims come first, also if they are open; a score that tells nothing is not replaced."""
     lines = [["bert > gpt2", "mnli"], ["bert > gpt2", "qnli"], ["bert ~ gpt2", "qnli", 0.1]]
     facts = {"primary": "qnli", "earlier_primary": [["mnli", 2], [None, 4]]}
-    assert find(tmp_path, claims=lines, **facts) == ("qnli", "")
+    assert find(tmp_path, hypotheses=lines, **facts) == ("qnli", "")
     study = study_runs.read(tmp_path)
     scores = StudyScores(study)
     findings = hypotheses.judge(study, scores, Comparison())
@@ -230,10 +230,10 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
     """At its floor, or not ahead of the models from scratch; then the report says so."""
     lines = [["bert > gpt2", score] for score in ("mnli_m", "qnli")]
     monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "mnli_m" else 0.1)
-    assert find(tmp_path / "one", claims=lines) == ("qnli", "")
-    assert find(tmp_path / "none", claims=[]) == ("qnli", "")
+    assert find(tmp_path / "one", hypotheses=lines) == ("qnli", "")
+    assert find(tmp_path / "none", hypotheses=[]) == ("qnli", "")
     monkeypatch.setattr(StudyScores, "floor", lambda *_: 0.9)
-    headline, reason = find(tmp_path / "all", claims=lines)
+    headline, reason = find(tmp_path / "all", hypotheses=lines)
     assert headline == "mnli_m" and reason.count("must exceed the trivial score 90.0") == 2
     said = list[str]()
     page = report.make(tmp_path / "all", None, tmp_path / "out", say=said.append)
@@ -252,7 +252,7 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
 def test_terminal_and_page_have_the_same_reasons(tmp_path, monkeypatch) -> None:
     """One score is at its floor, the other has one seed; the end of `study run` says the same."""
     lines, said = [["bert > gpt2", score] for score in ("mnli_m", "qnli")], []
-    facts = TWO_TASKS | {"seeds": 1, "claims": lines, "figures": []}
+    facts = TWO_TASKS | {"seeds": 1, "hypotheses": lines, "figures": []}
     reported_study.write(tmp_path, **facts)
     monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "mnli_m" else 0.1)
     page = report.make(tmp_path, None, tmp_path / "out", say=said.append)
