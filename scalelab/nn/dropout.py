@@ -14,7 +14,7 @@ STRIDES = (1, 2**16, 0x9E3779B1)
 def _mix(x: jax.Array) -> jax.Array:
     """Permutes uint32 so that every input bit flips each output bit half of the time.
 
-    The function "lowbias32" of C. Wellons, "Prospecting for hash functions" (2018).
+    The function "lowbias32" of Wellons 2018, "Prospecting for hash functions".
     """
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)

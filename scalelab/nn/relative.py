@@ -81,9 +81,9 @@ class SinusoidDistances(nn.Module):
 
 
 class ClippedDistances(nn.Module):
-    """One learned key and value for each distance, the same for all beyond `most` (Shaw et al.).
+    """One learned key and value for each distance, the same for all beyond `most`.
 
-    "Self-Attention with Relative Position Representations" (2018), eq. 3 and 4, section 3.2.
+    Shaw et al. 2018, "Self-Attention with Relative Position Representations", 3.2, eq. 3 and 4.
 
     Attributes:
       most: k, the largest distance with vectors of its own.

@@ -66,7 +66,7 @@ def adamw(
     clip_norm: float | None,
     parts: tuple[str, ...] = (),
 ) -> optax.GradientTransformation:
-    """Builds AdamW (Loshchilov & Hutter 2019, algorithm 2) without a learning rate.
+    """Builds AdamW (Loshchilov and Hutter 2019, algorithm 2) without a learning rate.
 
     Args:
       beta1: decay of the first moment.

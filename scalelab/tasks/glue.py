@@ -124,7 +124,7 @@ Does a sentence hold the answer to a question? The sets are those of GLUE's seco
         (2490, 277, 3000), NLI, about="""\
 RTE, Recognizing Textual Entailment 1, 2, 3 and 5, put together by GLUE.
 
-Does a text entail a hypothesis? (Dagan et al. 2006, Bar Haim et al. 2006, Giampiccolo et al. 2007,
+Does a text entail a hypothesis? (Dagan et al. 2006, Bar-Haim et al. 2006, Giampiccolo et al. 2007,
 Bentivogli et al. 2009; neutral and contradiction are one class.)
 """,
     ),

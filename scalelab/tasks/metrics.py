@@ -87,8 +87,7 @@ def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
     """Returns Matthews' correlation coefficient, in [-1, 1] (Matthews 1975).
 
     It is 0 if all gold, or all predicted, are of one class. For more than two classes it is
-    Gorodkin's R_K (2004, Comput. Biol. Chem. 28, equation 8). For two classes its absolute value is
-    sqrt(chi2 / n).
+    R_K (Gorodkin 2004, equation 8). For two classes its absolute value is sqrt(chi2 / n).
 
     >>> matthews(np.array([1, 1, 0, 0]), np.array([1, 1, 0, 0]))
     1.0
@@ -105,7 +104,7 @@ def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 
 
 def pearson(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Returns Pearson's correlation (1895); 0 if all gold, or all predicted, are equal."""
+    """Returns Pearson's correlation (Pearson 1895); 0 if all gold, or all predicted, are equal."""
     gold, many, w, shape = _prepare(gold, predicted, weights)
     varies = _varies(gold[None], w) & _varies(many, w)
     values = _correlation(gold[None, None], many[None], w[:, None])

@@ -209,8 +209,8 @@ SUPERGLUE = (
     _task("RTE", (2490, 277), ("entailment", "not_entailment"), _NLI, _pair,
           "RTE: does a text entail a hypothesis, in the files of SuperGLUE (Wang et al. 2019)."),
     _task("WiC", (5428, 638), _BOOL, ("sentence1", "sentence2"), _wic,
-          "WiC: has a word one sense in two sentences (Pilehvar et al. 2019, NAACL; in"
-          " SuperGLUE)."),
+          "WiC: has a word one sense in two sentences (Pilehvar and Camacho-Collados 2019, NAACL;"
+          " in SuperGLUE)."),
     _task("WSC", (554, 104), _BOOL, ("text",), _wsc,
           "WSC: does a pronoun stand for a phrase (Levesque et al. 2012; in SuperGLUE),"
           " fine-tuned."),

@@ -115,25 +115,6 @@ def test_the_law_of_the_sizes_on_the_page_is_that_of_the_packed_runs(
         assert f"{cells[1]} {cells[2]}" in row and (len(cells) == 3 or cells[3] in row)
 
 
-CITED = re.compile(r"([A-Z][A-Za-z-]+)(?: et al\.| and [A-Z][a-z]+),? \(?((?:19|20)\d\d)")
-
-
-def test_the_literature_page_has_the_papers_that_pages_and_systems_cite() -> None:
-    literature = (tiny.ROOT / "docs/literature.md").read_text().partition("## Bibliography")[2]
-    known = {
-        (name, year)
-        for line in literature.splitlines()
-        if line.startswith("|")
-        for name in re.findall(r"[A-Z][A-Za-z-]+", line.split("|")[1])
-        for year in re.findall(r"(?:19|20)\d\d", line.split("|")[1])
-    }
-    code = (tiny.ROOT / "scalelab" / name for name in ("systems", "objectives", "formats", "nn"))
-    paths = [tiny.ROOT / "README.md", *(tiny.ROOT / "docs").glob("*.md")]
-    paths += [path for folder in code for path in folder.glob("*.py")]
-    cited = {found for path in paths for found in CITED.findall(path.read_text())}
-    assert len(cited) > 30 and not cited - known, cited - known
-
-
 def verdicts(study: str) -> set[str]:
     """Verdicts of a stored report."""
     with (PACKED / f"reports/thesis_{study}/tables/hypotheses.csv").open() as file:

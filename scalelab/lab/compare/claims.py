@@ -3,7 +3,7 @@
 A claim says that a number, such as a difference of scores, lies in a region: above 0, or within 2
 points. Its test is two-sided at 5%, from the resamples of an estimate: for the claim, that the
 number is not outside the region; against it, that it is not inside. Within a margin this is the two
-one-sided tests of Schuirmann (1987, J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
+one-sided tests of Schuirmann 1987 (J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
 95% interval must lie inside the margin. Holm's correction is over all claims of a report.
 
 A verdict first asks whether the rows have learned what the claim rests on (learned.py). A

@@ -97,8 +97,8 @@ def with_bars(scores: Sequence[Estimate], scale: int = 100) -> tuple[list[float]
 def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
     """Returns the 95% interval of a mean of proportions.
 
-    For one group it is Wilson's interval (1927). For several it is a normal interval around their
-    mean. The variance of each group comes from its Wilson interval, so that a group with all
+    For one group it is Wilson's interval (Wilson 1927). For several it is a normal interval around
+    their mean. The variance of each group comes from its Wilson interval, so that a group with all
     answers right still has a variance.
 
     Args:
