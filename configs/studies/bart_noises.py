@@ -2,9 +2,9 @@
 
   python -m scalelab.study run --config=configs/studies/bart_noises.py:seeds=3 --workdir=DIR
 
-Masking, deletion, infilling, permutation, rotation, and infilling with permutation, BART's own
-choice (Lewis et al. 2020, 2.2 and table 1, where infilling is the most consistent, and permutation
-and rotation alone are poor). Text, pairs, recipe and score are those of t5_objectives.py.
+The noises are masking, deletion, infilling, permutation, rotation, and infilling with permutation,
+BART's own choice (Lewis et al. 2020, 2.2). In their Table 1 infilling is the most consistent, and
+permutation and rotation alone are poor. Text, pairs, recipe and score are as in t5_objectives.py.
 """
 
 import ml_collections

@@ -3,9 +3,10 @@
   python -m scalelab.study run --workdir=runs/before_transformers \
     --config=configs/studies/before_transformers.py:seeds=5
 
-An LSTM that carries its state from segment to segment, gated convolutions, GPT-2, and
-Transformer-XL with its memory. All read equally many tokens and have one width and two layers, so
-their parameters differ: 8 D^2 a layer of the LSTM and of the convolutions, 12 D^2 of GPT-2.
+A feed-forward model of the last four tokens, an LSTM that carries its state from segment to
+segment, gated convolutions, GPT-2, and Transformer-XL with its memory. All have equal tokens and
+one width; all but the feed-forward model have two layers. Parameters per layer differ: 8 D^2 (LSTM,
+convolutions), 12 D^2 (GPT-2), 13 D^2 (Transformer-XL), 6 D^2 (feed-forward, in all).
 A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
 tuned_family.py. Scored by minimal pairs and bits per byte of the quickstart's language, 1.5 M
 tokens; no data are needed.
@@ -16,9 +17,9 @@ import ml_collections
 from scalelab.config import files
 
 RATES = (3e-3, 1e-2, 3e-2)  # an LSTM learns slowly below 1e-2
-SYSTEMS = ("lstm", "gcnn", "gpt2", "transformer_xl")
+SYSTEMS = ("ffnn", "lstm", "gcnn", "gpt2", "transformer_xl")
 BEST = " best(learning_rate)"
-PAIRS = (("gpt2", "lstm"), ("gpt2", "gcnn"), ("transformer_xl", "lstm"))
+PAIRS = (("lstm", "ffnn"), ("gpt2", "lstm"), ("gpt2", "gcnn"), ("transformer_xl", "lstm"))
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:

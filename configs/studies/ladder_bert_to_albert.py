@@ -11,7 +11,7 @@
 | albert | as above | V x E, E x H | all parameters |
 | albert, wider | as above | V x E, E x H | all; layers have as many parameters as bert's |
 
-E is a quarter of H. Rungs at one shape have equal tokens; the narrow token table saves a fifth of
+E is a quarter of H. Steps at one shape have equal tokens; the narrow token table saves a fifth of
 the FLOPs at scale nano. The wider model has as many FLOPs in all as bert. All read BERT's word
 pieces (ALBERT's own tokenizer is a unigram model) with ALBERT's model (Lan et al. 2020, "ALBERT",
 3.1). Scale, budget, recipe and arguments are those of configs/studies/family.py.

@@ -13,8 +13,8 @@
 
 RoBERTa's model has no segments; its initial values and the constant of its norms differ a little
 from BERT's. The changes are those of Liu et al. 2019, "RoBERTa", 4.1, 4.2 and 4.4, who leave out
-NSP and change the format in one step. Larger batches, more text and longer training are no part of
-this ladder. Scale, budget, recipe and arguments are those of configs/studies/family.py.
+NSP and change the format in one step. Larger batches, more text and longer training are not
+part of this study. Scale, budget, recipe and arguments are those of configs/studies/family.py.
 """
 
 import ml_collections

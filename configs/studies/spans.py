@@ -13,6 +13,9 @@ find spans better than tokens on such questions, and the boundary objective bett
 reads a synthetic language (`scalelab.worlds`, kind grammar), 1.5 M tokens, and is fine-tuned on
 12,000 questions on passages (`scalelab/worlds/questions.py`), from random weights too. The score is
 F1 of the answers' words, as SQuAD's. No data are needed.
+
+Ten epochs of fine-tuning let every pre-trained model finish. After three epochs the seeds of one
+objective differ by 17 to 26 points, more than the objectives do (LOG.md).
 """
 
 import ml_collections
@@ -20,6 +23,7 @@ import ml_collections
 from scalelab.config import files
 
 QUESTIONS = 12_000
+MARGIN = 2.0  # points of F1
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -37,7 +41,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.question = "Does masking spans prepare a model better for answers that are spans?"
     config.finetune.tasks, config.finetune.scratch = ("squad",), True
     config.finetune.fields = (
-        "max_len=64", "epochs=3", "optim.learning_rate=2e-3", "eval_every_epochs=3",
+        "max_len=64", "epochs=10", "optim.learning_rate=2e-3", "eval_every_epochs=10",
         "dropout_rate=0.0",
     )  # fmt: skip
     config.variants.tokens = ("objective=mlm", "data.format=doc_sentences")
@@ -51,8 +55,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.tables, config.figures = ("tasks", "scratch", "loss"), ("loss_by_tokens",)
     config.primary = "squad"
     config.claims = (
-        ("bert spans > bert tokens", "squad"),
-        ("spanbert default > bert tokens", "squad"),
-        ("spanbert default > bert spans", "squad"),
+        ("bert spans ~ bert tokens", "squad", MARGIN),
+        ("spanbert default ~ bert tokens", "squad", MARGIN),
+        ("spanbert default ~ bert spans", "squad", MARGIN),
     )
     return config

@@ -1,10 +1,10 @@
 """Thesis 7.5.5: a grid of shapes of one size, then compound scaling (Tables 7.6 to 7.8, B.5).
 
 The grid has nine shapes near N = 0.39M (five at scale small; four near 0.02M at scale tiny). They
-train on the first phase alone. Fine-tuned are those that had the least loss: at scale full the
-protocol's three, at scale small the four of results/thesis_small; the other scales fine-tune all.
-Hypothesis 5 needs four. Among the three of least loss, the best score gives alpha and beta, which
-the notes of the report's grid have.
+train on the first phase alone. The shapes of lowest loss are fine-tuned: the protocol's three at
+scale full, the four of results/thesis_small at scale small; other scales fine-tune all. Hypothesis
+5 needs four. The best score among the three shapes of lowest loss sets alpha and beta; the notes
+below the report's grid show them.
 
 Scale full then trains the protocol's three scaled shapes for fewer epochs, and the best model
 before them. The other scales train one shape of twice the size: one step of phi up from 2x90x4, the

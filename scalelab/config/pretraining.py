@@ -82,7 +82,7 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Net:
-    """Shape and regularisation of the model."""
+    """Shape and regularization of the model."""
 
     num_heads: Count = 2  # attention heads; must divide width
     width: Count = 128  # width of the residual stream

@@ -24,7 +24,7 @@ Axes = Mapping[str, tuple[Any, ...]]  # dotted field -> values to choose from
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The requests to a fine-tuning beside its config."""
+    """Options of a fine-tuning that are not config fields."""
 
     seeds: tuple[int, ...] = (0,)
     data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets

@@ -94,12 +94,12 @@ def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:
 
 
 def brief(value: object) -> str:
-    """What a message quotes of something that may be of any length."""
+    """Returns repr(value), shortened beyond 100 characters, for a message."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
 
 
-# Modules of a room that its choices share; none of them is a choice.
+# Helper modules of a package that cannot be chosen by name.
 SHARED = {"formats": ("assembly", "draws", "marks", "pairs"), "objectives": ("xent",)}
 
 

@@ -4,9 +4,9 @@ The program is `python -m scalelab.interop.hf --help`. A new family needs only a
 `maps/<family>.py`, made of the records in `mapping.py`.
 
 A run that is exported and imported again keeps its parameters bit for bit, its tokenizer, frame,
-sizes and class names. Lost are clocks, metrics, corpus, optimizer and earlier checkpoints. The GPT
-classifiers of `transformers` have no bias on their scores, so ours moves into the last norm; one
-without a safe padding token gets a new token, with a row of zeros in its embedding.
+sizes and class names. Lost are progress counts, metrics, corpus, optimizer and earlier checkpoints.
+The GPT classifiers of `transformers` have no bias on their scores, so ours moves into the last
+norm; one without a safe padding token gets a new token, with a row of zeros in its embedding.
 
 An import keeps what our model computes with, in float32. It loses padding rows of the vocabulary,
 parameters that no head uses, a second segment of RoBERTa, and all other fields of config.json. A

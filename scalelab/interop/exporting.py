@@ -68,7 +68,10 @@ class ExportedRun:
 
     @property
     def splits_special(self) -> bool:
-        """Whether special tokens in a text are plain text; users write masks and sentinels."""
+        """Whether special tokens in a text are split as plain text.
+
+        False for masked models and models with a source: users write masks and sentinels.
+        """
         return self.architecture.predicts != "masked" and not self.writes
 
 

@@ -14,6 +14,20 @@ from scalelab.nn.masks import Context
 SHRINK = 0.5**0.5  # keeps the variance of a residual sum
 
 
+def last_inputs(joined: jax.Array, size: int, ctx: Context) -> jax.Array:
+    """Returns the last M inputs of each row, padding left out: [B, M, D].
+
+    Args:
+      joined: [B, M + T, D], the M inputs before a call, and those of the call.
+      size: M.
+      ctx: positions, and the lengths of the mask.
+    """
+    assert ctx.mask.lengths is not None  # a cache counts the tokens of its rows
+    num_real = (ctx.positions < ctx.mask.lengths[:, None]).sum(axis=1)
+    places = num_real[:, None] + jnp.arange(size)
+    return jnp.take_along_axis(joined, places[..., None], axis=1)
+
+
 class GatedConvolution(nn.Module):
     """y = sqrt(1/2) (x + (x * W + b) sigmoid(x * V + c)), where * sees a token and those before it.
 
@@ -81,8 +95,5 @@ class GatedConvolution(nn.Module):
         values, gates = jnp.split(both, 2, axis=-1)
         y = Dropout(self.dropout_rate)(values * jax.nn.sigmoid(gates), ctx)
         if cache is not None:
-            assert ctx.mask.lengths is not None  # a cache counts the tokens of its rows
-            num_real = (ctx.positions < ctx.mask.lengths[:, None]).sum(axis=1)
-            places = num_real[:, None] + jnp.arange(size)
-            cache = jnp.take_along_axis(joined, places[..., None], axis=1)
+            cache = last_inputs(joined, size, ctx)
         return constrain(SHRINK * (x + y), axes.BATCH, axes.LENGTH, axes.WIDTH), cache

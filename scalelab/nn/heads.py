@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 from scalelab.nn import axes
 from scalelab.nn.axes import parameter
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.linear import Linear
+from scalelab.nn.linear import ZEROS, Linear
 from scalelab.nn.masks import Context
 
 
@@ -38,6 +38,21 @@ class PlainHead(nn.Module):
     def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
         """Returns hidden [..., D] and no bias."""
         return hidden, None
+
+
+class BiasHead(nn.Module):
+    """The identity, and a bias on the scores.
+
+    Attributes:
+      vocab_size: V.
+    """
+
+    vocab_size: int
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns hidden [..., D] and the bias [V] of the scores."""
+        return hidden, parameter(self, "bias", ZEROS, (axes.VOCAB,), (self.vocab_size,))
 
 
 class ScaledHead(nn.Module):

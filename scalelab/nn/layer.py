@@ -139,3 +139,20 @@ class PreNorm(nn.Module):
         x = x + self.ffn_dropout(self.ffn(self.ffn_norm(x), ctx), ctx)
         cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
+
+
+class Unchanged(nn.Module):
+    """A layer without parameters: it returns its input, for models whose states are the input."""
+
+    def __call__(
+        self, z: jax.Array, ctx: Context, cache: ArrayPytree
+    ) -> tuple[jax.Array, ArrayPytree]:
+        """Returns z [B, T, D] and the cache.
+
+        Args:
+          z: [B, T, D].
+          ctx: unused.
+          cache: returned.
+        """
+        del ctx
+        return z, cache

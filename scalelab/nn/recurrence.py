@@ -131,12 +131,43 @@ def uniform(most: float) -> nn.initializers.Initializer:
     return lambda *given: draw(*given) - most
 
 
+def turn(x: jax.Array, lengths: jax.Array) -> jax.Array:
+    """Reverses the order of the real tokens of each row; padding stays where it is.
+
+    Args:
+      x: [B, T, D].
+      lengths: [B] int32, number of real tokens.
+    """
+    places, lengths = jnp.arange(x.shape[1]), lengths[:, None]
+    turned = jnp.where(places < lengths, lengths - 1 - places, places)
+    return jnp.take_along_axis(x, turned[..., None], axis=1)
+
+
+def recurrent_parameters(
+    module: nn.Module, cell: Cell, width: int, kernel_init: nn.initializers.Initializer
+) -> tuple[jax.Array, jax.Array]:
+    """Makes the parameters of the product of states: a kernel [D, G D] and a bias [G D].
+
+    Args:
+      module: the owner.
+      cell: the kind of cell.
+      width: D.
+      kernel_init: initializer of the kernel.
+    """
+    names, shape = (axes.WIDTH, axes.TRANSFORM), (width, cell.num_gates * width)
+    kernel = parameter(module, "recurrent_kernel", kernel_init, names, shape)
+    bias = jnp.zeros(shape[1])
+    if num := cell.biased_gates * width:
+        bias = bias.at[-num:].set(parameter(module, "recurrent_bias", ZEROS, names[1:], (num,)))
+    return kernel, bias
+
+
 class Recurrent(nn.Module):
     """A recurrent layer with dropout on its results (Zaremba et al. 2014).
 
     Attributes:
       cell: a name in CELLS.
-      width: D.
+      width: D, of the states; inputs may have another width.
       dropout_rate: on the states that the layer gives, not on those that it keeps.
       kernel_init: initializer of both kernels.
       dtype: dtype of the products; states and gates are float32.
@@ -157,27 +188,22 @@ class Recurrent(nn.Module):
     def __call__(
         self, x: jax.Array, ctx: Context, cache: State | None
     ) -> tuple[jax.Array, State | None]:
-        """Reads x [B, T, D] from left to right.
+        """Reads x [B, T, E] from left to right.
 
         Args:
-          x: [B, T, D].
+          x: [B, T, E].
           ctx: positions and the mask's lengths say which tokens of x are real.
           cache: the state before x; None: zeros.
 
         Returns:
           [B, T, D], and the state behind the last real token of each row.
         """
-        (B, T, D), cell = x.shape, CELLS[self.cell]  # noqa: N806
-        shape = (cell.num_gates * D,)
+        (B, T, _), cell = x.shape, CELLS[self.cell]  # noqa: N806
+        shape = (cell.num_gates * self.width,)
         given = Linear(
             (axes.WIDTH,), (axes.TRANSFORM,), shape, self.kernel_init, self.dtype, name="input"
         )(x.swapaxes(0, 1))
-        names = axes.WIDTH, axes.TRANSFORM
-        kernel = parameter(self, "recurrent_kernel", self.kernel_init, names, (D, *shape))
-        bias = jnp.zeros(shape)
-        if num := cell.biased_gates:
-            own = parameter(self, "recurrent_bias", ZEROS, (axes.TRANSFORM,), (num * D,))
-            bias = bias.at[-num * D :].set(own)
+        kernel, bias = recurrent_parameters(self, cell, self.width, self.kernel_init)
         start = jax.lax.stop_gradient(cache or self.init_cache(B, T))
         made: Any = recur(cell, given, kernel.astype(self.dtype), bias, start)
         hidden, states = made

@@ -13,7 +13,7 @@ Departs from it:
   - inputs times sqrt(D), initial weights and cell are those of `lstm`; the optimizer is the
     protocol's, the paper has Adagrad.
 
-The heads and the ffn width of the shape mean nothing.
+Heads and FFN width of the shape are ignored.
 """
 
 import jax
@@ -25,7 +25,7 @@ from scalelab.nets.encoder import Encoder
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.heads import PlainHead
 from scalelab.nn.masks import Context
-from scalelab.nn.recurrence import Recurrent, uniform
+from scalelab.nn.recurrence import Recurrent, turn, uniform
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Sizes, refuse
 
@@ -68,14 +68,10 @@ class TwoStreams(nn.Module):
         """
         del cache
         assert ctx.mask.lengths is not None and ctx.layer is not None
-        places, lengths = jnp.arange(carry.shape[1]), ctx.mask.lengths[:, None]
-        turned = jnp.where(places < lengths, lengths - 1 - places, places)[..., None]
         left, right = jnp.split(carry, 2, axis=-1)
-        right = jnp.take_along_axis(right, turned, axis=1)
         read, _ = self.forward(left, ctx, None)
-        turned_read, _ = self.backward(right, ctx, None)
-        back = jnp.take_along_axis(turned_read, turned, axis=1)
-        made = jnp.concatenate([read, back], axis=-1)
+        turned, _ = self.backward(turn(right, ctx.mask.lengths), ctx, None)
+        made = jnp.concatenate([read, turn(turned, ctx.mask.lengths)], axis=-1)
         return made + jnp.where(ctx.layer > 0, carry, 0), None
 
 

@@ -9,7 +9,7 @@ Departs from them:
     are the protocol's; dropout is that of the residual branches.
 
 `dilation=2` doubles the dilation from layer to layer, as WaveNet (van den Oord et al. 2016) and
-ByteNet do. The heads and the ffn width of the shape mean nothing.
+ByteNet do. Heads and FFN width of the shape are ignored.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Decoder:
             f"system_options.num_taps = {options.num_taps} exceeds the model's positions,"
             f" config.model.max_len = {sizes.max_len}"
         )
-    # Gehring et al. 2017, 3.5: 4 p / n for layers that a gate halves.
+    # Gehring et al. 2017, 3.5: variance 4 p / n for GLU layers (p: keep rate, n: fan-in).
     variance = 4 * (1 - sizes.dropout_rate) / (options.num_taps * sizes.width)
     layer = GatedConvolution(
         sizes.width, options.num_taps, options.dilation, sizes.num_layers, sizes.dropout_rate,

@@ -1,7 +1,7 @@
 """Recurrent language models: Zaremba et al. 2014, "Recurrent Neural Network Regularization".
 
-Elman's network (Mikolov et al. 2010), GRU and LSTM, with dropout on what layers give to the next
-layer or to the softmax, never on what they keep. The gates are those of torch.nn.RNN, LSTM and GRU.
+Elman's network (Mikolov et al. 2010), GRU and LSTM, with dropout on the non-recurrent connections
+alone. The gates are those of torch.nn.RNN, LSTM and GRU.
 
 Departs from the paper:
   - the table of inputs also scores tokens (Press and Wolf 2017); `model.output_embedding=untied` is
@@ -13,7 +13,7 @@ Departs from the paper:
   - the optimizer and its schedule are the protocol's; the paper has SGD.
 
 `attention` lets the last layer's states read the earlier ones of their segment (Luong et al. 2015;
-Daniluk et al. 2017 do so in a language model). Heads and ffn width of the shape mean nothing.
+Daniluk et al. 2017 do so in a language model). Heads and FFN width of the shape are ignored.
 """
 
 import dataclasses

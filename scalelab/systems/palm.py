@@ -55,7 +55,7 @@ LAYER_NORM_EPSILON = 1e-5
 
 
 class New(nn.Module):
-    """A part of the decoder, under names that no encoder has: `--init` leaves it new."""
+    """Wraps a part of the decoder: `--init` does not fill its new parameter path."""
 
     part: nn.Module
 

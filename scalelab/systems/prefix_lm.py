@@ -5,8 +5,8 @@ Transformer", 3.2.1. Reference code: tensorflow/mesh, mesh_tensorflow/transforme
 
 One stack reads the source and, right behind it, the target. All else is `system=t5`: layers, biases
 of distances, special tokens, format and objective, so that only the architecture differs. With
-`system_options.mask=causal` each token sees its left. A prefix language model looks as far ahead as
-an encoder, so it has an encoder's buckets of distances, as in the reference code.
+`system_options.mask=causal` each token sees its left. With the prefix mask, relative positions have
+buckets for both directions, as in an encoder and in the reference code.
 
 Departs from it:
   - the loss is on the target alone, as for T5. `data.format=denoising` with the style "lm" has the

@@ -64,8 +64,7 @@ Parts = tuple[SelfAttention, FeedForward, RMSNorm, RMSNorm]
 class Options:
     """The settings of T5 alone."""
 
-    # "gated": in the feed-forward networks a second map of the input multiplies the activation's
-    # output; None: it does not.
+    # "gated": a gated FFN, activation(x W) * (x V) (Shazeer 2020). None: a plain FFN.
     ffn: Annotated[str, choice("gated")] | None = None
     # "shared": the layers of both stacks have the same parameters, but for the cross-attention with
     # its norm; the biases of distances and the last norms are each stack's own.

@@ -2,18 +2,19 @@
 
 Reference code: zihangdai/xlnet, modeling.py, data_utils.py; and `transformers`' XLNetModel.
 
-A Transformer-XL that reads in both directions and is trained to predict the tokens of a random
-order one by one (`objectives/plm.py`, `nets/two_streams.py`). Tasks read the content stream, in
-which all tokens see each other. Evaluations that mask a token read the query stream, which sees all
-other tokens: the mask token itself is never seen. A score of texts is thus a pseudo-likelihood, as
-BERT's, and `sample` fills masks one at a time.
+A Transformer-XL that reads in both directions and is trained to predict the last sixth of the
+tokens in a random order, one by one (`objectives/plm.py`, `nets/two_streams.py`). Tasks read the
+content stream, in which all tokens see each other. Evaluations that mask a token read the query
+stream, which sees all other tokens: the mask token itself is never seen. A score of texts is thus a
+pseudo-likelihood, as BERT's, and `sample` fills masks one at a time.
 
 Departs from it:
   - an example is one segment of a document, so there is no second segment and no next-sentence
     prediction; `config.data.format=segment_pair` makes pairs. In both, <cls> is its own segment;
   - the memory keeps the whole segment with its special tokens and ends with its document; the code
     keeps the first half of a segment, without them. A fresh memory is empty;
-  - a query that sees no token reads nothing; the code shows it the mean of all tokens, its own too;
+  - a query that sees no token has attention output 0; in the reference code it averages the values
+    of all tokens, its own too;
   - all rows are read forward; the code reads half of them backward (`bi_data`);
   - the GELU is exact, as in `transformers`; u, v and the bias of segments begin at 0; no dropout on
     R and after the last layer;
@@ -23,17 +24,15 @@ Departs from it:
 import dataclasses
 from functools import partial
 
-import jax
 from flax import linen as nn
 
 from scalelab.config.fields import Count
 from scalelab.nets.two_streams import QueryEmbed, TwoStreams
-from scalelab.nn import axes
 from scalelab.nn.attention import head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward
+from scalelab.nn.heads import BiasHead
 from scalelab.nn.layer import PostNorm
-from scalelab.nn.linear import ZEROS
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.relative import SinusoidDistances
 from scalelab.nn.stack import Stack
@@ -65,21 +64,6 @@ class Options:
     """Options of the model."""
 
     memory_len: Count | None = 128  # M, states that a layer remembers; None: no memory
-
-
-class BiasHead(nn.Module):
-    """The identity, and a bias on the scores.
-
-    Attributes:
-      vocab_size: V.
-    """
-
-    vocab_size: int
-
-    @nn.compact
-    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns hidden [..., D] and the bias [V] of the scores."""
-        return hidden, axes.parameter(self, "bias", ZEROS, (axes.VOCAB,), (self.vocab_size,))
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> TwoStreams:

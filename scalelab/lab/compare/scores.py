@@ -66,7 +66,7 @@ class Scores(Protocol):
 
 
 class Comparison:
-    """The members of a comparison's module; here those of none: nothing of its own.
+    """Hypotheses, tables and figures of a comparison module; empty by default.
 
     Attributes:
       HYPOTHESES: id -> (scores, score) -> finding without verdict.

@@ -17,6 +17,8 @@ from scalelab.tasks.glue import ABOUT_MEANS
 
 OTHER_METRICS = {
     "matthews": "Matthews' correlation", "pearson": "Pearson's correlation", "f1": "F1",
+    "answer_f1": "F1 of the answers' words", "exact_match": "exact match", "bleu": "BLEU",
+    "rouge2": "ROUGE-2",
 }  # fmt: skip
 NUMBER = re.compile(r"\b\d+(?:,\d{3})*(?:\.\d+)?")
 STATES: dict[str, Callable[[SeedRun], object]] = {

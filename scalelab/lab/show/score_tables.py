@@ -20,7 +20,9 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Cell, Column, Table, Value
 from scalelab.records.study_file import DEFAULT, Rows
 from scalelab.tasks.facts import Task
+from scalelab.tasks.generation import GENERATION
 from scalelab.tasks.glue import FIVE_LARGEST, LARGE_FIRST, SELF_SUPERVISED
+from scalelab.tasks.questions import QUESTIONS
 
 
 def _task(key: str, title: str, *tasks: str) -> Column:
@@ -39,8 +41,9 @@ def _columns(*tasks: Task) -> Iterator[Column]:
 LARGE = (*(_task(mean, TITLES[mean], *LARGE_TASKS) for mean in MEANS), *_columns(*FIVE_LARGEST))
 SMALL = tuple(_columns(*LARGE_FIRST[len(FIVE_LARGEST) :]))
 PROBES = tuple(_columns(*SELF_SUPERVISED))
+ANSWERS = tuple(_columns(*GENERATION, *QUESTIONS))
 MEASURED = tuple(_task(name, title) for name, (title, _) in EVALUATIONS.items())
-TASKS = (*LARGE, *SMALL, *PROBES, *MEASURED)  # every column of a task or evaluation
+TASKS = (*LARGE, *SMALL, *PROBES, *ANSWERS, *MEASURED)  # every column of a task or evaluation
 SYSTEM, VARIANT = Column("system", "system"), Column("variant", "variant")
 SHAPE = (*(Column(name, name, "count") for name in "AHL"), Column("n_model", "N", "count"))
 SEEDS = Column("seeds", "seeds", "count")
@@ -163,7 +166,7 @@ def build_scratch(request: TableRequest) -> Table | None:
 TABLES: dict[str, MakeTable] = {
     "scores": partial(build_scores, title="Scores", columns=TASKS, needs_tasks=True),
     "tasks": partial(
-        build_scores, title="Fine-tuned scores", columns=(*LARGE, *SMALL, *PROBES),
+        build_scores, title="Fine-tuned scores", columns=(*LARGE, *SMALL, *PROBES, *ANSWERS),
         needs_tasks=True,
     ),
     "scratch": build_scratch,

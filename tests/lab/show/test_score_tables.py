@@ -12,11 +12,12 @@ import reported_study
 import study_folders
 
 from scalelab.config.durations import CLOCKS
+from scalelab.eval import score_names
 from scalelab.lab import tables
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
-from scalelab.lab.show import figures, notes, report
+from scalelab.lab.show import figures, notes, report, score_tables
 from scalelab.lab.tables import Column, Table, Value
 
 
@@ -185,6 +186,10 @@ def test_measured_tasks_of_no_table_are_named(study, tmp_path) -> None:
     (note,) = absent(again)
     assert "RTE" in note and "BLiMP" in note and "QNLI" not in note
     assert absent(with_facts(again, tables=("large", "scores"))) == []
+
+
+def test_every_task_of_a_study_has_a_column() -> None:
+    assert set(score_names.MAIN) == {task for c in score_tables.TASKS for task in c.tasks}
 
 
 def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
