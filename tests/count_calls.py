@@ -3,9 +3,10 @@
   python tests/count_calls.py [--until=FUNCTION] PROGRAM ARGUMENTS...
 
 The count ends when FUNCTION is called first. `calls` are the functions of scalelab that stand
-between `main` and it. Comprehensions and modules do not count.
+between `main` and it. Comprehensions, and the bodies of modules and classes, do not count.
 """
 
+import inspect
 import json
 import pathlib
 import runpy
@@ -18,7 +19,8 @@ ROOT = str(pathlib.Path(__file__).resolve().parents[1] / "scalelab")
 
 
 def ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(ROOT) and code.co_name[0] != "<"
+    is_function = bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_name[0] != "<"
+    return is_function and code.co_filename.startswith(ROOT)
 
 
 def main(program: str, *arguments: str, until: str | None) -> dict[str, Any]:

@@ -11,8 +11,8 @@
 
 Radford et al. 2018, 5 ("Ablation studies") find that the auxiliary loss helps on larger data sets
 and not on smaller ones. Here GPT reads a synthetic language (`scalelab.worlds`, kind grammar), 1.5
-M tokens, and is fine-tuned on two tasks made of it: SST-2, which 500 examples teach already, and
-MNLI, which they do not. Arms of one seed begin with the same weights, because they differ in
+M tokens, and is fine-tuned on two tasks made of it: SST-2, which 500 examples teach to some seeds,
+and MNLI, which they do not. Arms of one seed begin with the same weights, because they differ in
 fine-tuning alone. No data are needed.
 """
 

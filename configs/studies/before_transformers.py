@@ -4,9 +4,9 @@
     --config=configs/studies/before_transformers.py:seeds=5
 
 A feed-forward model of the last four tokens, an LSTM that carries its state from segment to
-segment, gated convolutions, GPT-2, and Transformer-XL with its memory. All have equal tokens and
-one width; all but the feed-forward model have two layers. Parameters per layer differ: 8 D^2 (LSTM,
-convolutions), 12 D^2 (GPT-2), 13 D^2 (Transformer-XL), 6 D^2 (feed-forward, in all).
+segment, gated convolutions, GPT-2, and Transformer-XL with its memory. All have equal tokens, one
+width and two layers. Parameters per layer differ: 8 D^2 (LSTM, convolutions), 12 D^2 (GPT-2), 13
+D^2 (Transformer-XL). The feed-forward model has 6 D^2 in all.
 A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
 tuned_family.py. Scored by minimal pairs and bits per byte of the quickstart's language, 1.5 M
 tokens; no data are needed.

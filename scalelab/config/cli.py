@@ -134,7 +134,8 @@ class Parser(argparse.ArgumentParser):
                 equals, value, place = "=", words[place], place + 1
             given = name.removeprefix(FIELD)
             field = ".".join(RENAMED.get(part, part) for part in given.split("."))
-            warn(given, field)
+            if given != field:
+                warn(given, field)
             # The config itself checks a field below a known one, such as a study's stage.
             below = any(field == k or field.startswith(f"{k}.") for k in known)
             if field not in groups and not below:

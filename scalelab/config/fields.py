@@ -145,9 +145,8 @@ RENAMED = {"net": "model"}  # group of the release before -> of today
 
 
 def warn(old: str, new: str) -> None:
-    """Prints that a config field has a new name, if it has one."""
-    if old != new:
-        print(f"warning: config.{old} is now config.{new}", file=sys.stderr)
+    """Prints that a config field has a new name."""
+    print(f"warning: config.{old} is now config.{new}", file=sys.stderr)
 
 
 def parse_value(text: str) -> Any:

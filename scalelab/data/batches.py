@@ -1,7 +1,7 @@
 """Batches by address: batch t is a pure function of (seed, t); and the loader that reads ahead.
 
 The order of an epoch is a keyed permutation of [0, n), computed on the fly: it takes no memory, and
-a restart at any step costs nothing. It is the generalised Feistel network of Black and Rogaway 2002
+a restart at any step costs nothing. It is the generalized Feistel network of Black and Rogaway 2002
 ("Ciphers with arbitrary finite domains", section 5): places are pairs (left, right) in [0, a) x
 [0, b) with a b just above n, each half is shifted in turn by a function of the other, and a place
 that lands at n or beyond is sent on until it lands below.

@@ -19,7 +19,7 @@ from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
 from scalelab.nn.product import product
-from scalelab.nn.recurrence import CELLS, State, recurrent_parameters, turn
+from scalelab.nn.recurrence import CELLS, State, recurrent_parameters, state_after, turn
 
 Cache = dict[str, ArrayPytree]
 Carry = tuple[jax.Array, jax.Array]  # states and contexts, [B, T, D] each
@@ -136,10 +136,7 @@ class SearchLayer(nn.Module):
         if weights is not None:
             self.sow("intermediates", WEIGHTS, weights.swapaxes(0, 1)[:, None])
         if cache is not None:
-            assert ctx.mask.lengths is not None  # a cache counts the tokens of its rows
-            number = (ctx.positions < ctx.mask.lengths[:, None]).sum(axis=1)
-            rows = jnp.arange(len(x))
-            last = {n: jnp.concatenate([start[n][None], states[n]])[number, rows] for n in start}
+            last = {name: state_after(start[name], states[name], ctx.num_real) for name in start}
             cache = found | {"states": last}
         y = states["hidden"].swapaxes(0, 1).astype(self.dtype)
         y = constrain(Dropout(self.dropout_rate)(y, ctx), axes.BATCH, axes.LENGTH, axes.WIDTH)

@@ -122,3 +122,9 @@ class Context:
     step: Step = None
     layer: jax.Array | None = None
     train: bool = flax.struct.field(pytree_node=False, default=False)
+
+    @property
+    def num_real(self) -> jax.Array:
+        """The number of real tokens of each row in this call, [B] int32."""
+        assert self.mask.lengths is not None  # a cache counts the tokens of its rows
+        return (self.positions < self.mask.lengths[:, None]).sum(axis=1)

@@ -208,15 +208,18 @@ class Recurrent(nn.Module):
         made: Any = recur(cell, given, kernel.astype(self.dtype), bias, start)
         hidden, states = made
         if cache is not None:
-            lengths = ctx.mask.lengths
-            assert lengths is not None  # a cache counts the tokens of its rows
-            num_real = (ctx.positions < lengths[:, None]).sum(axis=1)
-            cache = {name: _at(start[name], states[name], num_real) for name in start}
+            cache = {name: state_after(start[name], states[name], ctx.num_real) for name in start}
         y = Dropout(self.dropout_rate)(hidden.swapaxes(0, 1).astype(self.dtype), ctx)
         return constrain(y, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
 
 
-def _at(start: jax.Array, states: jax.Array, number: jax.Array) -> jax.Array:
-    """Returns the state [B, D] after `number` [B] tokens: `start` [B, D], or of [T, B, D]."""
+def state_after(start: jax.Array, states: jax.Array, number: jax.Array) -> jax.Array:
+    """Returns the state [B, D] after some tokens of each row, without gradient.
+
+    Args:
+      start: [B, D], the state before the tokens.
+      states: [T, B, D], the state after each token.
+      number: [B] int32, the number of tokens.
+    """
     found = jnp.take_along_axis(states, jnp.maximum(number - 1, 0)[None, :, None], axis=0)[0]
     return jax.lax.stop_gradient(jnp.where((number > 0)[:, None], found, start))

@@ -43,7 +43,7 @@ class Options:
     loss: Annotated[str, choice("negative_sampling", "nce")] = "negative_sampling"
     window: Count = 5  # W, tokens on each side at most
     negatives: Count = 5  # k, noise tokens for each true one
-    noise_power: Share = 0.75  # of the frequencies in the batch
+    noise_power: Share = 0.75  # power of the batch's frequencies
 
 
 def _baseline(options: Options) -> Baseline:

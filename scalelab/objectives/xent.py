@@ -74,11 +74,11 @@ def token_cross_entropy(
     weight = jnp.sum(weights)
     terms = {}
     if accuracy:
-        normaliser, best = _normaliser_and_best(features, table, bias, weights)
+        normalizer, best = _normalizer_and_best(features, table, bias, weights)
         terms["accuracy"] = (jnp.sum((best == targets) * weights), weight)
     else:
-        normaliser = weighted_logsumexp(features, table, bias, weights)
-    return {"loss": (normaliser - jnp.sum(own * weights), weight)} | terms
+        normalizer = weighted_logsumexp(features, table, bias, weights)
+    return {"loss": (normalizer - jnp.sum(own * weights), weight)} | terms
 
 
 def class_cross_entropy(
@@ -331,7 +331,7 @@ def _map_chunks(
         return _joined(jax.lax.map(fn, chunks), length)
 
 
-def _normaliser_and_best(
+def _normalizer_and_best(
     features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the weighted sum of logsumexp, and the ids [B, T] with the highest score."""

@@ -7,14 +7,18 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 
-from scalelab.records.metrics import unigram_name
-
 # Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics),
 # the margin and the predicted array (None: the text), as an objective declares them for
 # config.objective_options.
 Trivial = float | Callable[[Mapping[str, float]], float | None] | None
 Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float, str | None]]
 MOST_TIMES = 30  # a longer extrapolation says nothing
+UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
+
+
+def unigram_name(array: str | None) -> str:
+    """Returns the metric name of an array's unigram entropy; None stands for the text."""
+    return f"{array}_{UNIGRAM}" if array else UNIGRAM
 
 
 class BaselineCheck(NamedTuple):

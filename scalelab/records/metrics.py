@@ -18,7 +18,6 @@ from scalelab.records import json_files
 
 # Name -> (sum, weight), numbers or arrays.
 Pairs = Mapping[str, tuple[Any, Any]]
-UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
 
 
 @dataclasses.dataclass
@@ -170,11 +169,6 @@ class Writer:
 
 
 # --- Means of (sum, weight) pairs ----------------
-
-
-def unigram_name(array: str | None) -> str:
-    """Returns the metric name of an array's unigram entropy; None stands for the text."""
-    return f"{array}_{UNIGRAM}" if array else UNIGRAM
 
 
 def add(total: dict[str, tuple[float, float]], pairs: Pairs) -> None:

@@ -85,7 +85,7 @@ class RunResult(Result):
     data_hash: str | None = None  # digest of the corpus
     unigram_nats: float | None = None  # cross-entropy of the unigram model in nats a token
     # Unigram entropies of the arrays that are predicted in place of the text, by
-    # `metrics.unigram_name`.
+    # `baselines.unigram_name`.
     unigrams: dict[str, float] = dataclasses.field(default_factory=dict)
     corpus: Corpus | None = None  # the training split
     validation: Corpus | None = None  # the validation split; None: an older run

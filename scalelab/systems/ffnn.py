@@ -15,7 +15,7 @@ Departs from them:
   - DOC-SENTENCES and 30,000 tokens, as in the benchmark protocol; the optimizer, its schedule and
     dropout, on the vectors and behind tanh, are the protocol's.
 
-The heads and the ffn width of the shape mean nothing.
+Heads and FFN width of the shape are ignored.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""GPT-BERT: Charpentier et al. 2024, "GPT or BERT: why not both?".
+"""GPT-BERT: Charpentier and Samuel 2024, "GPT or BERT: why not both?".
 
 Reference code: ltgoslo/gpt-bert, model_pretraining/dataset.py, train_multi_gpu.py.
 
@@ -36,7 +36,7 @@ from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Sizes
 
 DEPARTURES = (
-    Departure("objective", "mntp", "Charpentier et al. 2024"),
+    Departure("objective", "mntp", "Charpentier and Samuel 2024"),
     Departure("optim.learning_rate", 2.5e-4, "protocol: thesis 7.2, as GPT-2"),
 )
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"), ("mask", "<mask>"))

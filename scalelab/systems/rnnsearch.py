@@ -19,7 +19,7 @@ Departs from the paper:
   - dropout; the optimizer and its schedule are the protocol's, the paper has Adadelta;
   - it was trained to translate; here it fills dropped spans, as `transformer`.
 
-Heads and ffn width of the shape mean nothing.
+Heads and FFN width of the shape are ignored.
 """
 
 import dataclasses

@@ -10,8 +10,8 @@ Departs from them:
   - both tables begin uniform within 0.5 / D; in word2vec.c that of the neighbors begins at 0.
 
 A head that reads one state sees one token: tasks need `--config.head.lstm_width=64`, and
-`--recipe=features --config.feature_layers=1` keeps the vectors as they are. Heads, layers and ffn
-width of the shape mean nothing.
+`--recipe=features --config.feature_layers=1` keeps the vectors as they are. Heads, layers and FFN
+width of the shape are ignored.
 """
 
 from scalelab.nets.encoder import Encoder

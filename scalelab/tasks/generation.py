@@ -125,8 +125,8 @@ def _task(
 ROUGE = ("rouge2", "rouge1", "rouge_l")
 
 
-def _multi30k(to: str, language: str) -> Task:
-    return _task(
+MULTI30K = tuple(
+    _task(
         f"multi30k_{to}", f"Multi30k en-{to}",
         f"Multi30k: image captions from English to {language} (Elliott et al. 2016, VL).",
         functools.partial(read_parallel, to=to), f"translate English to {language}:",
@@ -137,12 +137,12 @@ def _multi30k(to: str, language: str) -> Task:
             "test_2017": ("test_2017_flickr.en.gz", 1000),
         },
         ("bleu",), 64,
-    )  # fmt: skip
-
+    )
+    for to, language in (("de", "German"), ("fr", "French"))
+)  # fmt: skip
 
 GENERATION = (
-    _multi30k("de", "German"),
-    _multi30k("fr", "French"),
+    *MULTI30K,
     _task(
         "dialogsum", "DialogSum", "DialogSum: dialogues (Chen et al. 2021, Findings of ACL).",
         read_dialogsum, "summarize:", "dialogsum",

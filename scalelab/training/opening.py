@@ -173,7 +173,7 @@ def finish(training: Pretraining) -> dict[str, Any]:
     config, progress, data = training.config, training.progress, training.data
     system, clocks = systems.load(config.system), progress.clocks
     arrays = objectives.predicted_arrays(config.objective_weights, config.objective_options)
-    unigrams = {metrics.unigram_name(array): data.unigram_nats_of(array) for array in arrays}
+    unigrams = {baselines.unigram_name(array): data.unigram_nats_of(array) for array in arrays}
     result = run_files.RunResult(
         system=config.system,
         shape=config.model.shape,
@@ -189,7 +189,7 @@ def finish(training: Pretraining) -> dict[str, Any]:
         initialised=tuple(progress.initialised),
         peak_memory_bytes=host.peak_memory_bytes(),
         remarks=tuple(
-            _unlearnt(config, progress.evals, {metrics.UNIGRAM: data.unigram_nats} | unigrams)
+            _unlearnt(config, progress.evals, {baselines.UNIGRAM: data.unigram_nats} | unigrams)
         ),
         eval=progress.evals,
         data_hash=data.corpus_hash,

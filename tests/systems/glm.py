@@ -19,6 +19,7 @@ EXPECTED = Expected(
     decayed=kernels_of_layers(STACK)
     | {f"{EMBED}/{name}/table" for name in ("tokens", "places", "inner")},
     body=STACK,
+    more_parts=True,  # one stack reads both parts, and the floor an encoder's and a decoder's
     mixed_masks=True,  # FLOPs count all scores of the mask of both parts
     peer="transformers has no class for it; test_glm.py compares it with BERT and GPT-2's blocks",
 )

@@ -28,8 +28,13 @@ from scalelab.eval.names import EVALUATIONS
 from scalelab.eval.score_names import PRETRAINING_SCORES, TITLES
 from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.load.study_runs import Point
-from scalelab.records.baselines import Baseline, BaselineCheck, check_baselines, describe_budget
-from scalelab.records.metrics import UNIGRAM
+from scalelab.records.baselines import (
+    UNIGRAM,
+    Baseline,
+    BaselineCheck,
+    check_baselines,
+    describe_budget,
+)
 
 if TYPE_CHECKING:
     from scalelab.lab.compare.study_scores import StudyScores
