@@ -47,7 +47,8 @@ class TaskRun:
         opened = start.opened
         adaptation, classifier = opened.system.ADAPTATION, start.classifier
         words, self.has_source = task.kind in kinds.GENERATED, opened.system.HAS_SOURCE
-        plain = words or classifier is not None  # texts are framed as in pre-training
+        # Texts are framed as in pre-training, but where a source has the place of the label.
+        plain = (words and adaptation.source != "source") or classifier is not None
         added = () if plain else adaptation.added_tokens
         both_orders = adaptation.both_orders and not plain
         self.kind = kinds.load(task.kind)

@@ -9,6 +9,7 @@ without its task of detecting replaced turns.
 - The first speaker of an example has the role 0, the second 1, all others 2.
 - A special token has the role of the turn before it, `begin` the role of the first turn. So a
   single turn has the segment ids of a plain text.
+- With `closed` an example ends with `between`, so that all turns end alike (DialoGPT).
 
 The corpus must have turns (`data.corpora.jsonl`).
 """
@@ -36,8 +37,15 @@ ARRAYS = (*COMMON, Array("segments", "ragged", "uint8"))
 NUM_TURNS = 3
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the format."""
+
+    closed: bool = False  # True: the last turn ends as the others, with `between`
+
+
 def annotate(
-    documents: Mapping[str, Documents], tokenizer: Pieces, options: None
+    documents: Mapping[str, Documents], tokenizer: Pieces, options: Options | None
 ) -> Mapping[str, Documents]:
     """Returns the documents unchanged.
 
@@ -60,13 +68,15 @@ def build(
     max_len: int,
     seed: int = 0,
     document_ids: np.ndarray | None = None,
-    options: None = None,
+    options: Options | None = None,
 ) -> Iterator[Examples]:
     """Yields examples as `formats.Format.build`, without random choices.
 
     A document without turns is one turn.
     """
-    del seed, options
+    del seed
+    if options and options.closed:
+        specials = dataclasses.replace(specials, end=specials.between)
     room = assembly.room_for_text(specials, max_len, NUM_TURNS, at_least=NUM_TURNS) // NUM_TURNS
     byte_offsets = assembly.count_bytes_before(documents)
     plain = dataclasses.replace(documents, units=None)

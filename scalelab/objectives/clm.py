@@ -36,17 +36,32 @@ class CLM:
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
-        tokens, lengths = batch["tokens"], batch["lengths"]
-        num_places = tokens.shape[1]
-        # The last column has weight 0; it is kept so that T stays a round number.
-        targets = jnp.roll(tokens, -1, axis=1)
-        weights = (jnp.arange(num_places) < lengths[:, None] - 1).astype(jnp.float32)
-        hidden = ctx.token_hidden(model, batch)
-        with useful((num_places - 1) / num_places):
-            features, table, bias = model.token_features(hidden)
-            return xent.token_cross_entropy(
-                features, table, bias, targets, weights, accuracy=ctx.accuracy
-            )
+        return next_tokens(model, batch, ctx)
+
+
+def next_tokens(
+    model: nn.Module, batch: Batch, ctx: Pass, counts: jax.Array | None = None
+) -> Pairs:
+    """Returns the loss (and accuracy) of token t + 1 at hidden state t of [B, T, D].
+
+    Args:
+      model: bound.
+      batch: tokens [B, T], lengths [B].
+      ctx: states of the pass.
+      counts: bool [B, T], the places whose next token has a loss; None: all but the last.
+    """
+    tokens, lengths = batch["tokens"], batch["lengths"]
+    num_places = tokens.shape[1]
+    # The last column has weight 0; it is kept so that T stays a round number.
+    targets = jnp.roll(tokens, -1, axis=1)
+    weights = jnp.arange(num_places) < lengths[:, None] - 1
+    weights = (weights if counts is None else weights & counts).astype(jnp.float32)
+    hidden = ctx.token_hidden(model, batch)
+    with useful((num_places - 1) / num_places):
+        features, table, bias = model.token_features(hidden)
+        return xent.token_cross_entropy(
+            features, table, bias, targets, weights, accuracy=ctx.accuracy
+        )
 
 
 def make(setting: Setting, options: None = None) -> CLM:

@@ -3,9 +3,11 @@
 import itertools
 import json
 import types
+from typing import Any
 
 import numpy as np
 import pytest
+from test_corpora import DATA
 from test_prepare import BYTEBPE, WORDPIECE, prepare_rows
 
 from scalelab.data.corpora import assign_split, open_corpus
@@ -85,6 +87,37 @@ def test_one_turn_has_the_segments_of_a_plain_text() -> None:
     assert len(chunk) == 2 and not chunk.ragged["segments"].values.any()
     with pytest.raises(ValueError, match="dialogue needs a corpus with turns"):
         dialogue.annotate({"train": plain}, types.SimpleNamespace(joins=b"", capitals=b""), None)
+
+
+def check_closed(made: Any, dialogues: list[Turns]) -> None:
+    """Each turn of an example ends with `between`."""
+    specials, count = Specials(between=(1002,)), 0
+    for documents in made.documents.values():
+        given = {"specials": specials, "max_len": 160, "options": dialogue.Options(closed=True)}
+        for chunk in dialogue.build(documents, **given):
+            tokens, starts = chunk.ragged["tokens"]
+            assert (tokens[starts[1:] - 1] == 1002).all()
+            count += int((tokens == 1002).sum())
+    assert count == sum(map(len, dialogues))
+
+
+def test_a_closed_example_ends_as_its_turns(tmp_path) -> None:
+    dialogues = invented()
+    made = prepare_rows([{"turns": turns} for turns in dialogues], BYTEBPE, tmp_path)
+    check_closed(made, dialogues)
+
+
+@pytest.mark.realdata
+def test_the_dialogues_of_dialogsum_are_turns(tmp_path) -> None:
+    path = DATA / "dialogsum/dialogsum.dev.jsonl"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    lines = path.read_text("utf-8").splitlines()[:100]
+    dialogues = [
+        [line.split(": ", 1) for line in json.loads(row)["dialogue"].splitlines()] for row in lines
+    ]
+    made = prepare_rows([{"turns": turns} for turns in dialogues], BYTEBPE, tmp_path)
+    check_closed(made, dialogues)
 
 
 @pytest.mark.parametrize(("turns", "message"), [

@@ -10,7 +10,7 @@ from scalelab.data import phases
 from scalelab.formats import Documents, Specials
 from scalelab.helpers.names import module_names
 
-IDS = {"mask": 599} | {f"sentinel_{i}": 600 + i for i in range(32)}
+IDS = {"mask": 599, "eos": 598} | {f"sentinel_{i}": 600 + i for i in range(32)}
 SPECIALS = Specials((1,), (2,), (3,), ids=IDS)
 
 
