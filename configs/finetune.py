@@ -1,4 +1,4 @@
-"""Fine-tunes on a labelled task with the protocol's recipe or another of scalelab/tasks/recipes.py.
+"""Fine-tunes on a labeled task with the protocol's recipe or another of scalelab/tasks/recipes.py.
 
   python -m scalelab.eval.rte --init=runs/bert --workdir=runs/bert-rte --data=GLUE_DIR \
     --config=configs/finetune.py:recipe=turc --config.epochs=5

@@ -51,7 +51,7 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "fit": Program("fit", "Says what a training step needs in memory, and the largest batch."),
     "shapes": Program("shapes", "Lists hardware-friendly shapes near a wanted one."),
     "hf": Program("interop.hf", "Imports and exports checkpoints of Hugging Face transformers."),
-    "make-tasks": Program("tasks.self_supervised", "Makes two self-labelled tasks from a corpus."),
+    "make-tasks": Program("tasks.self_supervised", "Makes two self-labeled tasks from a corpus."),
     "systems": Program(
         "catalog", "Lists systems, objectives, formats, tasks and evaluations with their options."
     ),

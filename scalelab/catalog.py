@@ -20,7 +20,7 @@ from typing import Any
 from scalelab.config import cli
 from scalelab.helpers import names
 
-ROOMS = ("systems", "objectives", "formats")
+PACKAGES = ("systems", "objectives", "formats")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,17 +45,19 @@ def entries() -> Iterator[Entry]:
     peers = [
         names.load_module("interop.maps", name).MAP for name in names.module_names("interop.maps")
     ]
-    for room in ROOMS:
-        for name in names.module_names(room):
-            module = names.load_module(room, name)
+    for package in PACKAGES:
+        for name in names.module_names(package):
+            module = names.load_module(package, name)
             kind, options = getattr(module, "Options", None), {}
             if kind is not None:
                 options = {field.name: field.default for field in dataclasses.fields(kind)}
-            classes = [(p.system, a) for p in peers for a in p.architectures if room != "formats"]
+            classes = [
+                (p.system, a) for p in peers for a in p.architectures if package != "formats"
+            ]
             parity = [a.name for system, a in classes if name in (system, *a.heads)]
             parity = list(dict.fromkeys(parity))
             meanings = comments(kind) if kind else {}
-            yield Entry(room[:-1], name, _describe(module), options, meanings, parity)
+            yield Entry(package[:-1], name, _describe(module), options, meanings, parity)
     for name, task in sorted(TASKS.items()):
         yield Entry("task", name, task.about.splitlines()[0], {}, {}, [])
     for name in EVALUATIONS:

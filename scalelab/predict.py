@@ -31,7 +31,7 @@ Names = tuple[str | int, ...]  # text columns, or their positions in a file with
 
 def text_columns(task: Task) -> list[Names]:
     """Returns the names, or the positions, that a task's text columns have in its files."""
-    own = [task.columns.texts, task.unlabelled_columns.texts, task.tfds_texts or ()]
+    own = [task.columns.texts, task.unlabeled_columns.texts, task.tfds_texts or ()]
     return sorted(filter(None, dict.fromkeys(own)), key=lambda c: isinstance(c[0], int))
 
 

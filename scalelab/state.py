@@ -287,13 +287,13 @@ def create(
     leaves, tree = jax.tree.flatten(dict(frozen or {}))
     like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
     with jax.set_mesh(mesh):
-        init, placed = _initialiser(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
+        init, placed = _initializer(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
         given = jax.device_put(jax.tree.unflatten(tree, leaves), placed.frozen)
         return init(jax.random.key(seed), given), placed
 
 
 @functools.lru_cache(maxsize=2)  # other seeds of a model do not compile again
-def _initialiser(
+def _initializer(
     net: nn.Module,
     terms: Sequence[Term],
     tx: optax.GradientTransformation,

@@ -14,7 +14,7 @@ from scalelab.tasks.task import task_names
 
 def test_everything_is_listed_once() -> None:
     found = list(catalog.entries())
-    named = [name for room in catalog.ROOMS for name in module_names(room)]
+    named = [name for package in catalog.PACKAGES for name in module_names(package)]
     assert [entry.name for entry in found] == [*named, *task_names(), *EVALUATIONS]
     assert all(entry.description for entry in found)
 

@@ -163,8 +163,8 @@ def test_result_json(whole: Record, lab: Lab) -> None:
         assert result["eval"][length]["step"] == at
         wanted = {"loss", "mlm_loss", "mlm_accuracy", "perplexity", "bits_per_byte"}
         assert wanted <= result["eval"][length].keys()
-    unlearnt = result["eval"]["64"]["mlm_loss"] > result["unigram_nats"]
-    assert [remark.partition(" ")[0] for remark in result["remarks"]] == ["mlm"] * unlearnt
+    unlearned = result["eval"]["64"]["mlm_loss"] > result["unigram_nats"]
+    assert [remark.partition(" ")[0] for remark in result["remarks"]] == ["mlm"] * unlearned
 
 
 def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:
@@ -460,7 +460,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     """Steps take 10 ms, a validation 100 s, a checkpoint 1,000 s, starting the pipeline 7 s."""
     pass_time = own_clock(monkeypatch)
     evaluations, saves = [], []
-    after(monkeypatch, metrics, "summarise_eval", lambda: evaluations.append(pass_time(100)))
+    after(monkeypatch, metrics, "summarize_eval", lambda: evaluations.append(pass_time(100)))
     after(monkeypatch, checkpoint, "checksums", lambda: saves.append(pass_time(1000)))
     after(monkeypatch, feeding, "iterate", lambda: pass_time(7))
     monkeypatch.setattr(flops, "device_peak", lambda kind: 1e9)
@@ -485,7 +485,7 @@ def test_a_cpu_has_no_mfu(lab: Lab, tmp_path: pathlib.Path, capsys) -> None:
 
 def test_the_best_checkpoint_outlives_the_last_ones(lab, tmp_path, monkeypatch) -> None:
     losses = iter([9.0, 3.0, 1.0, 2.0, 2.5])
-    monkeypatch.setattr(metrics, "summarise_eval", lambda *_: {"loss": next(losses)})
+    monkeypatch.setattr(metrics, "summarize_eval", lambda *_: {"loss": next(losses)})
     config = lab.config(
         "system=roberta,steps=20", long__example_rate=0.0, eval__every_steps=5,
         machine__checkpoint_every_steps=6,

@@ -280,20 +280,20 @@ def frozen_names(module: Any) -> tuple[str, ...]:
 
 
 def complete_options(
-    group: str, room: str, names: Sequence[str], values: Mapping[str, object]
+    group: str, package: str, names: Sequence[str], values: Mapping[str, object]
 ) -> dict[str, object]:
     """Returns every option of some modules: the values, or else the defaults.
 
     Args:
       group: of the config, for messages.
-      room: "systems", "objectives" or "formats".
+      package: "systems", "objectives" or "formats".
       names: of the modules.
       values: those that are given.
 
     Raises:
       ValueError: an unknown module, an option that none of them has, or a wrong type.
     """
-    modules: list[types.ModuleType] = [load_module(room, name) for name in names]
+    modules: list[types.ModuleType] = [load_module(package, name) for name in names]
     found = {}
     for module in modules:
         if hasattr(module, "Options"):

@@ -86,8 +86,8 @@ def train(spec: "TokenizerSpec", texts: Iterable[str]) -> tokenizers.Tokenizer:
                 vocab = made["vocab"]
             else:
                 known = special + first + letters
-                learnt = learn(_words(texts, shape, letters))
-                known += itertools.islice(learnt, max(spec.vocab_size - len(known), 0))
+                learned = learn(_words(texts, shape, letters))
+                known += itertools.islice(learned, max(spec.vocab_size - len(known), 0))
                 vocab = {piece: place for place, piece in enumerate(known)}
             prefix = {"continuing_subword_prefix": CONTINUATION}
             model = models.WordPiece(vocab, unk_token=unk, **prefix)

@@ -62,9 +62,9 @@ def segment(documents: list[Labelled]) -> dict[str, bytes]:
 def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
     chunk: list[Labelled] = []
     size = 0
-    for labelled in documents:
-        chunk.append(labelled)
-        size += len(labelled[1])
+    for labeled in documents:
+        chunk.append(labeled)
+        size += len(labeled[1])
         if size >= CHUNK_CHARS:
             yield chunk
             chunk, size = [], 0

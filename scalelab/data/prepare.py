@@ -214,7 +214,7 @@ def prepare_sentences(
             tick = stack.enter_context(show_bar("sentences", source.num_bytes, show=progress))
             files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
             workers = _limit_workers(num_workers, source.num_bytes)
-            for chunk in parallel.segment_all(source.labelled(tick), workers):
+            for chunk in parallel.segment_all(source.labeled(tick), workers):
                 for split, text in chunk.items():
                     files[split].write(text)
         sizes = {split: (into / f"{split}.txt").stat().st_size for split in source.splits}

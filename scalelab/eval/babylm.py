@@ -312,9 +312,9 @@ def _preference(sums: np.ndarray) -> np.ndarray:
 
 def _rank_interval(rho: float, num: int) -> tuple[float, float]:
     """Returns the 95% interval of a rank correlation (Bonett and Wright 2000)."""
-    centre = np.arctanh(np.clip(rho, -1 + 1e-9, 1 - 1e-9))
+    center = np.arctanh(np.clip(rho, -1 + 1e-9, 1 - 1e-9))
     half = special.ndtri(estimates.UPPER) * np.sqrt((1 + rho**2 / 2) / max(num - 3, 1))
-    return float(np.tanh(centre - half)), float(np.tanh(centre + half))
+    return float(np.tanh(center - half)), float(np.tanh(center + half))
 
 
 def _tabulate_reading(

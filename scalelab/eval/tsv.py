@@ -49,7 +49,7 @@ def make_task(
     *texts, label = columns
     if relation is not None and len(texts) == 1:
         raise ValueError(f"relation: {relation} needs two text columns; got {texts[0]!r}")
-    labelled = Columns(tuple(texts), label)
+    labeled = Columns(tuple(texts), label)
     folder = files.folder(data_dir)
     classes = kind == "classification"
     name = folder.resolve().name
@@ -61,8 +61,8 @@ def make_task(
         title=name,
         relation="single" if len(texts) == 1 else relation or "entailment",
         metrics=("accuracy",) if classes else ("pearson", "spearman"),
-        labels=_classes(folder / "train.tsv", labelled) if classes else None,
-        columns=labelled,
+        labels=_classes(folder / "train.tsv", labeled) if classes else None,
+        columns=labeled,
         train=TaskSplit("train", ("train.tsv",)),
         dev_splits=(TaskSplit("dev", ("dev.tsv",)),),
         test_splits=(TaskSplit("test", ("test.tsv",), submission=f"{name}.tsv"),),

@@ -72,7 +72,7 @@ class Words:
 
 
 @dataclasses.dataclass(frozen=True)
-class Learnt:
+class Learned:
     """Statistics of the training text that mark units."""
 
     collocations: np.ndarray  # hashes of pairs, uint64, ascending
@@ -86,14 +86,14 @@ def annotate(
     inside = np.frombuffer(tokenizer.joins, np.uint8)
     is_capital = np.frombuffer(tokenizer.capitals, np.uint8) > 0
     given = documents["train"].units is not None
-    learnt = None if given else learn(documents["train"], inside, options)
+    learned = None if given else learn(documents["train"], inside, options)
     made = {}
     for split, text in documents.items():
         units = np.zeros(len(text.tokens), np.uint8) if text.units is None else np.array(text.units)
         for words in split_words(text, inside):
             units[words.tokens] |= WORD * words.joined.astype(np.uint8)
-            if learnt is not None:
-                units[words.tokens] |= _mark(words, learnt, is_capital, options.max_words)
+            if learned is not None:
+                units[words.tokens] |= _mark(words, learned, is_capital, options.max_words)
         made[split] = dataclasses.replace(text, units=units)
     return made
 
@@ -123,7 +123,7 @@ def split_words(documents: Documents, joins: np.ndarray) -> Iterator[Words]:
         yield Words(part, joined, first, tokens[first], np.isin(first, sentences), keys)
 
 
-def learn(documents: Documents, joins: np.ndarray, options: Options) -> Learnt:
+def learn(documents: Documents, joins: np.ndarray, options: Options) -> Learned:
     """Counts words and pairs of the first LEARN_TOKENS tokens.
 
     Args:
@@ -152,16 +152,16 @@ def learn(documents: Documents, joins: np.ndarray, options: Options) -> Learnt:
         for side in (True, False)
     )
     is_collocation = (together >= options.min_count) & (pmi >= options.min_pmi)
-    return Learnt(found[is_collocation], np.asarray(opening >= inner))
+    return Learned(found[is_collocation], np.asarray(opening >= inner))
 
 
-def _mark(words: Words, learnt: Learnt, is_capital: np.ndarray, max_words: int) -> np.ndarray:
+def _mark(words: Words, learned: Learned, is_capital: np.ndarray, max_words: int) -> np.ndarray:
     """Returns the phrases and entities of a block, uint8 [num_tokens]."""
     units = np.zeros(len(words.joined), np.uint8)
     within = ~words.opens[1:]
-    is_name = is_capital[words.pieces] & ~(words.opens & learnt.opening[words.pieces])
+    is_name = is_capital[words.pieces] & ~(words.opens & learned.opening[words.pieces])
     for bit, linked in (
-        (PHRASE, within & np.isin(words.pairs, learnt.collocations)),
+        (PHRASE, within & np.isin(words.pairs, learned.collocations)),
         (ENTITY, within & is_name[1:] & is_name[:-1]),
     ):
         linked = np.append(False, linked)

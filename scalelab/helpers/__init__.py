@@ -1,1 +1,1 @@
-"""Small helpers without imports of other rooms: names, numbers, progress, files."""
+"""Small helpers without imports of other packages: names, numbers, progress, files."""

@@ -136,29 +136,29 @@ def find_config(name: str) -> pathlib.Path:
     return found[short]
 
 
-def module_names(room: str) -> list[str]:
-    """Lists the public modules of the package `scalelab.<room>`, without those that are SHARED."""
+def module_names(group: str) -> list[str]:
+    """Lists the public modules of the package `scalelab.<group>`, without those that are SHARED."""
     # The package is not imported for this: it may import JAX, which --help does without.
-    package = sys.modules.get(f"scalelab.{room}")
-    folders = package.__path__ if package else [str(PACKAGE.joinpath(*room.split(".")))]
+    package = sys.modules.get(f"scalelab.{group}")
+    folders = package.__path__ if package else [str(PACKAGE.joinpath(*group.split(".")))]
     found = sorted(m.name for m in pkgutil.iter_modules(folders) if m.name[0] != "_")
-    return [name for name in found if name not in SHARED.get(room, ())]
+    return [name for name in found if name not in SHARED.get(group, ())]
 
 
-def load_module(room: str, name: str) -> types.ModuleType:
-    """Imports `scalelab.<room>.<name>`.
+def load_module(group: str, name: str) -> types.ModuleType:
+    """Imports `scalelab.<group>.<name>`.
 
     Args:
-      room: a package below scalelab, such as "systems".
+      group: a package below scalelab, such as "systems".
       name: a module in it.
 
     Raises:
       ValueError: no such module; the message names the nearest ones.
     """
-    valid = module_names(room)
+    valid = module_names(group)
     if name not in valid:
-        raise ValueError(f"unknown {room.removesuffix('s')} {name!r}: {nearest(name, valid)}")
-    return importlib.import_module(f"scalelab.{room}.{name}")
+        raise ValueError(f"unknown {group.removesuffix('s')} {name!r}: {nearest(name, valid)}")
+    return importlib.import_module(f"scalelab.{group}.{name}")
 
 
 class SpecialIds(dict[str, int]):

@@ -24,9 +24,9 @@ class LayerNorm(nn.Module):
         scale = parameter(self, "scale", nn.initializers.ones_init(), (axes.NORM,), shape)
         bias = parameter(self, "bias", nn.initializers.zeros_init(), (axes.NORM,), shape)
         wide = x.astype(jnp.float32)
-        centred = wide - wide.mean(axis=-1, keepdims=True)
-        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-        return (centred * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(x.dtype)
+        centered = wide - wide.mean(axis=-1, keepdims=True)
+        variance = jnp.square(centered).mean(axis=-1, keepdims=True)
+        return (centered * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(x.dtype)
 
 
 class RMSNorm(nn.Module):

@@ -207,7 +207,7 @@ def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: floa
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 
 
-def summarise_eval(
+def summarize_eval(
     total: Pairs, loss_weights: Mapping[str, float], token_losses: Mapping[str, bool]
 ) -> dict[str, float]:
     """Returns the means of an evaluation, with perplexity and bits per byte of the token losses.

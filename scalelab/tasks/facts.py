@@ -93,7 +93,7 @@ class Task:
         return self.classes or self.labels or ()
 
     @property
-    def unlabelled_columns(self) -> Columns:
+    def unlabeled_columns(self) -> Columns:
         """The columns of test files."""
         return self.test_columns or Columns(self.columns.texts)
 

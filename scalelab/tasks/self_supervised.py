@@ -1,4 +1,4 @@
-"""Makes two fine-tuning tasks from unlabelled text, in GLUE's layout.
+"""Makes two fine-tuning tasks from unlabeled text, in GLUE's layout.
 
   python -m scalelab.tasks.self_supervised --corpus=builtin --to=DIR
   python -m scalelab.eval same_document --init=RUN --workdir=WORKDIR --data=DIR
@@ -302,7 +302,7 @@ def run(given: argparse.Namespace) -> None:
     corpus = open_corpus(given.corpus, errors=given.errors, valid_rate=given.valid_rate)
     key = prepare.sentences_key(corpus)
     about = {
-        "what": "self-labelled probe tasks of scalelab, no benchmark",
+        "what": "self-labeled probe tasks of scalelab, no benchmark",
         "corpus": given.corpus,
         "sentences": key,
         "rules": VERSION,

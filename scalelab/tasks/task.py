@@ -69,8 +69,8 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
             f"{task.title}: expected the folder {root / task.folder} (--data is the folder that"
             f" holds {task.folder}/); {listing(root)}"
         )
-    train = _read(task, task.train, root, labelled=True)
-    dev = {split.name: _read(task, split, root, labelled=True) for split in task.dev_splits}
+    train = _read(task, task.train, root, labeled=True)
+    dev = {split.name: _read(task, split, root, labeled=True) for split in task.dev_splits}
     if train is None or not any(dev.values()):
         missing = task.train if train is None else task.dev_splits[0]
         if callable(root):
@@ -78,7 +78,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
         path = _paths(task, missing, root)[0]
         raise ValueError(f"{task.title}: expected the file {path}; {listing(path.parent)}")
     test_splits = task.test_splits if tests else ()
-    test = {split.name: _read(task, split, root, labelled=False) for split in test_splits}
+    test = {split.name: _read(task, split, root, labeled=False) for split in test_splits}
     return Splits(train, dev, test)
 
 
@@ -93,21 +93,21 @@ def _open(data_dir: str | os.PathLike[str] | None) -> Path | Callable[..., Recor
 
 
 def _read(
-    task: Task, split: TaskSplit, root: Path | Callable[..., Records | None], *, labelled: bool
+    task: Task, split: TaskSplit, root: Path | Callable[..., Records | None], *, labeled: bool
 ) -> Records | None:
     """Reads a split from the files below `root`, or with the function `root`; None if absent."""
     labels = Labels(task.labels, task.score_range)
     texts = column_names(task)
     if callable(root):
-        return root(split.tfds, texts, labels if labelled else None) if split.tfds else None
+        return root(split.tfds, texts, labels if labeled else None) if split.tfds else None
     path = next(filter(Path.exists, _paths(task, split, root)), None)
     if path is not None and task.read is not None:
         return task.read(path, split.name, task.labels or ())
     if path and path.suffix == ".jsonl":
         rows = [row for _, row in data_files.read_objects(path, texts, ("idx",))]
         with data_files.place(path):
-            return Records.from_rows(rows, texts, labels if labelled else None, str(path))
-    columns = task.columns if labelled else task.unlabelled_columns
+            return Records.from_rows(rows, texts, labels if labeled else None, str(path))
+    columns = task.columns if labeled else task.unlabeled_columns
     count = split.count if split.broken_lines else None
     return path and files.read(path, columns, labels, count_of_whole_lines=count)
 

@@ -2,7 +2,7 @@
 
 The new run takes the tokenizer of the other run, because the rows of the embedding table belong to
 its tokens. Clocks, schedule and optimizer begin at zero. Parameters that the other run lacks are
-initialised from the seed.
+initialized from the seed.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ class Start:
                 place, origin = ("/".join(part.split("/")[:2]) for part in (name, source))
                 text = f"{place} from {origin}" if name != source else place
                 taken[f"{text} (layers {list(layers)})" if layers else text] = None
-        parts = ("taken", taken), ("initialised afresh", self.fresh), ("left out", self.unused)
+        parts = ("taken", taken), ("initialized afresh", self.fresh), ("left out", self.unused)
         return "\n".join(lines + [f"{what}: {', '.join(names)}" for what, names in parts if names])
 
 

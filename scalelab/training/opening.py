@@ -189,7 +189,7 @@ def finish(training: Pretraining) -> dict[str, Any]:
         initialised=tuple(progress.initialised),
         peak_memory_bytes=host.peak_memory_bytes(),
         remarks=tuple(
-            _unlearnt(config, progress.evals, {baselines.UNIGRAM: data.unigram_nats} | unigrams)
+            _unlearned(config, progress.evals, {baselines.UNIGRAM: data.unigram_nats} | unigrams)
         ),
         eval=progress.evals,
         data_hash=data.corpus_hash,
@@ -218,7 +218,7 @@ def finish(training: Pretraining) -> dict[str, Any]:
     return json_files.dump(result)
 
 
-def _unlearnt(
+def _unlearned(
     config: Config, evals: Mapping[str, Any], unigrams: Mapping[str, float]
 ) -> Iterator[str]:
     """Yields the objectives that are no better than a constant predictor at the end."""

@@ -238,7 +238,7 @@ class Pretraining:
         with metrics.timed(self.timers, "eval_secs"):
             assert self.program is not None
             sums = metrics.sum_pairs(self.program.evaluate(self.state))
-            means = metrics.summarise_eval(sums, self.model.loss_weights, self.model.token_losses)
+            means = metrics.summarize_eval(sums, self.model.loss_weights, self.model.token_losses)
         self._validation_secs = time.perf_counter() - begun
         if not math.isfinite(means["loss"]):
             raise self._diverged(f"the validation after step {self.step} has loss {means['loss']}")

@@ -50,7 +50,7 @@ def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str,
             (folder / task.folder).mkdir()
             for split, examples in splits.items():
                 file, is_test = f"{task.folder}/{split}.tsv", split.startswith("test")
-                columns = task.unlabelled_columns if is_test else task.columns
+                columns = task.unlabeled_columns if is_test else task.columns
                 names = list(range(columns.num_fields or 0)) or ["index", *columns.names]
                 # Columns by position have no first line of names.
                 lines = [] if columns.num_fields else ["\t".join(map(str, names))]

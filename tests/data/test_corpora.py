@@ -70,7 +70,7 @@ def test_wikitext(tmp_path, variant, pack):
         write(tmp_path / f"wiki.{split}.{variant}", lines, end, pack)
     corpus, ticks = open_corpus(f"wikitext:{tmp_path}"), []
     assert_documents(corpus)
-    assert list(corpus.labelled(ticks.append)) == (
+    assert list(corpus.labeled(ticks.append)) == (
         [("train", text) for text in DOCUMENTS] + [("valid", DOCUMENTS[0]), ("test", DOCUMENTS[-1])]
     )
     assert sum(ticks) == sum(path.stat().st_size for path in tmp_path.iterdir())
@@ -229,8 +229,8 @@ def test_invalid_utf8_is_named_by_file_and_byte(tmp_path, pack):
     spec = f"text:{path}"
     fault = rf"x.txt{pack}: .*UTF-8 .*{len(start) + 2} .*errors=replace"
     with pytest.raises(ValueError, match=fault):
-        list(open_corpus(spec).labelled())
-    got = [text for _, text in open_corpus(spec, errors="replace").labelled()]
+        list(open_corpus(spec).labeled())
+    got = [text for _, text in open_corpus(spec, errors="replace").labeled()]
     assert got == ["Schön."] * 3 + ["Gr\ufffd\ufffde. Zwei"]
 
 
@@ -238,16 +238,16 @@ def test_faults_of_json_and_parquet_name_the_row(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "good"}\n{"text": "bad \\ud800 half"}\n')
     spec = f"jsonl:{tmp_path}/x.jsonl"
     with pytest.raises(ValueError, match="x.jsonl, line 2: .*UTF-8 .*4"):
-        list(open_corpus(spec).labelled())
-    assert ("train", "bad \ufffd half") in list(open_corpus(spec, errors="replace").labelled())
+        list(open_corpus(spec).labeled())
+    assert ("train", "bad \ufffd half") in list(open_corpus(spec, errors="replace").labeled())
 
     parquet(tmp_path / "train-00000-of-00001.parquet", [b" = A = ", b"", BROKEN])
     spec = f"parquet:{tmp_path}"
     with pytest.raises(ValueError, match="train-00000-of-00001.parquet, row 2: .*UTF-8 .*2"):
-        list(open_corpus(spec).labelled())
+        list(open_corpus(spec).labeled())
     with pytest.raises(ValueError, match="'text'.*line"):
         parquet(tmp_path / "train-00000-of-00001.parquet", ["a"], column="line")
-        list(open_corpus(spec).labelled())
+        list(open_corpus(spec).labeled())
 
 
 @pytest.mark.parametrize("line, message", [
@@ -260,7 +260,7 @@ def test_faults_of_json_and_parquet_name_the_row(tmp_path):
 def test_broken_json_lines(tmp_path, line, message):
     (tmp_path / "x.jsonl").write_text('{"text": "good"}\n' + line)
     with pytest.raises(ValueError, match=message):
-        list(open_corpus(f"jsonl:{tmp_path}/*").labelled())
+        list(open_corpus(f"jsonl:{tmp_path}/*").labeled())
 
 
 @pytest.mark.parametrize("pack", [".gz", ".xz"])
@@ -271,7 +271,7 @@ def test_broken_packed_files(tmp_path, pack, harm):
     content = PACK[pack](os.urandom(1000).hex().encode())
     (tmp_path / f"x.txt{pack}").write_bytes(harm(content))
     with pytest.raises(ValueError, match=f"x.txt{pack}: "):
-        list(open_corpus(f"text:{tmp_path}/*").labelled())
+        list(open_corpus(f"text:{tmp_path}/*").labeled())
 
 
 def test_links_in_circles_lead_to_a_file_once(tmp_path):
@@ -280,14 +280,14 @@ def test_links_in_circles_lead_to_a_file_once(tmp_path):
     (tmp_path / "a/loop").symlink_to(tmp_path / "a")
     (tmp_path / "a/again.txt").symlink_to(tmp_path / "a/b/x.txt")
     corpus = open_corpus(f"text:{tmp_path}/**/*.txt")
-    assert [text for _, text in corpus.labelled()] == ["One text."]
+    assert [text for _, text in corpus.labeled()] == ["One text."]
 
 
 def test_a_document_of_one_long_line_is_cut_at_spaces(tmp_path, monkeypatch):
     words = [f"word{i}" for i in range(500)]
     (tmp_path / "x.txt").write_text(" ".join(words) + "\n\n" + "y" * 250)
     monkeypatch.setattr(corpora, "MAX_CHARS", 100)
-    found = list(open_corpus(f"text:{tmp_path}/x.txt").labelled())
+    found = list(open_corpus(f"text:{tmp_path}/x.txt").labeled())
     assert max(len(text) for _, text in found) <= 100
     assert " ".join(text.strip() for _, text in found[:-3]).split() == words
     assert [len(text) for _, text in found[-3:]] == [100, 100, 50]

@@ -81,9 +81,9 @@ def test_builtin_reads_without_importing(monkeypatch):
     monkeypatch.setattr(builtin, "source_files", lambda: inside)
     before = set(sys.modules)
     corpus = open_corpus("builtin", valid_rate=0.05)
-    found = list(corpus.labelled())
+    found = list(corpus.labeled())
     assert set(sys.modules) - before == set()
-    assert found == list(corpus.labelled())
+    assert found == list(corpus.labeled())
     assert corpus.fingerprint() == open_corpus("builtin", valid_rate=0.05).fingerprint()
     lines = [line for _, text in found for line in text.split("\n")]
     assert len(lines) == len(set(lines))  # what is repeated in many places is kept once

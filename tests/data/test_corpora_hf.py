@@ -36,7 +36,7 @@ def write(folder: pathlib.Path, kind: str, files: dict[str, list[str]] = FILES) 
 
 def documents(corpus: Corpus) -> list[tuple[str, str]]:
     ticks: list[int] = []
-    found = list(corpus.labelled(ticks.append))
+    found = list(corpus.labeled(ticks.append))
     assert sum(ticks) == corpus.num_bytes > 0
     return found
 
@@ -48,7 +48,7 @@ def test_rows_are_those_of_the_files(tmp_path: pathlib.Path, kind: str) -> None:
     expected = [
         (split, text)
         for split, name in (("train", "train"), ("valid", "validation"), ("test", "test"))
-        for _, text in open_corpus(f"jsonl:{lines}/{name}-*").labelled()
+        for _, text in open_corpus(f"jsonl:{lines}/{name}-*").labeled()
     ]
     corpus = open_corpus(f"hf:{folder}")
     assert documents(corpus) == expected and len(expected) == 49

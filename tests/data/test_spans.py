@@ -129,4 +129,4 @@ def test_wrong_spans_are_named(tmp_path: pathlib.Path, spans: object, message: s
     rows = {"text": "Some words."}, {"text": "More words.", "spans": spans}
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(ValueError, match=f"x.jsonl, line 2: .*{message}"):
-        list(open_corpus(f"jsonl:{tmp_path}/x.jsonl").labelled())
+        list(open_corpus(f"jsonl:{tmp_path}/x.jsonl").labeled())

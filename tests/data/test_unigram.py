@@ -85,12 +85,12 @@ def test_the_segmentation_is_the_best_of_all(trained) -> None:
 
 
 def test_a_step_of_em_never_lowers_the_likelihood(trained) -> None:
-    _, learnt = trained
-    uniform = dict.fromkeys(learnt, -math.log(len(learnt)))
-    for scores in (learnt, uniform):
+    _, learned = trained
+    uniform = dict.fromkeys(learned, -math.log(len(learned)))
+    for scores in (learned, uniform):
         likelihoods = [log_likelihood(scores)]
         for _ in range(4):
             scores = em_step(scores)
             likelihoods.append(log_likelihood(scores))
         assert all(b > a - 1e-6 for a, b in zip(likelihoods, likelihoods[1:], strict=False))
-    assert log_likelihood(learnt) > log_likelihood(uniform)
+    assert log_likelihood(learned) > log_likelihood(uniform)

@@ -185,7 +185,7 @@ def asked(n: int, seed: int, length: int = 8) -> Records:
 @pytest.mark.parametrize("system", ["bert", "roberta"])
 @pytest.mark.parametrize("length", [4, 60])
 def test_windows_hold_the_context_and_the_answer(prepare, system, length) -> None:
-    """Scores that name the labelled places give the gold answers."""
+    """Scores that name the labeled places give the gold answers."""
     records = asked(12, 0, length)
     run = prepare("squad", records, records, system=system, batch_size=4)
     made = run.dev["dev"]

@@ -104,8 +104,8 @@ def test_units_are_those_of_plain_counts(options, block, monkeypatch) -> None:
     for split, text in texts.items():
         assert made[split].units.tolist() == expected(text, texts["train"], options)
         assert (made[split].units & PHRASE).any() and (made[split].units & ENTITY).any()
-    learnt = doc_units.learn(encode(texts["train"]), np.frombuffer(JOINS, np.uint8), options)
-    assert learnt.opening[ID["The"]] and not learnt.opening[ID["New"]]
+    learned = doc_units.learn(encode(texts["train"]), np.frombuffer(JOINS, np.uint8), options)
+    assert learned.opening[ID["The"]] and not learned.opening[ID["New"]]
 
 
 def test_units_travel_with_their_tokens() -> None:

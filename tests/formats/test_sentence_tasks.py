@@ -89,7 +89,7 @@ def test_elsewhere_is_outside_the_example_in_the_document(documents) -> None:
     text = dataclasses.replace(documents, tokens=words, units=(words % 2 * CAPITAL).astype("u1"))
     starts = documents.sentence_starts[documents.document_starts]
     wrong = 0
-    for example, labelled in list(zip(build(documents), build(text), strict=True))[:400]:
+    for example, labeled in list(zip(build(documents), build(text), strict=True))[:400]:
         places = [token - FIRST for piece in example["pieces"] for token in piece]
         expected, also = [], []
         for place in places:
@@ -97,7 +97,7 @@ def test_elsewhere_is_outside_the_example_in_the_document(documents) -> None:
             own = range(starts[home - 1], starts[home])
             expected.append(any(words[q] == words[place] and q not in places for q in own))
             also.append(any(words[q] == words[place] and q != place for q in own))
-        labels = labelled["labels"]
+        labels = labeled["labels"]
         assert (labels & sentence_tasks.ELSEWHERE > 0).tolist() == expected
         assert ((labels & CAPITAL > 0) == words[places] % 2).all()
         wrong += expected != also

@@ -208,7 +208,7 @@ def test_cache_writes_at_positions_and_drops_what_lies_outside() -> None:
     np.testing.assert_array_equal(cache.values, -cache.keys)
 
 
-def test_each_projection_may_have_an_initialiser_of_its_own() -> None:
+def test_each_projection_may_have_an_initializer_of_its_own() -> None:
     own = tuple(map(nn.initializers.constant, (1.0, 2.0, 3.0)))
     module = MODULE.clone(kernel_init=own)
     made = nn.unbox(module.init(jax.random.key(0), normal(B, T, D), context(B, T), None))["params"]

@@ -54,11 +54,11 @@ def test_summary_of_an_evaluation() -> None:
     total |= {"nsp_accuracy": (2.0, 3.0), "num_text_tokens": (600.0, 8.0)}
     total |= {"num_bytes": (2400.0, 8.0)}
     weights = {"mlm_loss": 1.0, "nsp_loss": 50.0}
-    summary = metrics.summarise_eval(total, weights, {"mlm_loss": True})
+    summary = metrics.summarize_eval(total, weights, {"mlm_loss": True})
     means = {"loss": 28.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4, "nsp_loss": 0.5}
     text = {"perplexity": math.exp(3.0), "bits_per_byte": 3.0 * 600 / 2400 / math.log(2)}
     assert summary == pytest.approx(means | text | {"nsp_accuracy": 2 / 3})
-    partly = metrics.summarise_eval(total, weights, {"mlm_loss": False})
+    partly = metrics.summarize_eval(total, weights, {"mlm_loss": False})
     del summary["bits_per_byte"]
     summary["target_perplexity"] = summary.pop("perplexity")  # not of the text
     assert partly == summary

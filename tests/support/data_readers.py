@@ -185,11 +185,11 @@ READERS: dict[str, Reader] = {
     "predict bare": Reader({"x.tsv": table("xxay", "yyby")}, lambda f: [
         *predict.read_texts(f / "x.tsv", [("text",), (3,)])[1]]),
     **{f"corpus {kind}": Reader({f"x.{kind}": content}, lambda f, kind=kind: [
-        *open_corpus(f"{kind}:{f}/*").labelled()]) for kind, content in {
+        *open_corpus(f"{kind}:{f}/*").labeled()]) for kind, content in {
             "text": "A dog.\nA cat.\n\nMore.\n", "jsonl": objects({"text": "A dog."}, SPANS, TURNS)
             }.items()},
     "corpus spans": Reader({"x.jsonl": objects(SPANS, TURNS)}, lambda f: [
         *(open_corpus(f"jsonl:{f}/*").source.spans or list)()]),
     "corpus wikitext": Reader({"wiki.train.raw": " = A = \n\n A dog . \n"}, lambda f: [
-        *open_corpus(f"wikitext:{f}").labelled()]),
+        *open_corpus(f"wikitext:{f}").labeled()]),
 }  # fmt: skip

@@ -60,10 +60,10 @@ def write(folder: Path) -> Path:
         mark = "\ufeff" if title == "MRPC" else ""
         for split in ("train", "dev"):
             files[f"{title}/{split}.tsv"] = table(header, LABELS[title], mark=mark)
-        unlabelled = [n for n in header if n not in ("label", "score", "is_duplicate", "Quality")]
-        if unlabelled[0] not in ("index", "id"):
-            unlabelled = ["index", *unlabelled]
-        files[f"{title}/test.tsv"] = table(unlabelled)
+        unlabeled = [n for n in header if n not in ("label", "score", "is_duplicate", "Quality")]
+        if unlabeled[0] not in ("index", "id"):
+            unlabeled = ["index", *unlabeled]
+        files[f"{title}/test.tsv"] = table(unlabeled)
     bare = ["source", "label", "mark", "sentence"]
     files["CoLA/train.tsv"] = table(bare, LABELS["CoLA"], named=False)
     files["CoLA/dev.tsv"] = table(bare, LABELS["CoLA"], named=False, end="")

@@ -133,7 +133,7 @@ def test_heads_that_one_of_both_lacks_are_named(lab, config, tmp_path, capsys) -
     assert "left out: pair_head/classifier/bias, " in capsys.readouterr().out
     still = dict(seed=5, **PAIRS, **STILL)
     record = lab.run(tmp_path / "more", config(tmp_path / "fewer", **still))
-    assert "initialised afresh: pair_head/classifier/bias, " in capsys.readouterr().out
+    assert "initialized afresh: pair_head/classifier/bias, " in capsys.readouterr().out
     assert record.result is not None and len(record.result["initialised"]) == 4
     fresh = lab.run(tmp_path / "fresh", config(**still))
     given = parameters(pretrained.load(tmp_path / "fewer"))

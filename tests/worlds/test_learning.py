@@ -29,7 +29,7 @@ def batch(tokens: np.ndarray, units: Sequence[int] = ()) -> dict[str, np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class Learnt:
+class Learned:
     """A model of one layer and width 32 that was trained, and its parameters."""
 
     parts: tiny.Parts
@@ -53,7 +53,7 @@ def learn(
     learning_rate: float,
     units: Sequence[int] = (),
     **fields: Any,
-) -> Learnt:
+) -> Learned:
     """Trains on batch after batch of new texts, `draw(step)` [B, T]."""
     max_len = draw(0).shape[1]
     lengths = dict.fromkeys(("model__max_len", "short__max_len", "long__max_len"), max_len)
@@ -73,7 +73,7 @@ def learn(
     for k in range(num_steps):
         rate = learning_rate * adamw.linear(k + 1, num_steps // 10, num_steps + 1)
         now, _ = run(now, batch(draw(k), units), jnp.float32(rate))
-    return Learnt(parts, now.params)
+    return Learned(parts, now.params)
 
 
 def picked(log_chances: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ def picked(log_chances: np.ndarray, targets: np.ndarray) -> np.ndarray:
 def test_clm_learns_a_source_of_order_2_to_within_2_percent() -> None:
     source = markov.draw(8, 2, seed=0)
     length = 24
-    learnt = learn(
+    learned = learn(
         "gpt2",
         source.vocab_size,
         lambda k: source.sample(np.random.default_rng([0, k]), 32, length),
@@ -93,7 +93,7 @@ def test_clm_learns_a_source_of_order_2_to_within_2_percent() -> None:
     )
     texts = source.sample(np.random.default_rng(1), 256, length)
     places = np.broadcast_to(np.arange(length - 1), (256, length - 1))
-    found = picked(learnt.log_chances(texts, places), texts[:, 1:])[:, 1:]
+    found = picked(learned.log_chances(texts, places), texts[:, 1:])[:, 1:]
     # The same texts under the source itself: what chance made hard or easy of them cancels.
     excess = (
         found + np.log(source.transitions[texts[:, :-2], texts[:, 1:-1], texts[:, 2:]])
@@ -102,7 +102,7 @@ def test_clm_learns_a_source_of_order_2_to_within_2_percent() -> None:
     assert found.mean() == pytest.approx(source.bound(source.order), rel=0.05)
     # One token of context, or none, could not do it.
     assert source.bound(1) > 1.5 * source.bound(source.order)
-    blind = picked(learnt.log_chances(np.roll(texts, 1, axis=0), places), texts[:, 1:])
+    blind = picked(learned.log_chances(np.roll(texts, 1, axis=0), places), texts[:, 1:])
     assert blind.mean() > source.bound(0)
 
 
@@ -118,7 +118,7 @@ def world() -> neighbours.Neighbours:
 def learn_neighbours(world: neighbours.Neighbours, system: str, num_steps: int) -> tuple:
     """A model, and 1,024 texts that it has not seen, in its ids."""
     ids = len(tiny.parts(system).module.SPECIAL_TOKENS)
-    learnt = learn(
+    learned = learn(
         system,
         ids + world.vocab_size,
         lambda k: ids + world.sample(np.random.default_rng([0, k]), 64, SPAN),
@@ -126,29 +126,29 @@ def learn_neighbours(world: neighbours.Neighbours, system: str, num_steps: int) 
         learning_rate=1e-2,
         mask_rate=0.14,  # one token of seven
     )
-    return learnt, ids + world.sample(np.random.default_rng(1), 1024, SPAN), ids
+    return learned, ids + world.sample(np.random.default_rng(1), 1024, SPAN), ids
 
 
 def test_mlm_knows_a_token_that_its_neighbours_decide(world: neighbours.Neighbours) -> None:
-    learnt, texts, _ = learn_neighbours(world, "roberta", num_steps=800)
+    learned, texts, _ = learn_neighbours(world, "roberta", num_steps=800)
     place = SPAN // 2
     places = np.full((len(texts), 1), place)
     masked = texts.copy()
-    masked[:, place] = systems.special_ids(learnt.parts.module)["mask"]
-    chances = learnt.log_chances(masked, places)
+    masked[:, place] = systems.special_ids(learned.parts.module)["mask"]
+    chances = learned.log_chances(masked, places)
     assert (chances.argmax(-1) == texts[:, [place]]).mean() > 0.99
     assert picked(chances, texts[:, [place]]).mean() < 0.05
     # The same model without the right side is no better than the left side allows.
-    half = learnt.log_chances(masked[:, : place + 1], places)
+    half = learned.log_chances(masked[:, : place + 1], places)
     most = world.facts()[GUESS] + 4 * np.sqrt(0.25 / len(texts))
     assert (half.argmax(-1) == texts[:, [place]]).mean() < most < 0.9
     assert picked(half, texts[:, [place]]).mean() > 0.95 * world.facts()[LEFT]
 
 
 def test_clm_knows_of_it_what_the_left_neighbour_tells(world: neighbours.Neighbours) -> None:
-    learnt, texts, ids = learn_neighbours(world, "gpt2", num_steps=200)
+    learned, texts, ids = learn_neighbours(world, "gpt2", num_steps=200)
     decided = np.arange(1, SPAN, 2)
-    chances = learnt.log_chances(texts, np.broadcast_to(decided - 1, (len(texts), len(decided))))
+    chances = learned.log_chances(texts, np.broadcast_to(decided - 1, (len(texts), len(decided))))
     found = picked(chances, texts[:, decided])
     own = world.given_left[texts[:, decided - 1] - ids, texts[:, decided] - ids - LETTERS]
     assert 0 < (found + np.log(own)).mean() < 0.02 * world.facts()[LEFT]
@@ -171,7 +171,7 @@ def test_sbo_knows_an_entity_that_the_tokens_next_to_it_decide(world) -> None:
     """An entity is two tokens; either neighbour alone tells as little as of a decided token."""
 
     ids = len(tiny.parts("spanbert").module.SPECIAL_TOKENS)
-    learnt = learn(
+    learned = learn(
         "spanbert",
         ids + 2 * world.vocab_size,
         lambda k: with_entities(world, ids, 2, [0, k], 64),
@@ -183,14 +183,14 @@ def test_sbo_knows_an_entity_that_the_tokens_next_to_it_decide(world) -> None:
     texts, hidden = with_entities(world, ids, 2, 1, 1024), [4, 5]
     places = np.broadcast_to(hidden, (1024, 2))
     read = batch(texts.copy()) | {"mlm_positions": places, "mlm_targets": texts[:, hidden]}
-    read["tokens"][:, hidden] = systems.special_ids(learnt.parts.module)["mask"]
+    read["tokens"][:, hidden] = systems.special_ids(learned.parts.module)["mask"]
     read |= {"mlm_weights": np.ones((1024, 2), np.float32), "span_lefts": 0 * places + 3}
 
     def accuracy(right: int) -> float:
         given = {k: jnp.asarray(x) for k, x in read.items()} | {"span_rights": 0 * places + right}
         ctx = objectives.Pass(jax.random.key(0), accuracy=True)
         found, _ = objectives.forward(
-            learnt.parts.net, learnt.params, given, learnt.parts.terms, ctx
+            learned.parts.net, learned.params, given, learned.parts.terms, ctx
         )
         total, weight = found["sbo"]["accuracy"]
         return float(total / weight)
@@ -205,7 +205,7 @@ def knowledge(world: neighbours.Neighbours, num_steps: int, **rates: float) -> f
     A phrase is the first two of the three.
     """
     ids = len(tiny.parts("ernie").module.SPECIAL_TOKENS)
-    learnt = learn(
+    learned = learn(
         "ernie",
         ids + 3 * world.vocab_size,
         lambda k: with_entities(world, ids, 3, [0, k], 64),
@@ -217,8 +217,8 @@ def knowledge(world: neighbours.Neighbours, num_steps: int, **rates: float) -> f
     )
     texts, hidden = with_entities(world, ids, 3, 1, 1024), [5, 6, 7]
     masked = texts.copy()
-    masked[:, hidden] = systems.special_ids(learnt.parts.module)["mask"]
-    chances = learnt.log_chances(masked, np.tile(hidden, (1024, 1)))
+    masked[:, hidden] = systems.special_ids(learned.parts.module)["mask"]
+    chances = learned.log_chances(masked, np.tile(hidden, (1024, 1)))
     return float((chances.argmax(-1) == texts[:, hidden]).mean())
 
 

@@ -103,7 +103,7 @@ class Corpus:
         source_split = "train" if self.divided and split == "valid" else split
         return (text for name, text in self._read(source_split, tick) if name == split)
 
-    def labelled(self, tick: Tick = lambda num_bytes: None) -> Iterator[tuple[str, str]]:
+    def labeled(self, tick: Tick = lambda num_bytes: None) -> Iterator[tuple[str, str]]:
         """Streams all documents, each with its split, passing over every file once."""
         for name in self.source.streams:
             yield from self._read(name, tick)

@@ -72,7 +72,7 @@ def measure(
         column, compute = probing.column
         values = [compute(own, test.labels) for own in test.features]
         made.table.loc[: num - 1, column] = values
-    centre, expected = profile(*made.table[["mixed", "weight"]].to_numpy()[:num].T)
+    center, expected = profile(*made.table[["mixed", "weight"]].to_numpy()[:num].T)
     return Measured(
         texts=[test.texts, test.addresses],
         gold=made.gold,
@@ -83,7 +83,7 @@ def measure(
         table=made.table,
         printed=f"{kind} probes, {pooling} of a word's pieces, {engine.num_words(items[0]):,} words"
         f" of train\n{describe(made.table, made.layer)}"
-        f"center of gravity {centre:.2f}, expected layer {expected:.2f}\n",
+        f"center of gravity {center:.2f}, expected layer {expected:.2f}\n",
         notes=notes,
     )
 

@@ -1,4 +1,4 @@
-"""Kinds of head for labelled tasks: one module each, found by the name in `Task.kind`."""
+"""Kinds of head for labeled tasks: one module each, found by the name in `Task.kind`."""
 
 from collections.abc import Sequence
 from types import ModuleType

@@ -10,9 +10,9 @@ for each shape would average it away and make intervals too narrow.
 `widen` departs from the paper, which has 25 pre-training seeds. With k seeds the resampled variance
 is (k - 1) / k of the true one, with short tails: a 95% interval covers the true value in 85% of
 cases with five seeds, and two seeds have three different resamples. So resamples keep their order
-but take Student's distribution over seeds plus the distribution over examples, centred on the value
-(estimates.student_resamples). The error is never below the resamples' own. `widen=False` gives the
-paper's method. In a study all rows estimate the variance of seeds together
+but take Student's distribution over seeds plus the distribution over examples, centered on the
+value (estimates.student_resamples). The error is never below the resamples' own. `widen=False`
+gives the paper's method. In a study all rows estimate the variance of seeds together
 (estimates.pooled_variances), because two seeds of one row give only one degree of freedom.
 
 A proportion of a single run has Wilson's interval over the examples, which are independent. So has

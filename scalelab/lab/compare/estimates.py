@@ -105,16 +105,16 @@ def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
       groups: proportion and number of items of each group; all groups have equal weights.
     """
     z = float(scipy.special.ndtri(UPPER))
-    centres, squares = [], []
+    centers, squares = [], []
     for share, num in groups:
         scale = 1 + z**2 / num
-        centres.append((share + z**2 / (2 * num)) / scale)
+        centers.append((share + z**2 / (2 * num)) / scale)
         squares.append((share * (1 - share) / num + z**2 / (4 * num**2)) / scale**2)
     many = len(groups) > 1
-    centre = sum(share for share, _ in groups) / len(groups) if many else centres[0]
+    center = sum(share for share, _ in groups) / len(groups) if many else centers[0]
     half = z * math.sqrt(sum(squares)) / len(groups)
     share = sum(share for share, _ in groups) / len(groups)  # at a border, rounding may miss it
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+    return max(0.0, min(share, center - half)), min(1.0, max(share, center + half))
 
 
 def student(

@@ -114,7 +114,7 @@ def _describe_config(run: RunRecord, params: int | None) -> Facts:
         "data": "" if pretrained else digests,
         "recipe": config.get("recipe"),
         "started from": f"{start}, parameters {digest}" if start and digest != start else start,
-        "initialised afresh": ", ".join(getattr(result, "initialised", ())),
+        "initialized afresh": ", ".join(getattr(result, "initialised", ())),
     }
 
 

@@ -353,7 +353,9 @@ def _tabulate_departures(study: Study) -> Table:
             text = given + differs * (here != given)
             rows.append((system, departure.field, text, departure.source))
     columns = tuple(Column(key, key) for key in ("system", "field", "value", "source"))
-    return Table("departures", "Declared differences from the base config", columns, tuple(rows))
+    return Table(
+        "declared_differences", "Declared differences from the base config", columns, tuple(rows)
+    )
 
 
 def _tabulate_runs(study: Study) -> Table:

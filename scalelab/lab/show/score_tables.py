@@ -171,7 +171,7 @@ TABLES: dict[str, MakeTable] = {
     ),
     "scratch": build_scratch,
     "probes": partial(
-        build_scores, title="Self-labelled probe tasks and validation loss",
+        build_scores, title="Self-labeled probe tasks and validation loss",
         columns=(*PROBES, LOSS), needs_tasks=True,
     ),
     "evaluations": partial(

@@ -83,8 +83,8 @@ def test_a_planted_layer_is_found(at: int) -> None:
     assert max(row["accuracy"] for row in table.values()) < 0.7
     assert found["selectivity"] > 0.2 and found["weight"] > 0.9
     assert found["low"] < found["accuracy"] < found["high"] + 1e-9
-    centre, expected = layers.profile(*made.table[["mixed", "weight"]].to_numpy()[:3].T)
-    assert centre == pytest.approx(at, abs=0.1)
+    center, expected = layers.profile(*made.table[["mixed", "weight"]].to_numpy()[:3].T)
+    assert center == pytest.approx(at, abs=0.1)
     assert at == 0 or expected == pytest.approx(at, abs=0.1)
     assert (made.outputs.argmax(axis=1) == made.gold).mean() == found["accuracy"]
 

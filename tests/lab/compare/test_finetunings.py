@@ -144,7 +144,7 @@ def test_footnotes_stand_in_every_file_and_once_in_the_report(workdir, tmp_path)
     files = [page.with_name("report.md")]
     files += [*page.parent.glob("tables/*.csv")]
     for path in [page, *files]:
-        if path.stem != "departures":
+        if path.stem != "declared_differences":
             assert expected in path.read_text(), path
     for path in (page, page.with_name("report.md")):
         assert path.read_text().count(expected) == 1, path

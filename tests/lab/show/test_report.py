@@ -42,7 +42,7 @@ def made(tmp_path_factory):
 def test_every_file_is_there(made) -> None:
     folder = made[1].parent
     names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-    tables = ("data", "large", "grid", "cost", "hypotheses", "departures")
+    tables = ("data", "large", "grid", "cost", "hypotheses", "declared_differences")
     expected = {f"tables/{t}.{e}" for t in tables for e in ("tex", "csv")}
     # No task of GLUE-Large but QNLI: score_by_size has nothing to show.
     drawn = ("loss_by_time", "loss_by_tokens", "score_by_cost")

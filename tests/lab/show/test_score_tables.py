@@ -137,7 +137,7 @@ def test_a_departure_that_is_not_in_force_says_so(tmp_path) -> None:
         departures={"bert": declared}, system_fields={"bert": ["optim.beta2=0.9"]},
     )  # fmt: skip
     folder = report.make(tmp_path).parent
-    assert (folder / "tables/departures.csv").read_text().splitlines()[1:] == [
+    assert (folder / "tables/declared_differences.csv").read_text().splitlines()[1:] == [
         'bert,optim.total_epochs,"6.0, here not set",there',
         'bert,tokenizer.kind,"unigram, here wordpiece",there',
         "bert,tokenizer.vocab_size,8000,there",
