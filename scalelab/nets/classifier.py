@@ -29,13 +29,13 @@ def one_vector(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> ja
     """Returns a vector of each example: one token's state per row, summed over the rows.
 
     Args:
-      hidden: [B R, T, F]; [B R, T, 2 F] if `reads` is "ends".
+      hidden: [B R, T, E]; [B R, T, 2 E] if `reads` is "ends".
       batch: with lengths [B R].
       reads: "first", "last" or "ends", as in `Classifier`.
       num_rows: R.
 
     Returns:
-      [B, F]; [B, 2 F] for "ends".
+      [B, E]; [B, 2 E] for "ends".
     """
     if reads == "ends":
         forward, backward = jnp.split(hidden, 2, axis=-1)
@@ -54,11 +54,11 @@ class Classifier(nn.Module):
 
     Attributes:
       body: a system's model.
-      head: (vectors [B, ..., F], ctx) -> scores [B, ..., C] float32.
+      head: (vectors [B, ..., E], ctx) -> scores [B, ..., C] float32.
       reads: the vector of a row: "first": of its first token; "last": of its last token; "ends":
         the last state of each direction of the head's BiLSTM (`nn.heads.BiLSTMHead`).
       num_rows: R, rows of an example, one after another.
-      vectors: (hidden [B R, T, F], batch, reads, R) -> the vectors [B, ..., F] that are scored.
+      vectors: (hidden [B R, T, E], batch, reads, R) -> the vectors [B, ..., E] that are scored.
       source: "both": the rows are the model's source, and behind the token `start` its text,
         without the last token (Lewis et al. 2020, BART, 3.1). "source": they are the source, and
         the text is `start` alone. None: the model reads no source.
@@ -95,7 +95,7 @@ class Classifier(nn.Module):
         """Returns the scores [B, ..., C] of hidden states.
 
         Args:
-          hidden: [B R, T, F].
+          hidden: [B R, T, E].
           batch: lengths [B R] and examples [B R].
           train: whether dropout is on.
         """

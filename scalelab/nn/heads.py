@@ -173,7 +173,7 @@ class TwoLayerHead(nn.Module):
         """Returns the scores [B, ..., C] float32.
 
         Args:
-          vectors: [B, ..., F].
+          vectors: [B, ..., E].
           ctx: whether dropout is on.
         """
         out_axes = (axes.TRANSFORM,)
@@ -203,7 +203,7 @@ class OneLayerHead(nn.Module):
         """Returns the scores [B, ..., C] float32.
 
         Args:
-          vectors: [B, ..., F].
+          vectors: [B, ..., E].
           ctx: whether dropout is on.
         """
         x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
@@ -244,7 +244,7 @@ class BiLSTMHead(nn.Module):
         """Returns the states of both directions side by side, forward first: [B, T, 2 W] float32.
 
         Args:
-          hidden: [B, T, F].
+          hidden: [B, T, E].
           lengths: [B] int32.
         """
         states = self.lstm(hidden.astype(jnp.float32), seq_lengths=lengths)
@@ -268,7 +268,7 @@ class WeightedLayers(nn.Module):
 
     Attributes:
       num_layers: k.
-      head: (vectors [B, ..., F], ctx) -> scores [B, ..., C].
+      head: (vectors [B, ..., E], ctx) -> scores [B, ..., C].
     """
 
     num_layers: int
@@ -284,7 +284,7 @@ class WeightedLayers(nn.Module):
         """Returns the scores [B, ..., C] float32.
 
         Args:
-          vectors: [B, ..., k F], the layers' vectors side by side.
+          vectors: [B, ..., k E], the layers' vectors side by side.
           ctx: whether dropout is on.
         """
         layers = vectors.astype(jnp.float32).reshape(*vectors.shape[:-1], self.num_layers, -1)

@@ -110,7 +110,7 @@ def describe_budget(
     times = max(1.1, math.exp(nats))  # a number at its bound needs a little more
     return (
         f"at this slope it would need about {_round(times)} times the budget"
-        f" ({_round(times * tokens)} tokens)"
+        f" ({_round(times * tokens)} tokens), and more if the curve flattens"
     )
 
 

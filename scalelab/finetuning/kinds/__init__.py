@@ -30,7 +30,7 @@ class Decoded(NamedTuple):
 class Kind(Protocol):
     """The exports of a module of this package.
 
-    In shapes n is the number of examples, R `num_rows`, F the width of the states, C the classes.
+    In shapes n is the number of examples, R `num_rows`, E the width of the states, C the classes.
 
     Attributes:
       HEAD: "double" or "single", the head's layers where the config leaves them open; or "words".
@@ -85,10 +85,10 @@ class Kind(Protocol):
     def vectors(
         self, hidden: jax.Array, batch: dict[str, jax.Array], reads: str, num_rows: int
     ) -> jax.Array:
-        """Returns the vectors [B, ..., F] that the head maps to scores.
+        """Returns the vectors [B, ..., E] that the head maps to scores.
 
         Args:
-          hidden: [B R, T, F]; [B R, T, 2 F] if `reads` is "ends".
+          hidden: [B R, T, E]; [B R, T, 2 E] if `reads` is "ends".
           batch: with lengths [B R].
           reads: "first", "last" or "ends", as in `nets.classifier.Classifier`.
           num_rows: R.

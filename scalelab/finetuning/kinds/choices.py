@@ -24,7 +24,7 @@ def num_rows(task: Task, both_orders: bool) -> int:
 
 
 def vectors(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.Array:
-    """Returns a vector of each choice: [B, R, F]."""
+    """Returns a vector of each choice: [B, R, E]."""
     made = one_vector(hidden, batch, reads, 1)
     return made.reshape(-1, num_rows, made.shape[-1])
 

@@ -22,7 +22,7 @@ Batch = dict[str, jax.Array]
 
 
 def vectors(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.Array:
-    """Returns the states of all tokens: [B, T, F]."""
+    """Returns the states of all tokens: [B, T, E]."""
     return hidden
 
 
