@@ -246,16 +246,13 @@ def for_terminal(
       findings: the verdicts.
     """
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
-    parts += ["\n" + show(table).rstrip() for table in (primary, verdicts) if table is not None]
+    for table in filter(None, (primary, verdicts)):
+        texts = table.texts()
+        shown = tables.plain(list(texts), texts.to_numpy().tolist(), table.num_names)
+        parts.append("\n" + shown.rstrip())
     lines = [*checks(findings), *describe_changes(study)]
     parts += ["", *(textwrap.fill(line, 100) for line in lines)]
     return "\n".join(parts) + "\n"
-
-
-def show(table: Table) -> str:
-    """Returns a table for a terminal."""
-    texts = table.texts()
-    return tables.plain(list(texts), texts.to_numpy().tolist(), table.num_names)
 
 
 def _count(verdicts: Iterable[str]) -> str:

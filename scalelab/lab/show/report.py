@@ -215,6 +215,8 @@ def describe_design(study: Study) -> dict[str, str]:
     tasks, recipe = ", ".join(map(title_of, facts.tasks)), notes.describe_recipe(study)
     tuned = f"{tasks}; recipe {recipe}; fine-tuning seeds of each pre-training:" \
             f" {facts.finetune_seeds}" if tasks else ""  # fmt: skip
+    known = sorted(filter(None, (run.result.passes for run in runs if run.result)))
+    passes = [f"{number:.2g}" for number in known]
     systems = {point.system for point in study.points}
     own_fields = [(name, own) for name, own in facts.system_fields.items() if name in systems]
     variants = {p.variant: p.lines for p in study.points if p.lines and not p.values}
@@ -229,7 +231,7 @@ def describe_design(study: Study) -> dict[str, str]:
         "Shape": shape if len({point.shape for point in study.points}) == 1 else "",
         "Seeds": ", ".join(f"{n} ({rows} arms)" for n, rows in seeds.items()),
         "Data": _describe_data(runs),
-        "Passes over the corpus": _range([r.result.passes for r in runs if r.result]),
+        "Passes over the corpus": " to ".join(dict.fromkeys(passes[:1] + passes[-1:])),
         "Budget": f"scale {facts.scale}{section}. {comparability.describe_clock(study)}",
         "Optimizer": _describe_optimizer(runs),
         "Fine-tuned on": tuned,
@@ -262,12 +264,6 @@ def _describe_data(runs: Iterable[PretrainRun]) -> str:
         valid += [f"{' and '.join(f'{n:,}' for n in counts)} examples"] if all(counts) else []
         own[f"{kind}, {size}" + f", validation {', '.join(valid)}" * bool(valid)] = None
     return ". ".join(f"{corpus}: {'; '.join(own)}" for corpus, own in found.items())
-
-
-def _range(numbers: Sequence[float | None]) -> str:
-    """Returns "0.2 to 0.51", or one number; "" if none is known."""
-    known = [f"{x:.2g}" for x in sorted(filter(None, numbers))]
-    return " to ".join(dict.fromkeys(known[:1] + known[-1:]))
 
 
 def _describe_optimizer(runs: Iterable[PretrainRun]) -> str:
