@@ -243,6 +243,8 @@ def test_names_of_the_release_before_are_read_with_a_warning(capsys) -> None:
     module = tiny.config_module("studies/family")
     config = module.get_config("scale=world,corpus=builtin,data=/d,yardsticks=/y,seeds=1")
     assert (config.scale, config.evaluation_data) == ("synthetic", "/y")
-    made = spec.resolve(config.to_dict() | {"yardsticks": ("blimp",)})
-    assert made.evaluations == ("blimp",)
-    assert capsys.readouterr().err.count("warning: ") == 3
+    lines = [["albert > bert", "blimp"]]
+    made = spec.resolve(config.to_dict() | {"yardsticks": ("blimp",), "claims": lines})
+    assert made.evaluations == ("blimp",) and made.lines[-1] == ("albert > bert", "blimp")
+    assert len(made.lines) == 1 + len(config.hypotheses)  # both fields together
+    assert capsys.readouterr().err.count("warning: ") == 4
