@@ -1,4 +1,4 @@
-"""The control: every other config is a diff of it.
+"""The base config: every other config is a diff of it.
 
 Fields and defaults are in scalelab/config/pretraining.py.
 """

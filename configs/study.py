@@ -57,8 +57,8 @@ At scale full the built-in corpus gets 20,000 pieces, long.example_rate is 0.102
 7.1), and a system may declare its own epochs and learning rate. Below full, all systems share one
 learning rate. Each study has its own shapes, tasks and variants; the quickstart sets some of the
 fields above too. All scales but the quickstart also fine-tune the first seed's model from random
-weights, because a verdict asks whether pre-training helped. All other fields, such as masking and
-dropout, are the protocol's.
+weights, because a verdict asks whether pre-training helped, unless finetune.scratch is False. All
+other fields, such as masking and dropout, are the protocol's.
 """
 
 import dataclasses
@@ -135,7 +135,7 @@ def rows(
 
 
 def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[str, ...]:
-    """Adds a variant for every combination of some fields' values, and a figure of them.
+    """Adds a variant for every combination of some fields' values.
 
       names = study.grid(config, mask_rate=(0.15, 0.3, 0.4), learning_rate=(1e-3, 4e-3))
 

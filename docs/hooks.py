@@ -19,6 +19,7 @@ from scalelab.studies.spec import StudySpec
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN = ("LOG.md", "CHANGELOG.md", "CONTRIBUTING.md", "results/README.md", "zoo/README.md",
+         "scalelab/systems/*.py",
          "results/*/reports/*/report.html", "results/*/reports/*/figures/*")  # fmt: skip
 CONFIGS = {"Pre-training": pretraining.Config, "Fine-tuning": finetuning.FinetuneConfig,
            "Studies": StudySpec}  # fmt: skip
@@ -72,7 +73,7 @@ def _programs() -> Iterator[str]:
 
 
 def _systems() -> Iterator[str]:
-    """Each system's docstring, and its declared differences from the control with their sources."""
+    """Each system's docstring, and its declared differences with their sources."""
     for name in names.module_names("systems"):
         yield f"::: scalelab.systems.{name}\n    options:\n      members: false\n"
         yield "| field | value | source |\n|---|---|---|"

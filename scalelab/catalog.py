@@ -36,7 +36,7 @@ class Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """Yields everything that a config or a study may name, in the order of the rooms."""
+    """Yields everything that a config or a study may name, in the order of the packages."""
     from scalelab.config.fields import comments
     from scalelab.eval import evaluation
     from scalelab.eval.names import EVALUATIONS

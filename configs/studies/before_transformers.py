@@ -9,7 +9,8 @@ width and two layers. Parameters per layer differ: 8 D^2 (LSTM, convolutions), 1
 D^2 (Transformer-XL). The feed-forward model has 6 D^2 in all.
 A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
 tuned_family.py. Scored by minimal pairs and bits per byte of the quickstart's language, 1.5 M
-tokens; no data are needed.
+tokens; no data are needed. The LSTM and Transformer-XL train in one phase, of the short length, so
+their bits per byte compare with each other alone.
 """
 
 import ml_collections
@@ -20,6 +21,7 @@ RATES = (3e-3, 1e-2, 3e-2)  # an LSTM learns slowly below 1e-2
 SYSTEMS = ("ffnn", "lstm", "gcnn", "gpt2", "transformer_xl")
 BEST = " best(learning_rate)"
 PAIRS = (("lstm", "ffnn"), ("gpt2", "lstm"), ("gpt2", "gcnn"), ("transformer_xl", "lstm"))
+OF_ONE_LENGTH = (("gpt2", "gcnn"), ("transformer_xl", "lstm"))
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -34,9 +36,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stages.main = dict(systems=SYSTEMS, shapes=(shape,), variants=names, finetune="all")
     config.stage_order = ("main",)
     config.tables, config.figures = ("evaluations", "loss"), ("loss_by_tokens", "loss_by_flops")
-    config.hypotheses = tuple(
-        (f"{better}{BEST} {sign} {other}{BEST}", score)
-        for score, sign in (("pairs", ">"), ("bits_per_byte", "<"))
-        for better, other in PAIRS
-    )
+    lines = [(f"{a}{BEST} > {b}{BEST}", "pairs") for a, b in PAIRS]
+    lines += [(f"{a}{BEST} < {b}{BEST}", "bits_per_byte") for a, b in OF_ONE_LENGTH]
+    config.hypotheses = tuple(lines)
     return config

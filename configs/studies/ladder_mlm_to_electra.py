@@ -13,8 +13,8 @@
 
 These are the steps of Clark et al. 2020, "ELECTRA", 3.4, who call masked_only "ELECTRA 15%".
 Minimal pairs and BLiMP score replace_mlm by its generator, because the model itself never reads
-[MASK]. So no claim compares replace_mlm on these two scores. Scale, budget, recipe and arguments
-are those of configs/studies/family.py.
+[MASK]. So no hypothesis compares replace_mlm on these two scores. Scale, budget, recipe and
+arguments are those of configs/studies/family.py.
 """
 
 import ml_collections

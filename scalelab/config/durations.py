@@ -52,7 +52,7 @@ def durations(optim: "Optim") -> tuple[str, float, float]:
     expected = "steps" if clock == "epochs" else clock
     if any(c != expected for c in warmups):
         raise ValueError(
-            f"the budget is on the clock {clock!r}, so the warm-up must be optim.warmup_{expected};"
+            f"the budget is in {clock}, so the warm-up must be optim.warmup_{expected};"
             f" got {', '.join('optim.warmup_' + c for c in warmups)}"
         )
     warmup = float(warmups.get(expected, 0))

@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import itertools
 import pathlib
 import re
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ OLD_DEFAULT = "baseline"  # its name in older studies
 SAFE = re.compile(r"[^./\\\s][^/\\\x00-\x1f]*")  # names that become paths inside a folder
 # Fields of studies of the release before -> their names of today; a table has one of these names.
 RENAMED = {f"yardstick{end}": f"evaluation{end}" for end in ("s", "_data", "_fields", "_shares")}
-OLD_LINES = "claims"  # a field that is now a part of `hypotheses`
+OLD_LINES = "claims"  # the lines of `hypotheses` in the release before
 OLD_SYNTHETIC, SYNTHETIC = "world", "synthetic"  # a scale: its text is a synthetic language
 FACTORS = ("system", "shape", "variant", "seed")
 FIVE_LARGEST = ("mnli", "qqp", "qnli", "sst2", "cola")  # by training set, of GLUE
@@ -129,7 +128,8 @@ class StudyFields:
     # docs/compare.md; or ids of hypotheses in `comparison`: ("1a", "1b"). Without any, a report
     # tests every variant against the default, and every two systems.
     hypotheses: tuple[Any, ...] = ()
-    # The score that decides, fixed in advance: "blimp"; None: that of the first hypothesis.
+    # The score that decides, fixed in advance: "blimp"; None: the first of the hypotheses that
+    # passes its checks.
     primary: str | None = None
 
     @property
@@ -179,10 +179,11 @@ def rename_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     values = rename(values)
     found = {name: value for name, value in values.items() if name not in RENAMED}
     found |= {RENAMED[name]: values[name] for name in RENAMED if name in values}
-    stated = found.get("hypotheses", ()), found.pop(OLD_LINES, ())
-    if all(isinstance(own, list | tuple) for own in stated):
-        lines = itertools.chain(*stated)
-        found["hypotheses"] = tuple(tuple(x) if isinstance(x, list) else x for x in lines)
+    stated, old = found.get("hypotheses", ()), found.pop(OLD_LINES, None)
+    if isinstance(stated, list | tuple):
+        stated = [x for x in stated if old is None or isinstance(x, str)]
+        stated = (tuple(x) if isinstance(x, list) else x for x in (*stated, *(old or ())))
+        found["hypotheses"] = tuple(stated)
     if isinstance(tables := found.get("tables"), list | tuple):
         found["tables"] = [RENAMED.get(name, name) for name in tables]
     if found.get("scale") == OLD_SYNTHETIC:

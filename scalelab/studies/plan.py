@@ -116,7 +116,7 @@ def describe_memory(
         verdict = "fits" if num_workers * peak <= free else "does NOT fit"
         together = f"{num_workers * peak / 2**30:.2f} GiB with {num_workers} at a time"
         text += f"; {together} {verdict} in {free / 2**30:.1f} GiB here"
-    return text + "; scalelab fit has other devices"
+    return text + "; for other devices run scalelab fit"
 
 
 def describe_validation(planned: Sequence[PlannedRun], data: Sequence["Data"]) -> list[str]:

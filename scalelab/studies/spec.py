@@ -52,7 +52,7 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     """
     for name in RENAMED.keys() & values.keys():
         warn(name, RENAMED[name])
-    if values.get(OLD_LINES):
+    if OLD_LINES in values:
         warn(OLD_LINES, "hypotheses")
     if rename(values) != values:
         warn("net", "model")
@@ -151,8 +151,13 @@ def _check_report(spec: StudySpec) -> None:
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES, *REMOVED], "config.figures")
     if alone := [x for x in spec.ids if re.search("[<>~]", x)]:
         raise ValueError(
-            f"config.hypotheses has {alone[0]!r} alone; write (('A > B', 'sst2'),), a side, a sign"
-            " and a side, then the score, in parentheses of their own"
+            f"config.hypotheses: {alone[0]!r} has no score: write (('A > B', 'sst2'),), with"
+            " parentheses of its own"
+        )
+    if spec.ids and spec.comparison is None:
+        raise ValueError(
+            f"config.hypotheses: {spec.ids[0]!r} is an id, which needs config.comparison; or write"
+            " (('A > B', 'sst2'),)"
         )
     _check_names(spec.ids, comparison.HYPOTHESES, "config.hypotheses")
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]

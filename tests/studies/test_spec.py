@@ -170,7 +170,7 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
             {"hypotheses": (("2x8x1 > 2x16x1", "loss"),)},
             "no two rows to compare of the same system",
         ),
-        ({"hypotheses": ("bert > gpt2", "loss")}, "'bert > gpt2' alone; write"),
+        ({"hypotheses": ("bert > gpt2", "loss")}, "'bert > gpt2' has no score: write"),
         ({"primary": "sst"}, "config.primary: score 'sst' is not measured"),
         (
             {"hypotheses": (("mask_rate=0.4 > mask_rate=0.15", "loss"),)},
@@ -245,6 +245,6 @@ def test_names_of_the_release_before_are_read_with_a_warning(capsys) -> None:
     assert (config.scale, config.evaluation_data) == ("synthetic", "/y")
     lines = [["albert > bert", "blimp"]]
     made = spec.resolve(config.to_dict() | {"yardsticks": ("blimp",), "claims": lines})
-    assert made.evaluations == ("blimp",) and made.lines[-1] == ("albert > bert", "blimp")
-    assert len(made.lines) == 1 + len(config.hypotheses)  # both fields together
+    assert made.evaluations == ("blimp",) and made.lines[0] == ("albert > bert", "blimp")
+    assert len(made.lines) == 1  # those of the earlier name replace the base study's
     assert capsys.readouterr().err.count("warning: ") == 4

@@ -198,7 +198,7 @@ def _read_side(text: str, rows: Sequence[Row]) -> Side:
                 f" {nearest(word, [*systems, *variants])}"
             )
         if factor in found:
-            raise ValueError(f"{text!r} names two of one kind: {found[factor]} and {word}")
+            raise ValueError(f"{text!r} names two {factor}s: {found[factor]} and {word}")
         found[factor] = word
     return Side(**found, values=values)
 

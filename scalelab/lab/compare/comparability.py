@@ -251,7 +251,7 @@ def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, 
 def check_clock(clock: object, where: str) -> None:
     """Raises a ValueError, which begins with `where`, if there is no such clock."""
     if clock not in CLOCKS:
-        raise ValueError(f"{where}: unknown clock {clock!r}: {nearest(str(clock), CLOCKS)}")
+        raise ValueError(f"{where}: unknown budget {clock!r}: {nearest(str(clock), CLOCKS)}")
 
 
 def reading(run: PretrainRun, clock: str) -> float:

@@ -1,10 +1,9 @@
 """Hypotheses of a study: makes claims from rows, and the findings of a report.
 
-A hypothesis is a function of scores that returns a finding. A study's comparison brings its
-own hypotheses (scores.py), and its config may state claims (claim_lines.py). A study without claims
-gets a finding for every two systems: the first scores higher than the second in the mean over the
-shapes and variants that both have. Without hypotheses too, it gets one for every variant beside the
-default. All claims of a report are corrected together (Holm).
+A study states hypotheses as lines (claim_lines.py), or as ids of its comparison (scores.py).
+Without lines it gets a finding for every two systems: the first scores higher than the second in
+the mean over the shapes and variants that both have. Without ids too, it gets one for every variant
+beside the default. All tests of a report are corrected together (Holm).
 """
 
 import dataclasses

@@ -66,10 +66,10 @@ def check(scores: "StudyScores", rows: Sequence[Point], score: str) -> Treatment
         gains = [values[row] - x.value for row, x in untrained.items() if x is not None]
         if gains and np.mean(gains) <= 0:
             gain = f"{100 * np.mean(gains):+.1f}"
-            reasons.append(f"{title} is not ahead of the same models from scratch ({gain})")
+            reasons.append(f"{title} is not ahead of the same models from random weights ({gain})")
         unknown = [row.label for row, x in untrained.items() if x is None]
         if unknown and score not in EVALUATIONS:  # chance says what random weights score
-            missing[f"{title} against the same models from scratch"] = unknown
+            missing[f"{title} against the same models from random weights"] = unknown
     unchecked = (f"{what} of {own[0]}{_more(own, ' and')}" for what, own in missing.items())
     return Treatment("; ".join(reasons), "; ".join(unchecked), "; ".join(remarks))
 

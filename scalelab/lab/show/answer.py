@@ -197,7 +197,7 @@ def checks(findings: Sequence[Finding]) -> list[str]:
         own.update({f"not checked: {unchecked}": None} if unchecked else {})
         own.update({f"not needed here: {remark}": None} if remark else {})
     lines = [f"{compared}: {'; '.join(own)}." for compared, own in found.items() if own]
-    passed = "Every objective and score that the hypotheses compare exceeds its baseline."
+    passed = "Every objective and score that was checked exceeds its baseline."
     undecided = {
         f"{claim.compared or claim.what}{f', {claim.score}' * bool(claim.compared)}:"
         f" {claim.statement}.": None

@@ -221,7 +221,12 @@ def draw_losses(
                 axis.set_xlim(left=0 if start < end / 2 else None)
         row[0].set_ylabel("validation loss (nats)")
         # Beside the panels, where it covers no line.
-        row[-1].legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+        named = {}  # a system of one phase has curves of one length
+        for axis in row:
+            handles, labels = axis.get_legend_handles_labels()
+            named |= dict(zip(labels, handles, strict=True))
+        row[-1].legend(named.values(), named, frameon=False, fontsize="small",
+                       loc="center left", bbox_to_anchor=(1, 0.5))  # fmt: skip
     return figure
 
 

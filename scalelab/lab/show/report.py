@@ -288,7 +288,7 @@ def describe_limits(study: Study) -> list[str]:
     found = {
         f"{finished} of {len(study.runs)} pre-trainings finished; unfinished": unfinished,
         "Damaged": _damaged(study),
-        "A single pre-training seed, so without interval over seeds": single,
+        "One pre-training seed, no interval over seeds": single,
         "Code": [_count(map(_describe_commit, [*environments, *tunings]))],
     }
     lines = [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]

@@ -161,7 +161,7 @@ def test_regions_have_the_unit_of_tables() -> None:
     [
         (("gpt > brt", "sst2"), "'bert'"), (("gpt > bert", "sst"), "'sst2'"),
         (("gpt > bert", "large"), "blimp"), (("gpt > gpt", "sst2"), "same rows"),
-        (("gpt ~ bert", "sst2"), "margin"), (("gpt bert > wide", "sst2"), "two of one kind"),
+        (("gpt ~ bert", "sst2"), "margin"), (("gpt bert > wide", "sst2"), "names two systems"),
         (("gpt > bert", "sst2", "2"), "margin"), (("gpt > bert", "sst2", -1), "margin"),
         (("gpt bert", "sst2"), "'A > B'"), (("gpt >= bert", "sst2"), "'A > B'"),
         (("gpt > bert",), "'A > B'"), ((1, 2), "'A > B'"),

@@ -93,7 +93,7 @@ def test_missing_numbers_are_named_in_the_remarks(missing: str, tmp_path) -> Non
         path.write_text(json.dumps(result))
     found = {f.id: f for f in evaluate(study_runs.read(tmp_path))}
     (remark,) = (x for x in found["bert/gpt2"].remarks if x.startswith("Not checked: "))
-    assert missing in remark and "from scratch" in remark  # no model was trained from scratch
+    assert missing in remark and "random weights" in remark  # no model was trained from scratch
     assert found["bert/gpt2"].verdict == "confirmed"
 
 

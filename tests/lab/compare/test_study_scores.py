@@ -288,7 +288,7 @@ def treated(
     ({"mlm": 6.8}, ["mlm_loss 6.8"]),
     ({"nsp": 0.51}, []),  # all rows share it, and QNLI rests on masked tokens
     ({"wrong": 28}, ["QNLI", "trivial"]),
-    ({"scratch": 5}, ["from scratch"]),
+    ({"scratch": 5}, ["from random weights"]),
     ({"scratch": 20}, []),
 ])  # fmt: skip
 def test_what_makes_scores_untestable(fields, names, tmp_path) -> None:
