@@ -210,13 +210,15 @@ def describe_design(study: Study) -> dict[str, str]:
     """Returns what the study compares, on which data, at which budget, with which optimizer."""
     facts = study.facts
     runs = [run for run in study.runs if run.finished]
-    shape = f"{study.points[0].shape} (heads x width x layers), N {study.points[0].n_model:,}"
+    known = sorted({point.n_model for point in study.points})
+    sizes = " to ".join(f"{size:,}" for size in dict.fromkeys((known[0], known[-1])))
+    shape = f"{study.points[0].shape} (heads x width x layers), N {sizes}"
     seeds = Counter(len(point.finished) for point in study.points)
     tasks, recipe = ", ".join(map(title_of, facts.tasks)), notes.describe_recipe(study)
     tuned = f"{tasks}; recipe {recipe}; fine-tuning seeds of each pre-training:" \
             f" {facts.finetune_seeds}" if tasks else ""  # fmt: skip
-    known = sorted(filter(None, (run.result.passes for run in runs if run.result)))
-    passes = [f"{number:.2g}" for number in known]
+    read = sorted(filter(None, (run.result.passes for run in runs if run.result)))
+    passes = [f"{number:.2g}" for number in read]
     systems = {point.system for point in study.points}
     own_fields = [(name, own) for name, own in facts.system_fields.items() if name in systems]
     variants = {p.variant: p.lines for p in study.points if p.lines and not p.values}
