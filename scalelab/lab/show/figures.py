@@ -219,13 +219,16 @@ def draw_losses(
             if any(len(line.get_xdata()) for line in axis.get_lines()):
                 start, end = axis.dataLim.intervalx
                 axis.set_xlim(left=0 if start < end / 2 else None)
+            else:  # no run of these systems has this length
+                axis.set_axis_off()
+                axis.set_title("")
         row[0].set_ylabel("validation loss (nats)")
         # Beside the panels, where it covers no line.
-        named = {}  # a system of one phase has curves of one length
+        shown = {}  # label -> line; a system of one phase has curves of one length
         for axis in row:
             handles, labels = axis.get_legend_handles_labels()
-            named |= dict(zip(labels, handles, strict=True))
-        row[-1].legend(named.values(), named, frameon=False, fontsize="small",
+            shown |= dict(zip(labels, handles, strict=True))
+        row[-1].legend(shown.values(), shown, frameon=False, fontsize="small",
                        loc="center left", bbox_to_anchor=(1, 0.5))  # fmt: skip
     return figure
 
