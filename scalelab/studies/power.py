@@ -173,7 +173,7 @@ def describe(
         wanted += f" needs {needed or f'more than {MOST_SEEDS}'} seeds"
         shown = f"{max(2, num_seeds)} seeds will probably show {_show(least, claim.score)}"
         lines.append(
-            f"power, {name}: {'one seed shows nothing, ' * (num_seeds < 2)}{shown}; {wanted}"
+            f"power, {name}: {'one seed gives no interval, ' * (num_seeds < 2)}{shown}; {wanted}"
             f" ({at}spread of {spread.rows} rows x {spread.seeds} seeds of {spread.study})"
         )
     if lines:

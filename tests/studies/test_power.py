@@ -51,7 +51,7 @@ def test_the_lines_of_a_plan(monkeypatch) -> None:
     assert at[0] > 0.02 >= at[1]
     assert "80%" in note
     (line, _) = power.describe(claims[:1], "nano", 1, 4)
-    assert "one seed shows nothing, 2 seeds will probably show" in line
+    assert "one seed gives no interval, 2 seeds will probably show" in line
 
 
 @pytest.mark.parametrize(("scale", "nearest"), [
