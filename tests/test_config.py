@@ -48,7 +48,7 @@ def test_help_lists_every_field_with_its_default_and_comment() -> None:
     text = describe(config_lib.Config)
     names = [line.split("=")[0].split("config.")[1] for line in text.splitlines()]
     assert names == field_names(config_lib.Config)
-    assert re.search(r"--config.data.format=doc_sentences .* One of: continuation, denois", text)
+    assert re.search(r"--config.data.format=doc_sentences .* One of: blank_infilling, cont", text)
     assert re.search(r"--config.model.ffn_width=None +None: 4 \* width", text)
     assert re.search(r"--config.optim.learning_rate=0.0001 +at .*warm-up", text)
     assert re.search(r"--config.long.epoch_rate=None +Its epochs .* alone,\n?.*", text)
