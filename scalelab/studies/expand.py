@@ -195,6 +195,7 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
     for field in ("pretrain", "stage_order"):
         del facts[field]
     path, facts = workdir / "studies" / f"{spec.name}.json", json.loads(json.dumps(facts))
+    facts = study_file.rename_fields(facts)  # lines of hypotheses are tuples, as in a file
     new, before, begun = json_files.fill(StudyFile, facts, path), None, False
     if path.exists():
         before = study_file.read(path)
