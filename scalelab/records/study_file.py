@@ -180,10 +180,13 @@ def rename_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in values.items() if name not in RENAMED}
     found |= {RENAMED[name]: values[name] for name in RENAMED if name in values}
     stated, old = found.get("hypotheses", ()), found.pop(OLD_LINES, None)
+    if isinstance(stated, list | tuple) and isinstance(old, list | tuple):
+        stated = [*(x for x in stated if isinstance(x, str)), *old]
+    elif old is not None:  # damaged: the check of the field says so
+        stated = old
     if isinstance(stated, list | tuple):
-        stated = [x for x in stated if old is None or isinstance(x, str)]
-        stated = (tuple(x) if isinstance(x, list) else x for x in (*stated, *(old or ())))
-        found["hypotheses"] = tuple(stated)
+        stated = tuple(tuple(x) if isinstance(x, list) else x for x in stated)
+    found["hypotheses"] = stated
     if isinstance(tables := found.get("tables"), list | tuple):
         found["tables"] = [RENAMED.get(name, name) for name in tables]
     if found.get("scale") == OLD_SYNTHETIC:
@@ -202,7 +205,7 @@ def rename_default(study: AnyStudy) -> AnyStudy:
     }  # fmt: skip
     hypotheses = tuple(
         (re.sub(rf"\b{OLD_DEFAULT}\b", DEFAULT, line[0]), *line[1:])
-        if line and not isinstance(line, str) and isinstance(line[0], str) else line
+        if line and isinstance(line, tuple) and isinstance(line[0], str) else line
         for line in study.hypotheses
     )  # fmt: skip
     variants = {new.get(name, name): lines for name, lines in study.variants.items()}

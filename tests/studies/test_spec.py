@@ -164,6 +164,7 @@ def test_a_word_stays_a_word_and_none_is_off() -> None:
         ({"rows": {"../x": ROWS}}, "'../x': expected a word"),
         ({"figures": ("loss_by_tim",)}, "config.figures: unknown .*'loss_by_time'"),
         ({"hypotheses": ("1x",)}, "config.hypotheses: unknown '1x'"),
+        ({"hypotheses": (5,)}, "config.hypotheses: 5: expected .'A > B', score"),
         ({"hypotheses": (("bert > gpt", "loss"),)}, r"config.hypotheses: .*'gpt2'"),
         ({"hypotheses": (("bert > gpt2", "sst2"),)}, "'sst2' is not measured"),
         (

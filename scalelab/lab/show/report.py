@@ -38,7 +38,7 @@ from scalelab.records.run_files import Environment
 
 CLAIM_COLUMNS = (
     Column("hypothesis", "hypothesis"),
-    Column("claim", "comparison"),
+    Column("comparison", "comparison"),
     Column("region", "expected"),
     Column("effect", "found", "short", beside=tables.INTERVAL),
     Column("p", "p (Holm)", "short"),
