@@ -4,7 +4,8 @@
 
 The noises are masking, deletion, infilling, permutation, rotation, and infilling with permutation,
 BART's own choice (Lewis et al. 2020, 2.2). In their Table 1 infilling is the most consistent, and
-permutation and rotation alone are poor. Text, pairs, recipe and score are as in t5_objectives.py.
+permutation and rotation alone are poor. Scales, text, pairs, recipe and scores are those of
+t5_objectives.py.
 """
 
 import ml_collections
@@ -15,7 +16,7 @@ NOISES = ("masking", "deletion", "infilling", "permutation", "rotation")
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
-    """Returns the study; takes the arguments of configs/studies/family.py but `scale`."""
+    """Returns the study."""
     config, shape = files.load(files.FOLDER / "studies/t5_objectives.py").settings(arguments)
     config.name = "bart_noises"
     config.title = "BART's noises"
@@ -27,5 +28,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     others = [noise for noise in NOISES if noise != "infilling"]
-    config.hypotheses = tuple((f"infilling > {noise}", "cipher") for noise in others)
+    config.hypotheses = tuple((f"infilling > {noise}", config.primary) for noise in others)
     return config

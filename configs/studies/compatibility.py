@@ -20,7 +20,7 @@ CONTENT = ("general", "dot", "concat", "biased_general", "activated_general", "s
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
-    """Returns the study; takes the arguments of configs/studies/family.py but `scale`."""
+    """Returns the study."""
     config, shape = files.load(files.FOLDER / "studies/t5_objectives.py").settings(arguments)
     config.name = "compatibility"
     config.title = "Compatibility functions"
@@ -35,5 +35,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.stage_order = ("main",)
     better = [f"{score} > location" for score in ("default", *CONTENT)]
-    config.hypotheses = tuple((line, "cipher") for line in (*better, "default > none"))
+    config.hypotheses = tuple((line, config.primary) for line in (*better, "default > none"))
     return config

@@ -13,7 +13,8 @@
 Each arm has the objective `denoise`, bert_style of t5_objectives.py, and `lm`, left to right
 without a source. Raffel et al. 2020, 3.2.4 and table 2, find that denoising is always better, that
 the encoder-decoder is best and hardly loses by shared layers, and that language models are worse.
-Text, pairs, recipe and scores are those of t5_objectives.py; 1.5e12 FLOPs are its 1.5 M tokens.
+Scales, text, pairs, recipe and scores are those of t5_objectives.py; the FLOPs are those of t5
+2x64x2, or of 2x128x2 at nano, by denoise with its tokens.
 
 In the paper the models with a source predict the end of a text from its beginning. Here that style,
 `prefix`, would spend half of its FLOPs on padding, and t5_objectives.py finds it below `lm`. The
@@ -24,15 +25,13 @@ import ml_collections
 
 from scalelab.config import files
 
-FLOPS = 1.5e12
+FLOPS = {"synthetic": 1.5e12, "nano": 2e14}
 OBJECTIVES = {"denoise": "bert_style", "lm": "lm"}
 MORE = {"shared": "system_options.layers=shared", "causal": "system_options.mask=causal"}
-T5, SHARED, HALF = "t5 2x64x2 {}", "t5 2x64x2 shared_{}", "t5 2x64x1 {}"
-PREFIX, CAUSAL = "prefix_lm 2x64x2 {}", "prefix_lm 2x64x2 causal_{}"
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
-    """Returns the study; takes the arguments of configs/studies/family.py but `scale`."""
+    """Returns the study."""
     family, objectives = (
         files.load(files.FOLDER / f"studies/{name}.py") for name in ("family", "t5_objectives")
     )
@@ -41,16 +40,16 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "T5's architectures"
     config.question = "Which architecture learns to translate at equal FLOPs, by which objective?"
     config.matched, config.allow = "flops", ("matched",)
-    config.fields += ("data.format=denoising", *family.equal_flops(config, FLOPS))
+    config.fields += ("data.format=denoising", *family.equal_flops(config, FLOPS[config.scale]))
     for name, style in OBJECTIVES.items():
         fields = (f"format_options.style={style}",)
         config.variants[name] = fields
         for more, field in MORE.items():
             config.variants[f"{more}_{name}"] = (*fields, field)
-    own = tuple(OBJECTIVES)
+    own, half_shape = tuple(OBJECTIVES), f"{shape.rpartition('x')[0]}x1"
     stages = {
         "t5": ("t5", shape, (*own, *(f"shared_{name}" for name in own))),
-        "half": ("t5", HALF.split()[1], own),
+        "half": ("t5", half_shape, own),
         "decoder_only": ("prefix_lm", shape, (*own, *(f"causal_{name}" for name in own))),
     }
     for name, (system, size, variants) in stages.items():
@@ -58,10 +57,12 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
             systems=(system,), shapes=(size,), variants=variants, finetune="all"
         )
     config.stage_order = tuple(stages)
-    arms = T5, SHARED, HALF, PREFIX, CAUSAL
-    lines = [f"{arm.format('denoise')} > {arm.format('lm')}" for arm in arms]
-    lines += [f"{T5} > {arm}".replace("{}", "denoise") for arm in (HALF, PREFIX, CAUSAL)]
-    lines += [f"{PREFIX} > {CAUSAL}".replace("{}", "denoise")]
-    alike = f"{T5} ~ {SHARED}".replace("{}", "denoise")
-    config.hypotheses = (*((line, "cipher") for line in lines), (alike, "cipher", 5))
+    t5, half, prefix = f"t5 {shape} ", f"t5 {half_shape} ", f"prefix_lm {shape} "
+    shared, causal = f"{t5}shared_", f"{prefix}causal_"
+    lines = [f"{arm}denoise > {arm}lm" for arm in (t5, shared, half, prefix, causal)]
+    lines += [f"{t5}denoise > {arm}denoise" for arm in (half, prefix, causal)]
+    lines += [f"{prefix}denoise > {causal}denoise"]
+    alike = f"{t5}denoise ~ {shared}denoise"
+    primary = config.primary
+    config.hypotheses = (*((line, primary) for line in lines), (alike, primary, 5))
     return config

@@ -12,24 +12,27 @@
 
 Raffel et al. 2020, 3.6 and table 13, find that each helps, and a larger model slightly more than
 more steps; their ensembles are not part of this study. The objective is bert_style of
-t5_objectives.py, which learns to translate at this budget; text, pairs, recipe and scores are those
-of that study.
+t5_objectives.py, which learns to translate at this budget; scales, text, pairs, recipe and scores
+are those of that study. At nano the shapes are 2x96x2, 2x96x4 and 2x192x2.
 """
 
 import ml_collections
 
 from scalelab.config import files
 
-FLOPS = 6e11
-SMALL, DEEP, WIDE = "2x48x2", "2x48x4", "2x96x2"
+SHARE = 0.4  # the FLOPs of `base` over those of t5_architectures.py
+SHAPES = {"synthetic": ("2x48x2", "2x48x4", "2x96x2"), "nano": ("2x96x2", "2x96x4", "2x192x2")}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
-    """Returns the study; takes the arguments of configs/studies/family.py but `scale`."""
-    family, objectives = (
-        files.load(files.FOLDER / f"studies/{name}.py") for name in ("family", "t5_objectives")
+    """Returns the study."""
+    family, objectives, architectures = (
+        files.load(files.FOLDER / f"studies/{name}.py")
+        for name in ("family", "t5_objectives", "t5_architectures")
     )
     config, _ = objectives.settings(arguments)
+    small, deep, wide = SHAPES[config.scale]
+    flops = SHARE * architectures.FLOPS[config.scale]
     config.name = "t5_scaling"
     config.title = "Four times the compute for T5"
     config.question = "Should four times the compute go into steps, batches or the model?"
@@ -40,17 +43,17 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         f"{name}.batch_size={4 * phase.batch_size}"
         for name, phase in zip(("short", "long"), phases, strict=True)
     )
-    four = family.equal_flops(config, 4 * FLOPS)
-    config.variants.base = family.equal_flops(config, FLOPS)
+    four = family.equal_flops(config, 4 * flops)
+    config.variants.base = family.equal_flops(config, flops)
     config.variants.steps, config.variants.batch = four, (*four, *batch)
-    stages = {"base": (SMALL,), "batch": (SMALL,), "steps": (SMALL, DEEP, WIDE)}
+    stages = {"base": (small,), "batch": (small,), "steps": (small, deep, wide)}
     for variant, shapes in stages.items():
         config.stages[variant] = dict(
             systems=("t5",), shapes=shapes, variants=(variant,), finetune="all"
         )
     config.stage_order = tuple(stages)
-    grown = f"{SMALL} steps", f"{SMALL} batch", f"{DEEP} steps", f"{WIDE} steps"
-    lines = [f"{arm} > {SMALL} base" for arm in grown]
-    lines += [f"{WIDE} steps > {SMALL} steps", f"{SMALL} steps > {SMALL} batch"]
-    config.hypotheses = tuple((line, "cipher") for line in lines)
+    grown = f"{small} steps", f"{small} batch", f"{deep} steps", f"{wide} steps"
+    lines = [f"{arm} > {small} base" for arm in grown]
+    lines += [f"{wide} steps > {small} steps", f"{small} steps > {small} batch"]
+    config.hypotheses = tuple((line, config.primary) for line in lines)
     return config

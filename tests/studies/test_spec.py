@@ -34,7 +34,7 @@ LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nan
 }  # fmt: skip
 # Runs a seed.
 SYNTHETIC = {"depth_or_width": 6, "sizes": 7, "norms": 6, "tuned_family": 33,
-             "t5_objectives": 7, "t5_data": 4, "t5_scaling": 5, "t5_architectures": 10,
+             "t5_objectives": 7, "t5_data": 6, "t5_scaling": 5, "t5_architectures": 10,
              "bart_noises": 6, "seq2seq_pretraining": 6,
              "autoregressive_or_autoencoding": 4, "before_transformers": 15,
              "spans": 3, "auxiliary_lm": 4, "compatibility": 9}  # fmt: skip
@@ -64,12 +64,45 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
         module.get_config("scale=tiny")
 
 
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [(name, SYNTHETIC[name]) for name in SYNTHETIC if name[:3] in ("t5_", "bar", "com")]
+    + [("seq2seq_pretraining", 18)],  # three numbers of examples
+)
+def test_encoder_decoders_on_real_text(name: str, runs: int, tmp_path) -> None:
+    module = tiny.config_module(f"studies/{name}")
+    with pytest.raises(ValueError, match="needs a text and pairs"):
+        module.get_config("scale=nano")
+    text = "".join(f" = Title {i} = \n\n a b c {i}\n\n" for i in range(40))
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/wiki.train.raw").write_text(text)
+    given = f"scale=nano,corpus=wikitext:{tmp_path}/text,data={tmp_path},seeds=1"
+    made = spec.resolve(module.get_config(given).to_dict())
+    assert len(expand.expand_runs(made)) == runs and made.hypotheses
+    assert {line[1] for line in made.hypotheses} == {"multi30k_de"}
+
+
+def test_texts_of_the_study_of_data(tmp_path) -> None:
+    """A repeated text is a beginning; every second document is shuffled, or a copy."""
+    module = tiny.config_module("studies/t5_data")
+    documents = [
+        f" = Title {i} = \n\n" + " ".join(f"{i}.{j}" for j in range(9)) for i in range(300)
+    ]
+    assert module.change([*documents], "repeats_64") == documents[:4]
+    dirty, copies = (module.change([*documents], arm) for arm in ("dirty", "copies"))
+    assert dirty[::2] == documents[::2] == copies[::2]
+    for old, new, copy in zip(documents[1::2], dirty[1::2], copies[1::2], strict=True):
+        assert old != new and sorted(old.split()) == sorted(new.split())
+        assert old.split("\n")[0] == new.split("\n")[0]
+        assert copy in documents[:100]
+
+
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_studies_of_the_synthetic_scale(name: str) -> None:
     module = tiny.config_module(f"studies/{name}")
     made = spec.resolve(module.get_config("seeds=2").to_dict())
     assert len(expand.expand_runs(made)) == 2 * SYNTHETIC[name] and made.hypotheses
-    with pytest.raises(ValueError, match="one scale"):
+    with pytest.raises(ValueError, match="one scale|expected one of synthetic, nano"):
         module.get_config("scale=tiny")
 
 
