@@ -257,8 +257,10 @@ def test_a_study_refuses_to_score_the_net(monkeypatch: pytest.MonkeyPatch) -> No
     adaptation = dataclasses.replace(module.ADAPTATION, source="both")
     monkeypatch.setattr(module, "ADAPTATION", adaptation)
     a_study.make(stages={"main": stage}, finetune__tasks=("rte",))
+    more = {"finetune__tasks": ("rte",), "evaluation_data": "/d"}
+    a_study.make(stages={"main": stage}, evaluations=("blimp",), **more)
     with pytest.raises(ValueError, match="the model of 'translator' reads a source"):
-        a_study.make(stages={"main": stage}, finetune__tasks=("rte",), evaluations=("blimp",))
+        a_study.make(stages={"main": stage}, evaluations=("blimp", "lambada"), **more)
 
 
 def test_a_card_is_written_and_an_export_needs_a_map(

@@ -1,4 +1,4 @@
-"""BERT, BERT without NSP, GPT-2 and XLNet at equal FLOPs: what a permuted order adds.
+"""BERT, BERT without NSP, GPT-2, XLNet and GLM at equal FLOPs: what an order of prediction adds.
 
   python -m scalelab.study run --workdir=runs/autoregressive_or_autoencoding \
     --config=configs/studies/autoregressive_or_autoencoding.py
@@ -9,11 +9,13 @@
 | bert, mlm | MLM | sentences of one document |
 | gpt2 | left to right | sentences |
 | xlnet | the last sixth of a random order | segments, with a memory of 64 tokens |
+| glm | blanks in random order, each from left to right | sentences with blanks |
 
 All have the FLOPs of BERT at this budget, so XLNet pays for its second stream and its memory with
 tokens. The text is the synthetic language of configs/studies/family.py at scale=synthetic, and the
-scores are its minimal pairs and two of its tasks. GPT-2 is scored from left to right, the others
-with one hidden token at a time. Arguments are those of family.py without `scale`.
+scores are its minimal pairs and two of its tasks. GPT-2 is scored from left to right, BERT and
+XLNet with one hidden token at a time. GLM reads a sentence as one blank, which is longer than those
+it was trained on, so no hypothesis compares its minimal pairs. Arguments are those of family.py without `scale`.
 """
 
 import ml_collections
@@ -37,7 +39,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     family.add_stages(
         config,
         shape,
-        {"bert": ("flops", "mlm"), "gpt2": ("flops",), "xlnet": ("flops",)},
+        {"bert": ("flops", "mlm"), "gpt2": ("flops",), "xlnet": ("flops",), "glm": ("flops",)},
     )
     config.allow = ("matched",)
     config.figures = ("loss_by_tokens", "loss_by_flops")
@@ -47,4 +49,6 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         "xlnet flops > bert mlm",
         "xlnet flops > gpt2 flops",
     )
+    glm = "glm flops > bert flops", "glm flops > gpt2 flops"
+    config.hypotheses += tuple((line, task) for line in glm for task in ("mnli_m", "qnli"))
     return config

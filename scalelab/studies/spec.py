@@ -122,14 +122,15 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
         from scalelab import systems  # late: it imports JAX, which --help does without
 
         written = all(task_lib.load_task(name).kind == "texts" for name in spec.finetune.tasks)
+        measured = all(evaluation.load(name).source for name in spec.evaluations)
         for name in stage.systems:
             system = systems.load(name)
-            given = (written or bool(system.ADAPTATION.source)) and not spec.evaluations
+            given = (written or bool(system.ADAPTATION.source)) and measured
             if more := systems.more_inputs(system, source=given):
                 raise ValueError(
-                    f"{where}.systems: the model of {name!r} reads {more}, which tasks and"
-                    " evaluations do not give it: set config.finetune.tasks and"
-                    " config.evaluations to ()"
+                    f"{where}.systems: the model of {name!r} reads {more}, which tasks or"
+                    " evaluations do not give it: leave them out, or set config.finetune.tasks"
+                    " and config.evaluations to ()"
                 )
 
 
