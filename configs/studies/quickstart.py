@@ -66,8 +66,8 @@ def use_world(config: ml_collections.ConfigDict, tokens: float) -> None:
 def make_world(*, kind: str = "grammar", **arguments: int) -> pathlib.Path:
     """Writes a corpus with its minimal pairs and tasks to the cache, unless they are there.
 
-    `arguments` replace those of WORLD. The path begins with "~", so that runs have the same config
-    on every machine.
+    `arguments` replace those of WORLD that the kind has. The path begins with "~", so that runs
+    have the same config on every machine.
     """
     from scalelab.worlds import __main__ as worlds
 
@@ -78,6 +78,8 @@ def make_world(*, kind: str = "grammar", **arguments: int) -> pathlib.Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             made = pathlib.Path(temporary, "world")
-            worlds.write(argparse.Namespace(**WORLD | arguments | {"kind": kind}, to=made))
+            known = "documents", "seed", *worlds.KINDS[kind]
+            asked = {name: value for name, value in WORLD.items() if name in known} | arguments
+            worlds.write(argparse.Namespace(**asked | {"kind": kind}, to=made))
             shutil.move(made, folder)
     return path

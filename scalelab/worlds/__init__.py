@@ -1,10 +1,11 @@
 """Synthetic corpora and tasks with known entropies and labels.
 
 The entropy of a generated corpus is known exactly, so a loss equal to it shows that a model has
-learned everything. There are three kinds:
+learned everything. The kinds:
 
   markov      each word depends on the k words before it (`markov`)
   neighbours  every second word is a function of its two neighbors (`neighbours`)
+  copies      a word repeats the word a lag before it (`copies`)
   grammar     documents of sentences with topics, order, agreement, gold annotations (`pcfg`,
               `lexicon`, `grammar`, `discourse`, `gold`) and nine tasks in GLUE's layout
               (`tasks`, `glue_files`)

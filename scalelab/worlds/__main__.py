@@ -13,8 +13,10 @@ With --kind=cipher every second document is in a second language, with other wor
 and another order; tasks/ has translations into it and summaries of passages, for python -m
 scalelab.eval cipher and summary, with --data=DIR/tasks. With --kind=markov the next word depends on
 the --order words before it. With --kind=neighbours there are --num_letters free words and the same
-number of words that are functions of their neighbors. --length is the number of words of a
-document. Equal arguments give equal files.
+number of words that are functions of their neighbors. With --kind=copies there are --num_letters
+free words, each followed by its partner; a free word repeats the word --lag words before it in
+--percent_copied percent of the cases. --length is the number of words of a document. Equal
+arguments give equal files.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from typing import Any
 
 from scalelab.config import cli
 from scalelab.worlds import cipher, corpus, discourse, glue_files, markov, neighbours, questions
+from scalelab.worlds.copies import Copies
 from scalelab.worlds.lexicon import Sizes
 
 SIZES = {name: getattr(Sizes, name) for name in ("num_topics", "num_nouns", "num_verbs",
@@ -33,6 +36,7 @@ KINDS = {  # kind -> its own arguments, with their defaults
     "cipher": {"tasks_examples": 1000} | SIZES,
     "markov": {"vocab_size": 16, "order": 2, "length": 64},
     "neighbours": {"num_letters": 8, "length": 63},
+    "copies": {"num_letters": 16, "lag": 40, "percent_copied": 90, "length": 320},
 }
 
 
@@ -91,10 +95,14 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
         facts |= world.facts() | cipher.write(world, given.seed, count, num_pairs, folder)
     else:
-        draw = {"markov": markov.draw, "neighbours": neighbours.draw}[given.kind]
         length = own.pop("length")
-        source = draw(*own.values(), given.seed)
-        facts |= source.facts()
+        if given.kind == "copies":
+            source = Copies(**own)
+            facts |= source.facts(length)
+        else:
+            draw = {"markov": markov.draw, "neighbours": neighbours.draw}[given.kind]
+            source = draw(*own.values(), given.seed)
+            facts |= source.facts()
         folder.mkdir(parents=True, exist_ok=True)
         facts |= corpus.write_tokens(source, given.seed, count, length, folder)
     (folder / "world.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scalelab.worlds import gold, lexicon
+from scalelab.worlds.copies import Copies
 from scalelab.worlds.discourse import World
 from scalelab.worlds.markov import Source
 from scalelab.worlds.neighbours import Neighbours
@@ -69,7 +70,11 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
 
 
 def write_tokens(
-    source: Source | Neighbours, seed: int, num_documents: int, length: int, folder: Path
+    source: Source | Neighbours | Copies,
+    seed: int,
+    num_documents: int,
+    length: int,
+    folder: Path,
 ) -> dict[str, Any]:
     """Writes texts of a token source; each token is an invented word.
 

@@ -83,6 +83,16 @@ def test_a_world_of_neighbours(tmp_path) -> None:
             assert tokens[i] == 4 + facts["table"][tokens[i - 1]][tokens[i + 1]]
 
 
+def test_a_world_of_copies(tmp_path) -> None:
+    own = "--num_letters=4", "--lag=6", "--percent_copied=100", "--length=20"
+    facts = run(tmp_path / "world", "--kind=copies", *own)
+    assert facts["nats_per_word"] == pytest.approx(3 / 20 * np.log(4))
+    place = {word: i for i, word in enumerate(facts["words"])}
+    for text in open_corpus(f"wikitext:{tmp_path}/world").documents("train"):
+        tokens = [place[word] for word in text.split()]
+        assert tokens[6:] == tokens[:-6] and len(tokens) == 20
+
+
 def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path) -> None:
     run(tmp_path / "same", "--kind=grammar", "--tasks_examples=12", "--num_nouns=6")
     for path in grammar.rglob("*.*"):
@@ -94,6 +104,9 @@ def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path) -> No
     (["--kind=markov", "--vocab_size=1"], "2 tokens"),
     (["--kind=markov", "--order=9"], "at most 4096"),
     (["--kind=neighbours", "--length=8"], "odd number"),
+    (["--kind=copies", "--lag=5"], "even number"),
+    (["--kind=copies", "--percent_copied=101"], "at most 100"),
+    (["--kind=copies", "--length=0"], "1 or more words"),
     (["--kind=grammar", "--documents=0"], "documents"),
     (["--kind=grammar", "--num_topics=1"], "num_topics=1: "),
     (["--kind=grammar", "--num_nouns=1"], "num_nouns: expected 2"),
