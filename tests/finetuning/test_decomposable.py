@@ -20,7 +20,7 @@ from scalelab.nets.classifier import Classifier
 from scalelab.nn.decomposable import DecomposableHead
 from scalelab.training.pretrained import load_trained
 
-B, T, E, W = 3, 7, 5, 4
+B, T, E, W = 3, 7, 5, 8
 LENGTHS, SECONDS = np.array([7, 5, 4]), np.array([3, 2, 3])
 BATCH = {"lengths": LENGTHS, "second_starts": SECONDS, "examples": np.arange(B)}
 
@@ -103,7 +103,8 @@ def test_the_order_within_a_text_and_padding_do_not_matter() -> None:
 
 def test_it_learns_from_frozen_vectors_and_is_opened_again(prepare, tmp_path) -> None:
     """Whether a word is in the first text decides: the vectors of the last tokens say nothing."""
-    run = prepare("word2vec", "rte", head__kind="decomposable", feature_layers=1, epochs=20.0)
+    head = {"head__kind": "decomposable", "head__dropout_rate": 0.0}
+    run = prepare("word2vec", "rte", feature_layers=1, epochs=40.0, **head)
     before = run.first_params(0)
     finetune.train([run], 0, run.workdir)
     after = load_trained(run.folder(0))
@@ -112,7 +113,7 @@ def test_it_learns_from_frozen_vectors_and_is_opened_again(prepare, tmp_path) ->
         parts = [jax.tree.leaves(params["head"][name]) for params in (before, after)]
         assert all(np.abs(a - b).max() > 1e-4 for a, b in zip(*parts, strict=True)), name
     loss = [json.loads(line) for line in (run.folder(0) / "metrics.jsonl").open()]
-    assert min(x["train/loss"] for x in loss if "train/loss" in x) < 0.3
+    assert min(x["train/loss"] for x in loss if "train/loss" in x) < 0.4
     assert finetune.results.evaluate_again(run, 0) == run.result(0)["eval"]
     opened = reopen.load(run.folder(0))
     again = opened.prepare(run.splits.train, str(tmp_path / "cache"))
@@ -122,7 +123,7 @@ def test_it_learns_from_frozen_vectors_and_is_opened_again(prepare, tmp_path) ->
 
 
 @pytest.mark.parametrize(("system", "task", "fields"), [
-    ("bert", "sst2", {}), ("t5", "rte", {}), ("bert", "rte", {"head__lstm_width": 4}),
+    ("bert", "sst2", {}), ("bart", "rte", {}), ("bert", "rte", {"head__lstm_width": 4}),
     ("bert", "rte", {"feature_layers": 1, "feature_mix": "weighted"}),
 ])  # fmt: skip
 def test_what_has_no_two_texts_is_refused(prepare, system: str, task: str, fields: Any) -> None:
