@@ -67,6 +67,7 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "eval word_order": Program("eval.word_order", "Measures how much a model uses word order."),
     **{f"eval {name}": Program("eval.suites", text, name) for name, text in SUITES.items()},
     "eval babylm": Program("eval.babylm", "The zero-shot tasks of the BabyLM Challenge 2026."),
+    "eval wordsim": Program("eval.wordsim", "Similarity of words, by their vectors."),
     "eval probes.pos": Program("eval.probes.pos", "Part of speech, from each layer's states."),
     "eval probes.dep": Program("eval.probes.dep", "Dependency relations, from states."),
     "eval probes.spans": Program("eval.probes.spans", "Kinds of chunks, from states."),

@@ -83,6 +83,9 @@ FAULTS = [  # reader, file, what stands there, what replaces it, the place and t
     ("babylm", "reading/reading_data.csv", ",0,", ",none,", "line 2: .*none"),
     ("babylm", "entity_tracking/regular.jsonl", '["a hat.", "a dog."]', "[]", "line 1: .*several"),
     ("blimp published", "published/models_summary.jsonl", "0.5", '"high"', "'high'"),
+    ("wordsim", "ws.txt", "7.5", "inf", "line 1: .*score"),
+    ("wordsim", "ws.txt", "Rome\t", "Rome", "line 2: .*not enough values"),
+    ("wordsim", "ws.txt", "7.5", "1", "different scores"),
     ("treebank", "en-ud-dev.conllu", "\tdep", "", "line 2: .*10 fields"),
     *((name, path, None, DEEP, "levels") for name, reader in READERS.items()
       for path in reader.files if path.endswith((".json", ".jsonl"))),

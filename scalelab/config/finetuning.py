@@ -29,9 +29,10 @@ from scalelab.helpers.names import nearest
 class Head:
     """The classifier on the model."""
 
-    # "double": H -> H, tanh, H -> classes; or "single"; "words", set by --as=text: none, the model
-    # generates. None: the kind of an imported classifier, else double.
-    kind: Annotated[str, choice("double", "single", "words")] | None = None
+    # "double": H -> H, tanh, H -> classes; or "single"; "decomposable": attention between tokens of
+    # two texts (Parikh et al. 2016); "words", set by --as=text: none, the model generates. None:
+    # the kind of an imported classifier, else double.
+    kind: Annotated[str, choice("double", "single", "decomposable", "words")] | None = None
     dropout_rate: Probability = 0.1  # before each layer of the head
     pretrained: bool = True  # the first layer starts from the pooler that NSP has trained
     # Width of each direction of a new BiLSTM below the head (Devlin et al. 2019, 5.1); None: none.
@@ -127,6 +128,11 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     if config.feature_mix and config.head.lstm_width:
         raise ValueError(
             "config.feature_mix does not go with config.head.lstm_width: set one of them to None"
+        )
+    if config.head.kind == "decomposable" and (config.feature_mix or config.head.lstm_width):
+        raise ValueError(
+            "config.head.kind = 'decomposable' does not go with config.feature_mix and"
+            " config.head.lstm_width: set both to None"
         )
     if (config.method == "adapters") != (config.adapter_width is not None):
         raise ValueError(

@@ -37,9 +37,9 @@ class Measured:
     """The result of an evaluation: [n] items, each with scores of C alternatives."""
 
     texts: Sequence[Sequence[str]]  # one entry per text column of predictions.tsv: [n] texts
-    gold: "np.ndarray"  # [n] int32, index of the right alternative
+    gold: "np.ndarray"  # [n] int32, index of the right alternative; or [n] float32 scores
     outputs: "np.ndarray"  # [n, C] float32 scores, higher is better; -inf: no such alternative
-    labels: Sequence[str]  # names of the C alternatives
+    labels: Sequence[str] | None  # names of the C alternatives; None: gold and outputs are scores
     recipe: str  # label of the method, such as the rule that scored the sentences
     scores: Mapping[str, float]  # metric of scalelab.tasks.metrics -> score, the main one first
     table: "pd.DataFrame"  # groups.tsv
@@ -307,7 +307,7 @@ def _write(
         texts=made.texts,
         gold=made.gold,
         outputs=made.outputs,
-        labels=list(made.labels),
+        labels=None if made.labels is None else list(made.labels),
     )
     files.write_json(folder / "environment.json", run_folder.describe_environment())
     net = opened.config.model

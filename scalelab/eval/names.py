@@ -22,6 +22,7 @@ EVALUATIONS = {
     "probes.heads": ("heads as parsers", "hits"),
     "probes.tpdn": ("tree roles (TPDN)", "hits"),
     "babylm": ("BabyLM", "accuracy"),
+    "wordsim": ("word similarity", "spearman"),
     "lambada": ("LAMBADA", "hits"),
     "lama": ("LAMA", "hits"),
     "prompts": ("prompts", "accuracy"),

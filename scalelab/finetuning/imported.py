@@ -23,7 +23,7 @@ from scalelab.config.finetuning import override
 from scalelab.config.pretraining import Config, Net, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import kinds, methods
-from scalelab.finetuning.step import make_head
+from scalelab.finetuning.step import choose_reads, make_head
 from scalelab.nets.classifier import Classifier
 from scalelab.records import json_files
 from scalelab.records.run_files import RunRecord
@@ -93,7 +93,7 @@ class ImportedClassifier:
 class HeadKind:
     """The fields of config.head that a classifier's shapes depend on."""
 
-    kind: Annotated[str, choice("double", "single", "words")]
+    kind: Annotated[str, choice("double", "single", "decomposable", "words")]
     lstm_width: int | None = None
 
 
@@ -233,7 +233,7 @@ def check_shapes(
     head = make_head(
         config.head.kind, count, config.model.width, 0.0, adaptation.activation, 0, lstm_width
     )
-    reads = "ends" if lstm_width else adaptation.reads
+    reads = choose_reads(config.head.kind, lstm_width, adaptation.reads)
     whole = Classifier(body, head, reads, source=adaptation.source, start=0)
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)

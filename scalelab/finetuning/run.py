@@ -16,7 +16,14 @@ from scalelab import sharding, systems
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data.tokenizers import digest as tokenizer_digest
 from scalelab.finetuning import kinds, methods, rows
-from scalelab.finetuning.step import FinetuneStep, Params, compiled, make_head
+from scalelab.finetuning.step import (
+    DECOMPOSABLE,
+    FinetuneStep,
+    Params,
+    choose_reads,
+    compiled,
+    make_head,
+)
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.formats import Frame
 from scalelab.nets.classifier import Classifier
@@ -61,6 +68,12 @@ class TaskRun:
         if config.num_beams and task.kind != "texts":
             raise ValueError(
                 f"{task.title} has labels, among which no beams search: leave config.num_beams out"
+            )
+        pairs = task.kind == Task.kind and task.relation != "single" and not self.has_source
+        if config.head.kind == DECOMPOSABLE and not pairs:
+            raise ValueError(
+                f"{task.title}: config.head.kind = {DECOMPOSABLE!r} compares two texts: expected a"
+                " task that labels pairs, such as mnli, and a model that reads no source"
             )
         self.source = adaptation.source if self.has_source and not words else None
         if self.source == "source" and getattr(self.kind, "PER_TOKEN", False):
@@ -159,7 +172,7 @@ class TaskRun:
                 (config.feature_layers or 0) if config.feature_mix else 0,
                 head.lstm_width,
             )  # fmt: skip
-            reads = "ends" if head.lstm_width else adaptation.reads
+            reads = choose_reads(head.kind, head.lstm_width, adaptation.reads)
             given = num_rows, self.kind.vectors, self.source, self.reading.start
             net = Classifier(body, made, reads, *given)
         return FinetuneStep(

@@ -22,6 +22,7 @@ from scalelab import sharding
 from scalelab.data.store import Layout
 from scalelab.finetuning import methods
 from scalelab.nn import axes
+from scalelab.nn.decomposable import DecomposableHead
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
 from scalelab.objectives import (
@@ -44,6 +45,7 @@ HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and G
 
 
 TASK = "task"  # name of the head's objective
+DECOMPOSABLE = "decomposable"  # the kind of head that compares the tokens of two texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,7 +314,7 @@ def make_head(
     """Makes a classifier's head.
 
     Args:
-      kind: "double", with a hidden layer, or "single".
+      kind: "double", with a hidden layer; "single"; or "decomposable".
       num_outputs: C.
       width: of the hidden layer.
       dropout_rate: dropout on the input and the hidden layer.
@@ -321,6 +323,8 @@ def make_head(
         reads one vector.
       lstm_width: width of each direction of a BiLSTM whose states the head reads; None: no BiLSTM.
     """
+    if kind == DECOMPOSABLE:
+        return DecomposableHead(num_outputs, width, dropout_rate)
     if kind == "double":
         head = TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)
     else:
@@ -328,6 +332,13 @@ def make_head(
     if lstm_width:
         return BiLSTMHead(lstm_width, head)
     return WeightedLayers(mixed_layers, head) if mixed_layers else head
+
+
+def choose_reads(kind: str, lstm_width: int | None, reads: str) -> str:
+    """Returns `Classifier.reads` for a head of `make_head`; `reads` is the system's own."""
+    if kind == DECOMPOSABLE:
+        return "pair"
+    return "ends" if lstm_width else reads
 
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:

@@ -31,7 +31,7 @@ def one_vector(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> ja
     Args:
       hidden: [B R, T, E]; [B R, T, 2 E] if `reads` is "ends".
       batch: with lengths [B R].
-      reads: "first", "last" or "ends", as in `Classifier`.
+      reads: "first", "last", "ends" or "pair", as in `Classifier`.
       num_rows: R.
 
     Returns:
@@ -41,7 +41,7 @@ def one_vector(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> ja
         forward, backward = jnp.split(hidden, 2, axis=-1)
         ends = one_vector(forward, batch, "last", 1), one_vector(backward, batch, "first", 1)
         vectors = jnp.concatenate(ends, axis=-1)
-    elif reads == "first":
+    elif reads in ("first", "pair"):
         vectors = hidden[:, 0]
     else:
         last = jnp.maximum(batch["lengths"] - 1, 0)
@@ -56,7 +56,8 @@ class Classifier(nn.Module):
       body: a system's model.
       head: (vectors [B, ..., E], ctx) -> scores [B, ..., C] float32.
       reads: the vector of a row: "first": of its first token; "last": of its last token; "ends":
-        the last state of each direction of the head's BiLSTM (`nn.heads.BiLSTMHead`).
+        the last state of each direction of the head's BiLSTM (`nn.heads.BiLSTMHead`); "pair":
+        the head's sums over the tokens of two texts (`nn.decomposable.DecomposableHead`).
       num_rows: R, rows of an example, one after another.
       vectors: (hidden [B R, T, E], batch, reads, R) -> the vectors [B, ..., E] that are scored.
       source: "both": the rows are the model's source, and behind the token `start` its text,
@@ -96,13 +97,17 @@ class Classifier(nn.Module):
 
         Args:
           hidden: [B R, T, E].
-          batch: lengths [B R] and examples [B R].
+          batch: lengths [B R] and examples [B R]; second_starts [B R] if `reads` is "pair".
           train: whether dropout is on.
         """
+
+        def context(examples: jax.Array) -> Context:
+            nowhere = jnp.zeros((len(examples), 1), jnp.int32)
+            return Context(mask=Mask(), positions=nowhere, examples=examples, train=train)
+
         if self.reads == "ends":
             hidden = self.head.read(hidden, batch["lengths"])
+        elif self.reads == "pair":
+            hidden = self.head.read(hidden, batch, context(batch["examples"]))
         vectors = self.vectors(hidden, batch, self.reads, self.num_rows)
-        examples = batch["examples"][:: self.num_rows]
-        nowhere = jnp.zeros((len(examples), 1), jnp.int32)
-        ctx = Context(mask=Mask(), positions=nowhere, examples=examples, train=train)
-        return self.head(vectors, ctx)
+        return self.head(vectors, context(batch["examples"][:: self.num_rows]))

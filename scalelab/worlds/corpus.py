@@ -36,6 +36,8 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
     `gold.jsonl` has one object per document: split, number, topic, and the annotations of each
     sentence (`gold.annotate`). `pairs/` has order.jsonl, agreement.jsonl and the harder
     attraction.jsonl: up to NUM_PAIRS minimal pairs of the test split each (`gold.minimal_pairs`).
+    `wordsim/` has lexicon.txt, up to NUM_PAIRS pairs of words of each similarity
+    (`lexicon.word_pairs`).
 
     Args:
       world: source of the documents.
@@ -66,6 +68,10 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
         lines = [json.dumps(pair) + "\n" for pair in own[:NUM_PAIRS]]
         path = folder / f"{name}.jsonl" if name == "attraction" else folder / f"pairs/{name}.jsonl"
         path.write_text("".join(lines), encoding="utf-8")
+    (folder / "wordsim").mkdir()
+    words = lexicon.word_pairs(world.lexicon, np.random.default_rng([seed, 2]), NUM_PAIRS)
+    lines = [f"{first}\t{second}\t{score}\n" for first, second, score in words]
+    (folder / "wordsim/lexicon.txt").write_text("".join(lines), encoding="utf-8")
     return counts(num_documents)
 
 

@@ -6,6 +6,7 @@ runs, two dogs run. Function words are English.
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -94,6 +95,33 @@ def chances(count: int) -> np.ndarray:
     """Returns Zipf's law over the words of a class: [count], sum 1."""
     weights = 1 / np.arange(1, count + 1) ** ZIPF
     return weights / weights.sum()
+
+
+def word_pairs(lexicon: Lexicon, rng: np.random.Generator, most: int) -> list[tuple[str, str, int]]:
+    """Draws pairs of stems with their similarity: 1 for the same topic, 1 for the same class.
+
+    Classes are nouns, verbs and adjectives. Words of quality have no topic and are left out.
+
+    Args:
+      lexicon: the words.
+      rng: generator of the draws.
+      most: pairs of each similarity, 0, 1 and 2, at most.
+    """
+    places = [
+        (stem, number, name)
+        for number, topic in enumerate(lexicon.topics)
+        for name, stems in vars(topic).items()
+        for stem in stems
+    ]
+    found: dict[int, list[tuple[str, str, int]]] = {0: [], 1: [], 2: []}
+    for (a, *own), (b, *other) in itertools.combinations(places, 2):
+        score = sum(x == y for x, y in zip(own, other, strict=True))
+        found[score].append((a, b, score))
+    return [
+        pairs[k]
+        for pairs in found.values()
+        for k in np.sort(rng.permutation(len(pairs))[:most]).tolist()
+    ]
 
 
 def noun(stem: str, number: str) -> str:

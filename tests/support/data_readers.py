@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from scalelab import predict
 from scalelab.data.corpora import open_corpus
-from scalelab.eval import babylm, lama, lambada, prompts, reading_times, suites
+from scalelab.eval import babylm, lama, lambada, prompts, reading_times, suites, wordsim
 from scalelab.tasks import files, treebank
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels
@@ -163,6 +163,7 @@ READERS: dict[str, Reader] = {
         "agnews/test.csv": '"3","A ""title""","About."\n', "trec/TREC.test": "HUM:ind Who ran ?\n",
         "BoolQ/val.jsonl": objects({"passage": "A.", "question": "is it", "label": True}),
         }, prompts.read),
+    "wordsim": Reader({"ws.txt": table(("dog", "cat", 7.5), ("dog", "Rome", 1))}, wordsim.read),
     "lambada": suite("lambada", **{lambada.FILE: objects({"text": "He saw the dog"})}),
     "lambada plain": Reader({"x.txt": "He saw the dog\n"}, lambda f: lambada.read(f / "x.txt")),
     "lama": Reader({

@@ -10,7 +10,7 @@ import reading
 from law_folders import fails
 
 from scalelab.data.corpora import open_corpus
-from scalelab.eval import suites
+from scalelab.eval import suites, wordsim
 from scalelab.worlds import __main__ as program
 from scalelab.worlds import discourse, markov
 from scalelab.worlds.lexicon import Sizes
@@ -32,7 +32,8 @@ def test_a_grammar_world(grammar: pathlib.Path) -> None:
     facts = json.loads((grammar / "world.json").read_text())
     names = {path.name for path in grammar.iterdir()}
     splits = {f"wiki.{split}.raw" for split in ("train", "valid", "test")}
-    assert names == splits | {"world.json", "gold.jsonl", "glue", "pairs", "attraction.jsonl"}
+    others = {"world.json", "gold.jsonl", "glue", "pairs", "attraction.jsonl", "wordsim"}
+    assert names == splits | others
     assert facts["documents"] == {"train": 30, "valid": 3, "test": 3}
     assert facts["tasks"]["mnli"]["dev_mismatched"] == 3
     exact = discourse.draw(Sizes(num_nouns=6), 0).facts()
@@ -59,6 +60,18 @@ def test_a_parser_accepts_the_good_sentence_of_a_pair_alone(grammar: pathlib.Pat
         assert reading.read(world, row["bad"].split()) is None
     easy = [row for row in rows if row["group"] != "attraction"]
     assert len(suites.read_pairs(grammar / "pairs")) == len(easy) > 10
+
+
+def test_word_pairs_share_as_much_as_they_say(grammar: pathlib.Path) -> None:
+    topics = discourse.draw(Sizes(num_nouns=6), 0).lexicon.topics
+    found = wordsim.read(grammar / "wordsim")
+    assert len({frozenset(pair.words) for pair in found}) == len(found) == 800 + 6 * (15 + 28 + 15)
+    for pair in found:
+        topic, part = ([[w in own for own in kinds] for w in pair.words] for kinds in (
+            [{*t.nouns, *t.verbs, *t.adjectives} for t in topics],
+            [{x for t in topics for x in getattr(t, name)}
+             for name in ("nouns", "verbs", "adjectives")]))  # fmt: skip
+        assert pair.score == (topic[0] == topic[1]) + (part[0] == part[1])
 
 
 def test_a_markov_world(tmp_path) -> None:
