@@ -151,7 +151,7 @@ class System(Protocol):
       FRAME: (begin, between, end): texts of the special tokens around and between segments.
       ADAPTATION: its input for labeled tasks, and the classified state.
       HEADS: names of the model's heads: "token", "pair", ...; objectives ask for them by name.
-        A model with "token" has the same bias of tokens at all places.
+        A model with "token" has the same bias of tokens at all places, or `token_log_probs`.
       PREDICTS: "next" or "masked": the tokens that its token head predicts; None: none.
       SEES: the tokens that a position sees: "left", "both" or "source + left".
       HAS_SOURCE: whether the model reads a second text, its source, inside FRAME. Then the module
