@@ -144,6 +144,10 @@ class System(Protocol):
       FROZEN: names of the models of other runs that its model reads, such as ("teacher",). `build`
         gets them as `frozen`, name -> unbound model. In training the Flax collection "frozen" has
         their parameters.
+      count(tokens, starts, options, vocab_size): the parameters as a tree of arrays, counted in the
+        training documents, tokens [n] with offsets [documents + 1]. A run begins with them. No step
+        changes them, so that neither --init nor fine-tuning is possible. Absent: parameters are
+        drawn and trained.
 
     Attributes:
       DEPARTURES: the config fields in which the family differs from the base config.
