@@ -141,6 +141,9 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
     parts = tiny.parts(system)
     made, arguments = evaluation(parts)
     counted, cost = dot_flops(jax.make_jaxpr(made)(*arguments).jaxpr), cost_of(parts)
+    if declared.get(system).counted:
+        assert counted == cost.forward == 0
+        return
     if parts.module.SEES == "left":
         predictions = tiny.BATCH * tiny.LENGTH
         head = cost.head * tiny.LENGTH / (tiny.LENGTH - 1)

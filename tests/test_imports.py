@@ -170,7 +170,8 @@ MAY_NAME = ("systems", "objectives", "interop.maps", "thesis")
 NO_DECISION = {  # what the base config is, and a recipe that has a family's name
     ("config.pretraining", "roberta"), ("config.pretraining", "mlm"), ("tasks.recipes", "gpt"),
     ("eval.babylm", "mlm"),  # a folder's name in the challenge's files
-    ("eval.suites", "lstm"),  # a model's name in BLiMP's published scores
+    ("eval.suites", "lstm"), ("eval.suites", "ngram"),  # names in BLiMP's published scores
+    ("eval.ngram", "ngram"),  # the program's own name, in its result
     ("nn.recurrence", "lstm"),  # a cell's name
 }  # fmt: skip
 

@@ -96,7 +96,7 @@ def make_plan(
       step_costs: clock -> cost of one step of each phase, where that is not 1.
 
     Raises:
-      ValueError: the warm-up is longer than the budget.
+      ValueError: the warm-up is longer than the budget, or a step costs nothing of it.
     """
     clock, total, warmup = durations(config.optim)
     shares = steps_per_epoch
@@ -108,6 +108,11 @@ def make_plan(
         rate = config.long.example_rate
         shares = (1 - rate) / config.short.batch_size, rate / config.long.batch_size
     costs = tuple(step_costs.get(clock, [1.0] * len(config.phases)))
+    if not all(costs):
+        raise ValueError(
+            f"the budget is in {clock}, and a step of {config.system} has none: set"
+            " --config.optim.total_steps or total_tokens in place of it"
+        )
     ends = (total,)
     if len(config.phases) == 2:
         short, long = (

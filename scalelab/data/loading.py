@@ -37,6 +37,7 @@ class Data:
     num_valid_tokens: int
     phases: tuple[PhaseData, ...]  # the short phase, and the long one where there is one
     facts: dict[str, str]  # lines for the start of a run, by name
+    documents: formats.Documents  # of the training split
 
     @property
     def fingerprint(self) -> str:
@@ -131,6 +132,7 @@ def load_data(
         num_valid_tokens=len(valid.tokens),
         phases=phases,
         facts=facts,
+        documents=train,
     )
 
 

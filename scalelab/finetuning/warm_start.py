@@ -101,6 +101,11 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
             " predict the next token: leave --as out, or take a left-to-right model or an"
             " encoder-decoder"
         )
+    if hasattr(system, "count"):
+        raise ValueError(
+            f"{title}: the parameters of {opened.config.system} are counts, which training does not"
+            " change: choose a model that is trained"
+        )
     if system.HAS_SOURCE and not words and system.ADAPTATION.source is None:
         raise ValueError(
             f"{title}: {opened.config.system} does not declare where the text of a task goes"

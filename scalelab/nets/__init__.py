@@ -8,7 +8,10 @@ Batch = dict[str, jax.Array]
 
 
 class Model(Protocol):
-    """The methods of a system's model, bound; `token_states` and the heads are optional."""
+    """The methods of a system's model, bound.
+
+    `token_states`, `token_log_probs` and the heads are optional.
+    """
 
     def __call__(
         self, batch: Batch, *, train: bool, cache: Any = None, step: jax.Array | None = None
@@ -41,7 +44,19 @@ class Model(Protocol):
         ...
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """Returns features [..., E], table [V, E] and bias [V] or None for hidden [..., D]."""
+        """Returns features [..., E], table [V, E] and bias [V] or None for hidden [..., D].
+
+        A model whose scores are no such product returns them as bias [..., V], beside zeros.
+        """
+        ...
+
+    def token_log_probs(self, hidden: jax.Array, targets: jax.Array) -> jax.Array:
+        """Returns the log-probabilities [B, T] of tokens, if the scores are no product.
+
+        Args:
+          hidden: [B, T, D].
+          targets: [B, T] int32.
+        """
         ...
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:

@@ -28,12 +28,13 @@ HEAD_SIZE = "head_size"
 FFN = "ffn"
 CLASSES = "classes"
 NORM = "norm"  # scales and shifts of normalization layers
+NGRAMS = "ngrams"  # rows of a table of n-grams
 BATCH = "batch"  # activations only
 LENGTH = "length"  # activations only
 
 ALL = frozenset(
     (LAYERS, GROUPS, VOCAB, POSITIONS, SEGMENTS, WIDTH, TRANSFORM, HEADS)
-    + (HEAD_SIZE, FFN, CLASSES, NORM, BATCH, LENGTH)
+    + (HEAD_SIZE, FFN, CLASSES, NORM, NGRAMS, BATCH, LENGTH)
 )
 
 PARTS = ("body", "attention", "head", "embedding")

@@ -57,6 +57,9 @@ def next_tokens(
     weights = jnp.arange(num_places) < lengths[:, None] - 1
     weights = (weights if counts is None else weights & counts).astype(jnp.float32)
     hidden = ctx.token_hidden(model, batch)
+    if hasattr(model, "token_log_probs"):
+        found = model.token_log_probs(hidden, targets)
+        return {"loss": (-jnp.sum(found * weights), jnp.sum(weights))}
     with useful((num_places - 1) / num_places):
         features, table, bias = model.token_features(hidden)
         return xent.token_cross_entropy(

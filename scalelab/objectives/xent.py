@@ -66,7 +66,15 @@ def token_cross_entropy(
 
     Returns:
       {"loss": (sum, weight)}, float32 scalars, and optionally "accuracy" in the same form.
+
+    Raises:
+      ValueError: each place has a bias of its own.
     """
+    if bias is not None and bias.ndim > 1:
+        raise ValueError(
+            "this objective needs scores that are products of states and a table, and this model"
+            " has others: its objective is clm"
+        )
     rows = jnp.take(table, targets, axis=0, mode="clip").astype(features.dtype)
     own = product("btd,btd->bt", features, rows)
     if bias is not None:

@@ -265,7 +265,7 @@ def expect(
     per_token = steps[0].secs / (phase.batch_size * phase.length)
     if spec.stages[run.stage].finetune == "all":
         from_scratch = spec.finetune.scratch and run.seed == 0
-        share = 1 - phase.forward.head / phase.forward.forward
+        share = 1 - phase.forward.head / max(phase.forward.forward, 1)  # counts have no products
         scores = spec.finetune.seeds * task_tokens * share * per_token * (1 + from_scratch)
         masked = next((t.objective.predicts for t in plan.terms if t.objective.predicts), "next")
         for name, own in texts.items():

@@ -144,6 +144,10 @@ class System(Protocol):
       FROZEN: names of the models of other runs that its model reads, such as ("teacher",). `build`
         gets them as `frozen`, name -> unbound model. In training the Flax collection "frozen" has
         their parameters.
+      count(tokens, starts, options, vocab_size): the parameters as a tree of arrays, counted in the
+        training documents, tokens [n] with offsets [documents + 1]. A run begins with them. No step
+        changes them, so that neither --init nor fine-tuning is possible. Absent: parameters are
+        drawn and trained.
 
     Attributes:
       DEPARTURES: the config fields in which the family differs from the base config.
@@ -151,7 +155,7 @@ class System(Protocol):
       FRAME: (begin, between, end): texts of the special tokens around and between segments.
       ADAPTATION: its input for labeled tasks, and the classified state.
       HEADS: names of the model's heads: "token", "pair", ...; objectives ask for them by name.
-        A model with "token" has the same bias of tokens at all places.
+        A model with "token" has the same bias of tokens at all places, or `token_log_probs`.
       PREDICTS: "next" or "masked": the tokens that its token head predicts; None: none.
       SEES: the tokens that a position sees: "left", "both" or "source + left".
       HAS_SOURCE: whether the model reads a second text, its source, inside FRAME. Then the module

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from flax.typing import ArrayPytree
 
+from scalelab import systems
 from scalelab.config.pretraining import Config
 from scalelab.nn import axes
 from scalelab.records import run_files
@@ -113,6 +114,10 @@ def begin(
     given = pathlib.Path(str(config.machine.init or before))
     if given.resolve() == workdir.resolve():
         raise ValueError(f"--init={given} is the --workdir itself: leave --init out to continue it")
+    if hasattr(systems.load(config.system), "count"):
+        raise ValueError(
+            f"--init={given}: a run of {config.system} counts its own text: leave --init out"
+        )
     if begun is not None and before is not None and before.resolve() == given.resolve():
         opened, digest, tokenizer = None, str(begun.init), begun.tokenizer
     else:

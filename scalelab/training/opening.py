@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from scalelab import objectives, sharding, state, systems
 from scalelab.config.durations import make_plan
+from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config, science
 from scalelab.data import loading, tokenizers
 from scalelab.optim import adamw
@@ -93,6 +94,12 @@ def open_run(
     plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
     now, progress = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
+    if start is None and not now.step and (count := getattr(system, "count", None)):
+        text, options = data.documents, make_options(system, config.system_options)
+        starts = text.sentence_starts[text.document_starts]
+        found = count(text.tokens, starts, options, config.tokenizer.vocab_size)
+        now = now.replace(params=jax.device_put(found, placed.params))
+        say(f"counted {len(text.tokens):,} tokens")
     training = Pretraining(
         workdir, config, data, model, nets, mesh, placed, costs, plan, checkpoints, say, now,
         progress,

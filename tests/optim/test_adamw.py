@@ -104,7 +104,8 @@ def test_the_decayed_are_exactly_the_declared_and_neither_bias_nor_scale(system:
     mask = jax.tree_util.tree_leaves_with_path(adamw.decay_mask(params))
     names = {adamw.parameter_name(path): decayed for path, decayed in mask}
     assert {name for name, decayed in names.items() if decayed} == declared.get(system).decayed
-    assert all(x != name.endswith(("bias", "scale")) for name, x in names.items())
+    undecayed = "bias", "scale", axes.UNDECAYED
+    assert all(x != name.endswith(undecayed) for name, x in names.items())
 
 
 def test_a_parameter_may_declare_that_no_decay_applies() -> None:

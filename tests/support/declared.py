@@ -81,6 +81,7 @@ class Expected:
     more_parts: bool = False  # matrices beside layers and heads: a projection, a second model
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of the tiny config
     static: bool = False  # states are vectors of tokens: no layers, and no state sees another place
+    counted: bool = False  # parameters are tables that no step changes; without counts it guesses
     transformer: bool = True  # its layers have attention, and the config chooses their activation
     all_places: int = 0  # predictions of a place, for a model that sees both sides without masks
     mixed_masks: bool = False  # it sees left, but training has other masks: attention counts whole
