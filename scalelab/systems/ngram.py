@@ -8,6 +8,9 @@ enough (`steps=1`): steps only measure the loss. Whatever the budget, the whole 
 The tables have `system_options.max_ngrams` rows for each order above 1, used or not, so that a
 config alone describes the model. The parameters of a run count all rows.
 
+Evaluations hold the probabilities of all tokens at all places of a batch: at V = 30,000 use a small
+--batch_size.
+
 Departs from the paper:
   - subword tokens, as in the benchmark protocol; the paper has words;
   - nothing predicts the end of a text. An example begins as a document does: its first tokens have
