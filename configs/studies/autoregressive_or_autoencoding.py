@@ -15,7 +15,8 @@ All have the FLOPs of BERT at this budget, so XLNet pays for its second stream a
 tokens. The text is the synthetic language of configs/studies/family.py at scale=synthetic, and the
 scores are its minimal pairs and two of its tasks. GPT-2 is scored from left to right, BERT and
 XLNet with one hidden token at a time. GLM reads a sentence as one blank, which is longer than those
-it was trained on, so no hypothesis compares its minimal pairs. Arguments are those of family.py without `scale`.
+it was trained on, so no hypothesis compares its minimal pairs.
+Arguments are those of family.py without `scale`.
 """
 
 import ml_collections
