@@ -5,9 +5,9 @@
 Each arm is an RNNsearch with another score between a state of the decoder and one of the source
 (`scalelab/nn/compatibility.py`): `default` has the paper's, `additive`; `none` is RNNenc, whose
 context is the source's last state.
-The models restore texts of two synthetic languages, of which 15% are masked (format `denoising`,
-style `bert_style`), at equal tokens. Text, pairs, recipe and scores of translation are those of
-t5_objectives.py; the second language has another order of words. The hypotheses: scores that
+The models restore texts of which 15% are masked (format `denoising`, style `bert_style`), at equal
+tokens. Scales, text, pairs, recipe and scores of translation are those of t5_objectives.py; the
+second synthetic language has another order of words. The hypotheses: scores that
 compare contents are better than `location`, which sees the decoder's state alone, and the paper's
 score is better than no attention (Bahdanau et al. 2015, 5.1; Luong et al. 2015, table 4).
 """

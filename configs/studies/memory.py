@@ -6,10 +6,10 @@ The text is `python -m scalelab.worlds --kind=copies`: every second word is the 
 before it with probability 0.9, else random; each of them is followed by its partner, which any
 model learns. Segments have 16 or 32 words, so that no copy is in the segment of its original.
 Transformer-XL (Dai et al. 2019, 3.2) sees the original with a memory of 64 words. With a memory of
-16, a word in a segment of 16 sees at most 31 words back in one layer, in two layers twice as many:
-there the path N x L of 3.2 must help. In a segment of 32, one layer sees the originals of its last
-words, which allows 1.085 nats. The LSTM carries its state from segment to segment, but gradients
-end with the segment.
+16, a word in a segment of 16 sees at most 31 words back in one layer and 47 in two: there the path
+N x L of 3.2 reaches the originals of a segment's second half. In a segment of 32, one layer sees
+the originals of its last words, which allows 1.085 nats. The LSTM carries its state from segment to
+segment, but gradients end with the segment.
 
 The best possible losses in nats, over all tokens of a segment but its first:
 

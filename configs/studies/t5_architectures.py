@@ -14,7 +14,7 @@ Each arm has the objective `denoise`, bert_style of t5_objectives.py, and `lm`, 
 without a source. Raffel et al. 2020, 3.2.4 and table 2, find that denoising is always better, that
 the encoder-decoder is best and hardly loses by shared layers, and that language models are worse.
 Scales, text, pairs, recipe and scores are those of t5_objectives.py; the FLOPs are those of t5
-2x64x2, or of 2x128x2 at nano, by denoise with its tokens.
+2x64x2, at nano of 2x128x2, on `denoise` with the tokens of that study.
 
 In the paper the models with a source predict the end of a text from its beginning. Here that style,
 `prefix`, would spend half of its FLOPs on padding, and t5_objectives.py finds it below `lm`. The

@@ -12,11 +12,12 @@
 | copies | 20,000; every second one is a copy of one of the first 100 | about 1 |
 
 Raffel et al. 2020, 3.4.1, 3.4.2 and tables 8 and 9, find that filtered text is better, and that
-repeats lower the training loss and the scores. `default` is what a perfect filter leaves of
-`dirty`, and a perfect deduplication of `copies`. All arms have the same validation text.
+repeats lower the training loss and the scores. A perfect filter of `dirty`, or deduplication of
+`copies`, would leave half as many documents as `default` has. All arms have the same validation
+text.
 Objective, pairs, recipe and scores are those of t5_scaling.py, scales those of t5_objectives.py.
-At nano the corpus has WikiText's layout, its first 17,000 articles take the place of 20,000
-documents, and the other arms' texts are written beside its folder.
+At nano the corpus has WikiText's layout, its first 17,000 articles take the place of the 20,000
+documents, and all texts are written beside its folder.
 """
 
 import lzma
@@ -27,6 +28,7 @@ import ml_collections
 import numpy as np
 
 from scalelab.config import files
+from scalelab.data.corpora.wikitext import is_heading
 from scalelab.helpers.files import write_text
 
 REPEATS = (4, 16, 64)
@@ -40,15 +42,21 @@ def change(documents: list[str], arm: str) -> list[str]:
     name, _, repeats = arm.rpartition("_")
     if name == "repeats":
         return documents[: len(documents) // int(repeats)]
+    if arm == "whole":
+        return documents
     rng, first = np.random.default_rng(0), documents[:COPIED]
     for i in range(1, len(documents), 2):
         if arm == "copies":
             documents[i] = first[rng.integers(len(first))]
         else:
-            title, _, text = documents[i].partition("\n")
-            lines = (" ".join(rng.permutation(line.split())) for line in text.split("\n"))
-            documents[i] = "\n".join([title, *lines])
+            lines = documents[i].split("\n")
+            documents[i] = "\n".join(x if is_heading(x) else shuffled(x, rng) for x in lines)
     return documents
+
+
+def shuffled(line: str, rng: np.random.Generator) -> str:
+    """Returns a line with its words in random order."""
+    return " ".join(["", *rng.permutation(line.split()), ""]) if line.strip() else line
 
 
 def rewritten(folder: pathlib.Path, arm: str, count: int) -> pathlib.Path:
@@ -59,6 +67,8 @@ def rewritten(folder: pathlib.Path, arm: str, count: int) -> pathlib.Path:
     path = folder.with_name(f"{folder.name}-{arm}")
     folder, made = folder.expanduser(), path.expanduser()
     if not (made / "wiki.train.raw").exists():
+        if not any((folder / f"wiki.train.raw{end}").exists() for end in ("", ".xz")):
+            raise ValueError(f"{folder}: expected wiki.train.raw or wiki.train.raw.xz in it")
         made.mkdir(exist_ok=True)
         for split in ("valid", "test", "train"):
             file = folder / f"wiki.{split}.raw"
@@ -84,6 +94,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.question = "How much worse is pre-training on text that is repeated, dirty or copied?"
     config.fields += ("data.format=denoising", "format_options.style=bert_style")
     folder = pathlib.Path(config.pretrain.data.corpus.removeprefix("wikitext:"))
+    if config.scale == "nano":
+        text = rewritten(folder, "whole", DOCUMENTS["nano"])
+        config.pretrain.data.corpus = f"wikitext:{text}"
     arms = (*(f"repeats_{repeats}" for repeats in REPEATS), "dirty", "copies")
     for arm in arms:
         text = rewritten(folder, arm, DOCUMENTS[config.scale])

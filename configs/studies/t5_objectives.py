@@ -23,7 +23,7 @@ scales:
 
 The default is synthetic, scored by BLEU of translations into the second language and by ROUGE-2 of
 summaries. At nano these are translation into German (`data`/multi30k) and summaries of dialogues
-(`data`/dialogsum); the scale is for a GPU and has not run yet. Other studies of encoder-decoders
+(`data`/dialogsum); the scale is for a GPU. Other studies of encoder-decoders
 take text, recipe and scores from here.
 """
 

@@ -3,9 +3,9 @@
   python -m scalelab.eval.wordsim --run=RUN --data=DIR --workdir=DIR
 
 DIR holds files of word pairs, *.txt or *.tsv, or is one such file. A line has two words and the
-score of their similarity by people, apart by tabs; there is no header. WordSim-353, SimLex-999
-(Hill et al. 2015), MEN (Bruni et al. 2014) and the rare words of Luong et al. 2013 come in this
-form. questions-words.txt, analogies, is not read.
+score of their similarity by people, separated by tabs; there is no header. WordSim-353, SimLex-999
+(Hill et al. 2015), MEN (Bruni et al. 2014) and the rare words of Luong et al. 2013 may need to be
+cut to these three columns. questions-words.txt, analogies, is not read.
 
 The score of a pair is the cosine of the vectors of its words: rows of the table through which the
 model reads tokens, whatever the layers do with them. If a word is several pieces, its vector is
@@ -13,9 +13,9 @@ their mean. A word is encoded as it is behind a blank. If the tokenizer does not
 pairs cannot be scored, and stand in the middle of their file's ranking.
 
 The table has Spearman's correlation of the cosines and people's scores. Files have different
-scales. So the row `all pairs`, the score in result.json and in studies, and the row of pairs whose
-words are one piece each rank each pair in its own file first: the share of the file's pairs with a
-lower score. predictions.tsv has these shares, cosines.json the cosines. Intervals are 95%, by a
+scales, so pairs are first ranked within their file, as the share of the file's pairs with a lower
+score. The rows `all pairs`, the score in result.json and in studies, and `words of one piece` use
+these ranks. predictions.tsv has these shares, cosines.json the cosines. Intervals are 95%, by a
 bootstrap over pairs.
 
 The correlation of vectors that know nothing is 0. Words that share pieces are similar under random
@@ -62,7 +62,7 @@ def read(path: pathlib.Path) -> list[Pair]:
     for own in paths:
         begin = len(found)
         for number, row in data_files.read_fields(own):
-            with data_files.place(own, number, "two words and a score, apart by tabs"):
+            with data_files.place(own, number, "two words and a score, separated by tabs"):
                 first, second, score = row
                 if not first.strip() or not second.strip() or not np.isfinite(float(score)):
                     raise ValueError(f"expected two words and a score, found {row}")
@@ -80,18 +80,20 @@ def find_vectors(opened: "Pretrained", words: Sequence[str]) -> tuple[np.ndarray
     A word that the tokenizer does not know has 0 pieces and the vector 0.
 
     Raises:
-      ValueError: the vectors are not finite.
+      ValueError: the model has no vectors, or they are not finite.
     """
     from scalelab.training.pretrained import by_name
 
     table = np.asarray(by_name(opened.params)[opened.net.TOKEN_TABLE], np.float64)
+    if table.ndim < 2:
+        raise ValueError(f"{opened.path}: the model of {opened.config.system} has no word vectors")
     if not np.isfinite(table).all():
         raise ValueError("the model's vectors are not finite: its training had diverged")
     before = "a "
     starts, ids, (_, stops, _) = opened.tokenizer.encode_aligned([before + word for word in words])
     owner = np.repeat(np.arange(len(words)), np.diff(starts))
     is_unknown = ids == opened.tokenizer.special_ids.get("unk", -1)
-    inside = (stops >= len(before)) & ~np.isin(owner, owner[is_unknown])
+    inside = (stops > len(before)) & ~np.isin(owner, owner[is_unknown])
     pieces = np.bincount(owner[inside], minlength=len(words))
     sums = np.zeros((len(words), table.shape[1]))
     np.add.at(sums, owner[inside], table[ids[inside]])

@@ -1,8 +1,8 @@
 """A head that compares the tokens of two texts: attend, compare, aggregate.
 
 Parikh et al. 2016, "A decomposable attention model for natural language inference", without its
-attention inside a text. On states that know no order, such as word vectors, the scores depend on
-the tokens of each text, not on their order.
+attention inside a text. On states that do not depend on position, such as word vectors, the scores
+depend on the tokens of each text, not on their order.
 
 Departs from the paper:
   - tokens are the model's pieces; the special tokens around a text count as its tokens, as the
@@ -65,7 +65,7 @@ class DecomposableHead(nn.Module):
     dropout_rate: float
 
     def setup(self) -> None:
-        """Makes the maps: of states (4.1), F, G, H and H's last one."""
+        """Makes the maps: of states (5.1), F, G, H and H's last one."""
         names, classes = ((axes.WIDTH,), (axes.TRANSFORM,)), (axes.CLASSES,)
         self.project = Linear(*names, (self.width,), INIT, jnp.float32, bias_init=None)
         self.attend = ReluLayers(self.width, self.dropout_rate)

@@ -1,9 +1,9 @@
 """Counts n-grams and smooths them: interpolated Kneser-Ney (Chen and Goodman 1999, 2.7 and 4.1.1).
 
-The n-grams of the highest order have their counts. Those of a lower order have the number of tokens
-that they follow. A discount is taken from each count and given to the next lower order, in the end
-to all tokens alike. By default each order has the discount n1 / (n1 + 2 n2) of Ney et al. 1994,
-where n1 and n2 count the n-grams that occur once and twice; 0.5 if no n-gram occurs once.
+The n-grams of the highest order have their counts. Those of a lower order have the number of
+different tokens before them. A discount is taken from each count and given to the next lower order,
+in the end to all tokens alike. By default each order has the discount n1 / (n1 + 2 n2) of Ney et
+al. 1994, where n1 and n2 count the n-grams that occur once and twice; 0.5 if no n-gram occurs once.
 """
 
 import dataclasses

@@ -72,8 +72,7 @@ def token_cross_entropy(
     """
     if bias is not None and bias.ndim > 1:
         raise ValueError(
-            "this objective needs scores that are products of states and a table, and this model"
-            " has others: its objective is clm"
+            "this model scores tokens without a table of vectors: set config.objective to 'clm'"
         )
     rows = jnp.take(table, targets, axis=0, mode="clip").astype(features.dtype)
     own = product("btd,btd->bt", features, rows)

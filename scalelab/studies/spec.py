@@ -129,8 +129,8 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
             if more := systems.more_inputs(system, source=given):
                 raise ValueError(
                     f"{where}.systems: the model of {name!r} reads {more}, which tasks or"
-                    " evaluations do not give it: leave them out, or set config.finetune.tasks"
-                    " and config.evaluations to ()"
+                    " evaluations do not give it: leave out those tasks and evaluations, or set"
+                    " config.finetune.tasks and config.evaluations to ()"
                 )
 
 

@@ -15,7 +15,7 @@ Departs from the paper:
 `attention` lets the last layer's states read the earlier ones of their segment (Luong et al. 2015;
 Daniluk et al. 2017 do so in a language model). Heads and FFN width of the shape are ignored.
 
-`cell=lstmn` is the long short-term memory-network of Cheng et al. 2016 (3.1): each layer keeps all
+`cell=lstmn` is the long short-term memory-network of Cheng et al. 2016 (3.2): each layer keeps all
 its states, on a tape, and attends to them in place of reading the last one. Departs from the paper:
 the tape begins anew with each segment, as no state is carried; gates have biases; a layer reads
 the states of the layer below. Memory in training grows with the square of the segment's length.
@@ -112,6 +112,7 @@ class TapeLayer(nn.Module):
         (B, T, _), D = x.shape, self.width  # noqa: N806
         names, init, matrix = (axes.WIDTH, axes.TRANSFORM), self.kernel_init, (D, D)
         maps = names[:1], names[1:]
+        x = x.swapaxes(0, 1)
         given = Linear(*maps, (4 * D,), init, self.dtype, name="input")(x)
         query = Linear(*maps, (D,), init, self.dtype, None, name="query")(x)
         kernel, bias = recurrent_parameters(self, CELLS["lstm"], D, init)
@@ -137,8 +138,7 @@ class TapeLayer(nn.Module):
             made = jnp.concatenate([state, new["cell"], read, state @ state_key], axis=-1)
             return tape.at[rows, place].set(made, mode="drop"), state
 
-        along = tuple(jnp.swapaxes(y, 0, 1) for y in (given, query, places))
-        tape, states = jax.lax.scan(step, start, along)
+        tape, states = jax.lax.scan(step, start, (given, query, places.T))
         y = Dropout(self.dropout_rate)(states.swapaxes(0, 1).astype(self.dtype), ctx)
         y = constrain(y, axes.BATCH, axes.LENGTH, axes.WIDTH)
         return y, None if cache is None else tape

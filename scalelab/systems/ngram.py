@@ -13,8 +13,7 @@ Evaluations hold the probabilities of all tokens at all places of a batch: at V 
 
 Departs from the paper:
   - subword tokens, as in the benchmark protocol; the paper has words;
-  - nothing predicts the end of a text. An example begins as a document does: its first tokens have
-    the context of tokens at the beginning of a document.
+  - nothing predicts the end of a text, and each example is scored as if it began a document.
 
 A state is the number of the n-gram before the next token, for each order. It has no meaning beyond
 that, so the model cannot be fine-tuned. Heads, width, layers and FFN width of the shape are

@@ -5,8 +5,8 @@
 DIR gets wiki.{train,valid,test}.raw for corpus=wikitext:DIR, and world.json with the
 entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, phrases, trees and
 agreement of every sentence), minimal pairs for python -m scalelab.eval.pairs --data=DIR/pairs,
-pairs of words for python -m scalelab.eval.wordsim --data=DIR/wordsim, which are as similar as they
-share topic and class, and glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
+pairs of words for python -m scalelab.eval.wordsim --data=DIR/wordsim, scored 1 for the same topic
+plus 1 for the same class, and glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
 A task has --tasks_examples training examples and a quarter of this number in dev and in test; 0
 means no tasks. --questions adds so many training questions on passages, whose answers are spans,
 for python -m scalelab.eval squad --data=DIR/glue.

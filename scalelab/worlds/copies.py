@@ -39,7 +39,7 @@ class Copies:
                 " free"
             )
         if not 0 <= self.percent_copied <= 100:
-            raise ValueError(f"percent_copied {self.percent_copied}: expected at most 100")
+            raise ValueError(f"percent_copied {self.percent_copied}: expected 0 to 100")
 
     @property
     def vocab_size(self) -> int:

@@ -83,7 +83,7 @@ def test_the_program(pretrained_runs, tmp_path, start, refused) -> None:
     data.mkdir()
     (data / "ws.txt").write_text("".join(lines) + "bada\t\u4e00\u4e01\t7\n")
     (data / wordsim.ANALOGIES).write_text(": capitals\nAthens Greece Oslo Norway\n")
-    given = f"--run={pretrained_runs('word2vec')}", f"--data={data}"
+    given = f"--run={pretrained_runs('bert')}", f"--data={data}"
     for work, more in (("a", ()), ("b", ("--random",))):
         code, out, errors = start(wordsim, *given, f"--workdir={tmp_path / work}", *more)
         assert code == 0, errors

@@ -112,7 +112,8 @@ def test_it_learns_from_frozen_vectors_and_is_opened_again(prepare, tmp_path) ->
     for name in ("project", "attend", "compare", "aggregate", "out"):
         parts = [jax.tree.leaves(params["head"][name]) for params in (before, after)]
         assert all(np.abs(a - b).max() > 1e-4 for a, b in zip(*parts, strict=True)), name
-    loss = [json.loads(line) for line in (run.folder(0) / "metrics.jsonl").open()]
+    lines = (run.folder(0) / "metrics.jsonl").read_text().splitlines()
+    loss = [json.loads(line) for line in lines]
     assert min(x["train/loss"] for x in loss if "train/loss" in x) < 0.4
     assert finetune.results.evaluate_again(run, 0) == run.result(0)["eval"]
     opened = reopen.load(run.folder(0))

@@ -80,20 +80,24 @@ def test_encoder_decoders_on_real_text(name: str, runs: int, tmp_path) -> None:
     made = spec.resolve(module.get_config(given).to_dict())
     assert len(expand.expand_runs(made)) == runs and made.hypotheses
     assert {line[1] for line in made.hypotheses} == {"multi30k_de"}
+    if name == "t5_data":
+        for arm, count in {"whole": 40, "repeats_16": 2}.items():
+            made = (tmp_path / f"text-{arm}/wiki.train.raw").read_text()
+            assert len(re.findall("= Title", made)) == count
 
 
 def test_texts_of_the_study_of_data(tmp_path) -> None:
     """A repeated text is a beginning; every second document is shuffled, or a copy."""
     module = tiny.config_module("studies/t5_data")
-    documents = [
-        f" = Title {i} = \n\n" + " ".join(f"{i}.{j}" for j in range(9)) for i in range(300)
-    ]
+    texts = (" ".join(f"{i}.{j}" for j in range(9)) for i in range(300))
+    head = " = Title = \n\n = = Part of it = = \n\n"
+    documents = [f"{head} {text} \n" for text in texts]
     assert module.change([*documents], "repeats_64") == documents[:4]
     dirty, copies = (module.change([*documents], arm) for arm in ("dirty", "copies"))
     assert dirty[::2] == documents[::2] == copies[::2]
     for old, new, copy in zip(documents[1::2], dirty[1::2], copies[1::2], strict=True):
         assert old != new and sorted(old.split()) == sorted(new.split())
-        assert old.split("\n")[0] == new.split("\n")[0]
+        assert new.startswith(head) and new.count("\n") == 5
         assert copy in documents[:100]
 
 

@@ -212,6 +212,8 @@ def _computer(net: nn.Module) -> Callable[..., jax.Array]:
 
         with nn.intercept_methods(keep_input):
             (output, _), found = net.apply({"params": params}, batch, train=False, mutable=[STATES])
+        if not inputs:
+            raise ValueError("the model has no stack of layers, so nothing has states to probe")
         (first,), (layers,) = inputs, jax.tree.leaves(found)
         states = jnp.stack([first, *layers[:-1], output], axis=2)
         return states.astype(jnp.float32)
