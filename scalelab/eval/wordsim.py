@@ -9,7 +9,7 @@ cut to these three columns. questions-words.txt, analogies, is not read.
 
 The score of a pair is the cosine of the vectors of its words: rows of the table through which the
 model reads tokens, whatever the layers do with them. If a word is several pieces, its vector is
-their mean. A word is encoded as it is behind a blank. If the tokenizer does not know a word, its
+their mean. A word is encoded with the blank before it. If the tokenizer does not know a word, its
 pairs cannot be scored, and stand in the middle of their file's ranking.
 
 The table has Spearman's correlation of the cosines and people's scores. Files have different
@@ -93,7 +93,7 @@ def find_vectors(opened: "Pretrained", words: Sequence[str]) -> tuple[np.ndarray
     starts, ids, (_, stops, _) = opened.tokenizer.encode_aligned([before + word for word in words])
     owner = np.repeat(np.arange(len(words)), np.diff(starts))
     is_unknown = ids == opened.tokenizer.special_ids.get("unk", -1)
-    inside = (stops > len(before)) & ~np.isin(owner, owner[is_unknown])
+    inside = (stops >= len(before)) & ~np.isin(owner, owner[is_unknown])
     pieces = np.bincount(owner[inside], minlength=len(words))
     sums = np.zeros((len(words), table.shape[1]))
     np.add.at(sums, owner[inside], table[ids[inside]])
