@@ -17,6 +17,7 @@ from flax import traverse_util
 from benchmarks import common
 from scalelab import systems
 from scalelab.config import pretraining
+from scalelab.config.fields import make_options
 from scalelab.finetuning import kinds
 from scalelab.interop import config_json, convert, maps
 from scalelab.training.blueprint import Blueprint
@@ -48,7 +49,9 @@ def make_model(
     """
     family = maps.load(system)
     architecture = next(a for a in family.architectures if name in (None, a.name))
-    fields = dataclasses.asdict(net) | {"vocab_size": vocab_size, "num_segments": 1}
+    options = make_options(systems.load(system), {})
+    own = dataclasses.asdict(options) if options else {}
+    fields = own | dataclasses.asdict(net) | {"vocab_size": vocab_size, "num_segments": 1}
     fields["ffn_width"] = net.ffn_width or 4 * net.width
     ids = {"pad": systems.special_ids(systems.load(system)).get("pad")}
     made = config_json.make_config(family, architecture, fields, ids, labels, labels == ["0"])
