@@ -60,7 +60,7 @@ def shuffled(line: str, rng: np.random.Generator) -> str:
 
 
 def rewritten(folder: pathlib.Path, arm: str, count: int) -> pathlib.Path:
-    """Writes the text of an arm beside `folder`, once; of the first `count` documents.
+    """Writes the text of an arm beside `folder`, once, from its first `count` documents.
 
     Files are written whole, the training text last: without it an interrupted copy begins again.
     """

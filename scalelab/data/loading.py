@@ -31,13 +31,10 @@ class Data:
     tokenizer_dir: Path  # its files, in Hugging Face layout
     corpus_hash: str  # SHA-256 of the corpus as it was read
     unigram_nats: float  # entropy of the token frequencies; a model that has learned is below it
-    num_documents: int  # documents of the training split
-    num_tokens: int  # tokens of their text, each once, without special ones
-    num_valid_documents: int  # the same of the validation split
-    num_valid_tokens: int
+    train: formats.Documents  # the text of the training split
+    valid: formats.Documents  # the same of the validation split
     phases: tuple[PhaseData, ...]  # the short phase, and the long one where there is one
     facts: dict[str, str]  # lines for the start of a run, by name
-    documents: formats.Documents  # of the training split
 
     @property
     def fingerprint(self) -> str:
@@ -126,13 +123,10 @@ def load_data(
         prepared.tokenizer_dir,
         prepared.corpus_hash,
         unigram_nats=entropy,
-        num_documents=train.num_documents,
-        num_tokens=len(train.tokens),
-        num_valid_documents=valid.num_documents,
-        num_valid_tokens=len(valid.tokens),
+        train=train,
+        valid=valid,
         phases=phases,
         facts=facts,
-        documents=train,
     )
 
 

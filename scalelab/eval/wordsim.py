@@ -141,15 +141,15 @@ def measure(opened: "Pretrained", items: Sequence[Pair], asked: Asked) -> Measur
     found, known = cosines(*vectors[pairs.T]), pieces[pairs].all(axis=1)
     if not known.any():
         raise ValueError(f"{opened.path} can score no pair: its tokenizer knows no word of them")
-    gold, predicted = np.zeros((2, len(items)), np.float32)
+    every, (gold, predicted) = np.ones(len(items), bool), np.zeros((2, len(items)), np.float32)
     groups = {source: np.array(sources) == source for source in dict.fromkeys(sources)}
     for own in groups.values():
-        gold[own] = shares(scores[own], known[own] | True)
+        gold[own] = shares(scores[own], every[own])
         predicted[own] = shares(found[own], known[own])
     one = (pieces[pairs] == 1).all(axis=1)
     groups |= {"words of one piece": one} if one.any() and not one.all() else {}
     rows = []
-    for name, own in (groups | {"all pairs": known | True}).items():
+    for name, own in (groups | {"all pairs": every}).items():
         given = gold[own], [(1.0, predicted[own][None, None])], "spearman"
         made = bootstrap.mean_score([given], widen=False)
         rows.append([name, own.sum(), known[own].mean(), made.value, made.low, made.high])

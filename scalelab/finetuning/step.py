@@ -22,7 +22,6 @@ from scalelab import sharding
 from scalelab.data.store import Layout
 from scalelab.finetuning import methods
 from scalelab.nn import axes
-from scalelab.nn.decomposable import DecomposableHead
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import STATES
 from scalelab.objectives import (
@@ -324,6 +323,8 @@ def make_head(
       lstm_width: width of each direction of a BiLSTM whose states the head reads; None: no BiLSTM.
     """
     if kind == DECOMPOSABLE:
+        from scalelab.nn.decomposable import DecomposableHead  # other heads do without it
+
         return DecomposableHead(num_outputs, width, dropout_rate)
     if kind == "double":
         head = TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)

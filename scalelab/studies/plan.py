@@ -135,7 +135,7 @@ def describe_validation(planned: Sequence[PlannedRun], data: Sequence["Data"]) -
             ] = None
         counts = ", ".join(f"{num:,} examples of length {size}" for size, num in phases.items())
         lines.append(
-            f"validation: {own.num_valid_documents:,} documents, {own.num_valid_tokens:,} tokens;"
+            f"validation: {own.valid.num_documents:,} documents, {len(own.valid.tokens):,} tokens;"
             f" it reads {counts}"
         )
     return [*dict.fromkeys(lines), *few]

@@ -95,7 +95,7 @@ def open_run(
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
     now, progress = _restore(checkpoints, fresh, start, data.fingerprint, workdir)
     if start is None and not now.step and (count := getattr(system, "count", None)):
-        text, options = data.documents, make_options(system, config.system_options)
+        text, options = data.train, make_options(system, config.system_options)
         starts = text.sentence_starts[text.document_starts]
         found = count(text.tokens, starts, options, config.tokenizer.vocab_size)
         now = now.replace(params=jax.device_put(found, placed.params))
@@ -202,8 +202,8 @@ def finish(training: Pretraining) -> dict[str, Any]:
         data_hash=data.corpus_hash,
         unigram_nats=data.unigram_nats,
         unigrams=unigrams,
-        corpus=run_files.Corpus(data.num_documents, data.num_tokens),
-        validation=run_files.Corpus(data.num_valid_documents, data.num_valid_tokens),
+        corpus=run_files.Corpus(data.train.num_documents, len(data.train.tokens)),
+        validation=run_files.Corpus(data.valid.num_documents, len(data.valid.tokens)),
         phases=tuple(
             run_files.PhaseData(
                 p.max_len,

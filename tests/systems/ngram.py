@@ -2,7 +2,7 @@
 
 from declared import GUESS, Expected
 
-ROWS = 2**20  # of the orders 2 and 3
+ROWS = 2**20  # the rows of a table of n-grams
 
 EXPECTED = Expected(
     tokenizer="bytebpe",
