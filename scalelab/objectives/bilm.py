@@ -26,7 +26,8 @@ class BiLM:
 
     name: ClassVar[str] = "bilm"
     samples: ClassVar[bool] = False
-    predicts: ClassVar[str | None] = None
+    predicts: ClassVar[str | None] = "next"
+    covers_text: ClassVar[bool] = True
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Returns the batch unchanged."""

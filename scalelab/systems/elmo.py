@@ -3,7 +3,8 @@
 Two stacks of LSTMs read a text in opposite directions. They share the table of tokens, which also
 scores them (`objectives/bilm.py`). A state is both streams side by side, [B, T, 2 D]. The paper's
 use is `--recipe=features` with `feature_layers` = L, `feature_mix` and a BiLSTM
-(`head.lstm_width`), see docs/finetune.md; the embeddings themselves are not mixed in.
+(`head.lstm_width`), see docs/finetune.md; the embeddings themselves are not mixed in. Evaluations of
+texts and `sample` read the forward stream alone, as a left-to-right language model.
 
 Departs from it:
   - subword tokens; the paper has characters, two highway layers and a sampled softmax of words;
@@ -21,11 +22,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
-from scalelab.nets.encoder import Encoder
+from scalelab.nets.decoder import Decoder
 from scalelab.nn.embed import Embed, InputEmbed, output_table
-from scalelab.nn.heads import PlainHead
 from scalelab.nn.masks import Context
-from scalelab.nn.recurrence import Recurrent, turn, uniform
+from scalelab.nn.recurrence import Recurrent, State, turn, uniform
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Sizes, refuse
 
@@ -36,9 +36,9 @@ DEPARTURES = (
 SPECIAL_TOKENS = (("bos", "<s>"), ("eos", "</s>"))
 FRAME: tuple[tuple[str, ...], ...] = (("<s>",), ("</s>",), ("</s>",))
 ADAPTATION = Adaptation(*FRAME, reads="last")
-HEADS = ("next", "previous")
-PREDICTS = None
-SEES = "both"
+HEADS = ("token", "next", "previous")
+PREDICTS = "next"
+SEES = "both"  # a state does, its forward half sees the left side alone
 HAS_SOURCE = False
 ORDER = "shuffled"
 
@@ -53,26 +53,32 @@ class TwoStreams(nn.Module):
       backward: the same, for the rows turned round.
     """
 
-    forward: nn.Module
-    backward: nn.Module
+    forward: Recurrent
+    backward: Recurrent
+
+    def init_cache(self, batch_size: int, max_len: int) -> State:
+        """Returns the empty state of the forward stream."""
+        return self.forward.init_cache(batch_size, max_len)
 
     def __call__(
-        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
-    ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer in both directions; returns [B, T, 2 D] and None.
+        self, carry: jax.Array, ctx: Context, cache: State | None
+    ) -> tuple[jax.Array, State | None]:
+        """Applies the layer; returns [B, T, 2 D] and the state behind the forward stream.
 
         Args:
           carry: [B, T, 2 D].
           ctx: what the pass gives to layers.
-          cache: unused; the model reads whole texts.
+          cache: the state of the forward stream before the first token. With it the backward half
+            is no use, since the rest of the text is not there; None: the carry is a whole text.
         """
-        del cache
         assert ctx.mask.lengths is not None and ctx.layer is not None
         left, right = jnp.split(carry, 2, axis=-1)
-        read, _ = self.forward(left, ctx, None)
-        turned, _ = self.backward(turn(right, ctx.mask.lengths), ctx, None)
-        made = jnp.concatenate([read, turn(turned, ctx.mask.lengths)], axis=-1)
-        return made + jnp.where(ctx.layer > 0, carry, 0), None
+        read, after = self.forward(left, ctx, cache)
+        if cache is None:
+            turned, _ = self.backward(turn(right, ctx.mask.lengths), ctx, None)
+            right = turn(turned, ctx.mask.lengths)
+        made = jnp.concatenate([read, right], axis=-1)
+        return made + jnp.where(ctx.layer > 0, carry, 0), after
 
 
 class StreamStack(nn.Module):
@@ -82,22 +88,40 @@ class StreamStack(nn.Module):
       stack: (carry [B, T, 2 D], ctx, cache) -> (carry, cache).
     """
 
-    stack: nn.Module
+    stack: Stack
+
+    def init_cache(self, batch_size: int, max_len: int) -> ArrayPytree:
+        """Returns the empty cache of the stack."""
+        return self.stack.init_cache(batch_size, max_len)
 
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the stack; returns [B, T, 2 D] and None.
+        """Applies the stack; returns [B, T, 2 D] and its cache.
 
         Args:
           carry: [B, T, D].
           ctx: what the pass gives to layers.
-          cache: unused; the model reads whole texts.
+          cache: of the stack; None: the carry is a whole text.
         """
         return self.stack(jnp.concatenate([carry, carry], axis=-1), ctx, cache)
 
 
-def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
+class ForwardHead(nn.Module):
+    """The features of the token scores: the first half of a state.
+
+    Attributes:
+      width: D.
+    """
+
+    width: int
+
+    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
+        """Returns [..., D] for states [..., 2 D], or for streams [..., D], and no bias."""
+        return hidden[..., : self.width], None
+
+
+def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
     """Builds the model, as `System.build`."""
     del options
     refuse(sizes, "activation", "norm_epsilon")
@@ -108,7 +132,7 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
 
     table_init = uniform(0.1)
     layer = TwoStreams(stream(), stream())
-    return Encoder(
+    return Decoder(
         embed=InputEmbed(
             Embed(vocab_size, sizes.width, table_init, factor=sizes.width**0.5),
             None,
@@ -116,7 +140,7 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
             dtype=sizes.dtype,
         ),
         stack=StreamStack(Stack(layer, sizes.num_layers, sizes.remat)),
-        token_head=PlainHead(),
+        token_head=ForwardHead(sizes.width),
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, table_init),
     )
 

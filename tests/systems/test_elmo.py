@@ -10,6 +10,7 @@ import pytest
 import tiny
 
 from scalelab import objectives, systems
+from scalelab.eval import token_scores
 from scalelab.systems import elmo
 
 B, T, D, L = 3, 6, 4, 2
@@ -63,6 +64,16 @@ def test_the_loss_is_the_mean_over_both_directions() -> None:
     total, weight = found["bilm"]["loss"]
     assert weight == len(losses) == 2 * (LENGTHS - 1).sum()
     np.testing.assert_allclose(total / weight, np.mean(losses), rtol=1e-6)
+
+
+def test_evaluations_read_the_forward_stream() -> None:
+    net, params = make()
+    table = params["embed"]["tokens"]["table"]
+    forward, backward = (side @ table.T for side in jnp.split(read(net, params), 2, axis=-1))
+    places = np.broadcast_to(np.arange(T), (B, T))
+    found = token_scores.log_chances(net, params, BATCH, places)[IS_TEXT]
+    np.testing.assert_allclose(found, jax.nn.log_softmax(forward)[IS_TEXT], atol=1e-10)
+    assert np.abs(found - jax.nn.log_softmax(backward)[IS_TEXT]).max() > 0.1
 
 
 def torchs(params: Any, residual: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -235,6 +235,8 @@ def test_a_system_exports_what_the_loop_needs(name: str) -> None:
     assert module.HAS_SOURCE == (module.SEES == "source + left")
     assert module.PREDICTS in {term.objective.predicts for term in make_terms(name)}
     sees = {"next": {"left", "source + left"}, "masked": {"both"}}
+    if "previous" in module.HEADS:  # two streams side by side
+        sees["next"] = {"both"}
     assert module.SEES in sees.get(module.PREDICTS, set.union(*sees.values()))
     config = tiny.config(name)
     assert config.tokenizer.kind == declared.get(name).tokenizer
