@@ -4,17 +4,18 @@
 
 | arm | training documents | passes |
 |---|---|--:|
-| default | 20,000 | about 1 |
-| repeats_4 | the first 5,000 | 4 |
-| repeats_16 | the first 1,250 | 14 |
-| repeats_64 | the first 312 | 56 |
-| dirty | 20,000; every second one has its words in random order | about 1 |
-| copies | 20,000; every second one is a copy of one of the first 100 | about 1 |
+| default | 20,000 | 0.5 |
+| repeats_4 | the first 5,000 | 2 |
+| repeats_16 | the first 1,250 | 7 |
+| repeats_64 | the first 312 | 30 |
+| dirty | 20,000; every second one has its words in random order | 0.5 |
+| copies | 20,000; every second one is a copy of one of the first 100 | 0.5 |
 
 Raffel et al. 2020, 3.4.1, 3.4.2 and tables 8 and 9, find that filtered text is better, and that
 repeats lower the training loss and the scores. A perfect filter of `dirty`, or deduplication of
-`copies`, would leave half as many documents as `default` has. All arms have the same validation
-text.
+`copies`, would leave half as many documents as `default` has. A budget counts the tokens of sources
+and targets, and BERT's style has both, so a pass takes twice the tokens of the text. All arms have
+the same validation text.
 Objective, pairs, recipe and scores are those of t5_scaling.py, scales those of t5_objectives.py.
 At nano the corpus has WikiText's layout, its first 17,000 articles take the place of the 20,000
 documents, and all texts are written beside its folder.
@@ -33,7 +34,7 @@ from scalelab.helpers.files import write_text
 
 REPEATS = (4, 16, 64)
 COPIED = 100
-DOCUMENTS = {"synthetic": 20_000, "nano": 17_000}  # one pass of each scale's tokens
+DOCUMENTS = {"synthetic": 20_000, "nano": 17_000}  # of the whole text
 TITLE = re.compile(r"(?m)^(?= = [^=])")  # headings of sections have more signs
 
 

@@ -76,6 +76,16 @@ def test_declared_differences_pass() -> None:
     assert comparability.check(study) == []
 
 
+def test_a_variant_with_another_corpus_has_other_data() -> None:
+    other = {"data.corpus": "wikitext:x", "result": {"data_hash": "e"}}
+    facts = {"variants": {"default": [], "other": ["data.corpus=wikitext:x"], "half": []}}
+    runs = {"a": {"data.corpus": "wikitext:y"}, "b": other | {"variant": "other"}}
+    assert comparability.check(make(runs, **facts)) == []
+    runs["b"] = other | {"variant": "half"}
+    with pytest.raises(ValueError, match=r"\n  data: 'd' in a, 'e' in b"):
+        comparability.check(make(runs, **facts))
+
+
 @pytest.mark.parametrize(("other", "facts", "field"), [
     ({"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
     (GPT | {"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
