@@ -3,10 +3,10 @@
   python -m scalelab.study run --workdir=runs/before_transformers \
     --config=configs/studies/before_transformers.py:seeds=5
 
-N-grams with Kneser-Ney smoothing, a feed-forward model of the last four tokens, an LSTM that carries
-its state from segment to segment, ELMo's two LSTMs, of which the forward one is scored, gated
-convolutions, GPT-2, and Transformer-XL with its memory. All have equal tokens, but n-grams count the
-whole text. The others have one width and two layers. Parameters per layer differ: 8 D^2 (LSTM,
+N-grams with Kneser-Ney smoothing, a feed-forward model of the last four tokens, an LSTM that
+carries its state from segment to segment, ELMo's two LSTMs, of which the forward one is scored,
+gated convolutions, GPT-2, and Transformer-XL with its memory. N-grams count the whole text. The
+others have equal tokens, one width and two layers. Parameters per layer differ: 8 D^2 (LSTM,
 convolutions), 16 D^2 (ELMo), 12 D^2 (GPT-2), 13 D^2 (Transformer-XL). The feed-forward model has
 6 D^2 in all.
 A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
