@@ -2,7 +2,7 @@
 
   python -m scalelab.study run --config=configs/studies/t5_data.py:seeds=3 --workdir=DIR
 
-| arm | training documents | passes |
+| arm | training documents | passes at synthetic |
 |---|---|--:|
 | default | 20,000 | 0.5 |
 | repeats_4 | the first 5,000 | 2 |

@@ -38,7 +38,7 @@ FRAME: tuple[tuple[str, ...], ...] = (("<s>",), ("</s>",), ("</s>",))
 ADAPTATION = Adaptation(*FRAME, reads="last")
 HEADS = ("token", "next", "previous")
 PREDICTS = "next"
-SEES = "both"  # a state does, its forward half sees the left side alone
+SEES = "both"  # the two halves together; the forward half sees the left side alone
 HAS_SOURCE = False
 ORDER = "shuffled"
 

@@ -121,7 +121,8 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
         for variant, lines in facts.variants.items()
     }
     for own in changed.values():
-        own |= {"data"} if "data.corpus" in own else set()  # another corpus has another digest
+        if "data.corpus" in own:  # another corpus has another digest
+            own.add("data")
 
     def by(run: PretrainRun, field: str) -> Hashable:
         """The factors that explain a value: runs in which they are equal must agree."""
