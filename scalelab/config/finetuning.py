@@ -86,9 +86,13 @@ class FinetuneConfig:
     # "weighted": these layers' sum with learned weights (Peters et al. 2018); None: side by side.
     feature_mix: Annotated[str, choice("weighted")] | None = None
     # "adapters": adapters behind each feed-forward network, the norms and the head are trained;
-    # "gradual_unfreezing": the last layer first, the embeddings last. None: all parameters.
-    method: Annotated[str, choice("adapters", "gradual_unfreezing")] | None = None
+    # "gradual_unfreezing": the last layer first, the embeddings last; "new_encoder": the new
+    # encoder and the input of the model's own encoder. None: all parameters.
+    method: Annotated[str, choice("adapters", "gradual_unfreezing", "new_encoder")] | None = None
     adapter_width: Count | None = None  # width of each adapter; None: no adapters
+    # Layers of a new encoder in the place of the source's embeddings (Lewis et al. 2020, BART,
+    # 3.4); None: there is no new encoder.
+    new_encoder_layers: Count | None = None
     # What several tasks that are trained at once share: "hard", one body, with a head a task. None:
     # each task is trained alone.
     sharing: Annotated[str, choice("hard")] | None = None
@@ -140,6 +144,8 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
             f" {config.adapter_width}: 'adapters' needs a width, such as 32, and nothing else has"
             " one"
         )
+    if config.method == "new_encoder" and not config.new_encoder_layers:
+        raise ValueError("config.method = 'new_encoder' needs config.new_encoder_layers, such as 2")
     if config.method and config.feature_layers:
         raise ValueError("config.method trains the model, which config.feature_layers freezes")
     if config.length_penalty is not None and not config.num_beams:

@@ -112,6 +112,7 @@ class ClassifierConfig:
     frame: str | None = None  # "imported": that of an imported classifier's tokenizer
     feature_layers: int | None = None
     adapter_width: int | None = None
+    new_encoder_layers: int | None = None
     system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property

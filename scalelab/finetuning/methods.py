@@ -7,7 +7,7 @@ parameter that is not trained keeps its bytes.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,12 @@ from scalelab.nn.linear import ZEROS
 from scalelab.optim.adamw import parameter_name
 
 ADAPTERS, UNFREEZING = "adapters", "gradual_unfreezing"  # values of config.method
+NEW_ENCODER = "new_encoder"  # another, in its own file
+# Parts that a fine-tuning adds to a model, by their name in a parameter's path, and their flags.
+ADDED = {
+    "adapter": "--config.method=adapters and their --config.adapter_width",
+    NEW_ENCODER: "--config.new_encoder_layers to its number of layers",
+}
 INIT = nn.initializers.normal(stddev=0.02)
 Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its axes
 
@@ -68,17 +74,24 @@ def is_trained(path: str, names: Names) -> bool:
     return parts[0] == "head" or "adapter" in parts or names[path][-1:] == (axes.NORM,)
 
 
-def train_adapters(tx: optax.GradientTransformation, names: Names) -> optax.GradientTransformation:
-    """Returns `tx` for the parameters of `is_trained`; it keeps no state of the others."""
+def train_only(
+    tx: optax.GradientTransformation, is_trained: Callable[[str], bool]
+) -> optax.GradientTransformation:
+    """Returns `tx` for some parameters; it keeps no state of the others, nor changes them.
+
+    Args:
+      tx: the optimizer.
+      is_trained: path of a parameter -> whether it is trained.
+    """
 
     def labels(params: optax.Params) -> optax.Params:
         return jax.tree_util.tree_map_with_path(
-            lambda path, _: is_trained(parameter_name(path), names),
+            lambda path, _: is_trained(parameter_name(path)),
             params,
             is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata),
         )
 
-    frozen = optax.stateless(lambda updates, _: jax.tree.map(_nothing, updates))
+    frozen = optax.stateless(lambda updates, _: jax.tree.map(nothing, updates))
     return optax.partition({True: tx, False: frozen}, labels)
 
 
@@ -116,7 +129,7 @@ def unfreeze(
                 is_open = (ends >= depth - stage).reshape(-1, *(1 for _ in leaf.shape[1:]))
             elif any(name.startswith(f"{part}/") for part in embedding):
                 is_open = stage >= num_layers
-            return jnp.where(is_open, leaf, _nothing(leaf))
+            return jnp.where(is_open, leaf, nothing(leaf))
 
         kept = jax.tree_util.tree_map_with_path(keep, updates)
         return kept, optax.ScaleByScheduleState(count=state.count + 1)
@@ -125,6 +138,6 @@ def unfreeze(
     return optax.GradientTransformation(zero, update)
 
 
-def _nothing(leaf: jax.Array) -> jax.Array:
+def nothing(leaf: jax.Array) -> jax.Array:
     """Returns -0.0 in the form of an update: added to a parameter it changes no bit, 0.0 would."""
     return jnp.full_like(leaf, -0.0)

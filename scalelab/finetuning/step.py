@@ -152,7 +152,11 @@ class FinetuneStep:
 
         tx = self.tx
         if self.method == methods.ADAPTERS:
-            tx = methods.train_adapters(tx, names)
+            tx = methods.train_only(tx, lambda path: methods.is_trained(path, names))
+        elif self.method == methods.NEW_ENCODER:
+            from scalelab.finetuning import new_encoder  # other methods do without it
+
+            tx = new_encoder.train_first(tx, names)
 
         def scale(updates: ArrayPytree, params: ArrayPytree) -> ArrayPytree:
             factors = adamw.layerwise_factors(
@@ -343,10 +347,10 @@ def choose_reads(kind: str, lstm_width: int | None, reads: str) -> str:
 
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
-    """Returns the model's parameters from pre-training; added rows and adapters stay new.
+    """Returns the model's parameters from pre-training; rows and parts that were added stay new.
 
     Raises:
-      ValueError: they have adapters, and the model has none or others.
+      ValueError: they have an added part, and the model has none or another.
     """
     given, fresh = flatten_dict(pretrained), flatten_dict(made)
 
@@ -357,11 +361,9 @@ def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
         assert old.shape[1:] == new.shape[1:] and len(old) < len(new), (old.shape, new.shape)
         return jnp.concatenate([old, new[len(old) :]])
 
-    for path, old in given.items():
-        if "adapter" in path and np.shape(fresh.get(path)) != old.shape:
-            raise ValueError(
-                "the initial weights have adapters: set --config.method=adapters and their"
-                " --config.adapter_width"
-            )
-    added = {path for path in fresh if "adapter" in path} - given.keys()
+    for part, flags in methods.ADDED.items():
+        for path, old in given.items():
+            if part in path and np.shape(fresh.get(path)) != old.shape:
+                raise ValueError(f"the initial weights have a part {part!r}: set {flags}")
+    added = {p for p in fresh if not methods.ADDED.keys().isdisjoint(p)} - given.keys()
     return unflatten_dict({p: x if p in added else take(given[p], x) for p, x in fresh.items()})

@@ -187,6 +187,7 @@ def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> Expo
         "its head reads several layers, the class only the last": config.feature_layers,
         "its head has a BiLSTM, the class has none": config.head.lstm_width,
         "its layers have adapters, the class has none": config.adapter_width,
+        "it has a new encoder, the class has none": config.new_encoder_layers,
     }
     if any(reasons.values()):
         raise ValueError(
