@@ -125,7 +125,8 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         """Raises ValueError if no classifier can be so."""
-        if not (self.regression or self.labels or kinds.load(self.kind).NUM_OUTPUTS):
+        counted = self.kind in kinds.GENERATED or kinds.load(self.kind).NUM_OUTPUTS
+        if not (self.regression or self.labels or counted):
             raise ValueError("labels: expected the names of the classes, got none")
         self.pretraining()
 

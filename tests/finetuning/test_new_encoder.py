@@ -13,12 +13,13 @@ import pytest
 import tiny
 from test_finetune import config
 from test_methods import changed
-from test_words import STANDS, one_bucket, planted  # noqa: F401
+from test_texts import TASK, planted
+from test_words import one_bucket  # noqa: F401
 
 from scalelab import finetune, systems
 from scalelab.finetuning import new_encoder, warm_start
 from scalelab.finetuning.run import TaskRun
-from scalelab.tasks.task import Splits, as_text
+from scalelab.tasks.task import Splits
 from scalelab.training.pretrained import load_trained
 
 SHAPE, LENGTH, VOCAB = (2, 8, 2), 7, 40
@@ -40,7 +41,7 @@ def prepare(
         small = {"epochs": 1.0, "batch_size": 16, "max_len": 60, "optim.learning_rate": 1e-2}
         given = config(cache_dir, **(small | {"head.kind": "words", "optim.weight_decay": 0.1}),
                        **fields)  # fmt: skip
-        return TaskRun(as_text(STANDS), splits, start, given, tmp_path / name)
+        return TaskRun(TASK, splits, start, given, tmp_path / name)
 
     return make
 
