@@ -1,5 +1,6 @@
 """The commands in the blocks of the pages run, in the order and the words of the text."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -117,6 +118,12 @@ def prepare(page: str, folder: pathlib.Path, wikitext: pathlib.Path) -> None:
     answered = test_answers.squad(("Ann is in Paris.", "Paris", 10), ("Bob sees.", "Bob", 0))
     for split in ("train", "dev"):
         (folder / f"DATA/squad/{split}-v1.1.json").write_text(answered)
+    captions = folder / "DATA/multi30k/task1/raw"
+    captions.mkdir(parents=True)
+    for split in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
+        for end, line in (("en", "A dog sees a cat."), ("de", "Ein Hund sieht eine Katze.")):
+            with gzip.open(captions / f"{split}.{end}.gz", "wt") as file:
+                file.write(f"{line}\n" * 4)
     copa = {"premise": "He fell.", "choice1": "It hurt.", "choice2": "He ran.",
             "question": "effect", "label": 0}  # fmt: skip
     (folder / "SUPERGLUE_DIR/COPA").mkdir(parents=True)
@@ -140,7 +147,7 @@ def prepare_runs(page: str, folder: pathlib.Path, finished: Callable) -> None:
                 config = run_folders.config_of(seed=seed)
                 run_folders.write(runs / f"masks/runs/{name}-seed{seed}", config=config)
     elif page in ("checkpoints", "finetune", "evaluations"):
-        for system in ("bert", "gpt2")[: 1 + (page == "finetune")]:
+        for system in ("bert", "gpt2", "bart")[: 1 + 2 * (page == "finetune")]:
             shutil.copytree(finished(system), runs / system)
         (runs / "roberta-glue").symlink_to("bert-glue")
         (runs / "electra-blimp").symlink_to("bert-blimp")

@@ -92,7 +92,7 @@ class FinetuneConfig:
     adapter_width: Count | None = None  # width of each adapter; None: no adapters
     # Layers of a new encoder in the place of the source's embeddings (Lewis et al. 2020, BART,
     # 3.4); None: there is no new encoder.
-    new_encoder_layers: Count | None = None
+    new_encoder_layers: Annotated[int, between(1, 1000)] | None = None
     # What several tasks that are trained at once share: "hard", one body, with a head a task. None:
     # each task is trained alone.
     sharing: Annotated[str, choice("hard")] | None = None
@@ -146,6 +146,12 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         )
     if config.method == "new_encoder" and not config.new_encoder_layers:
         raise ValueError("config.method = 'new_encoder' needs config.new_encoder_layers, such as 2")
+    other = config.method not in (None, "new_encoder") or config.optim.layer_decay
+    if config.new_encoder_layers and other:
+        raise ValueError(
+            f"config.new_encoder_layers does not go with config.method = {config.method!r} and"
+            f" config.optim.layer_decay = {config.optim.layer_decay}: set both to None"
+        )
     if config.method and config.feature_layers:
         raise ValueError("config.method trains the model, which config.feature_layers freezes")
     if config.length_penalty is not None and not config.num_beams:

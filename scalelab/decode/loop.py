@@ -218,7 +218,9 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
     lengths = np.array([len(text) for text in texts], np.int32)
     if lengths.min() < 1 or lengths.max() > max_len:
         wrong = lengths.min() if lengths.min() < 1 else lengths.max()
-        raise ValueError(f"a text of {wrong} tokens: expected 1 to {max_len}, as the model has")
+        raise ValueError(
+            f"a text or source of {wrong} tokens: expected 1 to {max_len} (model.max_len)"
+        )
     length = SHORTEST
     while length < lengths.max():
         length *= 2

@@ -121,6 +121,8 @@ class TaskRun:
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
         count = self.kind.num_rows(task, both_orders) if hasattr(self.kind, "num_rows") else 1
         self.learner = self._learner(count, num_rows, ids)
+        if start.bodies is not None:
+            self.learner.check_start(opened.params)
         # Parameters of an imported head, None for a new one; and how that was decided.
         self.head, self.head_note = self._head()
         # The rows of the token table that are trained, None for all; the learner of these.

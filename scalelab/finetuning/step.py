@@ -136,6 +136,24 @@ class FinetuneStep:
             params["head"] = jax.tree.map(jnp.copy, head)
         return params
 
+    def check_start(self, pretrained: ArrayPytree) -> None:
+        """Refuses a model's parameters with parts that an earlier fine-tuning has added.
+
+        Args:
+          pretrained: parameters of the model.
+
+        Raises:
+          ValueError: they have an added part, and this model has none or another.
+        """
+        given = flatten_dict(pretrained)
+        if all(methods.ADDED.keys().isdisjoint(path) for path in given):
+            return
+        made = flatten_dict(jax.eval_shape(_init, self, jax.random.key(0))["body"])
+        for part, flags in methods.ADDED.items():
+            for path, old in given.items():
+                if part in path and np.shape(nn.unbox(made.get(path))) != old.shape:
+                    raise ValueError(f"the initial weights have a part {part!r}: set {flags}")
+
     @property
     def all_terms(self) -> tuple[Term, ...]:
         """The loss of the head, and the objectives of pre-training beside it."""
@@ -347,11 +365,7 @@ def choose_reads(kind: str, lstm_width: int | None, reads: str) -> str:
 
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
-    """Returns the model's parameters from pre-training; rows and parts that were added stay new.
-
-    Raises:
-      ValueError: they have an added part, and the model has none or another.
-    """
+    """Returns the model's parameters from pre-training; rows and parts that were added stay new."""
     given, fresh = flatten_dict(pretrained), flatten_dict(made)
 
     # A copy: a step takes its state's memory, and other seeds start from the same parameters.
@@ -361,9 +375,5 @@ def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
         assert old.shape[1:] == new.shape[1:] and len(old) < len(new), (old.shape, new.shape)
         return jnp.concatenate([old, new[len(old) :]])
 
-    for part, flags in methods.ADDED.items():
-        for path, old in given.items():
-            if part in path and np.shape(fresh.get(path)) != old.shape:
-                raise ValueError(f"the initial weights have a part {part!r}: set {flags}")
     added = {p for p in fresh if not methods.ADDED.keys().isdisjoint(p)} - given.keys()
     return unflatten_dict({p: x if p in added else take(given[p], x) for p, x in fresh.items()})

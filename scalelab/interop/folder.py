@@ -164,6 +164,11 @@ def open_folder(path: pathlib.Path) -> Folder:
             f" parameters, but only {len(tensors.dtypes)} tensors"
         )
     texts = tokenizer.read(path, systems.load(family.system).SPECIAL_TOKENS)
+    if absent := [x for x in family.special if x not in texts.roles.values()]:
+        raise ValueError(
+            f"the tokenizer in {path} has no special token {absent[0]!r}, which"
+            f" {family.system} needs: take the tokenizer that the model was trained with"
+        )
     used, rows = texts.vocab_size, fields["vocab_size"]
     if used > rows:
         raise ValueError(

@@ -211,6 +211,7 @@ class Map:
       last_shift: path of the last shift that is added to the hidden states. If their classifier
         has no bias, exports move our bias into this shift.
       imports: False: an import of its classes is a model of another family.
+      special: texts of special tokens that the tokenizer of every checkpoint must have.
     """
 
     system: str
@@ -236,6 +237,7 @@ class Map:
     extras: tuple[str, ...] = ()
     head_dropout: Field = Field("dropout_rate", "classifier_dropout", None)
     imports: bool = True
+    special: tuple[str, ...] = ()
     derived: tuple[Derived, ...] = ()
     option_choices: tuple[Choice, ...] = ()
     copies: tuple[tuple[str, str], ...] = ()

@@ -70,9 +70,8 @@ def test_the_first_step_trains_what_is_new_and_next_to_it_the_second_all(prepare
     moved, _ = train(second)
     assert {"body/decoder/embed/tokens/table", "body/encoder/layer/ffn/inner/kernel#2"} <= moved
     for fields in ({}, {"new_encoder_layers": 1}):
-        other = prepare(init, "other", **fields)
         with pytest.raises(ValueError, match="--config.new_encoder_layers"):
-            other.first_params(0)
+            prepare(init, "other", **fields)
 
 
 @pytest.mark.parametrize("system", ["t5", "bert", "rnnsearch"])
@@ -81,9 +80,15 @@ def test_other_models_are_refused(system: str) -> None:
         new_encoder.add_new_encoder(tiny.parts(system).net, 2)
 
 
-def test_its_method_needs_its_layers(cache_dir: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="needs config.new_encoder_layers"):
-        config(cache_dir, method="new_encoder")
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"method": "new_encoder"}, "needs config.new_encoder_layers"),
+    ({"new_encoder_layers": 0}, "new_encoder_layers"),
+    (FIRST | {"method": "adapters", "adapter_width": 2}, "does not go with.*adapters"),
+    (FIRST | {"optim.layer_decay": 0.9}, "does not go with.*layer_decay"),
+])  # fmt: skip
+def test_what_it_does_not_go_with_is_refused(fields, message, cache_dir: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(cache_dir, **fields)
 
 
 @pytest.mark.ci

@@ -102,6 +102,7 @@ MAP = Map(
     extras=("gate",),
     architectures=(Architecture("T5ForConditionalGeneration", ("seq2seq",), "next"),),
     inputs=("input_ids", "attention_mask"),
+    special=("<extra_id_0>", "<extra_id_1>"),
     tied=(("lm_head.weight", "shared.weight"),),
     # A tied model has the factor D^-0.5, an untied one none; new versions write that as a field.
     untied=lambda c: False in (c.get("tie_word_embeddings"), c.get("scale_decoder_outputs")),
