@@ -299,3 +299,26 @@ def test_a_training_that_was_killed_sees_the_same_rows(
     assert resumed.result["eval"] == whole.result["eval"]
     (name,), (nats,) = zip(*whole.result["unigrams"].items(), strict=True)
     assert name == "targets_unigram_nats" and 0 < nats < whole.result["unigram_nats"]
+
+
+@pytest.mark.parametrize(("system", "fields"), [
+    ("t5", {}), ("t5", {"data__format": "denoising", "format_options__style": "mass_style"}),
+    ("bart", {}), ("mass", {}),
+])  # fmt: skip
+def test_a_tenth_is_padding_at_most(system: str, fields: dict, tmp_path: Path) -> None:
+    """Texts that go on in the next document fill sources and targets, which have what they need."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice([*"aeioubdgkm"], rng.integers(2, 7))) for _ in range(200)]
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for split, count in (("train", 120), ("valid", 8), ("test", 8)):
+        pages = (" ".join(rng.choice(words, rng.integers(60, 900))) for _ in range(count))
+        text = "".join(f" = Page {k} = \n\n {page}\n\n" for k, page in enumerate(pages))
+        (folder / f"wiki.{split}.raw").write_text(text)
+    fields = {"format_options__across_documents": True, "model__max_len": 512, **fields}
+    fields |= {"short__max_len": 512, "long__example_rate": 0.0, "tokenizer__vocab_size": 400}
+    fields |= {"tokenizer__kind": "bytebpe"}
+    small = tiny.small(tmp_path / "cache") | fields
+    config = config_lib.resolve(tiny.values(f"system={system},corpus=wikitext:{folder}", **small))
+    phase = load_data(config, systems.load(system), progress=False).phases[0]
+    assert phase.padding_share < 0.1

@@ -340,3 +340,14 @@ def test_a_config_that_contradicts_the_tensors(wikitext, tmp_path, changes, mess
     (out / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(ValueError, match=message):
         importing.run(str(out), tmp_path / "back")
+
+
+def test_a_tokenizer_without_sentinels_is_refused(wikitext, tmp_path) -> None:
+    tiny.write_run(tmp_path / "run", "t5", wikitext, tmp_path / "cache")
+    exporting.run(tmp_path / "run", out := tmp_path / "out")
+    importing.run(str(out), tmp_path / "sound")
+    for file in out.glob("*.json"):
+        file.write_text(file.read_text().replace("<extra_id_", "<other_id_"))
+    with pytest.raises(ValueError, match="no special token '<extra_id_0>', which t5 needs"):
+        importing.run(str(out), tmp_path / "back")
+    assert not (tmp_path / "back").exists()
