@@ -1,0 +1,44 @@
+"""How long is MASS's fragment, and which feed-forward network has T5? By translation.
+
+  python -m scalelab.study run --config=configs/studies/seq2seq_parts.py:seeds=3 --workdir=DIR
+
+| arm | what it has |
+|---|---|
+| mass | a hidden fragment of half of the text, as in Song et al. 2019 |
+| mass token | of one token: masked language modeling (their k = 1) |
+| mass whole | of the whole text: left to right (their k = m) |
+| t5 | feed-forward networks with ReLU, as in Raffel et al. 2020 |
+| t5 gelu | with GELU |
+| t5 gated | GeGLU of two thirds of the width, so of equal parameters (Shazeer 2020) |
+
+The hypotheses: half of the text is best (Song et al. 2019, 3.4 and figure 5), and GeGLU is better
+than ReLU (Shazeer 2020, table 1). Scales, text, pairs, recipe and scores are those of
+t5_objectives.py.
+"""
+
+import ml_collections
+
+from scalelab.config import files
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study."""
+    config, shape = files.load(files.FOLDER / "studies/t5_objectives.py").settings(arguments)
+    config.name = "seq2seq_parts"
+    config.title = "Parts of encoder-decoders"
+    config.question = "Which fragment and which feed-forward network prepare a model to translate?"
+    width = int(shape.split("x")[1])
+    config.variants.token = ("format_options.fragment_rate=1e-6",)
+    config.variants.whole = ("format_options.fragment_rate=1.0",)
+    config.variants.gelu = ("model.activation=gelu_tanh",)
+    config.variants.gated = (
+        "system_options.ffn=gated", "model.activation=gelu_tanh",
+        f"model.ffn_width={round(8 * width / 3)}",
+    )  # fmt: skip
+    family = files.load(files.FOLDER / "studies/family.py")
+    arms = {"mass": ("default", "token", "whole"), "t5": ("default", "gelu", "gated")}
+    family.add_stages(config, shape, arms)
+    lines = ["mass > mass token", "mass > mass whole", "t5 gated > t5", "t5 gelu > t5"]
+    config.hypotheses = tuple((line, config.primary) for line in lines)
+    config.hypotheses += tuple((f"{arm} < t5", "loss") for arm in ("t5 gated", "t5 gelu"))
+    return config
