@@ -61,13 +61,14 @@ def in_small(words: list[str]) -> list[str]:
     elif "--config=" in text:
         fields = TRAIN | NET
     elif "--init=" in text:
-        fields = TASK
+        # The prompt of a task as text is long.
+        fields = TASK | {"max_len": 60 if "--as=text" in text or "multi30k" in text else 16}
     if words[0] in ("sbatch", "launch/tpu_pod.sh"):
         place = next(i for i, word in enumerate(words) if word.startswith("launch/"))
         return ["bash", words[place], "--dry_run", *words[place + 1 :]]
     program = ["bash"] if words[0].startswith("launch/") else [sys.executable, "-m"]
     less = [f"--config.{name}={value}" for name, value in fields.items() if f".{name}=" not in text]
-    less += ["--seeds=2"] * (fields is TASK)
+    less += ["--seeds=2"] * ("epochs" in fields)
     return [*program, *words[2 * (words[0] == "python") :], *less]
 
 

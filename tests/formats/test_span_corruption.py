@@ -105,7 +105,8 @@ def test_too_few_sentinels_are_refused() -> None:
     none = np.zeros(0, np.int32)
     documents = Documents(none, np.zeros(1, np.int64), none, np.zeros(2, np.int64))
     few = Specials(end=(EOS,), ids={"eos": EOS, "sentinel_0": 3})
-    for specials in (few, Specials(end=(EOS,), ids={"eos": EOS})):
-        with pytest.raises(ValueError, match="7 spans of a text of 141 .*mean_span"):
+    none_there = Specials(end=(EOS,), ids={"eos": EOS})
+    for specials, how in ((few, "mean_span"), (none_there, "--init")):
+        with pytest.raises(ValueError, match=f"7 spans of a text of 141 .*{how}"):
             span_corruption.build(documents, specials=specials, max_len=128, seed=0)
     span_corruption.build(documents, specials=SPECIALS, max_len=128, seed=0)
