@@ -148,7 +148,7 @@ def prepare_runs(page: str, folder: pathlib.Path, finished: Callable) -> None:
                 config = run_folders.config_of(seed=seed)
                 run_folders.write(runs / f"masks/runs/{name}-seed{seed}", config=config)
     elif page in ("checkpoints", "finetune", "evaluations"):
-        for system in ("bert", "gpt2", "bart")[: 1 + 2 * (page == "finetune")]:
+        for system in ("bert", "gpt2", "bart", "t5", "word2vec")[: 1 + 4 * (page == "finetune")]:
             shutil.copytree(finished(system), runs / system)
         (runs / "roberta-glue").symlink_to("bert-glue")
         (runs / "electra-blimp").symlink_to("bert-blimp")
