@@ -9,7 +9,8 @@ Transformer-XL (Dai et al. 2019, 3.2) sees the original with a memory of 64 word
 16, a word in a segment of 16 sees at most 31 words back in one layer and 47 in two: there the path
 N x L of 3.2 reaches the originals of a segment's second half. In a segment of 32, one layer sees
 the originals of its last words, which allows 1.085 nats. The LSTM carries its state from segment to
-segment, but gradients end with the segment. Its rate is 3e-2, its best in before_transformers.py.
+segment, but gradients end with the segment. It trains at rate 3e-2, its best in
+before_transformers.py.
 
 The best possible losses in nats, over all tokens of a segment but its first:
 

@@ -1,19 +1,19 @@
-"""How long is MASS's fragment, and which feed-forward network has T5? By translation.
+"""Compares fragment lengths of MASS and feed-forward networks of T5 by translation.
 
   python -m scalelab.study run --config=configs/studies/seq2seq_parts.py:seeds=3 --workdir=DIR
 
 | arm | what it has |
 |---|---|
 | mass | a hidden fragment of half of the text, as in Song et al. 2019 |
-| mass token | of one token: masked language modeling (their k = 1) |
-| mass whole | of the whole text: left to right (their k = m) |
+| mass token | a hidden fragment of one token: masked language modeling, their k = 1 |
+| mass whole | a hidden fragment that is the whole text: left to right, their k = m |
 | t5 | feed-forward networks with ReLU, as in Raffel et al. 2020 |
-| t5 gelu | with GELU |
+| t5 gelu | feed-forward networks with GELU |
 | t5 gated | GeGLU of two thirds of the width, so of equal parameters (Shazeer 2020) |
 
-The hypotheses: half of the text is best (Song et al. 2019, 3.4 and figure 5), and GeGLU is better
-than ReLU (Shazeer 2020, table 1). Scales, text, pairs, recipe and scores are those of
-t5_objectives.py.
+The hypotheses: half of the text is better than one token and than all (Song et al. 2019, 3.4 and
+figure 5); GELU and GeGLU are better than ReLU, by translation and by validation loss (Shazeer 2020,
+table 1). Scales, text, pairs, recipe and scores are those of t5_objectives.py.
 """
 
 import ml_collections
@@ -26,7 +26,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config, shape = files.load(files.FOLDER / "studies/t5_objectives.py").settings(arguments)
     config.name = "seq2seq_parts"
     config.title = "Parts of encoder-decoders"
-    config.question = "Which fragment and which feed-forward network prepare a model to translate?"
+    config.question = (
+        "Which fragment and which feed-forward network prepare a model best to translate?"
+    )
     width = int(shape.split("x")[1])
     config.variants.token = ("format_options.fragment_rate=1e-6",)
     config.variants.whole = ("format_options.fragment_rate=1.0",)

@@ -87,11 +87,11 @@ class FinetuneConfig:
     feature_mix: Annotated[str, choice("weighted")] | None = None
     # "adapters": adapters behind each feed-forward network, the norms and the head are trained;
     # "gradual_unfreezing": the last layer first, the embeddings last; "new_encoder": the new
-    # encoder and the input of the model's own encoder. None: all parameters.
+    # encoder, and positions and first attention kernels of the old one. None: all parameters.
     method: Annotated[str, choice("adapters", "gradual_unfreezing", "new_encoder")] | None = None
     adapter_width: Count | None = None  # width of each adapter; None: no adapters
-    # Layers of a new encoder in the place of the source's embeddings (Lewis et al. 2020, BART,
-    # 3.4); None: there is no new encoder.
+    # Number of layers of a new encoder that replaces the token embeddings of the source (Lewis et
+    # al. 2020, BART, 3.4); None: there is no new encoder.
     new_encoder_layers: Annotated[int, between(1, 1000)] | None = None
     # What several tasks that are trained at once share: "hard", one body, with a head a task. None:
     # each task is trained alone.
@@ -146,11 +146,14 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         )
     if config.method == "new_encoder" and not config.new_encoder_layers:
         raise ValueError("config.method = 'new_encoder' needs config.new_encoder_layers, such as 2")
-    other = config.method not in (None, "new_encoder") or config.optim.layer_decay
-    if config.new_encoder_layers and other:
+    if config.new_encoder_layers and config.method not in (None, "new_encoder"):
         raise ValueError(
-            f"config.new_encoder_layers does not go with config.method = {config.method!r} and"
-            f" config.optim.layer_decay = {config.optim.layer_decay}: set both to None"
+            f"config.new_encoder_layers does not go with config.method = {config.method!r}: set"
+            " the method to None or 'new_encoder'"
+        )
+    if config.new_encoder_layers and config.optim.layer_decay:
+        raise ValueError(
+            "config.new_encoder_layers does not go with config.optim.layer_decay: set one to None"
         )
     if config.method and config.feature_layers:
         raise ValueError("config.method trains the model, which config.feature_layers freezes")

@@ -20,11 +20,11 @@ from scalelab.nn.linear import ZEROS
 from scalelab.optim.adamw import parameter_name
 
 ADAPTERS, UNFREEZING = "adapters", "gradual_unfreezing"  # values of config.method
-NEW_ENCODER = "new_encoder"  # another, in its own file
-# Parts that a fine-tuning adds to a model, by their name in a parameter's path, and their flags.
+NEW_ENCODER = "new_encoder"  # the third value of config.method; see new_encoder.py
+# Name of an added module in the paths of parameters -> what it is, and the flags that make it.
 ADDED = {
-    "adapter": "--config.method=adapters and their --config.adapter_width",
-    NEW_ENCODER: "--config.new_encoder_layers to its number of layers",
+    "adapter": ("adapters", "--config.method=adapters and the --config.adapter_width of that run"),
+    NEW_ENCODER: ("a new encoder", "--config.new_encoder_layers to the value of that run"),
 }
 INIT = nn.initializers.normal(stddev=0.02)
 Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its axes
@@ -77,7 +77,7 @@ def is_trained(path: str, names: Names) -> bool:
 def train_only(
     tx: optax.GradientTransformation, is_trained: Callable[[str], bool]
 ) -> optax.GradientTransformation:
-    """Returns `tx` for some parameters; it keeps no state of the others, nor changes them.
+    """Restricts `tx` to some parameters; the others are frozen and have no optimizer state.
 
     Args:
       tx: the optimizer.
@@ -91,7 +91,7 @@ def train_only(
             is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata),
         )
 
-    frozen = optax.stateless(lambda updates, _: jax.tree.map(nothing, updates))
+    frozen = optax.stateless(lambda updates, _: jax.tree.map(zero_update, updates))
     return optax.partition({True: tx, False: frozen}, labels)
 
 
@@ -129,7 +129,7 @@ def unfreeze(
                 is_open = (ends >= depth - stage).reshape(-1, *(1 for _ in leaf.shape[1:]))
             elif any(name.startswith(f"{part}/") for part in embedding):
                 is_open = stage >= num_layers
-            return jnp.where(is_open, leaf, nothing(leaf))
+            return jnp.where(is_open, leaf, zero_update(leaf))
 
         kept = jax.tree_util.tree_map_with_path(keep, updates)
         return kept, optax.ScaleByScheduleState(count=state.count + 1)
@@ -138,6 +138,6 @@ def unfreeze(
     return optax.GradientTransformation(zero, update)
 
 
-def nothing(leaf: jax.Array) -> jax.Array:
-    """Returns -0.0 in the form of an update: added to a parameter it changes no bit, 0.0 would."""
+def zero_update(leaf: jax.Array) -> jax.Array:
+    """Returns an update of -0.0: it leaves each bit of a parameter, where 0.0 would change -0.0."""
     return jnp.full_like(leaf, -0.0)

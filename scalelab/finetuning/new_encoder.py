@@ -1,4 +1,4 @@
-"""A new encoder below that of a pre-trained model, for translation.
+"""A new encoder before the encoder of a pre-trained model, for translation.
 
 Lewis et al. 2020 (BART), 3.4. The new encoder reads the source. Its states take the place of the
 token embeddings of the pre-trained encoder, which keeps its positions and norm. So a model of one
@@ -6,8 +6,8 @@ language can learn to translate from another. The method "new_encoder" trains th
 positions, and the query, key and value kernels of the first pre-trained layer. A second fine-tuning
 trains all parameters.
 
-The paper gives the new encoder a vocabulary of its own. Here both languages have one vocabulary,
-and the new encoder its own token table.
+The paper gives the new encoder a vocabulary of its own. Here both languages share one vocabulary,
+but the new encoder has its own token table.
 """
 
 import copy
@@ -18,7 +18,7 @@ import optax
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.finetuning.methods import NEW_ENCODER, nothing, train_only
+from scalelab.finetuning.methods import NEW_ENCODER, train_only, zero_update
 from scalelab.nn import axes
 from scalelab.nn.attention import PROJECTIONS
 from scalelab.nn.axes import constrain
@@ -28,7 +28,7 @@ from scalelab.nn.masks import Context
 from scalelab.nn.stack import Stack
 from scalelab.optim.adamw import parameter_name
 
-FIRST = tuple(f"body/encoder/layer/attention/{name}/kernel" for name in PROJECTIONS)
+KERNELS = tuple(f"body/encoder/layer/attention/{name}/kernel" for name in PROJECTIONS)
 POSITIONS = "body/source_embed/positions/"
 
 
@@ -37,7 +37,7 @@ class NewEncoder(nn.Module):
 
     Attributes:
       embed: (batch, ctx) -> [B, S, D].
-      stack: (carry, ctx, cache) -> (carry, cache), of layers with a norm behind them.
+      stack: (carry, ctx, cache) -> (carry, cache), of layers that end with a norm.
     """
 
     embed: nn.Module
@@ -49,7 +49,7 @@ class NewEncoder(nn.Module):
 
 
 class EncodedInput(nn.Module):
-    """In the place of `InputEmbed`: states of a new encoder + positions, then norm and dropout.
+    """Replaces `InputEmbed`: adds positions to states of a new encoder, then norm and dropout.
 
     Attributes:
       new_encoder: (batch, ctx) -> [B, S, D], instead of the token embeddings.
@@ -92,31 +92,33 @@ def add_new_encoder(body: nn.Module, num_layers: int) -> nn.Module:
             " embeddings of an encoder, and this model has no encoder with embeddings of its own;"
             " bart and mass have one"
         )
-    # Copies: a module in two places would have one set of parameters.
+    # Copied, because a Flax module in two places shares its parameters.
     new = NewEncoder(copy.deepcopy(old), copy.deepcopy(stack).clone(num_layers=num_layers))
     given = new, old.positions, old.norm, old.dropout_rate, old.dtype
     return body.clone(source_embed=EncodedInput(*given))
 
 
-def train_first(
+def train_first_step(
     tx: optax.GradientTransformation, names: Mapping[str, tuple[str, ...]]
 ) -> optax.GradientTransformation:
-    """Returns `tx` for the parameters of the paper's first step; the others keep their bytes.
+    """Restricts `tx` to the parameters that the paper's first step trains.
 
     Args:
       tx: the optimizer.
       names: path of a parameter -> the names of its axes.
     """
-    assert set(FIRST) <= names.keys(), "the layers of the encoder have other names"
+    assert set(KERNELS) <= names.keys(), "the layers of the encoder have other names"
 
     def is_trained(path: str) -> bool:
         parts = path.split("/")
-        return parts[0] == "head" or NEW_ENCODER in parts or path.startswith((POSITIONS, *FIRST))
+        return parts[0] == "head" or NEW_ENCODER in parts or path.startswith((POSITIONS, *KERNELS))
 
-    def keep(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
-        if parameter_name(path) not in FIRST:
+    def keep_first_layer(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
+        if parameter_name(path) not in KERNELS:
             return leaf
-        return nothing(leaf).at[0].set(leaf[0])  # the first layer of the stack
+        return zero_update(leaf).at[0].set(leaf[0])
 
-    first = optax.stateless(lambda updates, _: jax.tree_util.tree_map_with_path(keep, updates))
-    return optax.chain(train_only(tx, is_trained), first)
+    def update(updates: optax.Updates, _: object) -> optax.Updates:
+        return jax.tree_util.tree_map_with_path(keep_first_layer, updates)
+
+    return optax.chain(train_only(tx, is_trained), optax.stateless(update))

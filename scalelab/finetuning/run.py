@@ -162,7 +162,8 @@ class TaskRun:
         if config.adapter_width:
             body = methods.add_adapters(body, config.adapter_width)
         if config.new_encoder_layers:
-            from scalelab.finetuning.new_encoder import add_new_encoder  # others do without it
+            # Here, as only this field needs it.
+            from scalelab.finetuning.new_encoder import add_new_encoder
 
             body = add_new_encoder(body, config.new_encoder_layers)
         head, adaptation = config.head, opened.system.ADAPTATION

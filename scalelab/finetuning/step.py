@@ -137,22 +137,22 @@ class FinetuneStep:
         return params
 
     def check_start(self, pretrained: ArrayPytree) -> None:
-        """Refuses a model's parameters with parts that an earlier fine-tuning has added.
+        """Checks that this model has the modules that an earlier fine-tuning has added.
 
         Args:
-          pretrained: parameters of the model.
+          pretrained: parameters of the initial model.
 
         Raises:
-          ValueError: they have an added part, and this model has none or another.
+          ValueError: this model lacks an added module, or has one of another shape.
         """
         given = flatten_dict(pretrained)
         if all(methods.ADDED.keys().isdisjoint(path) for path in given):
             return
         made = flatten_dict(jax.eval_shape(_init, self, jax.random.key(0))["body"])
-        for part, flags in methods.ADDED.items():
+        for part, (what, flags) in methods.ADDED.items():
             for path, old in given.items():
                 if part in path and np.shape(nn.unbox(made.get(path))) != old.shape:
-                    raise ValueError(f"the initial weights have a part {part!r}: set {flags}")
+                    raise ValueError(f"the initial weights have {what}: set {flags}")
 
     @property
     def all_terms(self) -> tuple[Term, ...]:
@@ -172,9 +172,9 @@ class FinetuneStep:
         if self.method == methods.ADAPTERS:
             tx = methods.train_only(tx, lambda path: methods.is_trained(path, names))
         elif self.method == methods.NEW_ENCODER:
-            from scalelab.finetuning import new_encoder  # other methods do without it
+            from scalelab.finetuning import new_encoder  # here, as only this method needs it
 
-            tx = new_encoder.train_first(tx, names)
+            tx = new_encoder.train_first_step(tx, names)
 
         def scale(updates: ArrayPytree, params: ArrayPytree) -> ArrayPytree:
             factors = adamw.layerwise_factors(
@@ -365,7 +365,7 @@ def choose_reads(kind: str, lstm_width: int | None, reads: str) -> str:
 
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
-    """Returns the model's parameters from pre-training; rows and parts that were added stay new."""
+    """Returns the model's parameters from pre-training; added rows and modules stay new."""
     given, fresh = flatten_dict(pretrained), flatten_dict(made)
 
     # A copy: a step takes its state's memory, and other seeds start from the same parameters.

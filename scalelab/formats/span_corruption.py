@@ -94,10 +94,13 @@ def build(
     num_spans = int(counts(np.array(longest), options)[1])
     if num_spans > (there := len(specials.sentinels)):
         how = "set a larger --config.format_options.mean_span, a smaller noise_rate or max_len"
+        if not there:
+            how = (
+                "choose a system whose tokenizer has sentinels, as t5's; that of --init replaces it"
+            )
         raise ValueError(
             f"span_corruption drops {num_spans} spans of a text of {longest} tokens, but the"
-            f" tokenizer has {there} sentinels:"
-            f" {how if there else 'take a system, and an --init if there is one, that has them'}"
+            f" tokenizer has {there} sentinels: {how}"
         )
     form = full_sentences if options.across_documents else doc_sentences
     return form.build(documents, specials=Specials(), max_len=longest, **given)
