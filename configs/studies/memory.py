@@ -9,8 +9,7 @@ Transformer-XL (Dai et al. 2019, 3.2) sees the original with a memory of 64 word
 16, a word in a segment of 16 sees at most 31 words back in one layer and 47 in two: there the path
 N x L of 3.2 reaches the originals of a segment's second half. In a segment of 32, one layer sees
 the originals of its last words, which allows 1.085 nats. The LSTM carries its state from segment to
-segment, but gradients end with the segment. It trains at rate 3e-2, its best in
-before_transformers.py.
+segment, but gradients end with the segment.
 
 The best possible losses in nats, over all tokens of a segment but its first:
 
@@ -67,7 +66,6 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         systems=("transformer_xl",), shapes=("2x64x1",), variants=grid[1:3], finetune="all"
     )
     states = tuple(variant(config, segment) for segment in SEGMENTS)
-    config.system_fields.lstm = ("optim.learning_rate=3e-2",)
     config.stages.states = dict(systems=("lstm",), shapes=(shape,), variants=states, finetune="all")
     config.stage_order = ("memory", "layers", "states")
     config.tables, config.figures = ("loss",), ("loss_by_tokens",)
