@@ -44,7 +44,12 @@ class NewEncoder(nn.Module):
     stack: nn.Module
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Reads the tokens of `batch`, as `InputEmbed`."""
+        """Reads the source.
+
+        Args:
+          batch: tokens [B, S], as for `InputEmbed`.
+          ctx: mask, positions, and whether dropout is on.
+        """
         return self.stack(self.embed(batch, ctx), ctx, None)[0]
 
 
@@ -67,7 +72,12 @@ class EncodedInput(nn.Module):
 
     @nn.compact
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Embeds the tokens of `batch`, as `InputEmbed`: [B, S, D] of `dtype`."""
+        """Embeds tokens: [B, S, D] of `dtype`.
+
+        Args:
+          batch: tokens [B, S], as for `InputEmbed`.
+          ctx: mask, positions, and whether dropout is on.
+        """
         x = self.norm(self.new_encoder(batch, ctx) + self.positions(ctx.positions))
         x = Dropout(self.dropout_rate, name="dropout")(x.astype(self.dtype), ctx)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)
