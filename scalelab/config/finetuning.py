@@ -138,6 +138,18 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
             "config.head.kind = 'decomposable' does not go with config.feature_mix and"
             " config.head.lstm_width: set both to None"
         )
+    _check_method(config)
+    if config.length_penalty is not None and not config.num_beams:
+        raise ValueError("config.length_penalty ranks beams: set config.num_beams too")
+    for field in ("feature_layers", "patience", "method") if config.sharing else ():
+        if getattr(config, field):
+            raise ValueError(f"config.sharing does not go with config.{field}: set it to None")
+    _check_mixing(config)
+    return config
+
+
+def _check_method(config: FinetuneConfig) -> None:
+    """Raises ValueError if fields contradict each other that say which parameters are trained."""
     if (config.method == "adapters") != (config.adapter_width is not None):
         raise ValueError(
             f"config.method = {config.method!r} with config.adapter_width ="
@@ -157,13 +169,6 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         )
     if config.method and config.feature_layers:
         raise ValueError("config.method trains the model, which config.feature_layers freezes")
-    if config.length_penalty is not None and not config.num_beams:
-        raise ValueError("config.length_penalty ranks beams: set config.num_beams too")
-    for field in ("feature_layers", "patience", "method") if config.sharing else ():
-        if getattr(config, field):
-            raise ValueError(f"config.sharing does not go with config.{field}: set it to None")
-    _check_mixing(config)
-    return config
 
 
 def _check_mixing(config: FinetuneConfig) -> None:
