@@ -11,9 +11,9 @@
 | t5 gelu | feed-forward networks with GELU |
 | t5 gated | GeGLU of two thirds of the width, so of equal parameters (Shazeer 2020) |
 
-The hypotheses: half of the text is better than one token and than all (Song et al. 2019, 3.4 and
-figure 5); GELU and GeGLU are better than ReLU, by translation and by validation loss (Shazeer 2020,
-table 1). Scales, text, pairs, recipe and scores are those of t5_objectives.py.
+The hypotheses: half of the text is better than one token and than all (Song et al. 2019, figure
+5); GELU and GeGLU are better than ReLU, by translation and by validation loss (Shazeer 2020, table
+1). Scales, text, pairs, recipe and scores are those of t5_objectives.py.
 """
 
 import ml_collections

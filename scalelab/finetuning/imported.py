@@ -125,8 +125,8 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         """Raises ValueError if no classifier can be so."""
-        counted = self.kind in kinds.GENERATED or kinds.load(self.kind).NUM_OUTPUTS
-        if not (self.regression or self.labels or counted):
+        needs_no_labels = self.kind in kinds.GENERATED or kinds.load(self.kind).NUM_OUTPUTS
+        if not (self.regression or self.labels or needs_no_labels):
             raise ValueError("labels: expected the names of the classes, got none")
         self.pretraining()
 

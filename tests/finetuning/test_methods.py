@@ -174,5 +174,5 @@ def test_adapters_of_the_initial_weights_are_kept_or_refused(bert) -> None:
     assert not changed(grown, same)
     for other in (bert(), bert(method="adapters", adapter_width=3)):
         with pytest.raises(ValueError, match="adapter_width"):
-            other.learner.check_start(grown)
+            other.learner.first_params(1, grown)
     assert compiled(run.trained, run.mesh) is compiled(bert(**ADAPTERS).trained, run.mesh)

@@ -1,4 +1,4 @@
-"""A new encoder below BART's: beside two of PyTorch's, and which parameters its method trains."""
+"""A new encoder before BART's: beside two of PyTorch's, and which parameters its method trains."""
 
 import dataclasses
 import functools
