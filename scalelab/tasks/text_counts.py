@@ -122,8 +122,12 @@ def _installed() -> Iterator[None]:
         ) from None
 
 
-def signature(metric: str) -> str | None:
+def signature(metric: str, golds: Sequence[str] = ()) -> str | None:
     """Returns the library and settings of a metric of generated texts; None for other metrics.
+
+    Args:
+      metric: its name in `metrics.METRICS`.
+      golds: the labels that it is computed on; BLEU's signature counts their accepted answers.
 
     Raises:
       ValueError: the library is not installed.
@@ -134,7 +138,9 @@ def signature(metric: str) -> str | None:
 
         scorer = sacrebleu.BLEU()
         scorer.corpus_score(["a"], [["a"]])
-        return f"sacrebleu {scorer.get_signature()}".replace("nrefs:1|", "")
+        counts = {len(accepted(gold)) for gold in golds}
+        number = counts.pop() if len(counts) == 1 else "var"
+        return f"sacrebleu {scorer.get_signature()}".replace("nrefs:1", f"nrefs:{number}")
     if metric.startswith("rouge"):
         with _installed():
             import rouge_score  # noqa: F401

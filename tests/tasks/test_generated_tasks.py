@@ -158,6 +158,8 @@ def test_every_score_names_its_library() -> None:
         for name in task.metrics:
             signed = text_counts.signature(name)
             assert (signed is None) == (name in ("exact_match", "answer_f1")), name
-    assert "tok:13a" in str(text_counts.signature("bleu")) and "smooth:exp" in str(
-        text_counts.signature("bleu")
-    )
+    two, one = ['[["a", 0], ["b", 0]]', '[["c", 0], ["d", 0]]'], ['[["a", 0]]']
+    for golds, number in ((two, "2"), (one, "1"), (two + one, "var")):
+        signed = str(text_counts.signature("bleu", golds))
+        assert f"sacrebleu nrefs:{number}|" in signed, golds
+        assert "tok:13a" in signed and "smooth:exp" in signed
