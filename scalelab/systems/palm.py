@@ -13,6 +13,7 @@ Departs from them:
     budget are the protocol's.
 """
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -47,11 +48,17 @@ SPECIAL_TOKENS = tuple(ROLES.items())
 FRAME = (("<s>",), ("</s>",), ("</s>",))
 ADAPTATION = Adaptation(*FRAME)  # Bi et al. 2020, 4: all tasks generate text
 HEADS = ("copy",)  # not "token": each place has a bias of its own
-PREDICTS, SEES = "next", "source + left"
-HAS_SOURCE, START, ORDER = True, "bos", "shuffled"
+PREDICTS, SEES, HAS_SOURCE, START, ORDER = "next", "source + left", True, "bos", "shuffled"
 INIT = nn.initializers.normal(stddev=0.02)
 HEAD_INIT = nn.initializers.xavier_uniform()  # model_builder.py initializes the generator so
 LAYER_NORM_EPSILON = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The settings of PALM alone."""
+
+    copies: bool = True  # False: all tokens come from the vocabulary, none is copied
 
 
 class New(nn.Module):
@@ -70,7 +77,7 @@ class Pointer(nn.Module):
     """The attention that copies, and the gate between vocabulary and copying.
 
     Bi et al. 2020, 3.3: e_tl = w tanh(W_m h_l + W_s s_t + b); the gate reads s_t and the mean of h.
-    Scores and softmax are float32. It needs memory for B T S D numbers.
+    Float32, with memory for B T S D numbers.
     """
 
     dtype: DTypeLike
@@ -114,6 +121,7 @@ class PointerGenerator(nn.Module):
     pointer: Pointer
     head: Linear  # [..., D] -> features [..., D] for the table of tokens
     output_embed: Embed | None = None  # the table that scores tokens; None: the encoder's
+    copies: bool = True
     encode = EncoderDecoder.encode  # a cache's `layers` then also have the source
 
     def __call__(
@@ -130,20 +138,16 @@ class PointerGenerator(nn.Module):
             cache, lengths, source = cache.replace(layers=layers), cache.source_lengths, None
         hidden, cache = self.decoder(batch, train=train, cache=cache, step=step, source=source)
         weights, gate = self.pointer(hidden, memory, lengths)
+        gate = gate if self.copies else jnp.full_like(gate, 1e9)
         if cache is not None:  # axis 1 of all arrays is the examples
             cache = cache.replace(layers=(cache.layers, memory[None], tokens[None]))
         parts = hidden, gate[..., None], weights, jnp.broadcast_to(tokens[:, None], weights.shape)
         return jnp.concatenate([x.astype(jnp.float32) for x in parts], axis=-1), cache
 
     def copy_features(self, states: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns features, table, and P_c of targets at states.
-
-        Args:
-          states: [..., D + 1 + 2 S], from a call.
-          targets: [...] int32 ids.
-        """
-        features, table, _, weights, tokens = self._split(states)
-        return features, table, jnp.sum(weights * (tokens == targets[..., None]), axis=-1)
+        """Returns features, table, P_c of targets [...] at states, and the gate's scores."""
+        features, table, gate, weights, tokens = self._split(states)
+        return features, table, jnp.sum(weights * (tokens == targets[..., None]), axis=-1), gate
 
     def token_features(self, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns features, table and a bias [..., V], whose softmax is the mixture."""
@@ -162,10 +166,6 @@ class PointerGenerator(nn.Module):
         generated = jax.nn.log_softmax(logits) + jax.nn.log_sigmoid(gate)
         return features, table, jnp.logaddexp(generated, copied + jax.nn.log_sigmoid(-gate)), logits
 
-    def gate(self, states: jax.Array) -> jax.Array:
-        """Returns the gate's scores [...] at states."""
-        return states[..., self.head.out_shape[0]]
-
     def _split(self, states: jax.Array) -> tuple[jax.Array, ...]:
         embed = self.encoder.embed.tokens if self.output_embed is None else self.output_embed
         (width,) = self.head.out_shape
@@ -174,9 +174,8 @@ class PointerGenerator(nn.Module):
         return self.head(hidden), embed.table, gate, weights, tokens.astype(jnp.int32)
 
 
-def build(sizes: Sizes, options: None, vocab_size: int) -> PointerGenerator:
+def build(sizes: Sizes, options: Options, vocab_size: int) -> PointerGenerator:
     """Builds the model, as `System.build`."""
-    del options
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     activation, rate, D = ACTIVATIONS[sizes.activation or "gelu"], sizes.dropout_rate, sizes.width  # noqa: N806
     heads = sizes.num_heads, head_size(D, sizes.num_heads), rate, INIT, INIT, sizes.dtype
@@ -197,4 +196,5 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> PointerGenerator:
         pointer=Pointer(sizes.dtype),
         head=Linear((axes.WIDTH,), (axes.TRANSFORM,), (D,), HEAD_INIT, sizes.dtype),
         output_embed=output_table(sizes.output_embedding, vocab_size, D, INIT),
+        copies=options.copies,
     )

@@ -18,7 +18,7 @@ from scalelab.training import beginning
 
 VOCAB, D, T, S = 31, 24, 6, 9
 SIZES = systems.Sizes(3, D, 2, ffn_width=40, max_len=16, dropout_rate=0.1)
-NET = palm.build(SIZES, None, VOCAB)
+NET = palm.build(SIZES, palm.Options(), VOCAB)
 TERMS = tiny.terms(palm, "copy", size=VOCAB)
 PARAMS = tiny.draw(NET, TERMS)
 GATE = D  # place of the gate's score in a state
@@ -74,6 +74,33 @@ def test_probabilities_add_up_to_one() -> None:
 
 def test_an_open_gate_is_the_vocabulary_head() -> None:
     np.testing.assert_allclose(probabilities(states(60.0)), vocabulary(states()), rtol=1e-4)
+
+
+def test_without_copies_it_is_the_vocabulary_head() -> None:
+    """Loss, probabilities and decoder are those of P_v; the pointer gets no gradient."""
+    plain = palm.build(SIZES, palm.Options(copies=False), VOCAB)
+    prepared = TERMS[0].objective.prepare(BATCH, jax.random.key(0))
+    mixed, found = (net.apply({"params": PARAMS}, prepared, train=False)[0] for net in (NET, plain))
+    np.testing.assert_array_equal(found[..., :D], mixed[..., :D])
+    scores = nn.apply(lambda model: model.token_logits(found), plain)({"params": PARAMS})
+    expected = vocabulary(mixed)
+    assert np.abs(probabilities(mixed) - expected).max() > 0.01
+    np.testing.assert_allclose(np.exp(scores), expected, rtol=1e-4)
+
+    def loss(params: Any) -> jax.Array:
+        def forward(model: Any) -> jax.Array:
+            read = objectives.Pass(jax.random.key(0))
+            return TERMS[0].objective.losses(model, prepared, read)["loss"][0]
+
+        return nn.apply(forward, plain)({"params": params})
+
+    value, gradient = jax.value_and_grad(loss)(PARAMS)
+    each = np.take_along_axis(expected, BATCH["tokens"][..., None], -1)[..., 0]
+    valid = np.arange(T) < BATCH["lengths"][:, None]
+    assert value == pytest.approx(-np.log(each)[valid].sum(), rel=1e-5)
+    assert not any(x.any() for x in jax.tree.leaves(gradient.pop("pointer")))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
+    assert np.abs(gradient["head"]["kernel"]).max() > 1e-3
 
 
 def test_a_closed_gate_copies_and_sums_duplicates() -> None:
