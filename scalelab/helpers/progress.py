@@ -3,7 +3,6 @@
 import contextlib
 import math
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
@@ -72,29 +71,6 @@ def format_secs(secs: float) -> str:
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
-
-
-@contextlib.contextmanager
-def say_still(what: str, every_secs: float = 30.0) -> Iterator[None]:
-    """Says on standard error now and then that a step goes on which shows no progress itself.
-
-    Args:
-      what: name of the step.
-      every_secs: seconds between two messages.
-    """
-    ended, begun = threading.Event(), time.monotonic()
-
-    def repeat() -> None:
-        while not ended.wait(every_secs):
-            print(f"still {what}: {format_secs(time.monotonic() - begun)}", file=sys.stderr)
-
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 class Eta:

@@ -198,15 +198,6 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_silent_step_is_named_while_it_lasts(capsys) -> None:
-    with progress.say_still("compiling", 0.02):
-        time.sleep(0.3)
-    with progress.say_still("nothing"):
-        pass
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) > 2 and {*lines} == {"still compiling: 0s"}
-
-
 def test_a_log_gets_a_line_every_ten_seconds(monkeypatch, capsys) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
