@@ -43,14 +43,15 @@ class Copy:
         """Returns the loss, the mean of the gate, and the accuracy of the target's tokens."""
         targets, states = batch["targets"], ctx.token_hidden(model, batch)
         weights = (jnp.arange(targets.shape[1]) < batch["lengths"][:, None]).astype(jnp.float32)
-        found, weight = {}, jnp.sum(weights)
-        features, table, copied, gate = model.copy_features(states, targets)
+        found, weight, gate = {}, jnp.sum(weights), model.gate(states)
         if ctx.accuracy:  # needs all tokens' probabilities
             scores = model.token_logits(states)
             log_prob = jnp.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
             hits = jnp.argmax(scores, axis=-1) == targets
             found["accuracy"] = (jnp.sum(hits * weights), weight)
         else:
+            features, table, _, shares, tokens = model.split(states)
+            copied = jnp.sum(shares * (tokens == targets[..., None]), axis=-1)
             log_prob = mix(xent.token_log_probs(features, table, None, targets), copied, gate)
         return found | {
             "loss": (-jnp.sum(log_prob * weights), weight),

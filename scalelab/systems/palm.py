@@ -144,10 +144,9 @@ class PointerGenerator(nn.Module):
         parts = hidden, gate[..., None], weights, jnp.broadcast_to(tokens[:, None], weights.shape)
         return jnp.concatenate([x.astype(jnp.float32) for x in parts], axis=-1), cache
 
-    def copy_features(self, states: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns features, table, P_c of targets [...] at states, and the gate's scores."""
-        features, table, gate, weights, tokens = self._split(states)
-        return features, table, jnp.sum(weights * (tokens == targets[..., None]), axis=-1), gate
+    def gate(self, states: jax.Array) -> jax.Array:
+        """Returns the gate's scores [...] at states [..., D + 1 + 2 S]."""
+        return states[..., self.head.out_shape[0]]
 
     def token_features(self, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns features, table and a bias [..., V], whose softmax is the mixture."""
@@ -159,14 +158,15 @@ class PointerGenerator(nn.Module):
         return self._mix(states)[2]
 
     def _mix(self, states: jax.Array) -> tuple[jax.Array, ...]:
-        features, table, gate, weights, tokens = self._split(states)
+        features, table, gate, weights, tokens = self.split(states)
         logits, gate = tied_logits(features, table, None), gate[..., None]
         places = (*jnp.indices(tokens.shape, sparse=True)[:-1], tokens)
         copied = jnp.log(jnp.zeros(logits.shape).at[places].add(weights))
         generated = jax.nn.log_softmax(logits) + jax.nn.log_sigmoid(gate)
         return features, table, jnp.logaddexp(generated, copied + jax.nn.log_sigmoid(-gate)), logits
 
-    def _split(self, states: jax.Array) -> tuple[jax.Array, ...]:
+    def split(self, states: jax.Array) -> tuple[jax.Array, ...]:
+        """Returns features, table, the gate's scores, and weights and tokens [..., S] to copy."""
         embed = self.encoder.embed.tokens if self.output_embed is None else self.output_embed
         (width,) = self.head.out_shape
         weights, tokens = jnp.split(states[..., width + 1 :], 2, axis=-1)
