@@ -129,10 +129,6 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         raise ValueError("config.lm_weight trains the model, which config.feature_layers freezes")
     if config.feature_mix and not config.feature_layers:
         raise ValueError("config.feature_mix needs config.feature_layers, the number of layers")
-    if config.feature_mix and config.head.lstm_width:
-        raise ValueError(
-            "config.feature_mix does not go with config.head.lstm_width: set one of them to None"
-        )
     if config.head.kind == "decomposable" and (config.feature_mix or config.head.lstm_width):
         raise ValueError(
             "config.head.kind = 'decomposable' does not go with config.feature_mix and"

@@ -343,7 +343,8 @@ def make_head(
       activation: a name in nn.heads.ACTIVATIONS, of the hidden layer.
       mixed_layers: number of vectors side by side of which the head reads a learned mixture; 0: it
         reads one vector.
-      lstm_width: width of each direction of a BiLSTM whose states the head reads; None: no BiLSTM.
+      lstm_width: width of each direction of a BiLSTM, which reads the vectors or their mixture and
+        whose states the head reads; None: no BiLSTM.
     """
     if kind == DECOMPOSABLE:
         from scalelab.nn.decomposable import DecomposableHead  # other heads do without it
@@ -354,7 +355,7 @@ def make_head(
     else:
         head = OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
     if lstm_width:
-        return BiLSTMHead(lstm_width, head)
+        return BiLSTMHead(lstm_width, head, mixed_layers)
     return WeightedLayers(mixed_layers, head) if mixed_layers else head
 
 

@@ -219,13 +219,16 @@ class BiLSTMHead(nn.Module):
     Attributes:
       width: W, the width of each direction.
       head: (vectors [B, ..., 2 W], ctx) -> scores [B, ..., C].
+      num_layers: k, of which it reads the sum of `WeightedLayers`; 0: it reads one.
     """
 
     width: int
     head: nn.Module
+    num_layers: int = 0
 
     def setup(self) -> None:  # noqa: D102
         nn.share_scope(self, self.head)
+        self.sum = weighted_sum(self, self.num_layers) if self.num_layers else lambda x: x
         named, one = nn.with_logical_partitioning, nn.initializers
         kernel = axes.WIDTH, axes.TRANSFORM
 
@@ -244,10 +247,10 @@ class BiLSTMHead(nn.Module):
         """Returns the states of both directions side by side, forward first: [B, T, 2 W] float32.
 
         Args:
-          hidden: [B, T, E].
+          hidden: [B, T, E], or [B, T, k E], layers side by side.
           lengths: [B] int32.
         """
-        states = self.lstm(hidden.astype(jnp.float32), seq_lengths=lengths)
+        states = self.lstm(self.sum(hidden).astype(jnp.float32), seq_lengths=lengths)
         return states  # pyright: ignore[reportReturnType]: without the carry
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
@@ -276,9 +279,7 @@ class WeightedLayers(nn.Module):
 
     def setup(self) -> None:  # noqa: D102
         nn.share_scope(self, self.head)
-        zeros, ones = nn.initializers.zeros_init(), nn.initializers.ones_init()
-        self.weights = parameter(self, "layer_weights", zeros, (axes.NORM,), (self.num_layers,))
-        self.scale = parameter(self, "layer_scale", ones, (axes.NORM,), (1,))
+        self.sum = weighted_sum(self, self.num_layers)
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
         """Returns the scores [B, ..., C] float32.
@@ -287,6 +288,25 @@ class WeightedLayers(nn.Module):
           vectors: [B, ..., k E], the layers' vectors side by side.
           ctx: whether dropout is on.
         """
-        layers = vectors.astype(jnp.float32).reshape(*vectors.shape[:-1], self.num_layers, -1)
-        mixed = jnp.einsum("k,...kf", jax.nn.softmax(self.weights), layers)
-        return self.head(self.scale * mixed, ctx)
+        return self.head(self.sum(vectors), ctx)
+
+
+def weighted_sum(owner: nn.Module, num_layers: int) -> Callable[[jax.Array], jax.Array]:
+    """Makes the parameters of `WeightedLayers` in a module.
+
+    Args:
+      owner: the module, in its `setup`.
+      num_layers: k.
+
+    Returns:
+      The function of vectors [..., k E], side by side, that computes their sum [..., E] float32.
+    """
+    zeros, ones = nn.initializers.zeros_init(), nn.initializers.ones_init()
+    weights = parameter(owner, "layer_weights", zeros, (axes.NORM,), (num_layers,))
+    scale = parameter(owner, "layer_scale", ones, (axes.NORM,), (1,))
+
+    def add(vectors: jax.Array) -> jax.Array:
+        layers = vectors.astype(jnp.float32).reshape(*vectors.shape[:-1], num_layers, -1)
+        return scale * jnp.einsum("k,...kf", jax.nn.softmax(weights), layers)
+
+    return add

@@ -1,5 +1,6 @@
 """A BiLSTM between model and head: against PyTorch, on padded rows; trained, evaluated, refused."""
 
+import functools
 import json
 from typing import Any
 
@@ -51,37 +52,39 @@ def test_its_ends_are_the_last_states_of_both_directions() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parity
-def test_it_is_pytorchs_lstm(prepare) -> None:
-    """The last states of both directions, on rows of several lengths; the rest is the head."""
+def pytorchs_lstm(head: Any, hidden: Any, lengths: Any) -> np.ndarray:
+    """Scores of a head with PyTorch's LSTM between states [B, T, E] and its layers."""
     torch = pytest.importorskip("torch")
-    run = prepare("bert_ltr", "rte", head__lstm_width=WIDTH)
-    params, batch = run.first_params(0), run.train.gather(np.arange(8), 32)
-    lengths = batch["lengths"]
-    assert len(set(lengths.tolist())) > 2 and lengths.max() < 32
-    hidden, _ = run.learner.net.body.apply({"params": params["body"]}, batch, train=False)
     peer = torch.nn.LSTM(hidden.shape[-1], WIDTH, batch_first=True, bidirectional=True)
     for name, suffix in (("forward_rnn", "l0"), ("backward_rnn", "l0_reverse")):
-        own = params["head"]["lstm"][name]["cell"]
+        own = head["lstm"][name]["cell"]
         for kind, source, part in (
             ("weight_ih", "i", "kernel"), ("weight_hh", "h", "kernel"), ("bias_hh", "h", "bias"),
         ):  # fmt: skip
             gates = [torch.tensor(np.asarray(own[source + gate][part]).T) for gate in GATES]
             getattr(peer, f"{kind}_{suffix}").data = torch.cat(gates)
         getattr(peer, f"bias_ih_{suffix}").data.zero_()
+    pack = torch.nn.utils.rnn.pack_padded_sequence
+    hidden = torch.tensor(np.asarray(hidden, np.float32))
+    rows = pack(hidden, torch.tensor(np.asarray(lengths)), True, False)
+    with torch.no_grad():
+        _, (last, _) = peer(rows)
+    vectors = np.concatenate(list(last.numpy()), axis=-1)
+    dense = np.tanh(vectors @ head["dense"]["kernel"] + head["dense"]["bias"])
+    return np.asarray(dense @ head["out"]["kernel"] + head["out"]["bias"])
 
-    def expected(lengths: Any) -> np.ndarray:
-        pack = torch.nn.utils.rnn.pack_padded_sequence
-        rows = pack(torch.tensor(np.asarray(hidden)), torch.tensor(lengths), True, False)
-        with torch.no_grad():
-            _, (last, _) = peer(rows)
-        head = params["head"]
-        vectors = np.concatenate(list(last.numpy()), axis=-1)
-        dense = np.tanh(vectors @ head["dense"]["kernel"] + head["dense"]["bias"])
-        return np.asarray(dense @ head["out"]["kernel"] + head["out"]["bias"])
 
+@pytest.mark.parity
+def test_it_is_pytorchs_lstm(prepare) -> None:
+    """The last states of both directions, on rows of several lengths; the rest is the head."""
+    run = prepare("bert_ltr", "rte", head__lstm_width=WIDTH)
+    params, batch = run.first_params(0), run.train.gather(np.arange(8), 32)
+    lengths = batch["lengths"]
+    assert len(set(lengths.tolist())) > 2 and lengths.max() < 32
+    hidden, _ = run.learner.net.body.apply({"params": params["body"]}, batch, train=False)
     program = compiled(run.learner, run.mesh)
     found = np.asarray(program.predict(*program.place(params), batch))
+    expected = functools.partial(pytorchs_lstm, params["head"], hidden)
     np.testing.assert_allclose(found, expected(lengths), atol=1e-6)
     assert np.abs(found - expected(np.full_like(lengths, 32))).max() > 1e-4  # padding is read
     wrong = batch | {"tokens": np.where(np.arange(32) < lengths[:, None], batch["tokens"], 7)}
@@ -105,8 +108,3 @@ def test_it_is_trained_and_stays_in_its_run(prepare, tmp_path) -> None:
     assert json.loads((run.folder(0) / "config.json").read_text())["head"]["lstm_width"] == WIDTH
     with pytest.raises(ValueError, match="BiLSTM"):
         exporting.run(run.folder(0), tmp_path / "out")
-
-
-def test_it_does_not_go_with_a_mixture(prepare) -> None:
-    with pytest.raises(ValueError, match="feature_mix does not go with config.head.lstm_width"):
-        prepare("bert", "rte", head__lstm_width=WIDTH, feature_layers=1, feature_mix="weighted")

@@ -5,9 +5,11 @@ import pathlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from test_bilstm import WIDTH, pytorchs_lstm
 from test_finetune import config, records
 
 from scalelab import finetune
@@ -87,8 +89,30 @@ def test_the_layers_are_those_of_transformers(prepare, bert, tmp_path) -> None:
     np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
-def test_the_net_stays_and_the_weights_of_layers_are_learnt(prepare) -> None:
-    run, tuned = prepare(feature_layers=LAYERS, feature_mix="weighted"), prepare()
+@pytest.mark.parity
+def test_a_bilstm_reads_the_weighted_sum(prepare) -> None:
+    """Peters et al. 2018, equation 1, and PyTorch's LSTM over it."""
+    run = prepare(feature_layers=3, feature_mix="weighted", head__lstm_width=WIDTH)
+    params, batch = run.first_params(0), run.train.gather(np.arange(8), 32)
+    rng, scores, scale = np.random.default_rng(0), np.array([0.5, -1.0, 2.0]), 1.7
+    draw = lambda x: rng.normal(0, 0.5, x.shape).astype(np.float32)  # noqa: E731
+    params["head"] = jax.tree.map(draw, params["head"]) | {
+        "layer_weights": jnp.array(scores, jnp.float32), "layer_scale": jnp.array([scale]),
+    }  # fmt: skip
+    layers = np.split(np.asarray(run.learner.features(params, batch)), 3, axis=-1)
+    shares = np.exp(scores) / np.exp(scores).sum()
+    mixed = scale * sum(share * layer for share, layer in zip(shares, layers, strict=True))
+    program = compiled(run.learner, run.mesh)
+    found = program.predict(*program.place(params), batch)
+    expected = functools.partial(pytorchs_lstm, params["head"], lengths=batch["lengths"])
+    np.testing.assert_allclose(found, expected(mixed), atol=1e-5)
+    assert np.abs(found - expected(scale * np.mean(layers, axis=0))).max() > 0.01
+
+
+@pytest.mark.parametrize("width", [None, WIDTH])
+def test_the_net_stays_and_the_weights_of_layers_are_learnt(width: int | None, prepare) -> None:
+    mixed = {"feature_layers": LAYERS, "feature_mix": "weighted", "head__lstm_width": width}
+    run, tuned = prepare(**mixed), prepare()
     batch = run.train.gather(np.arange(8), 32)
 
     def norms(run: TaskRun) -> tuple[float, float]:
