@@ -202,7 +202,9 @@ def draw_losses(
     for row, own in zip(panels, groups.values(), strict=True):
         fields = comparability.loss_fields(own[0].runs[0].config)
         named = [
-            f"{name.rpartition('.')[2]} {fields[name]}" for name in differing if name in fields
+            f"{name.rpartition('.')[2]} {str(fields[name]).rpartition('/')[2]}"  # a path's end
+            for name in differing
+            if name in fields
         ]
         systems = sorted({point.system for point in own})
         title = ", ".join([*systems, *(named[:2] if names.count(systems) > 1 else [])])
