@@ -20,7 +20,7 @@ from scalelab.studies.spec import StudySpec
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN = ("LOG.md", "CHANGELOG.md", "CONTRIBUTING.md", "results/README.md", "zoo/README.md",
          "scalelab/systems/*.py",
-         "results/*/reports/*/report.html", "results/*/reports/*/figures/*")  # fmt: skip
+         "results/*/reports/*/*.md", "results/*/reports/*/figures/*")  # fmt: skip
 CONFIGS = {"Pre-training": pretraining.Config, "Fine-tuning": finetuning.FinetuneConfig,
            "Studies": StudySpec}  # fmt: skip
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
@@ -42,8 +42,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def lead(link: re.Match[str]) -> str:
         path = pathlib.Path(os.path.normpath(place / link[1])).relative_to(ROOT)
-        if path.suffix == ".md" and path.match("results/*/reports/*/*"):
-            path = path.with_suffix(".html")
         target = f"repository/{path}"
         if path == pathlib.Path("README.md"):
             target = "index.md"
