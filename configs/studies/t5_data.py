@@ -36,6 +36,7 @@ PASSES = (4, 16, 64)
 WHOLE = 0.46  # passes over the whole text
 COPIED = 100
 DOCUMENTS = {"synthetic": 20_000, "nano": 17_000}  # of the whole text
+TOKENS = {"synthetic": 1.5e6, "nano": 30e6}  # the budget that makes these passes
 TITLE = re.compile(r"(?m)^(?= = [^=])")  # headings of sections have more signs
 
 
@@ -43,7 +44,7 @@ def change(documents: list[str], arm: str) -> list[str]:
     """Returns the training documents of an arm of the table above."""
     name, _, passes = arm.rpartition("_")
     if name == "passes":
-        return documents[: int(WHOLE * len(documents) / int(passes))]
+        return documents[: max(1, int(WHOLE * len(documents) / int(passes)))]
     if arm == "whole":
         return documents
     rng, first = np.random.default_rng(0), documents[:COPIED]
@@ -91,6 +92,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study."""
     objectives = files.load(files.FOLDER / "studies/t5_objectives.py")
     config, shape = objectives.settings(arguments)
+    if config.pretrain.optim.total_tokens != TOKENS[config.scale]:
+        raise ValueError("the passes of t5_data hold for its own budget: leave tokens= out")
     config.name = "t5_data"
     config.title = "Repeated, dirty and duplicated text"
     config.question = "How much worse is pre-training on text that is repeated, dirty or copied?"

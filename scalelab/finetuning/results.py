@@ -284,8 +284,8 @@ def remarks(run: TaskRun) -> list[str]:
         for name, examples in {"train": run.train, **run.dev_there}.items()
         if examples.num_truncated
     ]
-    texts = run.dev_there.values() if run.task.kind == "texts" else ()
-    golds = [gold for own in texts for gold in own.labels]
+    texts = run.splits.dev.values() if run.task.kind == "texts" else ()
+    golds = [gold for own in texts if own and own.labels is not None for gold in own.labels]
     lines += [f"{title}: {name} by {how}" for name in run.task.metrics
               if (how := text_counts.signature(name, golds))]  # fmt: skip
     if cut:

@@ -58,7 +58,7 @@ LAYER_NORM_EPSILON = 1e-5
 class Options:
     """The settings of PALM alone."""
 
-    copies: bool = True  # False: all tokens come from the vocabulary, none is copied
+    copies: bool | None = None  # False: no token is copied; the pointer is made all the same
 
 
 class New(nn.Module):
@@ -196,5 +196,5 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> PointerGenerator:
         pointer=Pointer(sizes.dtype),
         head=Linear((axes.WIDTH,), (axes.TRANSFORM,), (D,), HEAD_INIT, sizes.dtype),
         output_embed=output_table(sizes.output_embedding, vocab_size, D, INIT),
-        copies=options.copies,
+        copies=options.copies is not False,
     )

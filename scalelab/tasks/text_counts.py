@@ -127,7 +127,8 @@ def signature(metric: str, golds: Sequence[str] = ()) -> str | None:
 
     Args:
       metric: its name in `metrics.METRICS`.
-      golds: the labels that it is computed on; BLEU's signature counts their accepted answers.
+      golds: the labels that it is computed on; BLEU's signature counts their accepted answers,
+        and says "var" if the numbers differ.
 
     Raises:
       ValueError: the library is not installed.

@@ -86,6 +86,15 @@ def test_answers_are_those_of_the_beam_search(prepare, system: str) -> None:  # 
     assert len(set(map(str, texts.values()))) == 3  # else greedy, or one penalty, would do
 
 
+def test_bleus_signature_counts_the_answers_of_the_data(prepare) -> None:  # noqa: F811
+    task, given = dataclasses.replace(TASK, metrics=("bleu",)), planted(16, 0)
+    more = np.array([json.dumps([["a", -1], ["b", -1]]), *given.labels[1:]])
+    for labels, number in ((given.labels, "1"), (more, "var")):
+        records = dataclasses.replace(given, labels=labels)
+        run = prepare("gpt2", None, task=task, records=records, num_rows=16)
+        assert f"bleu by sacrebleu nrefs:{number}|" in str(results.remarks(run))
+
+
 def test_scores_of_other_beams_are_not_compared(prepare) -> None:  # noqa: F811
     """Another search is another config, which the results and the comparison name."""
     given = {"task": TASK, "records": planted(16, 0), "num_rows": 16}

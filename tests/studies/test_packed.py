@@ -52,6 +52,21 @@ def test_a_packed_study_is_gone_on_with(name: str, workdir) -> None:
     assert done(workdir, name) == finished
 
 
+FOLDERS = sorted(path.parent for path in (tiny.ROOT / "results").glob("synthetic_*/studies"))
+# Options that have got a default since then: these runs do not go on.
+SINCE = {"synthetic_seq2seq": {"format_options.across_documents"}}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_fields_of_packed_runs_are_those_of_today(folder: pathlib.Path) -> None:
+    """A new option whose default is not None makes an older run another one."""
+    found = set()
+    for path in (folder / "studies").glob("*.json"):
+        for run in study_runs.read(folder, path.stem).runs:
+            found.update(config_lib.science_diff(config_lib.resolve(run.config), run.config))
+    assert {line.partition(":")[0] for line in found} == SINCE.get(folder.name, set())
+
+
 # All but one have fine-tunings, whose reports take longer.
 @pytest.mark.parametrize(
     "name", [pytest.param(x, marks=[pytest.mark.slow] * (x != "thesis_7_5_3")) for x in STUDIES]

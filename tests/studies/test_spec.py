@@ -93,6 +93,10 @@ def test_texts_of_the_study_of_data(tmp_path) -> None:
     head = " = Title = \n\n = = Part of it = = \n\n"
     documents = [f"{head} {text} \n" for text in texts]
     assert module.change([*documents], "passes_16") == documents[:8]
+    sizes = [len(module.change([""] * 20_000, f"passes_{number}")) for number in (4, 16, 64)]
+    assert sizes == [2300, 575, 143]
+    with pytest.raises(ValueError, match="leave tokens= out"):
+        module.get_config("tokens=3e6")
     dirty, copies = (module.change([*documents], arm) for arm in ("dirty", "copies"))
     assert dirty[::2] == documents[::2] == copies[::2]
     for old, new, copy in zip(documents[1::2], dirty[1::2], copies[1::2], strict=True):

@@ -85,6 +85,12 @@ def test_without_copies_it_is_the_vocabulary_head() -> None:
     scores = nn.apply(lambda model: model.token_logits(found), plain)({"params": PARAMS})
     expected = vocabulary(mixed)
     assert np.abs(probabilities(mixed) - expected).max() > 0.01
+    cached = nn.apply(lambda model: model.encode(prepared, T), plain)({"params": PARAMS})
+    target = {name: x for name, x in prepared.items() if not name.startswith("source")}
+    decoded = plain.apply({"params": PARAMS}, target, train=False, cache=cached)[0]
+    valid = np.arange(T) < BATCH["lengths"][:, None]
+    np.testing.assert_allclose(decoded[..., GATE][valid], found[..., GATE][valid])
+    np.testing.assert_allclose(decoded[valid], found[valid], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.exp(scores), expected, rtol=1e-4)
 
     def loss(params: Any) -> jax.Array:
@@ -96,7 +102,6 @@ def test_without_copies_it_is_the_vocabulary_head() -> None:
 
     value, gradient = jax.value_and_grad(loss)(PARAMS)
     each = np.take_along_axis(expected, BATCH["tokens"][..., None], -1)[..., 0]
-    valid = np.arange(T) < BATCH["lengths"][:, None]
     assert value == pytest.approx(-np.log(each)[valid].sum(), rel=1e-5)
     assert not any(x.any() for x in jax.tree.leaves(gradient.pop("pointer")))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
