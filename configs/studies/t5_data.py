@@ -33,10 +33,10 @@ from scalelab.data.corpora.wikitext import is_heading
 from scalelab.helpers.files import write_text
 
 PASSES = (4, 16, 64)
-WHOLE = 0.46  # passes over the whole text
+WHOLE = 0.46  # passes over the whole text at scale synthetic
 COPIED = 100
 DOCUMENTS = {"synthetic": 20_000, "nano": 17_000}  # of the whole text
-TOKENS = {"synthetic": 1.5e6, "nano": 30e6}  # the budget that makes these passes
+TOKENS = {"synthetic": 1.5e6, "nano": 30e6}  # the only budget of each scale
 TITLE = re.compile(r"(?m)^(?= = [^=])")  # headings of sections have more signs
 
 
@@ -93,7 +93,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     objectives = files.load(files.FOLDER / "studies/t5_objectives.py")
     config, shape = objectives.settings(arguments)
     if config.pretrain.optim.total_tokens != TOKENS[config.scale]:
-        raise ValueError("the passes of t5_data hold for its own budget: leave tokens= out")
+        raise ValueError("t5_data counts passes at one budget for each scale: leave tokens= out")
     config.name = "t5_data"
     config.title = "Repeated, dirty and duplicated text"
     config.question = "How much worse is pre-training on text that is repeated, dirty or copied?"

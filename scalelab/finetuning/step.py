@@ -341,10 +341,9 @@ def make_head(
       width: of the hidden layer.
       dropout_rate: dropout on the input and the hidden layer.
       activation: a name in nn.heads.ACTIVATIONS, of the hidden layer.
-      mixed_layers: number of vectors side by side of which the head reads a learned mixture; 0: it
-        reads one vector.
-      lstm_width: width of each direction of a BiLSTM, which reads the vectors or their mixture and
-        whose states the head reads; None: no BiLSTM.
+      mixed_layers: number of layers side by side in a learned sum; 0: the input is one layer.
+      lstm_width: width of each direction of a BiLSTM between the input, or the sum, and the head;
+        None: no BiLSTM.
     """
     if kind == DECOMPOSABLE:
         from scalelab.nn.decomposable import DecomposableHead  # other heads do without it

@@ -219,7 +219,7 @@ class BiLSTMHead(nn.Module):
     Attributes:
       width: W, the width of each direction.
       head: (vectors [B, ..., 2 W], ctx) -> scores [B, ..., C].
-      num_layers: k, of which it reads the sum of `WeightedLayers`; 0: it reads one.
+      num_layers: k, the layers in a learned sum (`weighted_sum`); 0: the input is one layer.
     """
 
     width: int
@@ -292,14 +292,14 @@ class WeightedLayers(nn.Module):
 
 
 def weighted_sum(owner: nn.Module, num_layers: int) -> Callable[[jax.Array], jax.Array]:
-    """Makes the parameters of `WeightedLayers` in a module.
+    """Creates the parameters of a learned sum of layers in `owner`.
 
     Args:
-      owner: the module, in its `setup`.
+      owner: a module, in its `setup`.
       num_layers: k.
 
     Returns:
-      The function of vectors [..., k E], side by side, that computes their sum [..., E] float32.
+      A function of k layers side by side, [..., k E], that returns their sum [..., E] float32.
     """
     zeros, ones = nn.initializers.zeros_init(), nn.initializers.ones_init()
     weights = parameter(owner, "layer_weights", zeros, (axes.NORM,), (num_layers,))

@@ -58,7 +58,7 @@ LAYER_NORM_EPSILON = 1e-5
 class Options:
     """The settings of PALM alone."""
 
-    copies: bool | None = None  # False: no token is copied; the pointer is made all the same
+    copies: bool | None = None  # False: copies nothing, but keeps the pointer's parameters
 
 
 class New(nn.Module):
@@ -77,7 +77,7 @@ class Pointer(nn.Module):
     """The attention that copies, and the gate between vocabulary and copying.
 
     Bi et al. 2020, 3.3: e_tl = w tanh(W_m h_l + W_s s_t + b); the gate reads s_t and the mean of h.
-    Float32, with memory for B T S D numbers.
+    Scores and softmax are float32; the scores take B T S D numbers of memory.
     """
 
     dtype: DTypeLike
@@ -138,7 +138,7 @@ class PointerGenerator(nn.Module):
             cache, lengths, source = cache.replace(layers=layers), cache.source_lengths, None
         hidden, cache = self.decoder(batch, train=train, cache=cache, step=step, source=source)
         weights, gate = self.pointer(hidden, memory, lengths)
-        gate = gate if self.copies else jnp.full_like(gate, 1e9)
+        gate = gate if self.copies else jnp.full_like(gate, 1e9)  # its sigmoid is 1
         if cache is not None:  # axis 1 of all arrays is the examples
             cache = cache.replace(layers=(cache.layers, memory[None], tokens[None]))
         parts = hidden, gate[..., None], weights, jnp.broadcast_to(tokens[:, None], weights.shape)
@@ -166,7 +166,7 @@ class PointerGenerator(nn.Module):
         return features, table, jnp.logaddexp(generated, copied + jax.nn.log_sigmoid(-gate)), logits
 
     def split(self, states: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns features, table, the gate's scores, and weights and tokens [..., S] to copy."""
+        """Returns features, table, the gate's scores, weights and tokens [..., S] of the source."""
         embed = self.encoder.embed.tokens if self.output_embed is None else self.output_embed
         (width,) = self.head.out_shape
         weights, tokens = jnp.split(states[..., width + 1 :], 2, axis=-1)

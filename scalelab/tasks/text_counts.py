@@ -127,8 +127,8 @@ def signature(metric: str, golds: Sequence[str] = ()) -> str | None:
 
     Args:
       metric: its name in `metrics.METRICS`.
-      golds: the labels that it is computed on; BLEU's signature counts their accepted answers,
-        and says "var" if the numbers differ.
+      golds: labels of the scored examples. BLEU's `nrefs` is their number of accepted answers;
+        "var" if it differs between examples, or without labels.
 
     Raises:
       ValueError: the library is not installed.

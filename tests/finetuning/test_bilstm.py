@@ -53,7 +53,7 @@ def test_its_ends_are_the_last_states_of_both_directions() -> None:
 
 
 def pytorchs_lstm(head: Any, hidden: Any, lengths: Any) -> np.ndarray:
-    """Scores of a head with PyTorch's LSTM between states [B, T, E] and its layers."""
+    """Scores of PyTorch's BiLSTM over states [B, T, E], and of the head's layers behind it."""
     torch = pytest.importorskip("torch")
     peer = torch.nn.LSTM(hidden.shape[-1], WIDTH, batch_first=True, bidirectional=True)
     for name, suffix in (("forward_rnn", "l0"), ("backward_rnn", "l0_reverse")):

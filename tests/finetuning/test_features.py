@@ -91,7 +91,7 @@ def test_the_layers_are_those_of_transformers(prepare, bert, tmp_path) -> None:
 
 @pytest.mark.parity
 def test_a_bilstm_reads_the_weighted_sum(prepare) -> None:
-    """Peters et al. 2018, equation 1, and PyTorch's LSTM over it."""
+    """It equals PyTorch's BiLSTM over the sum of Peters et al. 2018, equation 1."""
     run = prepare(feature_layers=3, feature_mix="weighted", head__lstm_width=WIDTH)
     params, batch = run.first_params(0), run.train.gather(np.arange(8), 32)
     rng, scores, scale = np.random.default_rng(0), np.array([0.5, -1.0, 2.0]), 1.7

@@ -53,13 +53,13 @@ def test_a_packed_study_is_gone_on_with(name: str, workdir) -> None:
 
 
 FOLDERS = sorted(path.parent for path in (tiny.ROOT / "results").glob("synthetic_*/studies"))
-# Options that have got a default since then: these runs do not go on.
+# Fields that got a default other than None after these runs, which do not continue.
 SINCE = {"synthetic_seq2seq": {"format_options.across_documents"}}
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_fields_of_packed_runs_are_those_of_today(folder: pathlib.Path) -> None:
-    """A new option whose default is not None makes an older run another one."""
+    """A new field with a default other than None would change the config of older runs."""
     found = set()
     for path in (folder / "studies").glob("*.json"):
         for run in study_runs.read(folder, path.stem).runs:

@@ -77,7 +77,7 @@ def test_an_open_gate_is_the_vocabulary_head() -> None:
 
 
 def test_without_copies_it_is_the_vocabulary_head() -> None:
-    """Loss, probabilities and decoder are those of P_v; the pointer gets no gradient."""
+    """Loss and probabilities are P_v's, with a cache too; the pointer gets no gradient."""
     plain = palm.build(SIZES, palm.Options(copies=False), VOCAB)
     prepared = TERMS[0].objective.prepare(BATCH, jax.random.key(0))
     mixed, found = (net.apply({"params": PARAMS}, prepared, train=False)[0] for net in (NET, plain))

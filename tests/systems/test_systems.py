@@ -150,7 +150,7 @@ def test_any_shape_builds_with_the_declared_kernels(name: str, shape: tuple[int,
     assert len(queries) == 1 or module.HAS_SOURCE
     assert {q.shape[1:] for q in queries} == {(width, num_heads, width // num_heads)}
     if not hasattr(module, "n_model"):
-        squares = 12 + 16 if module.HAS_SOURCE else 12  # a decoder with cross-attention: 16
+        squares = 12 + 16 if module.HAS_SOURCE else 12  # a layer of the decoder has 16
         assert sum(p.size for p in matrices) == squares * num_layers * width**2
         assert queries[0].shape[0] == num_layers
 
