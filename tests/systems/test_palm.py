@@ -85,7 +85,8 @@ def test_without_copies_it_is_the_vocabulary_head() -> None:
     scores = nn.apply(lambda model: model.token_logits(found), plain)({"params": PARAMS})
     expected = vocabulary(mixed)
     assert np.abs(probabilities(mixed) - expected).max() > 0.01
-    cached = nn.apply(lambda model: model.encode(prepared, T), plain)({"params": PARAMS})
+    encode = jax.jit(nn.apply(lambda model: model.encode(prepared, T), plain))
+    cached = encode({"params": PARAMS})
     target = {name: x for name, x in prepared.items() if not name.startswith("source")}
     decoded = plain.apply({"params": PARAMS}, target, train=False, cache=cached)[0]
     valid = np.arange(T) < BATCH["lengths"][:, None]
@@ -100,7 +101,7 @@ def test_without_copies_it_is_the_vocabulary_head() -> None:
 
         return nn.apply(forward, plain)({"params": params})
 
-    value, gradient = jax.value_and_grad(loss)(PARAMS)
+    value, gradient = jax.jit(jax.value_and_grad(loss))(PARAMS)
     each = np.take_along_axis(expected, BATCH["tokens"][..., None], -1)[..., 0]
     assert value == pytest.approx(-np.log(each)[valid].sum(), rel=1e-5)
     assert not any(x.any() for x in jax.tree.leaves(gradient.pop("pointer")))
