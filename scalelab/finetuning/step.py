@@ -125,7 +125,7 @@ class FinetuneStep:
         """
         params = nn.unbox(_init(self, named_key(jax.random.key(seed), "params")))
         if pretrained is not None:
-            self.check_start(pretrained)  # those of an earlier task may have modules of their own
+            self.check_start(pretrained)  # an earlier task may have added modules
             params["body"] = _start_from(pretrained, params["body"])
             pooler = pretrained.get("pair_head", {}).get("pooler")
             dense = params.get("head", {}).get("dense")

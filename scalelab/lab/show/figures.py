@@ -201,7 +201,7 @@ def draw_losses(
     panels = figure.subplots(len(groups), len(lengths), squeeze=False)
     for row, own in zip(panels, groups.values(), strict=True):
         fields = comparability.loss_fields(own[0].runs[0].config)
-        named = [  # of a path its last part
+        named = [  # a path is long: only its last part
             f"{name.rpartition('.')[2]} {str(fields[name]).rpartition('/')[2]}"
             for name in differing
             if name in fields
