@@ -12,7 +12,8 @@ convolutions), 16 D^2 (ELMo), 12 D^2 (GPT-2), 13 D^2 (Transformer-XL). The feed-
 A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
 tuned_family.py; counts have no rate. Scored by minimal pairs and bits per byte of the quickstart's
 language, 1.5 M tokens; no data are needed. The LSTM and Transformer-XL train in one phase, of the
-short length, so their bits per byte compare with each other alone.
+short length, so their bits per byte compare with each other alone. Real text has more n-grams than
+the default tables hold: --config.system_fields.ngram="('system_options.max_ngrams=4000000',)".
 """
 
 import ml_collections
@@ -47,6 +48,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "Language models before the Transformer"
     config.question = "Does attention learn a small language better than states and convolutions?"
     config.primary = "pairs"
+    config.system_fields.ngram = ()  # so that a flag can set them
     names = study.grid(config, learning_rate=RATES)
     stages = {
         "counts": (("ngram",), ("default",)),
