@@ -34,7 +34,7 @@ def add_flags(made: cli.Parser, data: str = DATA) -> None:
     add("--data", metavar="DIR", help=data)
     add("--recipe", metavar="NAME",
         help=f"short for --config=finetune:recipe=...: {', '.join(recipes.RECIPES)}")  # fmt: skip
-    add("--per_task", type=cli.comma_list, default=[], metavar="FIELD,FIELD",
+    add("--per_task", action="extend", type=cli.comma_list, default=[], metavar="FIELD,FIELD",
         help="fields of a single task, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5",
     )  # fmt: skip
     add("--seeds", type=cli.positive, default=1, metavar="N",

@@ -165,7 +165,7 @@ def test_a_config_of_a_pretraining_is_refused(capsys) -> None:
     ("rte", f"{R} --config.sharing=hard", "eval.glue"),
     ("glue", "--init=none --like=RUN --tasks=rte,mnli --mnli_first", "--init=none"),
     # A fault of a later task is named before the first is trained.
-    ("glue", f"{R} {TWO} --per_task=rte.epocs=2", "'epocs'"),
+    ("glue", f"{R} {TWO} --per_task=rte.epocs=2 --per_task=rte.epochs=1", "'epocs'"),
     ("glue", f"{R} {TWO} --per_task=rte.feature_layers=4", "RTE: config.feature_layers = 4"),
     ("glue", f"{R} {TWO} --per_task=rte.batch_size=4", "RTE: .* 3 .* --config.batch_size=3"),
     ("glue", f"{R} {TWO} --data=DATA", "RTE: .*folder"),
