@@ -208,6 +208,7 @@ def describe_environment() -> dict[str, Any]:
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             packages[name] = importlib.metadata.version(name)
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": join_command([program, *mask_secrets(given)]),
@@ -218,7 +219,7 @@ def describe_environment() -> dict[str, Any]:
         "packages": packages,
         "platform": platform.platform(),
         "host": platform.node(),
-        "cpus": os.cpu_count(),
+        "cpus": len(cores) if cores else os.cpu_count(),  # that it may use
         "num_processes": jax.process_count(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
     }
