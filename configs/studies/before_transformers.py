@@ -12,8 +12,10 @@ convolutions), 16 D^2 (ELMo), 12 D^2 (GPT-2), 13 D^2 (Transformer-XL). The feed-
 A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
 tuned_family.py; counts have no rate. Scored by minimal pairs and bits per byte of the quickstart's
 language, 1.5 M tokens; no data are needed. The LSTM and Transformer-XL train in one phase, of the
-short length, so their bits per byte compare with each other alone. Real text has more n-grams than
-the default tables hold: --config.system_fields.ngram="('system_options.max_ngrams=4000000',)".
+short length, so their bits per byte compare with each other alone.
+Real text may need larger tables of n-grams:
+
+  --config.system_fields.ngram="('system_options.max_ngrams=2000000',)"
 """
 
 import ml_collections
