@@ -219,7 +219,7 @@ def describe_environment() -> dict[str, Any]:
         "packages": packages,
         "platform": platform.platform(),
         "host": platform.node(),
-        "cpus": len(cores) if cores else os.cpu_count(),  # that it may use
+        "cpus": len(cores) if cores else os.cpu_count(),  # cores of this process
         "num_processes": jax.process_count(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
     }

@@ -10,7 +10,7 @@ import functools
 import math
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,8 @@ def measure_spreads(folder: pathlib.Path) -> list[Spread]:
     found: dict[tuple[str, str], Spread] = {}
     for path in sorted(folder.glob("*/studies/*.json")):
         study = study_runs.read(path.parent.parent, path.stem)
-        if study.facts.scale == "synthetic" and not _is_synthetic(study.runs[0].config):
+        corpus = study.runs[0].config.get("data", {}).get("corpus", "")
+        if study.facts.scale == "synthetic" and "/worlds/" not in corpus:
             continue  # real text with the settings of that scale
         scores = StudyScores(study)
         named = [MAIN[name] for name in study.facts.measured if name in MAIN]
@@ -65,10 +66,6 @@ def measure_spreads(folder: pathlib.Path) -> list[Spread]:
                 if deviation and (key not in found or found[key][3:5] < size):
                     found[key] = Spread(*key, deviation, *size, study.name)
     return [found[key] for key in sorted(found)]
-
-
-def _is_synthetic(config: Mapping[str, Any]) -> bool:
-    return "/worlds/" in config["data"]["corpus"]  # as configs/ name them
 
 
 def _by_seed(points: Sequence[Point], scores: StudyScores, score: str) -> list[list[float]]:

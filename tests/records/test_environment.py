@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pathlib
 import platform
 import subprocess
@@ -67,6 +68,12 @@ def test_secrets_are_not_kept_with_the_command_line(given, kept, monkeypatch) ->
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "scalelab.train", *given])
     command = run_folder.join_command(["-m", "scalelab.train", *kept])
     assert run_folder.describe_environment()["command"].partition(" ")[2] == command
+
+
+def test_cores_are_those_of_the_process(monkeypatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 7}, raising=False)
+    assert run_folder.describe_environment()["cpus"] == 3
 
 
 def test_a_shell_reads_the_command_line_as_it_was() -> None:
