@@ -56,11 +56,6 @@ class HeadLoss:
     samples: ClassVar[bool] = False
     predicts: ClassVar[None] = None
 
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged."""
-        del rng
-        return batch
-
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss over examples; for tags over words."""
         if self.learner.feature_layers:
@@ -83,11 +78,6 @@ class BodyLoss:
     def name(self) -> str:
         """The objective's name."""
         return self.objective.name
-
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged: the head reads the same tokens."""
-        del rng
-        return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the objective's losses."""

@@ -120,6 +120,22 @@ class Objective(Protocol):
     samples: ClassVar[bool]
     predicts: ClassVar[str | None]
 
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """Returns {"loss": (sum, weight), ...}: float32 sums over the batch and their weights.
+
+        Weights must not depend on parameters; padding examples have none.
+
+        Args:
+          model: the bound model (`systems.System`).
+          batch: prepared by every objective.
+          ctx: keys, step and shared states of the pass.
+        """
+        ...
+
+
+class Preparing(Objective, Protocol):
+    """An objective that changes the batch before the model reads it."""
+
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Changes the batch that all objectives of a pass see, such as by masks.
 
@@ -131,18 +147,6 @@ class Objective(Protocol):
 
         Returns:
           The batch, with changed or more arrays.
-        """
-        ...
-
-    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
-        """Returns {"loss": (sum, weight), ...}: float32 sums over the batch and their weights.
-
-        Weights must not depend on parameters; padding examples have none.
-
-        Args:
-          model: the bound model (`systems.System`).
-          batch: prepared by every objective.
-          ctx: keys, step and shared states of the pass.
         """
         ...
 
@@ -397,7 +401,7 @@ def forward(
 
 
 def prepare(batch: Batch, terms: Iterable[Term], rng: jax.Array) -> Batch:
-    """Lets every objective prepare the batch, each with a key of its own.
+    """Lets each `Preparing` objective change the batch, with a key of its own.
 
     Args:
       batch: arrays [B, ...] of the format.
@@ -405,7 +409,8 @@ def prepare(batch: Batch, terms: Iterable[Term], rng: jax.Array) -> Batch:
       rng: random key of the pass.
     """
     for term in terms:
-        batch = term.objective.prepare(batch, named_key(rng, term.name))
+        if change := getattr(term.objective, "prepare", None):
+            batch = change(batch, named_key(rng, term.name))
     return batch
 
 

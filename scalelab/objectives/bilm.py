@@ -7,7 +7,6 @@ side alone, so no token is hidden. The loss is the mean over the predictions of 
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -28,11 +27,6 @@ class BiLM:
     samples: ClassVar[bool] = False
     predicts: ClassVar[str | None] = "next"
     covers_text: ClassVar[bool] = True
-
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged."""
-        del rng
-        return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy) of both directions at hidden states [B, T, 2 D]."""

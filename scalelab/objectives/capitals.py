@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -49,11 +48,6 @@ class Capitals:
     bit: ClassVar[int] = CAPITAL  # a bit of `word_labels`
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = None
-
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged: the format made the labels."""
-        del rng
-        return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy, and share of label 1) of the tokens that count."""

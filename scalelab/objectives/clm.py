@@ -29,11 +29,6 @@ class CLM:
     predicts: ClassVar[str | None] = "next"
     covers_text: ClassVar[bool] = True
 
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged."""
-        del rng
-        return batch
-
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
         return next_tokens(model, batch, ctx)

@@ -13,16 +13,15 @@ stage its steps are repeated.
 | sequential | all steps of a task are in its own stage |
 | joint | all steps are in the last stage, the only one |
 
-The task of a step is a pure function of the step; `format_ledger` shows the steps as a table. Every
-loss is computed at each step, the losses of other tasks with weight 0. A model with task ids reads
-`task_ids`, 0 for the first task. A validation scores all tasks, each with its own id.
+The task of a step is a pure function of the step. Every loss is computed at each step, the losses
+of other tasks with weight 0. A model with task ids reads `task_ids`, 0 for the first task. A
+validation scores all tasks, each with its own id.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -79,11 +78,6 @@ class Continual:
     samples: ClassVar[bool] = False
     predicts: ClassVar[str | None] = None
 
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged."""
-        del rng
-        return batch
-
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns a loss of 0."""
         return {"loss": (jnp.zeros(()), jnp.ones(()))}
@@ -136,19 +130,6 @@ def order(ledger: np.ndarray) -> bytes:
         places = np.concatenate([(np.arange(n) + 0.5) / n for n in stage if n] or [np.zeros(0)])
         made.append(tasks[np.argsort(places, kind="stable")])
     return np.concatenate(made).astype(np.uint8).tobytes()
-
-
-def format_ledger(names: Sequence[str], ledger: np.ndarray) -> str:
-    """Returns the ledger as a Markdown table: a row for each task, a column for each stage.
-
-    Args:
-      names: N tasks.
-      ledger: [stages, N] int, steps.
-    """
-    head = ["task", *(f"stage {t}" for t in range(1, len(ledger) + 1)), "all"]
-    rows = [[n, *map(str, row), str(row.sum())] for n, row in zip(names, ledger.T, strict=True)]
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def make(setting: Setting, options: Options) -> Continual:

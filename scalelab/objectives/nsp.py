@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar
 
-import jax
 from flax import linen as nn
 
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
@@ -22,11 +21,6 @@ class NSP:
     label: ClassVar[str] = "random_second"
     samples: ClassVar[bool] = False
     predicts: ClassVar[str | None] = None
-
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged: the format made the labels."""
-        del rng
-        return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy) of the labels [B]; padding examples do not count."""

@@ -8,7 +8,6 @@ predicted. The format `dialogue` makes such texts of GPT-2's frame.
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -32,11 +31,6 @@ class Response:
     name: ClassVar[str] = "response"
     samples: ClassVar[bool] = False
     predicts: ClassVar[str | None] = "next"
-
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged."""
-        del rng
-        return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy) of token t + 1 where a turn has ended at t or before."""

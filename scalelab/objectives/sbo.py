@@ -8,7 +8,6 @@ the same sum draws the spans.
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -28,11 +27,6 @@ class SBO:
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = None
     beside: ClassVar[tuple[str, ...]] = ("span_mlm",)
-
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch unchanged: `span_mlm` masks it."""
-        del rng
-        return batch
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy) of the hidden tokens."""

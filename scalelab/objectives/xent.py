@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from scalelab.nn.axes import useful
+from scalelab.nn.heads import tied_logits
 from scalelab.nn.product import product
 
 # Number of scores in memory at a time on one device. Smaller chunks fit caches better, but their
@@ -142,13 +143,6 @@ def chunk_size(batch_size: int, length: int, vocab_size: int) -> int:
     return math.ceil(length / num_chunks)
 
 
-def _scores(features: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """Returns features [..., D] @ table.T + bias: [..., V] float32."""
-    table = table.T.astype(features.dtype)
-    scores = jnp.matmul(features, table, preferred_element_type=jnp.float32)
-    return scores if bias is None else scores + bias
-
-
 @jax.custom_vjp
 def weighted_logsumexp(
     features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
@@ -166,7 +160,7 @@ def weighted_logsumexp(
 
     def add(total: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         rows, chunk_weights = chunk
-        lse = jax.nn.logsumexp(_scores(rows, table, bias), axis=-1)
+        lse = jax.nn.logsumexp(tied_logits(rows, table, bias), axis=-1)
         return total + jnp.sum(lse * chunk_weights), None
 
     chunks = _chunked(features, size), _chunked(weights, size)
@@ -255,7 +249,7 @@ def _chunk_terms(
     """
     dtype = wide.dtype
     biases = bias or [None] * len(scored)
-    scores = [_scores(wide, rows, own) for rows, own in zip(scored, biases, strict=True)]
+    scores = [tied_logits(wide, rows, own) for rows, own in zip(scored, biases, strict=True)]
     exps, sums, lse = _softmax_parts(scores)
     # The softmax is exps / sums. Scaling the narrow operand of each product saves a pass over V.
     scale = weights / sums
@@ -316,7 +310,7 @@ def sample_tokens(
     """
 
     def sample(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
-        cumulative = jnp.cumsum(jax.nn.softmax(_scores(chunk[0], table, bias)), axis=-1)
+        cumulative = jnp.cumsum(jax.nn.softmax(tied_logits(chunk[0], table, bias)), axis=-1)
         # The rounded cumulative sum may end below 1, so the draw is scaled by its last value.
         drawn = (chunk[1] * cumulative[..., -1])[..., None]
         return jnp.minimum(jnp.sum(cumulative <= drawn, axis=-1), table.shape[0] - 1)
@@ -346,7 +340,7 @@ def _normalizer_and_best(
     size = chunk_size(batch_size, length, table.shape[0])
 
     def reduce(chunk: jax.Array) -> tuple[jax.Array, jax.Array]:
-        scores = _scores(chunk, table, bias)
+        scores = tied_logits(chunk, table, bias)
         return jax.nn.logsumexp(scores, axis=-1), jnp.argmax(scores, axis=-1)
 
     lse, best = (_joined(x, length) for x in jax.lax.map(reduce, _chunked(features, size)))

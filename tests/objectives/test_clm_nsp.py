@@ -45,7 +45,7 @@ def test_clm_is_the_chain_rule() -> None:
 
 def test_clm_takes_nothing_from_the_padding() -> None:
     objective = clm.make(SETTING)
-    assert objective.prepare(BATCH, jax.random.key(0)) is BATCH
+    assert objectives.prepare(BATCH, [objectives.Term(objective)], jax.random.key(0)) is BATCH
     noise = np.where(np.arange(T) < LENGTHS[:, None], TOKENS, 5)
     hidden = np.where((np.arange(T) < LENGTHS[:, None] - 1)[..., None], HIDDEN, 1e3)
     found = NET.losses(objective, BATCH)

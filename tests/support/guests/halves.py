@@ -39,10 +39,6 @@ class Halves:
     predicts: ClassVar[str | None] = None
     crosses_examples: ClassVar[bool] = True
 
-    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        del rng
-        return batch
-
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         hidden, middles = ctx.hidden(model, batch), batch["lengths"][:, None] // 2
         places = jnp.arange(hidden.shape[1])
