@@ -44,6 +44,13 @@ class Adaptation:
         assert self.source in (None, "both", "source"), self.source
 
 
+_ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
+# Radford et al. 2018, 3.3: start, delimiter and end tokens are new; the end token is classified.
+GPT_INPUT = Adaptation(
+    *((token,) for token in _ADDED), added_tokens=_ADDED, reads="last", both_orders=True
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Reading:
     """The special tokens, by role, around a single text that is scored or continued.

@@ -39,7 +39,7 @@ from scalelab.nn.layer import Unchanged
 from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure, Sizes, refuse
+from scalelab.systems import GPT_INPUT, Departure, Sizes, refuse
 
 DEPARTURES = (
     Departure("objective", "clm", "Bengio et al. 2003, 2"),
@@ -47,11 +47,7 @@ DEPARTURES = (
 )
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# The papers do not fine-tune. This is GPT's input (Radford et al. 2018, 3.3).
-ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
-ADAPTATION = Adaptation(
-    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
-)
+ADAPTATION = GPT_INPUT  # the papers do not fine-tune
 HEADS = ("token",)
 PREDICTS = "next"
 SEES = "left"

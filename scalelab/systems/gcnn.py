@@ -22,7 +22,7 @@ from scalelab.nn.convolution import GatedConvolution
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.heads import PlainHead
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure, Sizes, refuse
+from scalelab.systems import GPT_INPUT, Departure, Sizes, refuse
 
 DEPARTURES = (
     Departure("objective", "clm", "Dauphin et al. 2017, 2"),
@@ -30,11 +30,7 @@ DEPARTURES = (
 )
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# The paper does not fine-tune. This is GPT's input (Radford et al. 2018, 3.3).
-ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
-ADAPTATION = Adaptation(
-    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
-)
+ADAPTATION = GPT_INPUT  # the paper does not fine-tune
 HEADS = ("token",)
 PREDICTS = "next"
 SEES = "left"

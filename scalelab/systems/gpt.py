@@ -27,7 +27,7 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure, Sizes
+from scalelab.systems import GPT_INPUT, Departure, Sizes
 
 DEPARTURES = (
     Departure("objective", "clm", "Radford et al. 2018, 3.1"),
@@ -37,11 +37,7 @@ DEPARTURES = (
 )
 SPECIAL_TOKENS = (("unk", "<unk>"), ("eos", "<|endoftext|>"))
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# Radford et al. 2018, 3.3: start, delimiter and end tokens are new; the end token is classified.
-ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
-ADAPTATION = Adaptation(
-    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
-)
+ADAPTATION = GPT_INPUT  # Radford et al. 2018, 3.3
 HEADS = ("token",)
 PREDICTS = "next"
 SEES = "left"

@@ -24,7 +24,7 @@ from scalelab.nn.layer import PreNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure, Sizes
+from scalelab.systems import GPT_INPUT, Departure, Sizes
 
 DEPARTURES = (
     Departure("objective", "clm", "Radford et al. 2019, 2"),
@@ -34,11 +34,7 @@ DEPARTURES = (
 # not use it.
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# The GPT-2 paper does not fine-tune. This is Radford et al. 2018, 3.3 (protocol, "Fine-tuning").
-ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
-ADAPTATION = Adaptation(
-    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
-)
+ADAPTATION = GPT_INPUT  # protocol, "Fine-tuning"; the GPT-2 paper does not fine-tune
 HEADS = ("token",)
 PREDICTS = "next"
 SEES = "left"

@@ -33,7 +33,7 @@ from scalelab.nn.layer import PreNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure, Sizes
+from scalelab.systems import GPT_INPUT, Departure, Sizes
 
 DEPARTURES = (
     Departure("objective", "mntp", "Charpentier and Samuel 2024"),
@@ -41,15 +41,7 @@ DEPARTURES = (
 )
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"), ("mask", "<mask>"))
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# As GPT-2: Radford et al. 2018, 3.3 (protocol, "Fine-tuning").
-ADAPTATION = Adaptation(
-    ("<|start|>",),
-    ("<|delimiter|>",),
-    ("<|end|>",),
-    added_tokens=("<|start|>", "<|delimiter|>", "<|end|>"),
-    reads="last",
-    both_orders=True,
-)
+ADAPTATION = GPT_INPUT  # as GPT-2
 HEADS = ("token",)
 PREDICTS = "next"
 SEES = "left"

@@ -42,7 +42,7 @@ from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
 from scalelab.nn.recurrence import CELLS, Recurrent, recurrent_parameters, uniform
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure, Sizes, refuse
+from scalelab.systems import GPT_INPUT, Departure, Sizes, refuse
 
 DEPARTURES = (
     Departure("objective", "clm", "Zaremba et al. 2014, 4.1"),
@@ -52,11 +52,7 @@ DEPARTURES = (
 )
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# The paper does not fine-tune. This is GPT's input (Radford et al. 2018, 3.3).
-ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
-ADAPTATION = Adaptation(
-    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
-)
+ADAPTATION = GPT_INPUT  # the paper does not fine-tune
 HEADS = ("token",)
 PREDICTS = "next"
 SEES = "left"

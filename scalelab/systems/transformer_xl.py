@@ -32,7 +32,7 @@ from scalelab.nn.memory import carried_memory
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.relative import ClippedDistances, RelativeAttention, SinusoidDistances
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure, Sizes
+from scalelab.systems import GPT_INPUT, Departure, Sizes
 
 DEPARTURES = (
     Departure("objective", "clm", "Dai et al. 2019, 3.1"),
@@ -42,11 +42,7 @@ DEPARTURES = (
 )
 SPECIAL_TOKENS = (("eos", "<|endoftext|>"),)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
-# The paper does not fine-tune. This is GPT's input (Radford et al. 2018, 3.3).
-ADDED = ("<|start|>", "<|delimiter|>", "<|end|>")
-ADAPTATION = Adaptation(
-    *((token,) for token in ADDED), added_tokens=ADDED, reads="last", both_orders=True
-)
+ADAPTATION = GPT_INPUT  # the paper does not fine-tune
 HEADS = ("token",)
 PREDICTS = "next"
 SEES = "left"
