@@ -27,6 +27,7 @@ from scalelab import step
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import flatten
 from scalelab.nn import axes
+from scalelab.nn.heads import token_logits
 from scalelab.objectives import xent
 from scalelab.optim import adamw
 from scalelab.resources import flops
@@ -250,12 +251,12 @@ def test_decoding_with_a_cache_equals_the_forward_pass(subject: subjects.Subject
     def decode(cache: Any, tokens: jax.Array, lengths: jax.Array) -> tuple[jax.Array, Any]:
         batch = examples | {"tokens": tokens, "lengths": lengths}
         hidden, cache = net.apply(params, batch, train=False, cache=cache)
-        return net.apply(params, hidden, method="token_logits"), cache
+        return net.apply(params, hidden, method=token_logits), cache
 
     full = np.full(tiny.BATCH, tiny.LENGTH, np.int32)
     hidden = subject.hidden(examples | {"tokens": jnp.where(tokens, tokens, 9), "lengths": full})
     tokens = np.where(tokens, tokens, 9)
-    expected = net.apply(params, hidden, method="token_logits")
+    expected = net.apply(params, hidden, method=token_logits)
     logits, cache = decode(net.init_cache(tiny.BATCH, tiny.LENGTH), tokens[:, :5], prompts)
     np.testing.assert_allclose(
         logits[rows, prompts - 1], expected[rows, prompts - 1], rtol=1e-4, atol=1e-5

@@ -18,6 +18,7 @@ from flax.traverse_util import path_aware_map
 from flax.typing import ArrayPytree
 
 from scalelab.nn import axes
+from scalelab.nn.heads import token_logits
 
 COLUMNS = 64  # columns of a block
 Cache = ArrayPytree  # a DecoderCache; arrays in `layers` are Unstacked here
@@ -88,7 +89,7 @@ class Stepper:
     def _logits(self, variables: ArrayPytree, hidden: jax.Array) -> jax.Array:
         """Returns the scores of all tokens at hidden [B, D]."""
         if self.blocks is None:
-            return self.net.apply(variables, hidden, method="token_logits")
+            return self.net.apply(variables, hidden, method=token_logits)
         features, table, bias = self.net.apply(variables, hidden, method="token_features")
         repeated = jnp.broadcast_to(features, (len(self.blocks), *features.shape))
         product = jnp.matmul(repeated, self.blocks, preferred_element_type=jnp.float32)

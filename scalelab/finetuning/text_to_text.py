@@ -7,6 +7,7 @@ from flax import linen as nn
 from scalelab.decode import beam, loop, stepper
 from scalelab.decode.choose import Rules
 from scalelab.nets.classifier import Batch, States
+from scalelab.nn.heads import token_logits
 
 Targets = tuple[tuple[int, ...], ...]  # the tokens of each target, its end and then -1: [C][M]
 
@@ -51,7 +52,7 @@ class TextToText(nn.Module):
         tokens = jnp.pad(prompt["tokens"], ((0, 0), (0, self._room)))
         tokens = tokens.at[rows, places[:, 1:]].set(inputs)
         read = prompt | {"tokens": tokens, "lengths": prompt["lengths"] + counts}
-        return self.body.token_logits(ctx.hidden(self.body, read)[rows, places])
+        return token_logits(self.body, ctx.hidden(self.body, read)[rows, places])
 
     @property
     def _room(self) -> int:

@@ -10,7 +10,7 @@ Batch = dict[str, jax.Array]
 class Model(Protocol):
     """The methods of a system's model, bound.
 
-    `token_states`, `token_log_probs` and the heads are optional.
+    `token_states`, `token_log_probs`, `token_logits` and the heads are optional.
     """
 
     def __call__(
@@ -60,7 +60,10 @@ class Model(Protocol):
         ...
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
+        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32.
+
+        Absent: the scores are the product of `token_features` (`nn.heads.token_logits`).
+        """
         ...
 
     def pair_logits(self, hidden: jax.Array) -> jax.Array:

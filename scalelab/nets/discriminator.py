@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.nn import axes
-from scalelab.nn.heads import tied_logits
 from scalelab.nn.masks import Context, Mask, Step
 
 Batch = dict[str, jax.Array]
@@ -91,10 +90,6 @@ class Discriminator(nn.Module):
         features, bias = self.token_head(hidden)
         output = self.output_embed or (self.generator_embed or self.embed).tokens
         return features, output.table, bias
-
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at the generator's states: [..., V] float32."""
-        return tied_logits(*self.token_features(hidden))
 
     def replaced_logits(self, hidden: jax.Array) -> jax.Array:
         """Returns the scores [B, T] of the discriminator's states; positive means replaced."""

@@ -69,7 +69,3 @@ class EncoderDecoder(nn.Module):
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """Returns features [..., E], table [V, E] and bias [V] or None, as `Decoder`."""
         return self.decoder.token_features(hidden)
-
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
-        return self.decoder.token_logits(hidden)

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
-from scalelab.nn.heads import tied_logits
 from scalelab.nn.masks import Context, Mask, Step
 
 Batch = dict[str, jax.Array]
@@ -65,10 +64,6 @@ class Encoder(nn.Module):
         features, bias = self.token_head(hidden)
         output = self.embed.tokens if self.output_embed is None else self.output_embed
         return features, output.table, bias
-
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
-        return tied_logits(*self.token_features(hidden))
 
     def pair_logits(self, hidden: jax.Array) -> jax.Array:
         """Returns the scores of the two classes of a sentence pair: [B, T, D] -> [B, 2] float32.

@@ -186,10 +186,6 @@ class Infiller(nn.Module):
         """Returns features [..., E], table [V, E] and bias [V] or None, as `Decoder`."""
         return self.decoder.token_features(hidden)
 
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
-        return self.decoder.token_logits(hidden)
-
 
 def _visible(places: jax.Array, starts: jax.Array) -> Batch:
     """Returns the mask of a row: each token sees itself, its left, and Part A.

@@ -69,10 +69,6 @@ class RecurrentDecoder(nn.Module):
         """Returns features [..., D], table [V, D] and bias None for hidden [..., D]."""
         return self.body.token_features(hidden)
 
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
-        return self.body.token_logits(hidden)
-
 
 class RecurrentStack(nn.Module):
     """Recurrent layers, and perhaps attention over the earlier states of the last one.

@@ -17,7 +17,6 @@ from flax.typing import ArrayPytree
 
 from scalelab.nn import axes
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.heads import tied_logits
 from scalelab.nn.masks import Context, Mask, Step
 from scalelab.nn.memory import carried_memory
 
@@ -177,7 +176,3 @@ class TwoStreams(nn.Module):
         features, bias = self.token_head(hidden)
         output = self.embed.tokens if self.output_embed is None else self.output_embed
         return features, output.table, bias
-
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
-        return tied_logits(*self.token_features(hidden))

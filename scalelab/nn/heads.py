@@ -32,6 +32,18 @@ def tied_logits(features: jax.Array, table: jax.Array, bias: jax.Array | None) -
     return logits if bias is None else logits + bias
 
 
+def token_logits(model: nn.Module, hidden: jax.Array) -> jax.Array:
+    """Returns the scores of all tokens at hidden states: [..., V] float32.
+
+    Args:
+      model: a bound `nets.Model`.
+      hidden: [..., D].
+    """
+    if hasattr(model, "token_logits"):
+        return model.token_logits(hidden)
+    return tied_logits(*model.token_features(hidden))
+
+
 class PlainHead(nn.Module):
     """The identity: the tied table scores the states directly (GPT; Radford et al. 2018, eq. 2)."""
 
@@ -89,8 +101,7 @@ class TransformHead(nn.Module):
         dense = Linear(
             (axes.WIDTH,), out_axes, out_shape, self.kernel_init, self.dtype, name="dense"
         )
-        zeros = nn.initializers.zeros_init()
-        bias = parameter(self, "bias", zeros, (axes.VOCAB,), (self.vocab_size,))
+        bias = parameter(self, "bias", ZEROS, (axes.VOCAB,), (self.vocab_size,))
         return self.norm(self.activation(dense(hidden))), bias
 
 
@@ -301,9 +312,8 @@ def weighted_sum(owner: nn.Module, num_layers: int) -> Callable[[jax.Array], jax
     Returns:
       A function of k layers side by side, [..., k E], that returns their sum [..., E] float32.
     """
-    zeros, ones = nn.initializers.zeros_init(), nn.initializers.ones_init()
-    weights = parameter(owner, "layer_weights", zeros, (axes.NORM,), (num_layers,))
-    scale = parameter(owner, "layer_scale", ones, (axes.NORM,), (1,))
+    weights = parameter(owner, "layer_weights", ZEROS, (axes.NORM,), (num_layers,))
+    scale = parameter(owner, "layer_scale", nn.initializers.ones_init(), (axes.NORM,), (1,))
 
     def add(vectors: jax.Array) -> jax.Array:
         layers = vectors.astype(jnp.float32).reshape(*vectors.shape[:-1], num_layers, -1)

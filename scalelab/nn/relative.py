@@ -17,7 +17,7 @@ from scalelab.nn import axes
 from scalelab.nn.attention import MASKED_SCORE, WEIGHTS, KeyValueCache
 from scalelab.nn.axes import constrain, part, useful
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.linear import Linear
+from scalelab.nn.linear import ZEROS, Linear
 from scalelab.nn.masks import Context
 from scalelab.nn.memory import Memory
 from scalelab.nn.positions import SinusoidPositions
@@ -25,7 +25,6 @@ from scalelab.nn.product import product
 
 Init = nn.initializers.Initializer
 Move = Callable[[jax.Array], jax.Array]
-ZEROS = nn.initializers.zeros_init()
 
 
 class Moves(NamedTuple):

@@ -142,10 +142,6 @@ class OneStack(nn.Module):
         """Returns features [..., E], table [V, E] and bias [V] or None, as `Decoder`."""
         return self.decoder.token_features(hidden)
 
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
-        return self.decoder.token_logits(hidden)
-
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> OneStack:
     """Builds the model, as `System.build`."""

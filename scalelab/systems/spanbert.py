@@ -28,7 +28,7 @@ from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward, gelu_exact
-from scalelab.nn.heads import TransformHead, tied_logits
+from scalelab.nn.heads import TransformHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.linear import Linear
 from scalelab.nn.norm import LayerNorm
@@ -109,10 +109,6 @@ class SpanEncoder(nn.Module):
     def token_features(self, hidden: jax.Array) -> Features:
         """Returns features, table and bias as `Encoder`."""
         return self.encoder.token_features(hidden)
-
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens as `Encoder`."""
-        return tied_logits(*self.token_features(hidden))
 
     def boundary_features(self, left: jax.Array, right: jax.Array, offsets: jax.Array) -> Features:
         """Returns features, table and bias of a span's tokens.

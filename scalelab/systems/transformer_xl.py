@@ -121,10 +121,6 @@ class RecurrentDecoder(nn.Module):
         """Returns features [..., D], table [V, D] and bias None for hidden [..., D]."""
         return self.body.token_features(hidden)
 
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns the scores of all tokens at hidden [..., D]: [..., V] float32."""
-        return self.body.token_logits(hidden)
-
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> RecurrentDecoder:
     """Builds the model, as `System.build`.

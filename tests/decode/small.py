@@ -12,6 +12,7 @@ from flax import linen as nn
 
 from scalelab import systems
 from scalelab.config.fields import make_options
+from scalelab.nn.heads import token_logits
 
 KNOWN = {name: systems.load(name) for name in tiny.SYSTEMS}
 SYSTEMS = [name for name, own in KNOWN.items() if own.PREDICTS == "next" and not own.HAS_SOURCE]
@@ -36,7 +37,7 @@ def net(system: str) -> tuple[Any, Any]:
     batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
 
     def scores(model: Any) -> jax.Array:
-        return model.token_logits(model(batch, train=False)[0])
+        return token_logits(model, model(batch, train=False)[0])
 
     shapes = jax.eval_shape(lambda: nn.unbox(nn.init(scores, made)(jax.random.key(0))))
     seed, far = (8, 3.0) if "token_head" in shapes["params"] else (5, 1.5)
@@ -66,7 +67,7 @@ def _forward(system: str) -> Any:
     def scores(tokens: jax.Array, length: jax.Array) -> jax.Array:
         batch = {"tokens": tokens[None], "lengths": length[None], "examples": jnp.zeros(1, int)}
         hidden, _ = made.apply({"params": params}, batch, train=False)
-        return made.apply({"params": params}, hidden[0, length - 1], method="token_logits")
+        return made.apply({"params": params}, hidden[0, length - 1], method=token_logits)
 
     return scores
 

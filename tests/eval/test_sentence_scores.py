@@ -12,6 +12,7 @@ import pytest
 from flax import linen as nn
 
 from scalelab.eval import sentence_scores, token_scores
+from scalelab.nn import heads
 from scalelab.objectives import Pass
 from scalelab.training import pretrained
 
@@ -33,7 +34,7 @@ def logits(opened: Any, row: list[int], method: Callable[..., jax.Array]) -> np.
 
 
 def token_logits(model: Any, batch: Any, ctx: Pass) -> jax.Array:
-    return model.token_logits(ctx.token_hidden(model, batch))
+    return heads.token_logits(model, ctx.token_hidden(model, batch))
 
 
 def token_logits_of_all(model: Any, batch: Any, ctx: Pass) -> jax.Array:

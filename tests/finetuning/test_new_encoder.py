@@ -19,6 +19,7 @@ from test_words import one_bucket  # noqa: F401
 from scalelab import finetune, systems
 from scalelab.finetuning import new_encoder, warm_start
 from scalelab.finetuning.run import TaskRun
+from scalelab.nn.heads import token_logits
 from scalelab.tasks.task import Splits
 from scalelab.training.pretrained import load_trained
 
@@ -122,7 +123,7 @@ def test_it_is_bart_on_the_states_of_another_encoder() -> None:
         net = systems.load("bart").build(dataclasses.replace(sizes, dtype=jnp.float32), None, VOCAB)
         net = new_encoder.add_new_encoder(net, SHAPE[2])
         hidden, _ = net.apply({"params": params}, batch, train=False)
-        logits = net.apply({"params": params}, hidden, method="token_logits")
+        logits = net.apply({"params": params}, hidden, method=token_logits)
         return (logits * weights).sum(), logits
 
     with tiny.in_double():

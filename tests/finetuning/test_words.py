@@ -27,6 +27,7 @@ from scalelab.finetuning import kinds, results, step, warm_start
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.text_to_text import TextToText
+from scalelab.nn.heads import token_logits
 from scalelab.records import predictions, run_folder
 from scalelab.tasks import batches
 from scalelab.tasks.facts import Task, TaskSplit
@@ -102,7 +103,7 @@ def run_net(net: Any, params: Any, batch: Any) -> tuple[jax.Array, jax.Array]:
     variables = {"params": params["body"]}
     hidden, _ = net.apply(variables, batch, train=False)
     last = hidden[jnp.arange(len(hidden)), batch["lengths"] - 1]
-    return last, net.apply(variables, last, method="token_logits")
+    return last, net.apply(variables, last, method=token_logits)
 
 
 def call(run: TaskRun, params: Any, **rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:

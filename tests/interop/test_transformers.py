@@ -23,6 +23,7 @@ from scalelab.formats import Frame
 from scalelab.interop import convert, exporting, importing, maps
 from scalelab.interop.mapping import Architecture
 from scalelab.interop.maps import bart
+from scalelab.nn.heads import token_logits
 from scalelab.tasks.examples import assemble
 from scalelab.training import pretrained
 
@@ -187,7 +188,7 @@ def logits_of(opened: Any, tokens: np.ndarray) -> np.ndarray:
     def forward(model: Any) -> jax.Array:
         hidden = model(batch, train=False)[0]
         if opened.predicts:
-            return model.token_logits(hidden)
+            return token_logits(model, hidden)
         heads = objectives.load(opened.terms[0].name).HEADS
         return model.replaced_logits(hidden) if "replaced" in heads else model.pair_logits(hidden)
 

@@ -17,7 +17,7 @@ from scalelab.nets.encoder import Encoder
 from scalelab.nn.attention import SelfAttention
 from scalelab.nn.embed import Embed, InputEmbed
 from scalelab.nn.ffn import FeedForward, gelu_tanh
-from scalelab.nn.heads import PlainHead
+from scalelab.nn.heads import PlainHead, token_logits
 from scalelab.nn.layer import PreNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
@@ -94,7 +94,7 @@ def test_logits_are_tied_to_the_token_table(kind: type) -> None:
     net, variables = make(kind)
     hidden, cache = run(net, variables, batch())
     assert cache is None
-    logits = net.apply(variables, hidden, method="token_logits")
+    logits = net.apply(variables, hidden, method=token_logits)
     table = variables["params"]["embed"]["tokens"]["table"]
     np.testing.assert_allclose(logits, hidden @ table.T, rtol=1e-4, atol=1e-5)
     features, same, bias = net.apply(variables, hidden, method="token_features")
@@ -116,7 +116,7 @@ def test_the_table_gets_both_gradients() -> None:
 
     def tied(table: jax.Array) -> jax.Array:
         def forward(model: Any) -> jax.Array:
-            return jnp.sum(jnp.sin(model.token_logits(model(batch(), train=False)[0])))
+            return jnp.sum(jnp.sin(token_logits(model, model(batch(), train=False)[0])))
 
         return nn.apply(forward, net)(with_table(variables, "tokens", table))
 

@@ -7,6 +7,7 @@ import tiny
 
 from scalelab import objectives, systems
 from scalelab.config import pretraining
+from scalelab.nn.heads import token_logits
 from scalelab.systems import gpt2
 
 EOS, T = systems.special_ids(gpt2)["eos"], 9
@@ -22,7 +23,7 @@ def test_the_loss_is_that_of_the_turns_behind_the_first() -> None:
     @jax.jit
     def log_probs(batch):
         hidden, _ = net.apply({"params": params}, batch, train=False)
-        return jax.nn.log_softmax(net.apply({"params": params}, hidden, method="token_logits"))
+        return jax.nn.log_softmax(net.apply({"params": params}, hidden, method=token_logits))
 
     def batch_of(rows):
         tokens = np.zeros((len(ROWS), T), np.int32)

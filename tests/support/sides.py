@@ -22,6 +22,7 @@ from flax import traverse_util
 from scalelab import formats, objectives, systems
 from scalelab.config.fields import make_options
 from scalelab.interop import config_json, maps
+from scalelab.nn.heads import token_logits
 from scalelab.nn.stack import STATES
 
 Shape = tuple[int, int, int]
@@ -107,7 +108,7 @@ def ours(
         hidden = ctx.hidden(model, batch)
         found = objectives.apply_objectives(model, batch, made, ctx)
         terms = {name: pairs["loss"] for name, pairs in found.items()}
-        out = {"hidden": hidden, "logits": model.token_logits(hidden)}
+        out = {"hidden": hidden, "logits": token_logits(model, hidden)}
         if system in peers.PAIRS:
             out["pair_logits"] = model.pair_logits(hidden)
         losses = {

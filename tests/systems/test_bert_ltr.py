@@ -8,6 +8,7 @@ import tiny
 from flax import linen as nn
 
 from scalelab import objectives, systems
+from scalelab.nn.heads import token_logits
 from scalelab.objectives import Pass
 from scalelab.systems import bert, bert_ltr
 
@@ -42,7 +43,7 @@ def test_it_is_clm_on_berts_net_under_a_causal_mask() -> None:
         prefix = {"tokens": tokens[None], "lengths": length[None], "second_starts": second[None]}
         prefix["examples"] = jnp.zeros(1, jnp.int32)
         hidden, _ = net.apply({"params": params}, prefix, train=False)
-        scores = net.apply({"params": params}, hidden[0, length - 1], method="token_logits")
+        scores = net.apply({"params": params}, hidden[0, length - 1], method=token_logits)
         return jax.nn.log_softmax(scores)
 
     given = (BATCH[name] for name in ("tokens", "lengths", "second_starts"))

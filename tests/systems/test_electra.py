@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict
 from scipy import optimize
 
 from scalelab import objectives, step, systems
-from scalelab.nn.heads import tied_logits
+from scalelab.nn.heads import tied_logits, token_logits
 from scalelab.resources import flops
 from scalelab.systems import electra
 
@@ -237,7 +237,7 @@ def by_loops(net: Any, params: Any, batch: Any, objective: Any) -> tuple[float, 
 
     def samples(model: Any) -> Any:
         hidden = ctx.token_hidden(model, batch)
-        return jax.nn.softmax(model.token_logits(hidden))
+        return jax.nn.softmax(token_logits(model, hidden))
 
     chances = run(samples)
     filled = np.array(batch["tokens"])

@@ -13,6 +13,7 @@ import tiny
 from flax import linen as nn
 
 from scalelab.interop import exporting, hf, importing
+from scalelab.nn.heads import token_logits
 from scalelab.training import pretrained
 
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ def scores(run: pathlib.Path, part: str) -> np.ndarray:
 
     def forward(model: Any) -> jax.Array:
         if part == "generator":
-            return model.token_logits(model.token_states(batch, train=False))
+            return token_logits(model, model.token_states(batch, train=False))
         return model.replaced_logits(model(batch, train=False)[0])
 
     return np.asarray(jax.jit(nn.apply(forward, opened.net))({"params": opened.params}))

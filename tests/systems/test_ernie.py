@@ -14,6 +14,7 @@ from scalelab import objectives, state, step, systems
 from scalelab.config.fields import make_options
 from scalelab.formats import CAPITAL, sentence_tasks
 from scalelab.interop import exporting, importing
+from scalelab.nn.heads import token_logits
 from scalelab.objectives import continual
 from scalelab.systems import ernie
 from scalelab.training import pretrained
@@ -189,7 +190,7 @@ def test_transformers_computes_the_same_with_task_ids(task: int) -> None:
         net = ernie.build(sizes, make_options(ernie, {"num_tasks": 3}), tiny.VOCAB)
         read = given | {"task_ids": jnp.int32(task)}
         hidden, _ = net.apply({"params": params}, read, train=False)
-        tokens = net.apply({"params": params}, hidden, method="token_logits")
+        tokens = net.apply({"params": params}, hidden, method=token_logits)
         texts = net.apply({"params": params}, hidden, "next", 2, True, method="label_logits")
         other, _ = net.apply({"params": params}, read | {"task_ids": jnp.int32(1)}, train=False)
     real = ids["attention_mask"]
@@ -217,7 +218,7 @@ def test_a_run_with_task_ids_goes_out_and_back(wikitext, cache_dir, tmp_path) ->
         opened = pretrained.load(folder)
         given, params = batch | {"task_ids": jnp.int32(task)}, {"params": opened.params}
         hidden, _ = opened.net.apply(params, given, train=False)
-        return np.asarray(opened.net.apply(params, hidden, method="token_logits"))
+        return np.asarray(opened.net.apply(params, hidden, method=token_logits))
 
     for kind in (transformers.AutoModelForMaskedLM, transformers.ErnieForPreTraining):
         model, info = kind.from_pretrained(tmp_path / "out", output_loading_info=True)

@@ -11,6 +11,7 @@ import pytest
 import tiny
 
 from scalelab import objectives, systems
+from scalelab.nn.heads import token_logits
 from scalelab.systems import ffnn
 from scalelab.worlds import markov
 
@@ -44,7 +45,7 @@ def batch_of(rows: np.ndarray, lengths: Any = None) -> dict[str, Any]:
 
 def scores_of(net: Any, params: Any, rows: np.ndarray = ROWS) -> jax.Array:
     def scores(model: Any) -> jax.Array:
-        return model.token_logits(model(batch_of(rows), train=False)[0])
+        return token_logits(model, model(batch_of(rows), train=False)[0])
 
     return jax.jit(lambda params: net.apply({"params": params}, method=scores))(params)
 

@@ -15,6 +15,7 @@ from scalelab import objectives, systems
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
 from scalelab.nets import infiller
+from scalelab.nn.heads import token_logits
 from scalelab.systems import glm, gpt2
 
 VOCAB, SHAPE, S, T = 23, (3, 24, 2), 9, 7
@@ -57,7 +58,7 @@ def prepare(batch: Any) -> Any:
 def log_probs(net: Any, params: Any, batch: Any) -> jax.Array:
     """Log-probabilities [B, T, V] of the tokens of Part B."""
     hidden, _ = net.apply({"params": params}, batch, train=False)
-    return jax.nn.log_softmax(net.apply({"params": params}, hidden, method="token_logits"))
+    return jax.nn.log_softmax(net.apply({"params": params}, hidden, method=token_logits))
 
 
 def likelihoods(batch: Any) -> np.ndarray:

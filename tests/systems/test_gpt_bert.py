@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 from scalelab import objectives, systems
+from scalelab.nn.heads import token_logits
 from scalelab.systems import gpt_bert
 
 T, V = tiny.LENGTH, tiny.VOCAB
@@ -69,7 +70,7 @@ def test_a_masked_token_is_predicted_one_place_before_it(shift: int, fits: bool)
     @jax.jit
     def logits(batch: Any) -> jax.Array:
         hidden, _ = net.apply({"params": params}, batch, train=False)
-        return net.apply({"params": params}, hidden, method="token_logits")
+        return net.apply({"params": params}, hidden, method=token_logits)
 
     scores = np.asarray(logits(masked | {"visible": everything}), np.float64)
     log_chances = np.log(np.exp(scores) / np.exp(scores).sum(-1, keepdims=True))

@@ -10,6 +10,7 @@ import pytest
 import tiny
 
 from scalelab import systems
+from scalelab.nn.heads import token_logits
 from scalelab.systems import mass
 
 VOCAB, SHAPE, T, S = 61, (3, 24, 2), 7, 16
@@ -106,7 +107,7 @@ def test_agrees_with_barts_class_at_shifted_positions() -> None:
         @jax.jit
         def logits(batch: Any) -> jax.Array:
             hidden, _ = net.apply({"params": params}, batch, train=False)
-            return net.apply({"params": params}, hidden, method="token_logits")
+            return net.apply({"params": params}, hidden, method=token_logits)
 
         assert sides.relative(np.asarray(logits(batch))[valid], theirs[valid]) < 1e-10
         wrong = logits(batch | {"offset": batch["offset"] + 1})

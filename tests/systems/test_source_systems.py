@@ -14,6 +14,7 @@ from scalelab import systems
 from scalelab.config.fields import make_options
 from scalelab.helpers import names
 from scalelab.interop import exporting, importing
+from scalelab.nn.heads import token_logits
 from scalelab.training import pretrained
 
 NAMES = [name for name in tiny.SYSTEMS if systems.load(name).HAS_SOURCE]
@@ -46,7 +47,7 @@ def test_decoding_with_a_cache_equals_the_forward_pass(name: str) -> None:
     @jax.jit
     def scores(batch: Any, cache: Any = None) -> tuple[jax.Array, Any]:
         hidden, cache = net.apply(params, batch, train=False, cache=cache)
-        return net.apply(params, hidden, method="token_logits"), cache
+        return net.apply(params, hidden, method=token_logits), cache
 
     full = np.asarray(scores(batch)[0])
     read = {name: batch[name] for name in ("source", "source_lengths", "examples")}
@@ -92,7 +93,7 @@ def test_exports_and_imports_compute_the_same(
 @functools.partial(jax.jit, static_argnums=0)
 def logits(net: nn.Module, params: Any, batch: dict[str, Any]) -> jax.Array:
     def forward(model: Any) -> jax.Array:
-        return model.token_logits(model(batch, train=False)[0])
+        return token_logits(model, model(batch, train=False)[0])
 
     return nn.apply(forward, net)({"params": params})
 

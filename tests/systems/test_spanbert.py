@@ -10,6 +10,7 @@ import tiny
 from flax import linen as nn
 
 from scalelab.interop import exporting, importing
+from scalelab.nn.heads import token_logits
 from scalelab.training import pretrained
 
 pytestmark = [pytest.mark.slow, pytest.mark.parity]
@@ -23,7 +24,7 @@ def scores(run: pathlib.Path, tokens: np.ndarray) -> np.ndarray:
     batch = {"tokens": tokens, "lengths": np.full(rows, length), "examples": np.arange(rows)}
 
     def forward(model: nn.Module) -> jax.Array:
-        return model.token_logits(model(batch, train=False)[0])  # pyright: ignore
+        return token_logits(model, model(batch, train=False)[0])  # pyright: ignore
 
     return np.asarray(jax.jit(nn.apply(forward, opened.net))({"params": opened.params}))
 

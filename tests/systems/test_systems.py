@@ -19,6 +19,7 @@ from scalelab.config import pretraining
 from scalelab.config.fields import make_options
 from scalelab.helpers import names
 from scalelab.nn import ffn
+from scalelab.nn.heads import token_logits
 
 SYSTEMS = names.module_names("systems")
 # The smallest, widest and deepest shapes of the thesis' experiments (protocol, 7.5), and odd ones.
@@ -271,7 +272,7 @@ def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     def logits(params: Any) -> jax.Array:
         params = traverse_util.unflatten_dict(params, sep="/")
         states = jnp.ones((1, 2, width))
-        return nn.apply(lambda m: m.token_logits(states), net)({"params": params})
+        return nn.apply(lambda m: token_logits(m, states), net)({"params": params})
 
     assert jnp.array_equal(logits(found), logits(found | {path: embedded + 1}))
     assert not jnp.array_equal(logits(found), logits(found | {own: table + 1}))

@@ -10,6 +10,7 @@ import pytest
 import tiny
 
 from scalelab import objectives, systems
+from scalelab.nn.heads import token_logits
 from scalelab.systems import bert, unilm
 
 B, T, V = tiny.BATCH, tiny.LENGTH, tiny.VOCAB
@@ -146,6 +147,6 @@ def test_transformers_computes_the_same_under_each_mask() -> None:
         net = unilm.build(sizes, None, V)
         for kind, batch in batches.items():
             hidden, _ = net.apply({"params": params}, batch, train=False)
-            ours = net.apply({"params": params}, hidden, method="token_logits")[valid]
+            ours = net.apply({"params": params}, hidden, method=token_logits)[valid]
             np.testing.assert_allclose(ours, expected(kind, batch), rtol=0, atol=1e-10)
             assert np.abs(ours - expected(others[kind], batch)).max() > 0.1
