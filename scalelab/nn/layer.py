@@ -86,16 +86,8 @@ class PostNorm(nn.Module):
 class PreNorm(nn.Module):
     """x = x + sublayer(norm(x)), for attention and then the feed-forward network.
 
-    Radford et al. 2019, 2.3 (GPT-2). The stack needs a norm after its last layer.
-
-    Attributes:
-      attention: (x, ctx, cache) -> (x, cache).
-      ffn: (x, ctx) -> x.
-      attention_norm: applied to the attention's input.
-      ffn_norm: applied to the feed-forward network's input.
-      dropout_rate: dropout on the output of each sublayer.
-      cross_attention: as `attention`, applied after it; None: the layer sees no source.
-      cross_norm: applied as `attention_norm`, for the cross-attention.
+    Radford et al. 2019, 2.3 (GPT-2). The stack needs a norm after its last layer. It has the
+    attributes of PostNorm; each norm is applied to the input of its sublayer.
     """
 
     attention: nn.Module
