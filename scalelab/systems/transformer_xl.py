@@ -16,12 +16,13 @@ ablation in table 6 of Dai et al.).
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from scalelab.config.fields import between
 from scalelab.nets.decoder import Decoder, DecoderCache
 from scalelab.nn.attention import head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
@@ -52,22 +53,16 @@ ORDER = "contiguous"
 INIT = nn.initializers.normal(stddev=0.02)
 LAYER_NORM_EPSILON = 1e-5
 WAVELENGTH = 62_831  # the slowest sinusoid, 2 pi 10,000, so distances repeat beyond it
+NATURAL = between(0, 2**31 - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Options of the model."""
 
-    memory_len: int = 128  # M, states that a layer remembers; 0: no recurrence
-    clip: int = 0  # k of Shaw et al.: the largest distance with its own vectors; 0: sinusoids
-
-    def __post_init__(self) -> None:
-        for name in ("memory_len", "clip"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
-                raise ValueError(
-                    f"system_options.{name} = {value!r}: expected a whole number, at least 0"
-                )
+    memory_len: Annotated[int, NATURAL] = 128  # M, states that a layer remembers; 0: no recurrence
+    # k of Shaw et al.: the largest distance with its own vectors; 0: sinusoids.
+    clip: Annotated[int, NATURAL] = 0
 
 
 class RecurrentDecoder(nn.Module):
