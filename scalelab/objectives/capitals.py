@@ -36,17 +36,20 @@ BASELINE = baseline("capitals")
 
 
 @dataclasses.dataclass(frozen=True)
-class Capitals:
+class WordLabel:
     """A label for each token; `objectives.Objective` documents the methods.
 
     Attributes:
+      name: name of the objective and of its head.
+      bit: the bit of `word_labels` that is the label.
       mask_id: id of the tokens that count; None: all tokens that are not special.
+      samples: as in `objectives.Objective`.
     """
 
+    name: str
+    bit: int
     mask_id: int | None
-    name: ClassVar[str] = "capitals"
-    bit: ClassVar[int] = CAPITAL  # a bit of `word_labels`
-    samples: ClassVar[bool] = True
+    samples: bool
     predicts: ClassVar[str | None] = None
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
@@ -64,7 +67,7 @@ class Capitals:
         return found
 
 
-def make(setting: Setting, options: None = None) -> Capitals:
+def make(setting: Setting, options: None = None) -> WordLabel:
     """Makes the objective."""
     del options
-    return Capitals(setting.special_ids["mask"])
+    return WordLabel("capitals", CAPITAL, setting.special_ids["mask"], samples=True)

@@ -15,10 +15,15 @@ SEES = "both"
 
 @dataclasses.dataclass(frozen=True)
 class NSP:
-    """Two classes, 0 = B follows A, 1 = B is random; methods as in `objectives.Objective`."""
+    """A label of two classes for a pair; `objectives.Objective` documents the methods.
 
-    name: ClassVar[str] = "nsp"
-    label: ClassVar[str] = "random_second"
+    Attributes:
+      name: name of the objective.
+      label: array of the labels [B]: 0 = B follows A, 1 = B is random.
+    """
+
+    name: str = "nsp"
+    label: str = "random_second"
     samples: ClassVar[bool] = False
     predicts: ClassVar[str | None] = None
 

@@ -16,12 +16,20 @@ BASELINE = Baseline("accuracy", 1 / 3, 0.05)
 
 
 @dataclasses.dataclass(frozen=True)
-class SentenceDistance(nsp.NSP):
-    """Three classes; `objectives.Objective` documents the methods."""
+class TextLabel:
+    """A label of a text, by a head for it; `objectives.Objective` documents the methods.
 
-    name: ClassVar[str] = "sentence_distance"
-    label: ClassVar[str] = "distance"
-    num_classes: ClassVar[int] = 3
+    Attributes:
+      name: name of the objective and of its head.
+      label: array of the labels [B]; -1: none.
+      num_classes: C.
+    """
+
+    name: str
+    label: str
+    num_classes: int
+    samples: ClassVar[bool] = False
+    predicts: ClassVar[str | None] = None
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy) of the labels [B]; examples with -1 do not count."""
@@ -31,7 +39,7 @@ class SentenceDistance(nsp.NSP):
         return xent.class_cross_entropy(logits, labels, counts, accuracy=ctx.accuracy)
 
 
-def make(setting: Setting, options: None = None) -> SentenceDistance:
+def make(setting: Setting, options: None = None) -> TextLabel:
     """Makes the objective."""
     del setting, options
-    return SentenceDistance()
+    return TextLabel("sentence_distance", "distance", 3)

@@ -3,9 +3,6 @@
 Sun et al. 2020, "ERNIE 2.0", 4.2.2, which cuts texts into one to m parts; here m = 3 always.
 """
 
-import dataclasses
-from typing import ClassVar
-
 from scalelab.formats.sentence_tasks import ORDERS
 from scalelab.objectives import Baseline, Setting, sentence_distance
 
@@ -14,16 +11,7 @@ HEADS, SEES = sentence_distance.HEADS, sentence_distance.SEES
 BASELINE = Baseline("accuracy", 1 / len(ORDERS), 0.05)
 
 
-@dataclasses.dataclass(frozen=True)
-class SentenceReorder(sentence_distance.SentenceDistance):
-    """One class for each of `ORDERS`."""
-
-    name: ClassVar[str] = "sentence_reorder"
-    label: ClassVar[str] = "order"
-    num_classes: ClassVar[int] = len(ORDERS)
-
-
-def make(setting: Setting, options: None = None) -> SentenceReorder:
-    """Makes the objective."""
+def make(setting: Setting, options: None = None) -> sentence_distance.TextLabel:
+    """Makes the objective: one class for each of `ORDERS`."""
     del setting, options
-    return SentenceReorder()
+    return sentence_distance.TextLabel("sentence_reorder", "order", len(ORDERS))

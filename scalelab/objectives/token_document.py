@@ -3,9 +3,6 @@
 Sun et al. 2020, "ERNIE 2.0", 4.2.1. All tokens except special tokens count, hidden ones too.
 """
 
-import dataclasses
-from typing import ClassVar
-
 from scalelab.formats import sentence_tasks
 from scalelab.objectives import Setting, capitals
 
@@ -13,16 +10,7 @@ NEEDS, HEADS, SEES = capitals.NEEDS, capitals.HEADS, capitals.SEES
 BASELINE = capitals.baseline("token_document")
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenDocument(capitals.Capitals):
-    """Two classes, 1 = the token occurs in its document outside the example."""
-
-    name: ClassVar[str] = "token_document"
-    bit: ClassVar[int] = sentence_tasks.ELSEWHERE
-    samples: ClassVar[bool] = False
-
-
-def make(setting: Setting, options: None = None) -> TokenDocument:
-    """Makes the objective."""
+def make(setting: Setting, options: None = None) -> capitals.WordLabel:
+    """Makes the objective: 1 = the token occurs in its document outside the example."""
     del setting, options
-    return TokenDocument(None)
+    return capitals.WordLabel("token_document", sentence_tasks.ELSEWHERE, None, samples=False)
