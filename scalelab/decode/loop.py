@@ -72,8 +72,8 @@ def generate(
       rows: sharding of the axis of prompts, the first axis of arrays; None: one device.
       sources: token ids of each prompt's source; None: the model has none.
     """
-    begun = pad(prompts, max_new_tokens, max_len)
-    given = begun, sources and fill(sources, max_len)
+    check(prompts, max_new_tokens, max_len)
+    given = fill(prompts, max_len), sources and fill(sources, max_len)
     (tokens, lengths), source = jax.device_put(given, rows)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
@@ -182,23 +182,6 @@ def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> N
             f" {max(lengths) + max_new_tokens}, but the model has {max_len} positions; shorten the"
             " prompt or lower max_new_tokens"
         )
-
-
-def pad(
-    prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Puts prompts into the rows of one array, as `fill`.
-
-    Args:
-      prompts: ids [n] each.
-      max_new_tokens: as in `check`.
-      max_len: as in `check`.
-
-    Raises:
-      ValueError: as `check`.
-    """
-    check(prompts, max_new_tokens, max_len)
-    return fill(prompts, max_len)
 
 
 def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,27 +21,6 @@ def _mix(x: jax.Array) -> jax.Array:
     return x ^ (x >> 16)
 
 
-def example_words(key: jax.Array, examples: jax.Array) -> jax.Array:
-    """Draws two random words for each example with JAX's generator: [B, 2] uint32.
-
-    Args:
-      key: random key.
-      examples: [B] int32, index of each example.
-    """
-    return jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,)))(examples)
-
-
-def hashed(places: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
-    """Hashes element indices with the two words of their example to 32 random bits.
-
-    Args:
-      places: uint32, such as [1, ...]; the three arrays broadcast.
-      first: uint32, such as [B, 1, ...].
-      second: uint32, the same shape as `first`.
-    """
-    return _mix(_mix(places + first) ^ second)
-
-
 def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Draws 32 random bits per element: a function of key, example and element indices alone.
 
@@ -59,7 +38,7 @@ def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) ->
     Returns:
       uint32 array of `shape`.
     """
-    words = example_words(key, examples)
+    words = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,)))(examples)
     first, second = (words[:, i].reshape(-1, *(1 for _ in shape[1:])) for i in (0, 1))
     rank = len(shape)
     assert rank <= 1 + len(STRIDES), shape
@@ -69,12 +48,7 @@ def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) ->
             [-1 if k == axis else 1 for k in range(rank)]
         )
         places = places + index * jnp.uint32(STRIDES[rank - 1 - axis])
-    return hashed(places, first, second)
-
-
-def threshold(rate: float) -> jax.Array:
-    """Returns the uint32 threshold: an element is kept if its random word is at least this."""
-    return jnp.uint32(round(rate * 2**32))
+    return _mix(_mix(places + first) ^ second)
 
 
 def drop(x: jax.Array, key: jax.Array, examples: jax.Array, rate: float) -> jax.Array:
@@ -86,7 +60,7 @@ def drop(x: jax.Array, key: jax.Array, examples: jax.Array, rate: float) -> jax.
       examples: [B] int32; key and examples determine the mask (`random_words`).
       rate: the share, in [0, 1).
     """
-    keep = random_words(key, examples, x.shape) >= threshold(rate)
+    keep = random_words(key, examples, x.shape) >= jnp.uint32(round(rate * 2**32))
     return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 

@@ -13,7 +13,6 @@ import small
 
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
-from scalelab.decode.loop import pad
 from scalelab.nn.attention import KeyValueCache
 from scalelab.nn.masks import Mask
 
@@ -203,7 +202,7 @@ def test_with_and_without_blocks(system: str) -> None:
 )
 def test_few_lengths(longest: int, max_len: int, expected: int) -> None:
     prompts = [np.arange(1, n + 1, dtype=np.int32) for n in (1, longest)]
-    tokens, lengths = pad(prompts, 4, max_len)
+    tokens, lengths = loop.fill(prompts, max_len)
     assert tokens.shape == (2, expected) and lengths.tolist() == [1, longest]
     assert tokens[1, :longest].tolist() == list(range(1, longest + 1))
     assert not tokens[1, longest:].any() and tokens.dtype == lengths.dtype == np.int32
@@ -215,4 +214,4 @@ def test_few_lengths(longest: int, max_len: int, expected: int) -> None:
 )
 def test_refused(lengths: tuple[int, ...], max_new_tokens: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        pad([np.zeros(n, np.int32) for n in lengths], max_new_tokens, 16)
+        loop.check([np.zeros(n, np.int32) for n in lengths], max_new_tokens, 16)
