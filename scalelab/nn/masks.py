@@ -9,38 +9,32 @@ Step = jax.Array | None  # int32 [], training steps taken so far; None: not know
 
 @flax.struct.dataclass
 class Mask:
-    """Which keys a query may attend to; the fields combine by "and", except `global_tokens`.
+    """Which keys a query may attend to; the fields combine by "and".
 
     For queries i = 0..3 and keys j = 0..3 (x = may see), lengths = 3:
 
-        no field more    causal=True    window=1       causal, window=1
-        x x x .          x . . .        x x . .        x . . .
-        x x x .          x x . .        x x x .        x x . .
-        x x x .          x x x .        . x x .        . x x .
-        x x x .          x x x .        . . x .        . . x .
+        no field more    causal=True
+        x x x .          x . . .
+        x x x .          x x . .
+        x x x .          x x x .
+        x x x .          x x x .
 
     Attributes:
       lengths: [B] int32, keys at this index and beyond are padding; None: no padding.
-      segments: [B, S] int32, a query sees only keys of its own segment id; None: one segment.
-      global_tokens: [B, S] bool, tokens that see all and are seen by all in spite of `window`.
       query_positions: [B, T] int32, index of each query among the keys; None: query i is at key i.
       visible: [B, T, 2] int32, the first key that each query sees and the key after the last, in
         place of `causal`: such masks differ by example; None: no such limits.
       ranks: [B, S] int32, place of each key in an order of prediction; None: no order.
       query_ranks: [B, T] int32, a query sees the keys of this rank and of lower ones.
       causal: a query sees no key after itself.
-      window: a query sees keys at most this far away, on both sides; None: any distance.
     """
 
     lengths: jax.Array | None = None
-    segments: jax.Array | None = None
-    global_tokens: jax.Array | None = None
     query_positions: jax.Array | None = None
     visible: jax.Array | None = None
     ranks: jax.Array | None = None
     query_ranks: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
-    window: int | None = flax.struct.field(pytree_node=False, default=None)
 
     def dense(self, num_queries: int, num_keys: int) -> jax.Array | None:
         """Makes the mask dense.
@@ -53,28 +47,17 @@ class Mask:
           bool, broadcastable to [B, N, T, S], True = may see; None if everything may be seen.
         """
         keys = jnp.arange(num_keys)[None, None, :]
-        if self.query_positions is None:
-            queries = jnp.arange(num_queries)[None, :]
-        else:
-            queries = self.query_positions
-        distance = queries[:, :, None] - keys  # [B or 1, T, S]; positive: the key comes first
         parts = []
-        if self.window is not None:
-            near = jnp.abs(distance) <= self.window
-            if self.global_tokens is not None:
-                near |= self.global_tokens[:, None, :] | self._at_queries(
-                    self.global_tokens, queries
-                )
-            parts.append(near)
         if self.visible is not None:
             first, stop = self.visible[:, :, :1], self.visible[:, :, 1:]
             parts.append((keys >= first) & (keys < stop))
         elif self.causal:
-            parts.append(distance >= 0)
+            queries = self.query_positions
+            if queries is None:
+                queries = jnp.arange(num_queries)[None, :]
+            parts.append(keys <= queries[:, :, None])
         if self.lengths is not None:
             parts.append(keys < self.lengths[:, None, None])
-        if self.segments is not None:
-            parts.append(self.segments[:, None, :] == self._at_queries(self.segments, queries))
         if self.ranks is not None:
             assert self.query_ranks is not None
             parts.append(self.ranks[:, None, :] <= self.query_ranks[:, :, None])
@@ -84,12 +67,6 @@ class Mask:
         for part in parts[1:]:
             allowed = allowed & part
         return allowed[:, None, :, :]
-
-    @staticmethod
-    def _at_queries(per_key: jax.Array, queries: jax.Array) -> jax.Array:
-        """Looks up a [B, S] field at the queries' positions -> [B, T, 1]."""
-        index = jnp.broadcast_to(queries, (per_key.shape[0], queries.shape[1]))
-        return jnp.take_along_axis(per_key, index, axis=1, mode="clip")[:, :, None]
 
 
 @flax.struct.dataclass
