@@ -52,12 +52,9 @@ class Frame:
 
 
 @dataclasses.dataclass(frozen=True)
-class Specials:
+class Specials(Frame):
     """The special ids that a format may put into examples: a frame, and all ids by role."""
 
-    begin: tuple[int, ...] = ()  # these three as in `Frame`
-    between: tuple[int, ...] = ()
-    end: tuple[int, ...] = ()
     # Role -> id; in a run a `SpecialIds`.
     ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
     vocab_size: int = 0  # size of the tokenizer; formats draw random tokens below it

@@ -4,10 +4,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.nets.decoder import DecoderCache
+from scalelab.nets.decoder import Batch, DecoderCache
 from scalelab.nn.masks import Context, Mask, Step
-
-Batch = dict[str, jax.Array]
 
 
 class EncoderDecoder(nn.Module):

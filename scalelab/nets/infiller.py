@@ -14,13 +14,11 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 from jax.typing import DTypeLike
 
-from scalelab.nets.decoder import Decoder, DecoderCache
+from scalelab.nets.decoder import Batch, Decoder, DecoderCache
 from scalelab.nn import axes
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.embed import Embed
 from scalelab.nn.masks import Context, Step
-
-Batch = dict[str, jax.Array]
 
 
 @flax.struct.dataclass

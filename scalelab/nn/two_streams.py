@@ -113,10 +113,8 @@ class TwoStreamAttention(nn.Module):
         if cache is not None:
             source = jnp.concatenate([jax.lax.stop_gradient(cache.states), content], axis=1)
             there = jnp.arange(S) >= (S - T - cache.sizes)[:, None]
-            allowed, cache = (
-                allowed & there[:, None, None],
-                cache.extend(content, mask.lengths - (S - T)),
-            )
+            allowed = allowed & there[:, None, None]
+            cache = cache.extend(content, mask.lengths - (S - T))
         at = jnp.broadcast_to(mask.query_positions, x.shape[:2])
         # From the last query to the first key, down to the first query and the last key.
         relative = self.distances(jnp.arange(S - 1, -T, -1))

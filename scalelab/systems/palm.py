@@ -22,8 +22,8 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 from jax.typing import DTypeLike
 
-from scalelab.nets.decoder import Decoder, DecoderCache
-from scalelab.nets.encdec import Batch, EncoderDecoder
+from scalelab.nets.decoder import Batch, Decoder, DecoderCache
+from scalelab.nets.encdec import EncoderDecoder
 from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
 from scalelab.nn.attention import CrossAttention, SelfAttention, head_size

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.config.fields import choice
-from scalelab.nets.decoder import Decoder, DecoderCache
+from scalelab.nets.decoder import Batch, Decoder, DecoderCache
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.buckets import RelativeStack, unscaled
 from scalelab.nn.embed import Embed, InputEmbed, output_table
@@ -56,7 +56,6 @@ HAS_SOURCE, START, ORDER = True, "pad", "shuffled"
 READING = Reading(begin=("sentinel_0",), source=("sentinel_0", "eos"), trained=False)
 
 NORM_EPSILON = 1e-6
-Batch = dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.config.fields import between
-from scalelab.nets.decoder import Decoder, DecoderCache
+from scalelab.nets.decoder import Batch, Decoder, DecoderCache
 from scalelab.nn.attention import head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward
@@ -90,7 +90,7 @@ class RecurrentDecoder(nn.Module):
     @nn.compact
     def __call__(
         self,
-        batch: dict[str, jax.Array],
+        batch: Batch,
         *,
         train: bool,
         cache: DecoderCache | None = None,
