@@ -161,12 +161,8 @@ def segments(
     """Returns the first token and the length of A, and of the B that follows it."""
     first_a = np.asarray(documents.sentence_starts)[block.sentences[pairs.first]]
     length_a = block.offsets[pairs.middle] - block.offsets[pairs.first]
-    return (
-        first_a,
-        length_a,
-        first_a + length_a,
-        block.offsets[pairs.end] - block.offsets[pairs.middle],
-    )
+    length_b = block.offsets[pairs.end] - block.offsets[pairs.middle]
+    return first_a, length_a, first_a + length_a, length_b
 
 
 def fit(length_a: np.ndarray, length_b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
