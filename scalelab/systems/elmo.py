@@ -131,14 +131,10 @@ def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
         return Recurrent("lstm", sizes.width, sizes.dropout_rate, init, sizes.dtype)
 
     table_init = uniform(0.1)
+    table = Embed(vocab_size, sizes.width, table_init, factor=sizes.width**0.5)
     layer = TwoStreams(stream(), stream())
     return Decoder(
-        embed=InputEmbed(
-            Embed(vocab_size, sizes.width, table_init, factor=sizes.width**0.5),
-            None,
-            sizes.dropout_rate,
-            dtype=sizes.dtype,
-        ),
+        embed=InputEmbed(table, None, sizes.dropout_rate, dtype=sizes.dtype),
         stack=StreamStack(Stack(layer, sizes.num_layers, sizes.remat)),
         token_head=ForwardHead(sizes.width),
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, table_init),

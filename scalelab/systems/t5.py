@@ -97,10 +97,9 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
         return RelativeStack(layers, norm(), sizes.num_heads, inner, rate)
 
     own, untied = parts(), sizes.output_embedding
+    tokens = Embed(vocab_size, sizes.width, normal(1.0))
     decoder = Decoder(
-        embed=InputEmbed(
-            Embed(vocab_size, sizes.width, normal(1.0)), None, rate, dtype=sizes.dtype
-        ),
+        embed=InputEmbed(tokens, None, rate, dtype=sizes.dtype),
         stack=stack(own if options.layers else parts(), CrossAttention(*heads)),
         token_head=PlainHead() if untied else ScaledHead(),
         output_embed=output_table(untied, vocab_size, sizes.width, inner),

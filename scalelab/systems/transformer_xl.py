@@ -134,15 +134,13 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> RecurrentDecoder:
     distances = SinusoidDistances(*heads, sizes.width, INIT, sizes.dtype)
     if options.clip:
         distances = ClippedDistances(options.clip, heads[1], INIT)
-    attention = RelativeAttention(*heads, sizes.dropout_rate, distances, INIT, INIT, sizes.dtype)
-    ffn = FeedForward(
-        sizes.ffn_width, ACTIVATIONS[sizes.activation or "relu"], INIT, INIT, sizes.dtype,
-        dropout_rate=sizes.dropout_rate,
-    )  # fmt: skip
-    layer = PostNorm(attention, ffn, norm(), norm(), sizes.dropout_rate)
+    rate, activation = sizes.dropout_rate, ACTIVATIONS[sizes.activation or "relu"]
+    attention = RelativeAttention(*heads, rate, distances, INIT, INIT, sizes.dtype)
+    ffn = FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype, dropout_rate=rate)
+    layer = PostNorm(attention, ffn, norm(), norm(), rate)
     table = Embed(vocab_size, sizes.width, INIT, factor=sizes.width**0.5)
     body = Decoder(
-        embed=InputEmbed(table, None, sizes.dropout_rate, dtype=sizes.dtype),
+        embed=InputEmbed(table, None, rate, dtype=sizes.dtype),
         stack=Stack(layer, sizes.num_layers, sizes.remat),
         token_head=PlainHead(),
         output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),

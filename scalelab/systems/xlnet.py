@@ -72,21 +72,14 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> TwoStreams:
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     distances = SinusoidDistances(*heads, sizes.width, INIT, sizes.dtype)
-    layer = PostNorm(
-        attention=TwoStreamAttention(*heads, sizes.dropout_rate, distances, INIT, sizes.dtype),
-        ffn=FeedForward(
-            sizes.ffn_width, ACTIVATIONS[sizes.activation or "gelu"], INIT, INIT, sizes.dtype,
-            dropout_rate=sizes.dropout_rate,
-        ),
-        attention_norm=norm(),
-        ffn_norm=norm(),
-        dropout_rate=sizes.dropout_rate,
-    )  # fmt: skip
+    rate, activation = sizes.dropout_rate, ACTIVATIONS[sizes.activation or "gelu"]
+    attention = TwoStreamAttention(*heads, rate, distances, INIT, sizes.dtype)
+    ffn = FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype, dropout_rate=rate)
+    layer = PostNorm(attention, ffn, norm(), norm(), rate)
+    tokens = Embed(vocab_size, sizes.width, INIT)
     return TwoStreams(
-        embed=InputEmbed(
-            Embed(vocab_size, sizes.width, INIT), None, sizes.dropout_rate, dtype=sizes.dtype
-        ),
-        query_embed=QueryEmbed(INIT, sizes.dropout_rate),
+        embed=InputEmbed(tokens, None, rate, dtype=sizes.dtype),
+        query_embed=QueryEmbed(INIT, rate),
         stack=Stack(layer, sizes.num_layers, sizes.remat),
         token_head=BiasHead(vocab_size),
         memory_len=options.memory_len or 0,
