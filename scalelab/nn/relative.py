@@ -5,7 +5,6 @@ linear in the number of keys: no array has the axes queries, keys and head size.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import flax.struct
 import jax
@@ -24,14 +23,7 @@ from scalelab.nn.positions import SinusoidPositions
 from scalelab.nn.product import product
 
 Init = nn.initializers.Initializer
-Move = Callable[[jax.Array], jax.Array]
-
-
-class Moves(NamedTuple):
-    """Both directions between scores by distance and by key: [..., T, S] -> [..., T, S]."""
-
-    to_keys: Move
-    to_distances: Move
+Move = Callable[[jax.Array], jax.Array]  # scores by distance to scores by key, or back: [..., T, S]
 
 
 @flax.struct.dataclass
@@ -195,15 +187,15 @@ class RelativeAttention(nn.Module):
             self._project(name, read)
             for name, read in (("query", x), ("key", source), ("value", source))
         )
-        place, moves = "bsnk", Moves(to_keys, to_distances)
+        place, by_key, by_distance = "bsnk", to_keys, to_distances
         if isinstance(cache, KeyValueCache):
             cache = cache.write(keys, values, ctx.positions)
             keys, values, place = cache.keys, cache.values, "bnsk"
         S = keys.shape[place.index("s")]  # noqa: N806
         distances = S - 1 - jnp.arange(S)
         if place == "bnsk":
-            move = mirror(ctx.positions, S)
-            distances, moves = jnp.arange(S), Moves(move, move)
+            distances = jnp.arange(S)
+            by_key = by_distance = mirror(ctx.positions, S)
         allowed, lengths = ctx.mask.dense(T, S), ctx.mask.lengths
         assert allowed is not None  # the mask is causal
         if memory is not None:
@@ -211,25 +203,7 @@ class RelativeAttention(nn.Module):
             there = jnp.arange(S) >= (S - T - memory.sizes)[:, None]
             allowed = allowed & there[:, None, None]
             cache = memory.extend(x, lengths - (S - T))
-        mixed = self._mix(
-            query, keys, values, place, self.distances(distances), allowed, moves, ctx
-        )
-        names = (axes.HEADS, axes.HEAD_SIZE), (axes.WIDTH,), (x.shape[-1],)
-        return Linear(*names, self.out_kernel_init, self.dtype, None, name="out")(mixed), cache
-
-    def _mix(
-        self,
-        query: jax.Array,
-        keys: jax.Array,
-        values: jax.Array,
-        place: str,
-        relative: Distances,
-        allowed: jax.Array,
-        moves: Moves,
-        ctx: Context,
-    ) -> jax.Array:
-        """Returns the weighted values [B, T, N, K] of keys with axes `place`."""
-        T, S = query.shape[1], keys.shape[place.index("s")]  # noqa: N806
+        relative = self.distances(distances)
         # A query uses the memory and half of the segment.
         counted = useful((S - T / 2) / S if place == "bsnk" else 0.5)
 
@@ -241,7 +215,7 @@ class RelativeAttention(nn.Module):
         with part("attention"), counted:
             scores = product(f"btnk,{place}->bnts", biased(relative.content_bias), keys)
             positions = product("btnk,snk->bnts", biased(relative.position_bias), table)
-        scores = (scores + moves.to_keys(positions)) * self.head_size**-0.5
+        scores = (scores + by_key(positions)) * self.head_size**-0.5
         weights = jax.nn.softmax(jnp.where(allowed, scores, MASKED_SCORE), axis=-1)
         weights = weights.astype(self.dtype)
         self.sow("intermediates", WEIGHTS, weights)
@@ -250,5 +224,6 @@ class RelativeAttention(nn.Module):
             mixed = jnp.einsum(f"bnts,{place}->btnk", weights, values)
             if relative.values is not None:
                 vectors = relative.values.astype(weights.dtype)
-                mixed += jnp.einsum("bnts,sk->btnk", moves.to_distances(weights), vectors)
-        return mixed
+                mixed += jnp.einsum("bnts,sk->btnk", by_distance(weights), vectors)
+        names = (axes.HEADS, axes.HEAD_SIZE), (axes.WIDTH,), (x.shape[-1],)
+        return Linear(*names, self.out_kernel_init, self.dtype, None, name="out")(mixed), cache
