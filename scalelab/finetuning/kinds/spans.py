@@ -13,19 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.finetuning.kinds import Decoded
-from scalelab.finetuning.kinds.tags import vectors
+from scalelab.finetuning.kinds import Decoded, tags
 from scalelab.formats import Frame
 from scalelab.tasks.examples import Reading, TaskExamples, assemble, store_of
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task
 
-__all__ = ["vectors"]
-
 HEAD, PER_TOKEN = "single", True
 NUM_OUTPUTS = 2
 LONGEST_QUESTION, LONGEST_ANSWER = 64, 30  # tokens, as in run_squad.py
 Batch = dict[str, jax.Array]
+vectors = tags.vectors
 
 
 def loss(scores: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
