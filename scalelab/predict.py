@@ -23,16 +23,9 @@ from scalelab.helpers import data_files
 from scalelab.helpers.files import whole
 from scalelab.helpers.names import brief
 from scalelab.resources import host
-from scalelab.tasks.task import Task
 
 ROWS = 4096  # read, tokenized and predicted at a time
 Names = tuple[str | int, ...]  # text columns, or their positions in a file without a header
-
-
-def text_columns(task: Task) -> list[Names]:
-    """Returns the names, or the positions, that a task's text columns have in its files."""
-    own = [task.columns.texts, task.unlabeled_columns.texts, task.tfds_texts or ()]
-    return sorted(filter(None, dict.fromkeys(own)), key=lambda c: isinstance(c[0], int))
 
 
 def read_texts(
@@ -110,7 +103,12 @@ def predict(
     if columns and len(columns) != len(task.columns.texts):
         raise ValueError(f"--columns: {task.title} has {len(task.columns.texts)} text columns")
     host.configure_jax(machine.compile_cache_dir, opened.start.opened.config.model.dtype)
-    found, texts = read_texts(path, [tuple(columns)] if columns else text_columns(task))
+    if columns:
+        choices = [tuple(columns)]
+    else:  # those of the task's files; positions stand last
+        own = [task.columns.texts, task.unlabeled_columns.texts, task.tfds_texts or ()]
+        choices = sorted(filter(None, dict.fromkeys(own)), key=lambda c: isinstance(c[0], int))
+    found, texts = read_texts(path, choices)
     names = [*map(str, found)] if isinstance(found[0], str) else None
     prepared, start = None, 0
     with tempfile.TemporaryDirectory() as cache_dir:  # new texts are not kept

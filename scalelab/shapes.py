@@ -41,11 +41,6 @@ MOST_TOKENS = 2**24  # tokens of a batch
 Size = Callable[[Shape], int]  # N of a system
 
 
-def whole_layers(shape: Shape) -> int:
-    """Returns 12 L H^2, N of a system that declares nothing else."""
-    return shape.n_model
-
-
 class Advice(NamedTuple):
     """A shape compared with the wanted one."""
 
@@ -64,7 +59,7 @@ def grade(shape: Shape) -> int:
     return len(GRADES)
 
 
-def judge(shape: Shape, wanted: Shape, size: Size = whole_layers) -> Advice:
+def judge(shape: Shape, wanted: Shape, size: Size) -> Advice:
     """Compares a shape with the wanted one.
 
     A change of N counts in full, a change of width or depth half, because proportions matter too. A
@@ -81,7 +76,7 @@ def judge(shape: Shape, wanted: Shape, size: Size = whole_layers) -> Advice:
     return Advice(shape, grade(shape), ratio - 1, distance)
 
 
-def find_near(wanted: Shape, each: int = 2, size: Size = whole_layers) -> list[Advice]:
+def find_near(wanted: Shape, each: int, size: Size) -> list[Advice]:
     """Returns the wanted shape, then the nearest ones of every grade with N within 15%.
 
     Args:

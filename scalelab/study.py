@@ -48,7 +48,7 @@ def run(given: argparse.Namespace) -> None:
     screen = progress.Screen(sys.stderr, number, progress.read_plan(workdir, spec.name))
     with screen:
         failed = pool.Pool(workdir, spec.name, number, screen).run()
-    print(progress.describe_end(*jobs.read(workdir, spec.name), failed))
+    print(progress.describe_end(progress.Status(*jobs.read(workdir, spec.name), (), failed)))
     if not failed:
         print(verdicts(workdir, spec.name))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
@@ -77,12 +77,13 @@ def status(given: argparse.Namespace) -> None:
     planned = progress.read_plan(workdir, study.name)
     failures = pool.read_failures(workdir, found)
     failed = {name: reason for name, reason in failures.items() if name not in working}
-    print(progress.describe_runs(study, found, working, failed, planned))
-    left = progress.secs_left(study, found, planned)
+    now = progress.Status(study, found, working, failed)
+    print(progress.describe_runs(now, planned))
+    left = progress.secs_left(now, planned)
     left = None if left is None else left / max(1, len(working))
-    print(progress.summary(study, found, working, failed, left))
+    print(progress.summary(now, left))
     if failed and not working:
-        print(progress.describe_end(study, found, failed))
+        print(progress.describe_end(now))
 
 
 def list_studies(given: argparse.Namespace) -> None:

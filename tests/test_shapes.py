@@ -1,5 +1,6 @@
 """Shape advice: grades and sizes by hand, and the program."""
 
+import operator
 import types
 
 import in_process
@@ -11,6 +12,7 @@ from scalelab.config.pretraining import Shape
 from scalelab.resources import flops
 
 PLAIN = len(shapes.GRADES)
+N_MODEL = operator.attrgetter("n_model")
 
 
 @pytest.mark.parametrize(("shape", "grade"), [
@@ -31,7 +33,7 @@ def test_nothing_nearer_is_left_out() -> None:
     """Every shape in reach is looked at: the advice against a search of them all."""
     wanted = Shape(9, 585, 5)
     all_of = [
-        shapes.judge(Shape(a, h, depth), wanted)
+        shapes.judge(Shape(a, h, depth), wanted, N_MODEL)
         for depth in range(3, 8)
         for h in range(8, 1000, 8)
         for a in range(1, 64)
@@ -40,12 +42,12 @@ def test_nothing_nearer_is_left_out() -> None:
     for place in range(PLAIN):
         near = [a for a in all_of if a.grade == place and abs(a.size_change) <= 0.15]
         expected = sorted(near, key=lambda a: a.distance)[:2]
-        found = [a for a in shapes.find_near(wanted)[1:] if a.grade == place]
+        found = [a for a in shapes.find_near(wanted, 2, N_MODEL)[1:] if a.grade == place]
         assert [a.distance for a in found] == [a.distance for a in expected]
 
 
 def test_heads_that_do_not_divide_are_no_mistake() -> None:
-    assert shapes.find_near(Shape(8, 469, 4))[1].shape.width % 128 == 0
+    assert shapes.find_near(Shape(8, 469, 4), 2, N_MODEL)[1].shape.width % 128 == 0
     with pytest.raises(ValueError, match="7x469"):
         Shape.read("7x469")
 

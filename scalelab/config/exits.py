@@ -121,8 +121,10 @@ def one_message(
     except (ValueError, OSError) as error:
         if only_tells and isinstance(error, BrokenPipeError):
             os._exit(0)
-        if isinstance(error, ValueError) and _is_from_library(error):
-            raise
+        *_, (last, _) = traceback.walk_tb(error.__traceback__)
+        package = last.f_globals.get("__name__", "").partition(".")[0]
+        if isinstance(error, ValueError) and package not in ("scalelab", "configs", "__main__"):
+            raise  # the words of a library are not for the user
         fail(str(error))
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -183,10 +185,3 @@ def _interrupt(number: int, frame: types.FrameType | None) -> None:
         frame = frame.f_back
     signal.setitimer(signal.ITIMER_REAL, AGAIN_SECS)
     raise KeyboardInterrupt
-
-
-def _is_from_library(error: ValueError) -> bool:
-    """Returns True if a library raised the error, so that its words are not for the user."""
-    *_, (last, _) = traceback.walk_tb(error.__traceback__)
-    package = last.f_globals.get("__name__", "").split(".")[0]
-    return package not in ("scalelab", "configs", "__main__")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
     from scalelab.systems import System
 
+MOST_COUNTED = 100_000_000  # tokens
+
 
 @dataclasses.dataclass(frozen=True)
 class Data:
@@ -158,13 +160,11 @@ def _prepare(
     )
 
 
-def unigram_entropy(tokens: np.ndarray, most: int = 100_000_000) -> float:
-    """Returns the entropy in nats of the tokens' frequencies, -sum p log p (Shannon 1948, 6).
+def unigram_entropy(tokens: np.ndarray) -> float:
+    """Returns the entropy in nats of the frequencies of ids [n], -sum p log p (Shannon 1948, 6).
 
-    Args:
-      tokens: [n] ids.
-      most: only the first `most` tokens are counted.
+    Only the first MOST_COUNTED are counted.
     """
-    counts = np.bincount(tokens[:most])
+    counts = np.bincount(tokens[:MOST_COUNTED])
     p = counts[counts > 0] / counts.sum()
     return float(-(p * np.log(p)).sum())

@@ -7,7 +7,6 @@ makes encoding several times as fast as handing every sentence to the library.
 
 import collections
 import concurrent.futures
-import functools
 import gc
 import itertools
 import multiprocessing
@@ -81,18 +80,11 @@ class Encoded(NamedTuple):
     size: int  # bytes of the block
 
 
-def encode_all(tokenizer_dir: Path, blocks: Iterable[bytes], num_workers: int) -> Iterator[Encoded]:
-    """Encodes blocks of whole documents.
+def block_encoder(tokenizer_dir: Path) -> Callable[[bytes], Encoded]:
+    """Returns a function that encodes a block of whole documents by the tokenizer of a folder.
 
-    Args:
-      tokenizer_dir: folder of the tokenizer.
-      blocks: UTF-8: a sentence a line, an empty line after each document.
-      num_workers: number of processes, as in `work`.
+    A block is UTF-8: a sentence a line, an empty line after each document.
     """
-    return work(functools.partial(_block_encoder, tokenizer_dir), blocks, num_workers)
-
-
-def _block_encoder(tokenizer_dir: Path) -> Callable[[bytes], Encoded]:
     from scalelab.data.tokenizers import Tokenizer  # only these workers need it
 
     encode = DocumentEncoder(Tokenizer.load(tokenizer_dir).encode_flat)

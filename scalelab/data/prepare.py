@@ -7,6 +7,7 @@ So two tokenizers share the sentences, and all formats and seeds share the token
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import time
@@ -94,7 +95,10 @@ def prepare_documents(
         tokenizer_dir = cache.entry(cache_dir, "tokenizer", spec_key, train)
     key = {"tokenizer": spec_key, "version": VERSION}
     folder = cache.entry(cache_dir, "tokens", key, encode)
-    documents = {split: _load(folder, split) for split in source.splits}
+    documents = {
+        split: Documents(*(load_array(folder / f"{split}.{name}.npy") for name in _ARRAYS))
+        for split in source.splits
+    }
     opened = tokenizers.Tokenizer.load(tokenizer_dir)
     if source.source.spans is not None:
         with _timed(timings, "units"):
@@ -177,10 +181,6 @@ def _count_text(text: str) -> np.ndarray:
     """
     is_space = np.fromiter(map(str.isspace, text), bool, len(text))
     return np.append(0, np.cumsum(~is_space))
-
-
-def _load(folder: Path, split: str) -> Documents:
-    return Documents(*(load_array(folder / f"{split}.{name}.npy") for name in _ARRAYS))
 
 
 def sentences_key(source: Corpus) -> dict[str, str]:
@@ -290,7 +290,8 @@ def _encode(tokenizer_dir: Path, path: Path, into: Path, num_workers: int, progr
         sentence_starts.append(np.zeros(1))
         document_starts.append(np.zeros(1))
         workers = _limit_workers(num_workers, size)
-        for made in parallel.encode_all(tokenizer_dir, _blocks(path), workers):
+        encoder = functools.partial(parallel.block_encoder, tokenizer_dir)
+        for made in parallel.work(encoder, _blocks(path), workers):
             sentence_starts.append(tokens.length + np.cumsum(made.num_tokens))
             document_starts.append(sentence_bytes.length + np.cumsum(made.num_sentences))
             sentence_bytes.append(made.num_bytes)

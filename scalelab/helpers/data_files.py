@@ -201,19 +201,13 @@ def read_objects(
         if not line or line.isspace():
             continue
         found = True
-        try:
+        with place(path, number):
             row = parse_json(line)
             if not isinstance(row, dict):
                 raise ValueError(f"expected an object, found {brief(row)}")
-            for name in texts:
-                if not isinstance(row[name], str):
+            for name in (*texts, *others):
+                if not isinstance(row[name], str) and name in texts:
                     raise ValueError(f"expected a text in {name!r}, found {brief(row[name])}")
-            for name in others:
-                row[name]
-        except KeyError as error:
-            raise ValueError(f"{path}, line {number}: has no {error}") from None
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
         yield number, row
     if not found:
         raise ValueError(f"{path}: there are no rows of data")

@@ -34,28 +34,19 @@ def show_bar(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], 
             task = bars.add_task(label, total=total or None)
             yield lambda count: bars.advance(task, count)
     else:
-        lines, begun = _Lines(label, total), time.monotonic()
-        yield lines.add
-        lines.show(f"done in {format_secs(time.monotonic() - begun)}")
+        line, left, done, begun = Progress(first=False), Eta(), 0, time.monotonic()
+        left.start(0.0)
 
+        def add(count: int) -> None:
+            nonlocal done
+            done += count
+            if line.due():
+                share = done / total if total else 0.0
+                known = f"{share:.0%} | ETA {left.text(share)}"
+                line.show(f"{label}: {known if total else f'{done:,}'}")
 
-class _Lines:
-    """The progress of one step in a log: a line every ten seconds."""
-
-    def __init__(self, label: str, total: int) -> None:
-        self._label, self._total, self._done = label, total, 0
-        self._line, self._left = Progress(first=False), Eta()
-        self._left.start(0.0)
-
-    def add(self, count: int) -> None:
-        self._done += count
-        if self._line.due():
-            share = self._done / self._total if self._total else 0.0
-            known = f"{share:.0%} | ETA {self._left.text(share)}"
-            self.show(known if self._total else f"{self._done:,}")
-
-    def show(self, text: str) -> None:
-        self._line.show(f"{self._label}: {text}")
+        yield add
+        line.show(f"{label}: done in {format_secs(time.monotonic() - begun)}")
 
 
 def format_secs(secs: float) -> str:

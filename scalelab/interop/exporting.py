@@ -242,12 +242,10 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str) -> None:
         run.folder / "tokenizer",
         to,
         roles,
+        family,
         special_as_text=exported.splits_special,
-        inputs=family.inputs,
         max_len=net.max_len,
         frame=frame,
-        types={roles[role]: i for role, i in family.token_types.items() if role in roles},
-        pads_left=family.pads_left,
     )
     write_text(to / "README.md", _make_card(exported))
     files = sorted(p.name for p in to.iterdir())

@@ -11,6 +11,7 @@ import tokenizers
 
 from scalelab.data.tokenizers import IN_TEXT, ROLES, make_template, write
 from scalelab.helpers.files import reading
+from scalelab.interop.mapping import Map
 
 Frame = tuple[tuple[str, ...], ...]  # special tokens before, between and after the texts
 KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}
@@ -94,13 +95,11 @@ def export(
     source: pathlib.Path,
     directory: pathlib.Path,
     roles: Mapping[str, str],
+    family: Map,
     *,
     special_as_text: bool,
-    inputs: Sequence[str],
     max_len: int,
     frame: Frame | None,
-    types: Mapping[str, int],
-    pads_left: bool,
 ) -> None:
     """Writes a run's tokenizer for `AutoTokenizer`.
 
@@ -108,12 +107,10 @@ def export(
       source: WORKDIR/tokenizer.
       directory: the folder to write into.
       roles: role -> text of the special token, added if absent.
+      family: the map of the model's class.
       special_as_text: True: "[MASK]" in a text is plain text; False: it is the mask token.
-      inputs: names of the model's inputs.
       max_len: number of positions of the model.
       frame: special tokens around the texts of a classifier; None: as in pre-training.
-      types: text of a special token -> its token type, if that is not its text's.
-      pads_left: whether padding comes before the texts.
     """
     content = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
     for added in content["added_tokens"]:
@@ -126,9 +123,14 @@ def export(
     if frame is not None:
         ids = {text: backend.token_to_id(text) for part in frame for text in part}
         backend.post_processor = make_template(*frame, ids)
-    if types:
-        backend = _with_types(backend, types)
-    more = {"padding_side": "left"} if pads_left else {}
+    if types := {roles[role]: i for role, i in family.token_types.items() if role in roles}:
+        content = json.loads(backend.to_str())
+        framed = content["post_processor"] or {}
+        for piece in (*framed.get("single", ()), *framed.get("pair", ())):
+            special = piece.get("SpecialToken", {"id": None})
+            special["type_id"] = types.get(special["id"], special.get("type_id"))
+        backend = tokenizers.Tokenizer.from_str(json.dumps(content))
+    more = {"padding_side": "left"} if family.pads_left else {}
     if {"mask", "bos", "eos"} <= roles.keys() and "cls" not in roles:
         # As RoBERTa's own, where others look for a frame.
         more |= {"cls_token": roles["bos"], "sep_token": roles["eos"]}
@@ -138,16 +140,6 @@ def export(
         directory,
         **more,
         split_special_tokens=special_as_text,
-        model_input_names=list(inputs),
+        model_input_names=list(family.inputs),
         model_max_length=max_len,
     )
-
-
-def _with_types(backend: tokenizers.Tokenizer, types: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """Returns the tokenizer with other token types of the special tokens in its frame."""
-    content = json.loads(backend.to_str())
-    frame = content["post_processor"] or {}
-    for piece in (*frame.get("single", ()), *frame.get("pair", ())):
-        special = piece.get("SpecialToken", {"id": None})
-        special["type_id"] = types.get(special["id"], special.get("type_id"))
-    return tokenizers.Tokenizer.from_str(json.dumps(content))

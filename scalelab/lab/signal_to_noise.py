@@ -77,17 +77,20 @@ def measure(points: pd.DataFrame) -> dict[str, float]:
     """Computes the signal and the noise of one score from runs of one shape and budget.
 
     Returns:
-      systems, runs, between, within, ratio, error, p and agreement, not times 100; NaN if unknown.
+      systems, runs, between, within, ratio, error, p and agreement, not times 100; NaN if unknown,
+      as is the agreement if no two seeds rank 3 systems.
     """
     groups = [own.to_numpy() for _, own in points.groupby("key", sort=False)["value"]]
     parts = np.array([(np.mean(own), len(own) * np.var(own), len(own) - 1) for own in groups])
     between, within, ratio = _spreads(parts)
     others = [_spreads(np.delete(parts, k, axis=0))[2] for k in range(len(groups))]
+    wide = points.pivot_table(index="key", columns="seed", values="value")
+    taus = wide.corr("kendall", min_periods=3).to_numpy()[np.triu_indices(wide.shape[1], 1)]
     return {
         "systems": len(groups), "runs": len(points), "between": between, "within": within,
         "ratio": ratio, "error": math.sqrt((len(groups) - 1) * np.var(others)),
         "p": math.nan if math.isnan(ratio) else float(stats.f_oneway(*groups).pvalue),
-        "agreement": _seed_agreement(points),
+        "agreement": float(np.nanmean(taus)) if np.isfinite(taus).any() else math.nan,
     }  # fmt: skip
 
 
@@ -100,13 +103,6 @@ def _spreads(parts: np.ndarray) -> tuple[float, float, float]:
     between = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
     within = math.sqrt(squares.sum() / freedom.sum()) if freedom.any() else math.nan
     return between, within, between / within if within > 0 else math.nan
-
-
-def _seed_agreement(points: pd.DataFrame) -> float:
-    """Returns the mean of Kendall's tau over pairs of seeds; NaN if no pair ranks 3 systems."""
-    wide = points.pivot_table(index="key", columns="seed", values="value")
-    taus = wide.corr("kendall", min_periods=3).to_numpy()[np.triu_indices(wide.shape[1], 1)]
-    return float(np.nanmean(taus)) if np.isfinite(taus).any() else math.nan
 
 
 def _item_error(points: pd.DataFrame, task: str) -> float:

@@ -207,11 +207,6 @@ class RunRecord:
         result = self.result
         return (result.data_hash if isinstance(result, RunResult) else None) or self.manifest_hash
 
-    @property
-    def validations(self) -> list[Line]:
-        """The lines of validations, each with a loss, a length and all clocks."""
-        return validations(self.lines)
-
 
 def read_run(folder: pathlib.Path, *, metrics: bool = True) -> RunRecord:
     """Reads the files of a run, finished or not.

@@ -22,10 +22,10 @@ from typing import TextIO
 
 from scalelab.config import cli
 from scalelab.helpers.files import write_text
-from scalelab.lab.load.study_runs import Study
 from scalelab.resources import host
 from scalelab.studies import expand, jobs, mps
 from scalelab.studies.jobs import DONE, READY, Job
+from scalelab.studies.progress import Status
 from scalelab.studies.spec import StudySpec
 
 MAX_WORKERS = 4  # by default on a CPU
@@ -36,8 +36,6 @@ POLL_SECS = 0.5
 READ_SECS = 3.0  # between two readings of all run folders, at least
 READ_SHARE = 0.05  # largest share of a core's time: reading 165 runs takes most of a second
 
-Show = Callable[[Study, list[Job], list[str], dict[str, str]], None]
-
 
 @dataclasses.dataclass
 class Pool:
@@ -46,7 +44,7 @@ class Pool:
     workdir: pathlib.Path  # holds studies/, runs/, locks/, logs/
     name: str  # name of the study
     num_workers: int  # processes at a time
-    show: Show  # called with (study, jobs, names of working jobs, failed)
+    show: Callable[[Status], None]
     failed: dict[str, str] = dataclasses.field(default_factory=dict)  # jobs -> the reason
     _stop: threading.Event = dataclasses.field(default_factory=threading.Event)
 
@@ -101,7 +99,7 @@ class Pool:
                 free = job.state == READY and len(working) < self.num_workers
                 if free and (lock := self._claim(job)):
                     working[threads.submit(self._run_process, job, lock, variables)] = job.name
-            self.show(study, found, [*working.values()], self.failed)
+            self.show(Status(study, found, [*working.values()], self.failed))
             if working:
                 pause = max(READ_SECS, (time.process_time() - started) / READ_SHARE)
                 for future in futures.wait(working, pause, futures.FIRST_COMPLETED).done:

@@ -8,7 +8,7 @@ import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -53,6 +53,15 @@ def read_plan(workdir: pathlib.Path, name: str) -> Plan:
     return {run.name: run for run in plan.runs}
 
 
+class Status(NamedTuple):
+    """The state of a study, as it is now."""
+
+    study: Study
+    jobs: Sequence[Job]
+    working: Sequence[str]  # names of the jobs that are being done
+    failed: Mapping[str, str]  # job -> reason
+
+
 def last_metrics(run: PretrainRun) -> dict[str, float]:
     """Returns the newest value of each logged number of a pre-training."""
     return {name: value for line in run.lines for name, value in line.items()}
@@ -66,19 +75,13 @@ def share_done(run: PretrainRun) -> float | None:
     return next((min(1.0, done / total) for done, total in known), None)
 
 
-def secs_left(
-    study: Study, found: Sequence[Job], plan: Plan, *, scaled: bool = True
-) -> float | None:
+def secs_left(status: Status, plan: Plan, *, scaled: bool = True) -> float | None:
     """Returns the planned seconds that are left for one process; None without a plan.
 
-    Runs outside the plan are not counted.
-
-    Args:
-      study: the study.
-      found: its jobs.
-      plan: run -> planned seconds.
-      scaled: whether planned seconds are scaled by the time of finished runs.
+    Runs outside the plan are not counted. `scaled` planned seconds are scaled by the time of
+    finished runs.
     """
+    study, found, _, _ = status
     if not plan:
         return None
     taken = [(run.result.seconds, plan[run.name].secs) for run in study.runs
@@ -124,19 +127,9 @@ class Pace:
         return planned * rate / num_workers
 
 
-def describe_runs(
-    study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str],
-    plan: Plan,
-) -> str:  # fmt: skip
-    """Formats a table with a row for each run.
-
-    Args:
-      study: the study.
-      found: its jobs.
-      working: names of the jobs that are being done.
-      failed: job -> reason.
-      plan: run -> planned seconds.
-    """
+def describe_runs(status: Status, plan: Plan) -> str:
+    """Formats a table with a row for each run."""
+    study, found, working, failed = status
     by_name, num_tasks = {job.name: job for job in found}, study.facts.num_scores
     rows, titles = [], study.titles
     for run in study.runs:
@@ -173,19 +166,9 @@ def describe_runs(
     return tables.plain(HEADER, rows)
 
 
-def summary(
-    study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str],
-    remaining: float | None,
-) -> str:  # fmt: skip
-    """Returns one line about the whole study.
-
-    Args:
-      study: the study.
-      found: its jobs.
-      working: names of the jobs that are being done.
-      failed: job -> reason.
-      remaining: seconds; None: unknown.
-    """
+def summary(status: Status, remaining: float | None) -> str:
+    """Returns one line about the whole study; `remaining` is in seconds, None if it is unknown."""
+    study, found, working, failed = status
     parts = []
     for kind, title in ((PRETRAIN, "pre-training"), (FINETUNE, "fine-tuning")):
         chosen = [job for job in found if job.kind == kind]
@@ -205,8 +188,9 @@ def summary(
     return f"{study.name}: " + " | ".join(parts)
 
 
-def describe_working(study: Study, found: Sequence[Job], working: Sequence[str]) -> list[list[str]]:
+def describe_working(status: Status) -> list[list[str]]:
     """Returns a row for each running job: name, share done, loss, tokens/s, time left."""
+    study, found, working, _ = status
     runs, count, rows = {run.name: run for run in study.runs}, study.facts.num_scores, []
     for job in [job for job in found if job.name in working]:
         name = escape(f"{study.titles[job.run]}.{job.kind}")
@@ -243,35 +227,27 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(
-        self, study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str]
-    ) -> None:
-        """Shows the state if it has changed or some time has passed.
-
-        Args:
-          study: the study.
-          found: its jobs.
-          working: names of the jobs that are being done.
-          failed: job -> reason.
-        """
-        planned = secs_left(study, found, self._plan, scaled=False)
+    def __call__(self, status: Status) -> None:
+        """Shows the state if it has changed or some time has passed."""
+        planned = secs_left(status, self._plan, scaled=False)
         left = self._pace.correct(planned, self._workers)
         if self._live is not None:
-            line = summary(study, found, (), failed, left)
+            line = summary(status._replace(working=()), left)
             table = Table("job", "done", "loss", "tokens/s", "ETA", caption=escape(line), box=None)
-            for row in describe_working(study, found, working):
+            for row in describe_working(status):
                 table.add_row(*row)
             self._live.update(table, refresh=True)
             return
+        _, found, working, failed = status
         state = ([j.state for j in found], working, sorted(failed), time.monotonic() // 30)
         if state != self._shown:
             self._shown = state
-            line = summary(study, found, working, failed, left)
-            print(line, file=self._stream, flush=True)
+            print(summary(status, left), file=self._stream, flush=True)
 
 
-def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) -> str:
+def describe_end(status: Status) -> str:
     """Returns the last lines of a `study run`: failed jobs, jobs that wait for them, and advice."""
+    study, found, _, failed = status
     done = sum(job.state == DONE for job in found)
     if done == len(found):
         return f"{study.name}: nothing left to do in {study.workdir}"

@@ -21,7 +21,7 @@ from scalelab.lab.compare.hypotheses import (
 )
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.thesis import select
-from scalelab.thesis.counts import MOST, Case, block_cases, make_finding
+from scalelab.thesis.counts import MOST, SCORE, Case, block_cases, make_finding
 
 # The systems of the thesis by training objective.
 MLM_NSP, MLM, CLM = "bert", "roberta", "gpt2"
@@ -63,21 +63,21 @@ class Part(NamedTuple):
 
 def build_finding(
     scores: Scores,
-    score: str,
     parts: Sequence[Part],
     name: str,
     cases: Sequence[Case] | None = None,
     needs: str = ALL,
+    score: str = SCORE,
 ) -> Finding:
     """Makes the finding of TEXTS[name].
 
     Args:
       scores: the study's scores.
-      score: name of the score.
       parts: the claims to make.
       name: name of the hypothesis.
       cases: None: each block is a case.
       needs: ALL, MOST or ANY.
+      score: name of the score.
     """
     claims = [build_claim(scores, *part[:3], score, part.missing) for part in parts]
     if cases is None:
@@ -92,7 +92,7 @@ OBJECTIVES: dict[str, tuple[tuple[tuple[str, str], ...], Callable[[dict[str, flo
 }
 
 
-def objectives(scores: Scores, score: str, *, name: str) -> Finding:
+def objectives(scores: Scores, *, name: str) -> Finding:
     """Tests 1a or 1b: the order of the systems, which are the objectives.
 
     Each claim is a mean over the shapes that its two systems share. Cases are the shapes that all
@@ -105,24 +105,24 @@ def objectives(scores: Scores, score: str, *, name: str) -> Finding:
         parts.append(Part(f"{a} minus {b}", ABOVE, blocks, "no shape that both have"))
     cases = []
     for own in select.by_shape(scores, (MLM_NSP, MLM, CLM)):
-        found = {name: value(scores, row, score) for name, row in own.items()}
+        found = {name: value(scores, row, SCORE) for name, row in own.items()}
         values = {name: x for name, x in found.items() if x is not None}
         if len(values) == len(found):
             cases.append(Case(str(own[CLM].shape), holds(values)))
-    return build_finding(scores, score, parts, name, cases)
+    return build_finding(scores, parts, name, cases)
 
 
-def growth(scores: Scores, score: str) -> Finding:
+def growth(scores: Scores) -> Finding:
     """Tests 2a: the score grows with width and with depth.
 
     Each claim is a mean over systems: the largest minus the smallest row of the system's largest
     group of shapes that differ in one dimension. By counts alone it is enough that most cases hold.
     """
     parts = [_growth(scores, name, ABOVE) for name in DIMENSIONS]
-    return build_finding(scores, score, parts, "2a", needs=MOST)
+    return build_finding(scores, parts, "2a", needs=MOST)
 
 
-def saturation(scores: Scores, score: str) -> Finding:
+def saturation(scores: Scores) -> Finding:
     """Tests 2b: the last step in size gains less than the first step, per doubling of N.
 
     It uses shape groups (as in 2a) of three or more rows.
@@ -140,10 +140,10 @@ def saturation(scores: Scores, score: str) -> Finding:
             blocks.append(weights)
         what = f"gain per doubling of N, last minus first step of {name}"
         parts.append(Part(what, BELOW, blocks, f"no shape group of three in {name}"))
-    return build_finding(scores, score, parts, "2b")
+    return build_finding(scores, parts, "2b")
 
 
-def different_growth(scores: Scores, score: str) -> Finding:
+def different_growth(scores: Scores) -> Finding:
     """Tests 2c: the growth of the score depends on the objective.
 
     Each claim compares the growth of two systems, between the smallest and the largest shape that
@@ -163,15 +163,14 @@ def different_growth(scores: Scores, score: str) -> Finding:
         ]
         what, missing = f"growth with {name}, {a} minus {b}", f"no shape group of both in {name}"
         parts.append(Part(what, outside, blocks, missing))
-    return build_finding(scores, score, parts, "2c", needs=ANY)
+    return build_finding(scores, parts, "2c", needs=ANY)
 
 
-def growth_of_cola(scores: Scores, score: str) -> Finding:
+def growth_of_cola(scores: Scores) -> Finding:
     """Tests 2d: CoLA grows with width but not with depth; shape groups as in 2a.
 
     Cases are the systems with both groups.
     """
-    del score
     wide, deep = _growth(scores, "width", ABOVE), _growth(scores, "depth", COLA_MARGIN)
     cases = []
     for widths, depths in itertools.product(wide.blocks, deep.blocks):
@@ -180,7 +179,7 @@ def growth_of_cola(scores: Scores, score: str) -> Finding:
         if len(systems) == 1 and gains[0] is not None and gains[1] is not None:
             holds = ABOVE.holds(gains[0]) and COLA_MARGIN.holds(gains[1])
             cases.append(Case(systems.pop(), holds))
-    return build_finding(scores, "cola", [wide, deep], "2d", cases)
+    return build_finding(scores, [wide, deep], "2d", cases, score="cola")
 
 
 def _growth(scores: Scores, name: str, region: Region) -> Part:
@@ -191,7 +190,7 @@ def _growth(scores: Scores, name: str, region: Region) -> Part:
     return Part(f"largest minus smallest {name}", region, blocks, f"no shape group in {name}")
 
 
-def several_dimensions(scores: Scores, score: str) -> Finding:
+def several_dimensions(scores: Scores) -> Finding:
     """Tests 3: at equal N, a shape grown in width and depth beats a shape grown in one of them.
 
     It compares rows outside the shape groups with a group's row of equal N and A (`balanced`).
@@ -205,43 +204,43 @@ def several_dimensions(scores: Scores, score: str) -> Finding:
         missing = f"no row of equal N that has grown in both, beside one grown in {name}"
         parts.append(Part(f"width and depth grown minus {name} alone", ABOVE, blocks, missing))
         for (_, both), block in zip(pairs, blocks, strict=True):
-            gains.setdefault(both, []).append(weighted(scores, block, score))
+            gains.setdefault(both, []).append(weighted(scores, block, SCORE))
     cases = [Case(row.label, min(own) > 0) for row, own in gains.items() if None not in own]
-    return build_finding(scores, score, parts, "3", cases)
+    return build_finding(scores, parts, "3", cases)
 
 
-def similar_shapes(scores: Scores, score: str) -> Finding:
+def similar_shapes(scores: Scores) -> Finding:
     """Tests 4a: the widest and the deepest shape of equal N score alike (`select.equal_sizes`).
 
     Cases are all pairs of a group.
     """
-    groups = [own for rows in _scored(scores, score) for own in select.equal_sizes(rows)]
+    groups = [own for rows in _scored(scores) for own in select.equal_sizes(rows)]
     heads = f"whose heads are at most {select.WIDEST_HEAD} wide"
     blocks = [{own[-1]: 1.0, own[0]: -1.0} for own in groups]
     missing = f"no two shapes of equal N and other L {heads}"
     part = Part("widest minus deepest shape of equal N", SIMILAR, blocks, missing)
     pairs = [{b: 1.0, a: -1.0} for own in groups for a, b in itertools.combinations(own, 2)]
-    cases = block_cases(scores, pairs, SIMILAR, score)
-    return build_finding(scores, score, [part], "4a", cases)
+    cases = block_cases(scores, pairs, SIMILAR, SCORE)
+    return build_finding(scores, [part], "4a", cases)
 
 
-def heads_follow_width(scores: Scores, score: str) -> Finding:
+def heads_follow_width(scores: Scores) -> Finding:
     """Tests 4b: more heads are better than heads wider than select.WIDEST_HEAD.
 
     Each pair has equal H and L (`select.more_heads`).
     """
-    blocks = [{more: 1.0, fewer: -1.0} for rows in _scored(scores, score)
+    blocks = [{more: 1.0, fewer: -1.0} for rows in _scored(scores)
               for fewer, more in select.more_heads(rows)]  # fmt: skip
     missing = f"no wide model both with and without heads wider than {select.WIDEST_HEAD}"
     part = Part("more minus fewer heads", ABOVE, blocks, missing)
-    return build_finding(scores, score, [part], "4b")
+    return build_finding(scores, [part], "4b")
 
 
-def _scored(scores: Scores, score: str) -> list[list[Row]]:
+def _scored(scores: Scores) -> list[list[Row]]:
     """Groups the rows with the score by system and variant; all rows if none has the score.
 
     A study fine-tunes only the best shapes of a grid; groups must consist of these shapes.
     """
     groups = list(select.by_variant(scores).values())
-    found = [[r for r in own if value(scores, r, score) is not None] for own in groups]
+    found = [[r for r in own if value(scores, r, SCORE) is not None] for own in groups]
     return found if any(found) else groups

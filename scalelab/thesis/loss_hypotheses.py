@@ -20,14 +20,14 @@ from scalelab.lab.compare.estimates import LEVEL, Estimate
 from scalelab.lab.compare.hypotheses import value, weighted
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.thesis import select
-from scalelab.thesis.counts import Case, make_finding
+from scalelab.thesis.counts import SCORE, Case, make_finding
 
 RELIABLE = 0.9  # a rank correlation above it makes the loss a reliable indicator
 LEAST_SHAPES = 4  # minimum number of shapes for a rank correlation
 LARGER = 1.5  # minimum ratio of N of a larger and a smaller model
 
 
-def unreliable_loss(scores: Scores, score: str) -> Finding:
+def unreliable_loss(scores: Scores) -> Finding:
     """Tests 5: the validation loss is not a reliable indicator of the fine-tuned score.
 
     A group is the rows of one system and variant with loss and score, at least four shapes. The
@@ -38,35 +38,35 @@ def unreliable_loss(scores: Scores, score: str) -> Finding:
     RELIABLE. A case is a pair of shapes; it holds if the lower loss does not have the higher score.
     """
     groups = [
-        [r for r in rows if all(value(scores, r, x) is not None for x in ("loss", score))]
+        [r for r in rows if all(value(scores, r, x) is not None for x in ("loss", SCORE))]
         for rows in select.by_variant(scores).values()
     ]
     cases = []
     for b, a in (pair for rows in groups for pair in itertools.combinations(rows, 2)):
-        gain, rise = (weighted(scores, {a: 1.0, b: -1.0}, x) for x in (score, "loss"))
+        gain, rise = (weighted(scores, {a: 1.0, b: -1.0}, x) for x in (SCORE, "loss"))
         if gain is not None and rise is not None:
             cases.append(Case(f"{b.label} against {a.label}", gain * rise >= 0))
     return make_finding(
         scores, "5", "The validation loss is no reliable indicator of the fine-tuned score.",
         f"their rank correlation over shapes is below {RELIABLE:g}, by more than noise makes it",
-        [_rank_claim(scores, groups, score)], cases, score,
+        [_rank_claim(scores, groups)], cases, SCORE,
     )  # fmt: skip
 
 
-def _rank_claim(scores: Scores, groups: Sequence[Sequence[Row]], score: str) -> Claim:
+def _rank_claim(scores: Scores, groups: Sequence[Sequence[Row]]) -> Claim:
     """Makes the claim of observation 5."""
     groups = [rows for rows in groups if len(rows) >= LEAST_SHAPES]
-    what = f"rank correlation of {score} and negative loss over shapes"
+    what = f"rank correlation of {SCORE} and negative loss over shapes"
     region = Region(-math.inf, RELIABLE)
     if not groups:
-        missing = f"no system with loss and {score} of {LEAST_SHAPES} shapes in this study"
+        missing = f"no system with loss and {SCORE} of {LEAST_SHAPES} shapes in this study"
         return claim(what, region, missing)
     what += f", mean of {len(groups)}" * (len(groups) > 1)
-    checks = scores.check_treatment([row for rows in groups for row in rows], score)
+    checks = scores.check_treatment([row for rows in groups for row in rows], SCORE)
     at_hand, noisy, in_order = [], [], []
     for rows in groups:
         losses, tuned = (
-            [e for row in rows if (e := scores.value(row, name))] for name in ("loss", score)
+            [e for row in rows if (e := scores.value(row, name))] for name in ("loss", SCORE)
         )
         x, y = (np.array([e.value for e in own]) for own in (losses, tuned))
         at_hand.append(float(_spearman(-x[None], y[None])[0]))
@@ -97,7 +97,7 @@ def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide((x * y).sum(axis=1), scale, out=np.zeros(len(x)), where=scale > 0)
 
 
-def larger_for_less(scores: Scores, score: str) -> Finding:
+def larger_for_less(scores: Scores) -> Finding:
     """Tests 6: at a fixed time, a larger model trained for fewer steps wins.
 
     A pair is two rows of one system and variant with curves of validation loss against seconds; one
@@ -107,7 +107,6 @@ def larger_for_less(scores: Scores, score: str) -> Finding:
     seconds this is the end of the runs. With unequal seconds the smaller model's learning rate has
     usually decayed further, which is a disadvantage for the hypothesis. Cases are the pairs.
     """
-    del score
     groups = []
     for rows in select.by_variant(scores).values():
         timed = sorted((r for r in rows if scores.curves(r)), key=lambda r: r.shape.n_model)

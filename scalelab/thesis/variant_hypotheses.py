@@ -28,7 +28,7 @@ from scalelab.lab.compare.hypotheses import build_claim
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.records.study_file import DEFAULT
 from scalelab.thesis import select
-from scalelab.thesis.counts import block_cases, make_finding
+from scalelab.thesis.counts import SCORE, block_cases, make_finding
 from scalelab.thesis.hypotheses import MARGIN, SIMILAR
 
 PAIRS, SENTENCES, LEFT_TO_RIGHT = "mlm_on_pairs", "mlm_on_sentences", "left_to_right"
@@ -48,7 +48,7 @@ class VariantHypothesis:
       what: the comparison in words; empty: the pairs' names.
       region: the claimed region of the difference.
       weight: weight of the second variant.
-      score: replaces the requested score.
+      score: name of the score.
       equal_text: whether both must have read the same amount of unique text.
       any_system: whether the two may be different systems of one shape.
     """
@@ -60,13 +60,12 @@ class VariantHypothesis:
     what: str = ""
     region: Region = ABOVE
     weight: float = 1.0
-    score: str | None = None
+    score: str = SCORE
     equal_text: bool = False
     any_system: bool = False
 
-    def __call__(self, scores: Scores, score: str) -> Finding:
+    def __call__(self, scores: Scores) -> Finding:
         """Returns the finding; undecided if unique text must be equal and is not."""
-        score = self.score or score
         what = self.what or " and ".join(f"{better} minus {worse}" for better, worse in self.pairs)
         names = (self.id, self.text, self.rule or f"{what} is above 0 in the mean")
         rows = select.group(
@@ -79,17 +78,18 @@ class VariantHypothesis:
         unequal = [_unequal_text(scores, list(block)) for block in blocks if self.equal_text]
         if any(unequal):
             refused = claims.claim(what, self.region, "; ".join(filter(None, unequal)))
-            return make_finding(scores, *names, [refused], [], score)
-        claim = build_claim(scores, what, self.region, blocks, score, "no row with both variants")
-        cases = block_cases(scores, blocks, self.region, score)
-        found = make_finding(scores, *names, [claim], cases, score)
+            return make_finding(scores, *names, [refused], [], self.score)
+        missing = "no row with both variants"
+        claim = build_claim(scores, what, self.region, blocks, self.score, missing)
+        cases = block_cases(scores, blocks, self.region, self.score)
+        found = make_finding(scores, *names, [claim], cases, self.score)
         read = [x for block in blocks for row in block for x in scores.passes(row) if x]
         if not self.equal_text or not read or min(read) >= 1 / (1 + TOLERANCE):
             return found
         return dataclasses.replace(found, remarks=(*found.remarks, PARTIAL.format(min(read))))
 
 
-HYPOTHESES: dict[str, Callable[[Scores, str], Finding]] = {
+HYPOTHESES: dict[str, Callable[[Scores], Finding]] = {
     made.id: made
     for made in (
         VariantHypothesis(

@@ -9,7 +9,6 @@ packed    the host makes the batches ahead, and a row holds all arrays of a batc
 
 import contextlib
 import dataclasses
-import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -118,14 +117,6 @@ def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
     return {n: v.astype(batch_type(v.dtype)) if n in wide else v for n, v in arrays.items()}
 
 
-def _resident_batch(
-    ragged: Mapping[str, int], arrays: Arrays, row: Mapping[str, jax.Array]
-) -> Batch:
-    others = {name: values for name, values in row.items() if name != "ids"}
-    examples = jnp.arange(len(row["ids"]), dtype=jnp.int32)
-    return gather(arrays, row["ids"], ragged, xp=jnp) | others | {"examples": examples}
-
-
 def resident(batches: Batches, arrays: Arrays) -> Source:
     """Makes batches of examples whose arrays lie on the device.
 
@@ -142,7 +133,12 @@ def resident(batches: Batches, arrays: Arrays) -> Source:
             for k, count in enumerate(tokens):
                 yield count, {name: values[k] for name, values in rows.items()}
 
-    read = functools.partial(_resident_batch, batches.store.meta["ragged"])
+    def read(arrays: Arrays, row: Mapping[str, jax.Array]) -> Batch:
+        others = {name: values for name, values in row.items() if name != "ids"}
+        examples = jnp.arange(len(row["ids"]), dtype=jnp.int32)
+        made = gather(arrays, row["ids"], batches.store.meta["ragged"], xp=jnp)
+        return made | others | {"examples": examples}
+
     (_, row), *_ = stream(batches.first_step, batches.first_step + 1)
     return Source(arrays, read, stream, row, None)
 

@@ -52,7 +52,8 @@ def test_reads_what_the_loops_write(tmp_path, result):
     assert (record.result is None) == (result is None)
     if result:
         assert json_files.dump(record.result) == json_files.dump(result)
-    assert [line["step"] for line in record.validations] == [10]  # the cut line is left out
+    validated = run_files.validations(record.lines)
+    assert [line["step"] for line in validated] == [10]  # the cut line is left out
     assert record.environment.numerics_versions == "2"
     assert record.shape.n_model == 12 * 2 * 8**2
 
@@ -91,7 +92,7 @@ def test_reads_a_damaged_folder_or_names_the_file(tmp_path, data):
         assert error.path == path and error.reason
         return
     assert isinstance(record.name, str) and isinstance(record.shape, Shape) and card.write(folder)
-    for line in record.validations:
+    for line in run_files.validations(record.lines):
         assert abs(line["eval/loss"]) < float("inf")
 
 

@@ -156,11 +156,11 @@ def test_arms_of_a_grid_are_shown_by_their_values(tmp_path) -> None:
     made = a_study.make(variants=arms, stages=stages, hypotheses=claims)
     planned = expand.expand_runs(made)
     expand.write(made, planned, tmp_path, "")
-    study, found = jobs.read(tmp_path, None)
+    now = progress.Status(*jobs.read(tmp_path, None), (), {})
     values = ("mask_rate=0.15", "mask_rate=0.4")
     labels = [*(f"bert 2x8x1 {x}" for x in values), "bert 2x8x1 half", "gpt2 2x8x1"]
-    assert [row.label for row in study.points] == labels
-    table = progress.describe_runs(study, found, (), {}, {})
+    assert [row.label for row in now.study.points] == labels
+    table = progress.describe_runs(now, {})
     assert [line.split("  ")[0] for line in table.splitlines()[2:]] == [
         *(f"bert 2x8x1 {x} seed0" for x in values), "bert-2x8x1-half-seed0", "gpt2-2x8x1-seed0"
     ]  # fmt: skip

@@ -20,8 +20,12 @@ def write(made, workdir) -> list[str]:
 
 
 def ends(workdir) -> str:
-    study, found = jobs.read(workdir, None)
-    return progress.describe_end(study, found, pool.read_failures(workdir, found))
+    now = status(workdir)
+    return progress.describe_end(now._replace(failed=pool.read_failures(workdir, now.jobs)))
+
+
+def status(workdir, working=()) -> progress.Status:
+    return progress.Status(*jobs.read(workdir, None), working, {})
 
 
 def test_a_failed_run_is_told_with_what_waits_for_it(tmp_path) -> None:
@@ -69,11 +73,11 @@ def test_a_terminal_has_a_table_of_running_jobs_and_a_log_has_lines(tmp_path) ->
     for terminal in (True, False):
         stream = io.StringIO()
         stream.isatty = lambda terminal=terminal: terminal
-        study, found = jobs.read(tmp_path, None)
-        working = [found[0].name, found[1].name]
+        _, found = jobs.read(tmp_path, None)
+        now = status(tmp_path, [found[0].name, found[1].name])
         with progress.Screen(stream, 2, {}) as screen:
-            screen(study, found, working, {})
-            screen(study, found, working, {})
+            screen(now)
+            screen(now)
         row = re.search(r"bert-2x8x1-seed0.pretrain +50% +3.2500 +1,234 +1m30s", stream.getvalue())
         assert bool(row) == terminal and "gpt2-2x8x1-seed0" in stream.getvalue()
         assert terminal or stream.getvalue().count("\n") == 1
@@ -95,9 +99,9 @@ def test_the_time_left_is_corrected_by_the_pace_and_never_stands_still(monkeypat
 
 def test_no_time_is_left_only_when_all_is_done(tmp_path) -> None:
     names = write(a_study.make(), tmp_path)
-    assert "ETA 1s" in progress.summary(*jobs.read(tmp_path, None), [], {}, 0.0)
+    assert "ETA 1s" in progress.summary(status(tmp_path), 0.0)
     finish_all(tmp_path, names)
-    assert "ETA 0s" in progress.summary(*jobs.read(tmp_path, None), [], {}, 0.0)
+    assert "ETA 0s" in progress.summary(status(tmp_path), 0.0)
 
 
 def test_the_time_left(tmp_path) -> None:
@@ -109,8 +113,7 @@ def test_the_time_left(tmp_path) -> None:
     }
 
     def left() -> float | None:
-        study, found = jobs.read(tmp_path, None)
-        return progress.secs_left(study, found, known)
+        return progress.secs_left(status(tmp_path), known)
 
     names = write(a_study.make(finetune__tasks=("wnli",)), tmp_path)
     assert left() == pytest.approx(20 + 12)
@@ -118,8 +121,8 @@ def test_the_time_left(tmp_path) -> None:
     assert left() == pytest.approx(2 / 9 * 12)
     finish_all(tmp_path, names)
     assert left() == 0
-    study, found = jobs.read(tmp_path, None)
-    assert progress.secs_left(study, found, {}) is None
-    assert "ETA 5s" in progress.summary(study, found, [], {}, 5.0)
-    text = progress.describe_runs(study, found, [], {}, known)
+    now = status(tmp_path)
+    assert progress.secs_left(now, {}) is None
+    assert "ETA 5s" in progress.summary(now, 5.0)
+    text = progress.describe_runs(now, known)
     assert "memory GiB" in text and "0.93" in text  # planned: 1e9 bytes

@@ -559,8 +559,8 @@ def test_their_tokenizer_there_and_back(tmp_path) -> None:
     family, out = maps.load("xlnet"), tmp_path / "out"
     out.mkdir()
     tokenizer_lib.export(
-        tmp_path / "run", out, read.roles, special_as_text=False, inputs=family.inputs, max_len=64,
-        frame=xlnet.FRAME, types={"<cls>": 2}, pads_left=family.pads_left,
+        tmp_path / "run", out, read.roles, family, special_as_text=False, max_len=64,
+        frame=xlnet.FRAME,
     )  # fmt: skip
     again = transformers.AutoTokenizer.from_pretrained(out)
     for texts in (("the License", "of the"), ("the",)):

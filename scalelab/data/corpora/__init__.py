@@ -16,7 +16,6 @@ import lzma
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from scalelab.formats import ENTITY, PHRASE, SPEAKER, TURN
 from scalelab.helpers.files import reading
@@ -86,8 +85,9 @@ class Corpus:
     @functools.cached_property
     def valid_rate(self) -> float:
         """The share of the documents for validation; without a given one, see `choose_rate`."""
-        given = self.settings.valid_rate
-        return choose_rate(self.source.streams["train"](_silent)) if given is None else given
+        if self.settings.valid_rate is not None:
+            return self.settings.valid_rate
+        return choose_rate(self.source.streams["train"](lambda num_bytes: None))
 
     def documents(self, split: str, tick: Tick = lambda num_bytes: None) -> Iterator[str]:
         """Streams the documents of a split, paragraphs joined by line breaks.
@@ -226,10 +226,6 @@ def choose_rate(documents: Iterable[str]) -> float:
     return LEAST_RATE  # one text cannot be split
 
 
-def _silent(num_bytes: int) -> None:
-    """Reports no progress."""
-
-
 def pieces(document: str, max_chars: int) -> Iterator[str]:
     """Cuts a text before a line break or space, at most every max_chars, to bound its memory."""
     start = 0
@@ -308,7 +304,8 @@ def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
       tick: called with the number of bytes read.
     """
     passed = offset = number = 0
-    with reading(path), path.open("rb") as packed, _unpacked(path, packed) as file:
+    unpack = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, contextlib.nullcontext)
+    with reading(path), path.open("rb") as packed, unpack(packed) as file:
         while line := file.readline():
             size, end = len(line), b"\n" if offset or line.endswith(b"\n") else b"\r"
             # Bytes are split before they are decoded, so that a long line has few copies.
@@ -347,8 +344,3 @@ def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> st
             ) from error
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
-
-
-def _unpacked(path: Path, packed: BinaryIO) -> contextlib.AbstractContextManager[BinaryIO]:
-    openers = {".gz": gzip.open, ".xz": lzma.open}
-    return openers.get(path.suffix, contextlib.nullcontext)(packed)

@@ -92,11 +92,7 @@ def build_claim(
 
 
 def state(
-    comparison: Comparison,
-    scores: Scores,
-    ids: Iterable[str] | None = None,
-    *,
-    score: str = "large",
+    comparison: Comparison, scores: Scores, ids: Iterable[str] | None = None
 ) -> list[Finding]:
     """States hypotheses of a comparison on the scores of a study; without verdicts.
 
@@ -104,17 +100,16 @@ def state(
       comparison: brings the hypotheses.
       scores: the scores.
       ids: of hypotheses, such as "1a"; None: all.
-      score: to use instead of GLUE-Large, a name in score_names.SCORES.
 
     Raises:
-      ValueError: an unknown id or score.
+      ValueError: an unknown id.
     """
     known = comparison.HYPOTHESES
     ids = list(known if ids is None else ids)
     for name in ids:
         if name not in known:
             raise ValueError(f"no hypothesis {name!r}: {nearest(name, known)}")
-    return [known[name](scores, score) for name in known if name in ids]
+    return [known[name](scores) for name in known if name in ids]
 
 
 def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Finding]:

@@ -69,13 +69,13 @@ class Comparison:
     """Hypotheses, tables and figures of a comparison module; empty by default.
 
     Attributes:
-      HYPOTHESES: id -> (scores, score) -> finding without verdict.
+      HYPOTHESES: id -> scores -> finding without verdict.
       TABLES: kind -> request -> table; None: nothing to show.
       FIGURES: name -> (study, scores, published) -> figure; None: nothing to show.
       CAPTIONS: figure -> its caption.
     """
 
-    HYPOTHESES: Mapping[str, Callable[[Scores, str], Finding]] = {}
+    HYPOTHESES: Mapping[str, Callable[[Scores], Finding]] = {}
     TABLES: Mapping[str, Callable[[Any], Any]] = {}
     FIGURES: Mapping[str, Callable[[Study, Scores, Scores | None], Any]] = {}
     CAPTIONS: Mapping[str, str] = {}

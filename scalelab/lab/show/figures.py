@@ -175,17 +175,8 @@ def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure |
     return figure
 
 
-def draw_losses(
-    study: Study, scores: Scores | None = None, published: Scores | None = None, *, clock: Clock
-) -> "Figure | None":
-    """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet.
-
-    Args:
-      study: the study.
-      scores: unused, as in `MakeFigure`.
-      published: unused, as in `MakeFigure`.
-      clock: the clock of the x axis.
-    """
+def draw_losses(study: Study, *_: object, clock: Clock) -> "Figure | None":
+    """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet."""
     points = [point for point in study.points if any(run.curves for run in point.runs)]
     if not points:
         return None

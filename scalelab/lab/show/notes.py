@@ -11,7 +11,7 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.load.task_runs import SeedRun, TaskRuns
 from scalelab.lab.show.card import render
 from scalelab.lab.show.score_tables import TableRequest
-from scalelab.lab.tables import Cell, Table, Value
+from scalelab.lab.tables import Table, Value
 from scalelab.records import archive
 from scalelab.tasks.glue import ABOUT_MEANS
 
@@ -48,7 +48,10 @@ def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
     )  # fmt: skip
     found = text.splitlines() + (_describe_losses(study.points) if "loss" in columns else [])
     rows = [row for table in made for row in table.rows]
-    found += describe_published(request.departing, rows)
+    if any(isinstance(cell, Value) and cell.published is not None for row in rows for cell in row):
+        found.append("In round brackets: the published number.")
+    elif reasons := "; ".join(request.departing):
+        found.append(f"No published number is comparable, as this study differs: {reasons}.")
     if request.published and not request.departing:
         labels = {f" {p.label}, " for p in study.points}
         doubtful = request.published.remarks(columns)
@@ -64,14 +67,6 @@ def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
     absent = [TASK_TITLES.get(name, name) for name in facts.measured if name not in shown]
     found += [f"Measured, but in no table of this report: {', '.join(absent)}."] * bool(absent)
     return merge_cuts([*found, *request.footnotes])
-
-
-def describe_published(departing: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
-    """Returns which published numbers stand beside ours, or why none do."""
-    if any(isinstance(cell, Value) and cell.published is not None for row in rows for cell in row):
-        return ["In round brackets: the published number."]
-    reasons = f"No published number is comparable, as this study differs: {'; '.join(departing)}."
-    return [reasons] if departing else []
 
 
 def _describe_task(study: Study, task: str, tuned: Mapping[str, TaskRuns | None]) -> list[str]:

@@ -228,10 +228,7 @@ def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
         "epochs": point.runs[0].config["optim"]["total_epochs"],
         "loss_kind": comparability.loss_groups(request.points).get(point),
     }  # fmt: skip
-    return cells[column.key] if column.key in cells else field_value(point, column.key)
-
-
-def field_value(point: Point, name: str) -> Cell:
-    """Returns the value of a config field of a row."""
-    value = flatten(point.runs[0].config).get(name)
+    if column.key in cells:
+        return cells[column.key]
+    value = flatten(point.runs[0].config).get(column.key)  # of a field that variants set
     return value if isinstance(value, int | float) and type(value) is not bool else str(value)
