@@ -1,6 +1,7 @@
 """The training state as one value, made sharded from abstract shapes."""
 
 import dataclasses
+import functools
 import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -283,15 +284,36 @@ def create(
     Returns:
       The state, and its shardings as a tree of the same structure.
     """
-    frozen = dict(frozen or {})
+    leaves, tree = jax.tree.flatten(dict(frozen or {}))
+    like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+    with jax.set_mesh(mesh):
+        init, placed = _initializer(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
+        given = jax.device_put(jax.tree.unflatten(tree, leaves), placed.frozen)
+        return init(jax.random.key(seed), given), placed
+
+
+@functools.lru_cache(maxsize=2)  # other seeds of a model do not compile again
+def _initializer(
+    net: nn.Module,
+    terms: Sequence[Term],
+    tx: optax.GradientTransformation,
+    max_len: int,
+    batch_size: int,
+    mesh: Mesh,
+    like: tuple[jax.ShapeDtypeStruct, ...],
+    tree: ArrayPytree,
+) -> tuple[ArrayPytree, TrainState]:
+    """Returns the compiled initializer (key, frozen -> sharded state) and the shardings.
+
+    `like` and `tree` are the frozen parameters, abstract and flattened.
+    """
 
     @jax.jit  # traced once, for the shapes; the call reuses the trace
     def init(key: jax.Array, frozen: ArrayPytree) -> TrainState:
         sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
         return fresh(key, net, terms, tx, **sizes)
 
-    with jax.set_mesh(mesh):
-        placed = sharding.shardings(jax.eval_shape(init, jax.random.key(0), frozen), mesh)
-        made = jax.jit(lambda key, frozen: nn.unbox(init(key, frozen)), out_shardings=placed)
-        given = jax.device_put(frozen, placed.frozen)
-        return made(jax.random.key(seed), given), placed
+    abstract = jax.eval_shape(init, jax.random.key(0), jax.tree.unflatten(tree, like))
+    placed = sharding.shardings(abstract, mesh)
+    made = jax.jit(lambda key, frozen: nn.unbox(init(key, frozen)), out_shardings=placed)
+    return made, placed
