@@ -121,7 +121,7 @@ def test_values_that_only_the_run_can_judge(
     ("xlnet", "system_options.memory_len=70000", "memory_len = 70000: .* set it to 62767 or less"),
     ("transformer_xl", "machine.num_microbatches=2", "num_microbatches = 2: .*memory"),
     ("lstm", "machine.num_microbatches=2", "num_microbatches = 2: .*state"),
-    ("transformer_xl", "long.example_rate=0.1", "transformer_xl .*memory.* example_rate=0"),
+    ("transformer_xl", "long.example_rate=0.1", "transformer_xl .*memory.*example_rate=0"),
     ("bert", "objective=plm", "'plm' .*'query'"),
 ])  # fmt: skip
 def test_what_a_system_cannot_do(
