@@ -269,6 +269,22 @@ def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
     return predicts
 
 
+def _check_blanks(opened: "Pretrained", texts: Sequence[str], rows: "list[np.ndarray]") -> None:
+    """Raises ValueError if the model fills the masks of a source, and a source has none."""
+    from scalelab import formats
+
+    if not formats.has_array(opened.config.data.format, "blanks"):
+        return
+    mask = opened.tokenizer.special_ids["mask"]
+    name = opened.tokenizer.token(mask)
+    for text, ids in zip(texts, rows, strict=True):
+        if mask not in ids:
+            raise ValueError(
+                f"--source={text!r} has no mask token, and {opened.config.system} writes only the"
+                f" texts of masks: give one, such as --special --source='The {name} flows.'"
+            )
+
+
 def main(given: argparse.Namespace) -> None:
     """Continues and prints."""
     run, texts = cli.required(given.run, "run"), read_prompts(given)
@@ -293,7 +309,8 @@ def main(given: argparse.Namespace) -> None:
         )
     if given.source:
         start = systems.special_ids(opened.system, special)["start"]
-        frame, rows = tokenizer.frame(), map(encode, given.source)
+        frame, rows = tokenizer.frame(), list(map(encode, given.source))
+        _check_blanks(opened, given.source, rows)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = [np.array([start, *row], np.int32) for row in ids]
     else:

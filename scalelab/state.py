@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import flax
@@ -198,14 +198,41 @@ def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> No
         )
 
 
-def check_phases(model: Model, config: Config) -> None:
-    """Refuses several phases for a model if the shape of its carried state differs between them.
+def check_microbatches(num: int, terms: Sequence[Term], carried: Iterable[str] = ()) -> None:
+    """Refuses several microbatches if a batch cannot be split.
+
+    Args:
+      num: number of microbatches.
+      terms: the terms of the loss.
+      carried: names of the arrays that the model carries from step to step.
 
     Raises:
-      ValueError: a shape differs.
+      ValueError: an objective crosses examples, or there are carried arrays.
+    """
+    why = [
+        f"the objective {term.name!r} compares all examples of a batch with each other, so the"
+        " batch cannot be split"
+        for term in terms
+        if term.crosses_examples
+    ]
+    why += [
+        f"the model carries state from step to step ({name}), which parts of a batch cannot share"
+        for name in carried
+    ]
+    if num > 1 and why:
+        raise ValueError(f"config.machine.num_microbatches = {num}: {why[0]}; set it to 1")
+
+
+def check_phases(model: Model, config: Config) -> None:
+    """Refuses phases and microbatches that the model's carried state does not allow.
+
+    Raises:
+      ValueError: its shape differs between the phases, or as `check_microbatches`.
     """
     first, *later = config.phases
-    carried = _carried_shapes(model, first) if later else {}
+    num_microbatches = config.machine.num_microbatches
+    carried = _carried_shapes(model, first) if later or num_microbatches > 1 else {}
+    check_microbatches(num_microbatches, model.terms, carried)
     for phase in later if carried else ():
         for name, shape in _carried_shapes(model, phase).items():
             if shape != (before := carried[name]):

@@ -31,7 +31,8 @@ from scalelab.objectives import (
     named_key,
     prepare,
 )
-from scalelab.state import Model, TrainState
+from scalelab.optim.adamw import parameter_name
+from scalelab.state import Model, TrainState, check_microbatches
 
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
 Evaluate = Callable[[TrainState], list[Metrics]]
@@ -84,29 +85,18 @@ def make_train_step(
       (sum, weight) pairs of float32 scalars: "loss", "<objective>_loss", "grad_norm", "finite". If
       loss or gradient is not finite, "finite" is 0 and only the step number changes. If `alive` is
       False, nothing changes.
-      It raises ValueError, when traced, for several microbatches of a state with carried arrays.
+      It raises ValueError, when traced, as `check_microbatches` for the state.
 
     Raises:
-      ValueError: there are several microbatches, and an objective crosses examples.
+      ValueError: as `check_microbatches`.
     """
-    crossing = [term.name for term in terms if term.crosses_examples]
-    if num_microbatches > 1 and crossing:
-        raise ValueError(
-            f"config.machine.num_microbatches = {num_microbatches}: the objective {crossing[0]!r}"
-            " compares all examples of a batch with each other, so the batch cannot be split; set"
-            " it to 1"
-        )
+    check_microbatches(num_microbatches, terms)
 
     def train_step(
         state: TrainState, batch: Batch, learning_rate: jax.Array, alive: bool | jax.Array = True
     ) -> tuple[TrainState, Metrics]:
-        if num_microbatches > 1 and (carried := jax.tree_util.tree_leaves_with_path(state.carried)):
-            raise ValueError(
-                f"config.machine.num_microbatches = {num_microbatches}: the model carries state"
-                f" from"
-                f" step to step ({jax.tree_util.keystr(carried[0][0])}), which parts of a batch"
-                " cannot share; set it to 1"
-            )
+        leaves = jax.tree_util.tree_leaves_with_path(state.carried)
+        check_microbatches(num_microbatches, terms, [parameter_name(path) for path, _ in leaves])
         root = jax.random.wrap_key_data(state.rng)
         rng = jax.random.fold_in(root, state.step)
 

@@ -122,12 +122,13 @@ def pretraining(config: Config, workdir: pathlib.Path) -> Iterator[Any]:
         sharding.join_processes()
     if config.optim.total_secs is not None and jax.process_count() > 1:
         raise ValueError("a budget in seconds needs one process: clocks of several differ")
-    mesh, chief = opening.set_up(config, nets), jax.process_index() == 0
+    chief = jax.process_index() == 0
     say = functools.partial(print, flush=True) if chief else (lambda _: None)
 
     with contextlib.ExitStack() as stack:
         if chief:
-            stack.enter_context(run_folder.locked(workdir))
+            stack.enter_context(run_folder.locked(workdir))  # a refused run leaves no folder
+        mesh = opening.set_up(config, nets)
 
         # --- Data, model, state: from the newest sound checkpoint of the folder, else from the run
         #     that --init names, else from the seed. ----------------

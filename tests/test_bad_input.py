@@ -109,8 +109,28 @@ def test_flags(argv: list[str], message: str, refused: Train, monkeypatch) -> No
     ("--config.optim.warmup_steps=50", "warmup_steps = 50"),
     ("--config.tokenizer.vocab_size=9000", "vocab_size"),
 ])  # fmt: skip
-def test_values_that_only_the_run_can_judge(argument: str, message: str, refused: Train) -> None:
+def test_values_that_only_the_run_can_judge(
+    argument: str, message: str, refused: Train, tmp_path: pathlib.Path
+) -> None:
     assert re.search(message, refused(argument))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("system", "argument", "message"), [
+    ("glm", "format_options.mean_span=100", "mean_span = 100: .* max_len = 32 .* or less"),
+    ("xlnet", "system_options.memory_len=70000", "memory_len = 70000: .* set it to 62767 or less"),
+    ("transformer_xl", "machine.num_microbatches=2", "num_microbatches = 2: .*memory"),
+    ("lstm", "machine.num_microbatches=2", "num_microbatches = 2: .*state"),
+    ("transformer_xl", "long.example_rate=0.1", "transformer_xl .*memory.*example_rate=0"),
+    ("bert", "objective=plm", "'plm' .*'query'"),
+])  # fmt: skip
+def test_what_a_system_cannot_do(
+    system: str, argument: str, message: str, refused: Train, tmp_path: pathlib.Path
+) -> None:
+    assert re.search(
+        message, refused(f"system={system},shape=2x8x1,steps=20", f"--config.{argument}")
+    )
+    assert not (tmp_path / "run").exists()
 
 
 # --- Corpora --------------------------------------------------------------------------------------

@@ -68,6 +68,8 @@ def test_a_memory_is_split_like_a_batch(config: Any) -> None:
         None, rows, None, whole
     )
     state.check_phases(model, config())
+    with pytest.raises(ValueError, match="num_microbatches = 2: .*memory"):
+        blueprint.draw(config(machine__num_microbatches=2))
 
 
 @pytest.mark.parametrize("samples", [False, True])

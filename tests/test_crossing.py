@@ -42,6 +42,7 @@ def test_parts_of_a_batch_are_refused(lab: Lab, tmp_path: pathlib.Path, capsys: 
     config = lab.config("system=halves,steps=2", **given)
     message = scratch.refused(capsys, lambda: lab.run(tmp_path / "run", config))
     assert "config.machine.num_microbatches = 4" in message and "'halves'" in message
+    assert not (tmp_path / "run").exists()
     parts = tiny.parts("halves")
     with pytest.raises(ValueError, match="num_microbatches = 2: .*'halves'"):
         step.make_train_step(parts.net, parts.terms, tiny.optimizer(parts.config), 2)

@@ -121,6 +121,15 @@ def test_a_masked_net_draws_by_turns(start: Start, pretrained_runs: Runs) -> Non
         assert ids[0] == text[place]
 
 
+@pytest.mark.parametrize(("system", "flags"), [
+    ("glm", ["--special", "--source=bada [MASK] gedu"]), ("bart", ["--source=bada gedu"]),
+])  # fmt: skip
+def test_sources(start: Start, system: str, flags: list[str]) -> None:
+    """One with a mask for a model that fills masks; any other model needs none."""
+    code, out, errors = start(system, "--max_new_tokens=6", *flags)
+    assert code == 0 and out.startswith("[1] "), errors
+
+
 @pytest.mark.parametrize(("system", "flags", "message"), [
     (None, ["--prompt=x"], "--run is missing"),
     (None, ["--prompt=x", "--run=nowhere"], "nowhere"),
@@ -136,6 +145,9 @@ def test_a_masked_net_draws_by_turns(start: Start, pretrained_runs: Runs) -> Non
     ("bert", ["--prompt=x", "--max_new_tokens=64"], "3 .* 64 .* 64 positions"),
     ("bert", ["--prompt=x", "--source=y"], "no source"),
     ("gpt", ["--prompt=x", "--sweeps=2"], "next .*--sweeps"),
+    ("glm", ["--source=bada gedu"], r"'bada gedu' .*--special --source=.*\[MASK\]"),
+    ("glm", ["--source=bada [MASK] gedu"], "--special"),
+    ("glm", ["--special", "--source=a [MASK]", "--source=b"], "'b' has no mask"),
 ])  # fmt: skip
 def test_bad_input(start: Start, system: str | None, flags: list[str], message: str) -> None:
     code, out, errors = start(system, *flags)

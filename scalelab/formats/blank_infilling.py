@@ -73,7 +73,8 @@ def build(
     """Cuts documents into texts.
 
     Raises:
-      ValueError: `max_len` leaves no space, or the system has no mask or no end of a blank.
+      ValueError: `max_len` leaves no space, no text has as many noise tokens as a blank of
+        `mean_span`, or the system has no mask or no end of a blank.
     """
     options, frame = options or Options(), len(specials.begin) + len(specials.end)
     _ = specials.ids["mask"], specials.ids["eos"]
@@ -85,6 +86,13 @@ def build(
         raise ValueError(
             f"blank_infilling: max_len = {max_len} leaves no token of text beside {frame} special"
             " tokens, a mask, and the end of a blank: set a larger max_len"
+        )
+    if options.mean_span > (most := max(int(dropped[longest]), Options.mean_span)):
+        raise ValueError(
+            f"format_options.mean_span = {options.mean_span:g}: with noise_rate ="
+            f" {options.noise_rate:g} all blanks of an example of max_len = {max_len} have"
+            f" {dropped[longest]} tokens: set it to {most:g} or less, or a larger noise_rate or"
+            " max_len"
         )
     form = full_sentences if options.across_documents else doc_sentences
     return form.build(documents, specials=Specials(), max_len=longest, **given)

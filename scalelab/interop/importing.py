@@ -5,6 +5,7 @@ A model becomes a finished pre-training, a classifier a finished seed of a fine-
 
 import dataclasses
 import pathlib
+import re
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from scalelab.finetuning import imported, kinds
 from scalelab.interop import config_json, output_folder
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
+from scalelab.interop.mapping import Map
 from scalelab.records import json_files, run_files, run_folder
 from scalelab.records.run_files import RunResult, TaskResult
 from scalelab.resources import flops, host
@@ -43,7 +45,10 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     opened = folder_lib.open_folder(folder_lib.fetch(source))
     architecture, params = opened.architecture, opened.params
     values = (_classifier_values if architecture.kind else _pretrain_values)(opened)
-    _check_shapes(opened, values)
+    try:
+        _check_shapes(opened, values)
+    except ValueError as error:
+        raise ValueError(_with_keys(str(error), opened.family)) from None
     origin = {"source": source, "architecture": architecture.name, "notes": opened.remarks}
     with output_folder.filling(place) as partial:
         _write(opened, values, origin, partial)
@@ -122,6 +127,15 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
         "kind": kind,
         "machine": {"init": "none"},
     }
+
+
+def _with_keys(message: str, family: Map) -> str:
+    """Returns a message about a config with the names that its fields have in config.json."""
+    groups = {"model": family.fields, "system_options": family.options}
+    for group, fields in groups.items():
+        for field in fields:
+            message = re.sub(rf"\b(config\.)?{group}\.{field.name}\b", field.key, message)
+    return message
 
 
 def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:

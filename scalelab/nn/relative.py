@@ -22,6 +22,8 @@ from scalelab.nn.memory import Memory
 from scalelab.nn.positions import SinusoidPositions
 from scalelab.nn.product import product
 
+WAVELENGTH = 62_831  # the slowest sinusoid, 2 pi 10,000, so distances repeat beyond it
+
 Init = nn.initializers.Initializer
 Move = Callable[[jax.Array], jax.Array]  # scores by distance to scores by key, or back: [..., T, S]
 
@@ -41,6 +43,17 @@ class Distances:
     values: jax.Array | None = None
     content_bias: jax.Array | None = None
     position_bias: jax.Array | None = None
+
+
+def check_distances(memory_len: int, max_len: int) -> None:
+    """Raises ValueError if memory and segment together are longer than the slowest sinusoid."""
+    if memory_len + max_len > WAVELENGTH:
+        most = WAVELENGTH - max_len
+        how = f"set it to {most} or less" if most >= 0 else "set a smaller model.max_len"
+        raise ValueError(
+            f"system_options.memory_len = {memory_len}: with model.max_len = {max_len} its"
+            f" distances exceed the {WAVELENGTH:,} that sinusoids tell apart: {how}"
+        )
 
 
 class SinusoidDistances(nn.Module):

@@ -31,7 +31,12 @@ from scalelab.nn.heads import PlainHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.memory import carried_memory
 from scalelab.nn.norm import LayerNorm
-from scalelab.nn.relative import ClippedDistances, RelativeAttention, SinusoidDistances
+from scalelab.nn.relative import (
+    ClippedDistances,
+    RelativeAttention,
+    SinusoidDistances,
+    check_distances,
+)
 from scalelab.nn.stack import Stack
 from scalelab.systems import GPT_INPUT, Departure, Sizes
 
@@ -52,7 +57,6 @@ ORDER = "contiguous"
 
 INIT = nn.initializers.normal(stddev=0.02)
 LAYER_NORM_EPSILON = 1e-5
-WAVELENGTH = 62_831  # the slowest sinusoid, 2 pi 10,000, so distances repeat beyond it
 NATURAL = between(0, 2**31 - 1)
 
 
@@ -123,12 +127,8 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> RecurrentDecoder:
     Raises:
       ValueError: memory and segment are longer than the slowest sinusoid.
     """
-    if not options.clip and options.memory_len + sizes.max_len > WAVELENGTH:
-        raise ValueError(
-            f"system_options.memory_len = {options.memory_len}: with model.max_len ="
-            f" {sizes.max_len} its distances exceed the {WAVELENGTH:,} that sinusoids tell"
-            f" apart: set it to {WAVELENGTH - sizes.max_len} or less"
-        )
+    if not options.clip:
+        check_distances(options.memory_len, sizes.max_len)
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)
     distances = SinusoidDistances(*heads, sizes.width, INIT, sizes.dtype)

@@ -6,7 +6,8 @@ A Transformer-XL that reads in both directions and is trained to predict the las
 tokens in a random order, one by one (`objectives/plm.py`, `nets/two_streams.py`). Tasks read the
 content stream, in which all tokens see each other. Evaluations that mask a token read the query
 stream, which sees all other tokens: the mask token itself is never seen. A score of texts is thus a
-pseudo-likelihood, as BERT's, and `sample` fills masks one at a time.
+pseudo-likelihood, as BERT's, and `sample` fills masks one at a time. An order is drawn among the
+tokens of each example, without special tokens and padding, so padding is never permuted.
 
 Departs from it:
   - an example is one segment of a document, so there is no second segment and no next-sentence
@@ -34,7 +35,7 @@ from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import BiasHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
-from scalelab.nn.relative import SinusoidDistances
+from scalelab.nn.relative import SinusoidDistances, check_distances
 from scalelab.nn.stack import Stack
 from scalelab.nn.two_streams import TwoStreamAttention
 from scalelab.systems import Adaptation, Departure, Sizes
@@ -67,7 +68,12 @@ class Options:
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> TwoStreams:
-    """Builds the model, as `System.build`."""
+    """Builds the model, as `System.build`.
+
+    Raises:
+      ValueError: memory and segment are longer than the slowest sinusoid.
+    """
+    check_distances(options.memory_len or 0, sizes.max_len)
     ids = sizes.special_ids or {role: i for i, role in enumerate(ROLES)}
     norm = partial(LayerNorm, epsilon=sizes.norm_epsilon or LAYER_NORM_EPSILON)
     heads = sizes.num_heads, head_size(sizes.width, sizes.num_heads)

@@ -134,3 +134,9 @@ def test_the_program_reads_so(run, wikitext, tmp_path, start, refused) -> None:
     longer = json.loads((tmp_path / "long/result.json").read_text())
     assert longer["options"] == ["memory_len=20"] and longer["loss"] != result["loss"]
     assert "'memory_len'" in refused(lm, *given, "--option=memory=20")
+
+
+@pytest.mark.parametrize("system", ["xlnet", "transformer_xl"])
+def test_a_memory_longer_than_the_sinusoids(pretrained_runs, system, wikitext, refused) -> None:
+    given = [f"--run={pretrained_runs(system)}", f"--corpus=wikitext:{wikitext}"]
+    assert "memory_len = 70000" in refused(lm, *given, "--option=memory_len=70000")

@@ -2,6 +2,7 @@
 
 import collections
 import math
+import re
 
 import numpy as np
 import pytest
@@ -72,3 +73,26 @@ def test_lengths_of_the_tables_and_refusals(documents_of, corrupted) -> None:
         corrupted("blank_infilling", documents, SPECIALS, 4)
     with pytest.raises(ValueError, match="no special token has the role 'mask'"):
         corrupted("blank_infilling", documents, Specials(ids=SpecialIds({"eos": END})), 16)
+
+
+@pytest.mark.parametrize(("max_len", "rate"), [(32, 0.15), (40, 0.5), (64, 0.3)])
+def test_a_mean_span_beyond_the_noise_is_refused(max_len, rate, documents_of, corrupted) -> None:
+    """The largest that is accepted gives the longest text one blank of that length."""
+
+    def make(**more: float) -> dict[str, np.ndarray]:
+        documents = documents_of([[200]])
+        given = {"noise_rate": rate} | more
+        return corrupted("blank_infilling", documents, SPECIALS, max_len, **given)[1]
+
+    with pytest.raises(ValueError, match="format_options.mean_span = 100:") as refused:
+        make(mean_span=100.0)
+    most = int(re.findall(r"set it to (\d+) or less", str(refused.value))[0])
+    assert make(mean_span=float(most))["lengths"].max() == most + 1
+    with pytest.raises(ValueError, match="mean_span"):
+        make(mean_span=most + 0.5)
+
+
+def test_the_default_suits_every_length(documents_of, corrupted) -> None:
+    for max_len in range(6, 40):
+        made = corrupted("blank_infilling", documents_of([[60]]), SPECIALS, max_len)[1]
+        assert made["lengths"].all()

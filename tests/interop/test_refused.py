@@ -112,6 +112,7 @@ def test_an_xlnet_that_reads_otherwise(pretrained_runs: Runs, tmp_path, capsys) 
     capsys.readouterr()
     changes = {"d_inner": 33, "same_length": True, "clamp_len": 8, "bi_data": True}
     changes |= {"attn_type": "uni", "reuse_len": 4, "summary_type": "mean", "d_head": 3}
+    changes |= {"mem_len": 70_000}
     for field, value in changes.items():
         shutil.copytree(tmp_path / "good", tmp_path / field)
         config(**{field: value})(tmp_path / field)

@@ -308,6 +308,13 @@ def test_no_array_has_queries_keys_and_head_size() -> None:
     assert by_distance <= max(found) < 2 * by_distance
 
 
+def test_a_memory_longer_than_the_sinusoids_is_refused() -> None:
+    most = int(2 * np.pi * 10_000) - T  # the slowest sinusoid
+    assert make(most).memory_len == most
+    with pytest.raises(ValueError, match=f"memory_len = {most + 1}: .* set it to {most} or less"):
+        make(most + 1)
+
+
 # --- Objective -------------------------------------------------------------------------------
 
 

@@ -1,4 +1,8 @@
-"""XLNet, `transformers`' XLNet...: Yang et al. 2019."""
+"""XLNet, `transformers`' XLNet...: Yang et al. 2019.
+
+`XLNetForQuestionAnswering` has no map: its head scores ends for each of its best starts, a beam,
+and a fine-tuning on spans has one vector for starts and one for ends (`finetuning/kinds/spans.py`).
+"""
 
 from scalelab.interop.mapping import (
     Architecture,
