@@ -31,7 +31,6 @@ from scalelab.objectives import (
     named_key,
     prepare,
 )
-from scalelab.optim.adamw import parameter_name
 from scalelab.state import Model, TrainState, check_microbatches
 
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
@@ -96,7 +95,8 @@ def make_train_step(
         state: TrainState, batch: Batch, learning_rate: jax.Array, alive: bool | jax.Array = True
     ) -> tuple[TrainState, Metrics]:
         leaves = jax.tree_util.tree_leaves_with_path(state.carried)
-        check_microbatches(num_microbatches, terms, [parameter_name(path) for path, _ in leaves])
+        names = [jax.tree_util.keystr(path) for path, _ in leaves]
+        check_microbatches(num_microbatches, terms, names)
         root = jax.random.wrap_key_data(state.rng)
         rng = jax.random.fold_in(root, state.step)
 
