@@ -13,6 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from scalelab import __main__ as programs
+from scalelab import catalog
 from scalelab.config import fields, finetuning, pretraining
 from scalelab.helpers import names
 from scalelab.studies.spec import StudySpec
@@ -33,12 +34,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path in sorted(ROOT.glob(pattern)):
             name = f"repository/{path.relative_to(ROOT)}"
             files.append(File.generated(config, name, abs_src_path=str(path)))
+    for entry in _systems():
+        name = f"reference/systems/{entry.name}.md"
+        files.append(File.generated(config, name, content="\n".join(_system_page(entry))))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Makes links of a repository's file lead to the site's page; fills in what code says."""
-    place = pathlib.Path(str(page.file.abs_src_path)).parent
+    place = pathlib.Path(page.file.abs_src_path or ROOT / "docs" / page.file.src_uri).parent
 
     def lead(link: re.Match[str]) -> str:
         path = pathlib.Path(os.path.normpath(place / link[1])).relative_to(ROOT)
@@ -50,7 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return os.path.relpath(target, pathlib.Path(page.file.src_uri).parent)
 
     generated = {"<!-- config fields -->": _config_fields, "<!-- programs -->": _programs,
-                 "<!-- systems -->": _systems}  # fmt: skip
+                 "<!-- systems -->": _system_list}  # fmt: skip
     for mark, make in generated.items():
         if mark in markdown:
             markdown = markdown.replace(mark, "\n".join(make()))
@@ -70,11 +74,32 @@ def _programs() -> Iterator[str]:
         yield f"## scalelab {name}\n\n```text\n{text}\n```\n"
 
 
-def _systems() -> Iterator[str]:
-    """Each system's docstring, and its declared differences with their sources."""
-    for name in names.module_names("systems"):
-        yield f"::: scalelab.systems.{name}\n    options:\n      members: false\n"
-        yield "| field | value | source |\n|---|---|---|"
-        for departure in names.load_module("systems", name).DEPARTURES:
-            yield f"| `{departure.field}` | `{departure.value}` | {departure.source} |"
-        yield ""
+def _systems() -> list[catalog.Entry]:
+    return [entry for entry in catalog.entries() if entry.kind == "system"]
+
+
+def _system_list() -> Iterator[str]:
+    """One row for each system, with a link to its page."""
+    yield "| system | paper | predicts | sees | source |\n|---|---|---|---|---|"
+    for entry in _systems():
+        module, link = names.load_module("systems", entry.name), f"systems/{entry.name}.md"
+        source = "yes" if module.HAS_SOURCE else "no"
+        yield (f"| [`{entry.name}`]({link}) | {entry.description} | {module.PREDICTS or '-'} |"
+               f" {module.SEES} | {source} |")  # fmt: skip
+
+
+def _system_page(entry: catalog.Entry) -> Iterator[str]:
+    """A system's docstring, options, peers, and its declared differences with their sources."""
+    module = names.load_module("systems", entry.name)
+    file = f"scalelab/systems/{entry.name}.py"
+    yield f"# {entry.name}\n"
+    yield f"::: scalelab.systems.{entry.name}\n    options:\n      members: false\n"
+    yield f"File: [`{file}`](../../../{file}). [All systems](../systems.md).\n"
+    if entry.parity:
+        yield f"Tests compare it with {', '.join(f'`{name}`' for name in entry.parity)}.\n"
+    if entry.options:
+        options = fields.describe(module.Options, "system_options.")
+        yield f"## Options\n\n```text\n{options}\n```\n"
+    yield "## Differences from the base config\n\n| field | value | source |\n|---|---|---|"
+    for departure in module.DEPARTURES:
+        yield f"| `{departure.field}` | `{departure.value}` | {departure.source} |"

@@ -1,5 +1,6 @@
 """The pages: their commands are those of the programs, and the site builds."""
 
+import html
 import itertools
 import os
 import pathlib
@@ -13,7 +14,7 @@ import parsed_commands
 import pytest
 import tiny
 
-from scalelab.helpers.names import find_config, module_names
+from scalelab.helpers.names import find_config, load_module, module_names
 
 PAGES = [tiny.ROOT / name for name in ("README.md", "CONTRIBUTING.md", "zoo/README.md",
                                        "results/README.md")]  # fmt: skip
@@ -161,9 +162,12 @@ def test_the_site_builds(tmp_path: pathlib.Path) -> None:
     assert "optim.learning_rate" in page
     page = (tmp_path / "reference/systems/index.html").read_text()
     assert "scalelab.systems.System" in page
-    for name in module_names("systems"):  # with its declared differences and their sources
-        assert f"scalelab.systems.{name}" in page
-    assert "Devlin et al. 2019, A.2" in page and "segment_pair" in page
+    for name in module_names("systems"):  # each has a page, which the list leads to
+        assert f'href="{name}/"' in page
+        own = (tmp_path / f"reference/systems/{name}/index.html").read_text()
+        assert f"scalelab.systems.{name}" in own
+        departures = load_module("systems", name).DEPARTURES
+        assert all(html.escape(x.source, quote=False) in own for x in departures), name
 
 
 @pytest.mark.ci

@@ -10,6 +10,7 @@ source. A fragment has sentences of one document, as in `doc_sentences`:
 - `source_rate` of the tokens, rounded, are the source. The cut may be inside a sentence.
 - Source and target have at most `max_len` tokens together, special tokens included.
 - Fragments follow each other. The paper's begin at every sentence, so that they overlap.
+- With `across_documents` a fragment goes on in the next document, without a separator.
 - A fragment of one token is left out; `dropped_tokens` counts it.
 """
 
@@ -19,7 +20,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from scalelab.config.fields import Part
-from scalelab.formats import Documents, Examples, Ragged, Specials, assembly, doc_sentences
+from scalelab.formats import (
+    Documents,
+    Examples,
+    Ragged,
+    Specials,
+    assembly,
+    doc_sentences,
+    full_sentences,
+)
 
 VERSION = 1
 
@@ -29,6 +38,7 @@ class Options:
     """Options of the format."""
 
     source_rate: Part = 0.8
+    across_documents: bool | None = None  # True: a fragment goes on in the next document
 
 
 def source_length(max_len: int, options: Options) -> int:
@@ -68,7 +78,8 @@ def build(
             f" {rest} for the target; each needs at least 1: set a larger max_len, or another"
             " --config.format_options.source_rate"
         )
-    chunks = doc_sentences.build(documents, specials=Specials(), max_len=longest, **given)
+    form = full_sentences if options.across_documents else doc_sentences
+    chunks = form.build(documents, specials=Specials(), max_len=longest, **given)
     return (_cut(chunk, specials, options) for chunk in chunks)
 
 

@@ -44,7 +44,11 @@ def build(
 
 
 def string_together(
-    documents: Documents, document_ids: np.ndarray | None, room: int
+    documents: Documents,
+    document_ids: np.ndarray | None,
+    room: int,
+    *,
+    across_documents: bool = False,
 ) -> Iterator[tuple[assembly.Block, np.ndarray, np.ndarray]]:
     """Yields blocks with the sentences [at, ends) of each example; its last may have to be cut.
 
@@ -52,11 +56,12 @@ def string_together(
       documents: a split.
       document_ids: [n] indices; None: all.
       room: text tokens of an example.
+      across_documents: whether an example goes on in the next document of its block.
     """
     for ids in assembly.split_into_chunks(documents, assembly.select(documents, document_ids)):
         block = assembly.lay_out(documents, ids)
         # Planned from every sentence, then only the sentences at which an example starts are kept.
         ends = np.searchsorted(block.offsets, block.offsets[:-1] + room)
-        ends = np.minimum(ends, block.document_ends)
+        ends = np.minimum(ends, len(block) if across_documents else block.document_ends)
         at = assembly.follow(ends)
         yield block, at, ends[at]

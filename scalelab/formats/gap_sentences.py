@@ -20,6 +20,8 @@ Zhang et al. 2020 ("PEGASUS"), 3.1. A text has sentences of one document, as in 
   or without one that fits, is left out; `dropped_tokens` counts it.
 - A text has more tokens than a source. If too few of them go into the target, the source is cut at
   its end, as in the published code.
+- With `across_documents` a text goes on in the next document, without a separator. Its sentences
+  are then compared with those of other documents too.
 """
 
 import dataclasses
@@ -35,6 +37,7 @@ VERSION = 1
 OPENS, CHOSEN = 1, 2  # bits of `gaps`: the first token of a sentence; a token of a chosen sentence
 SLACK = 0.9  # share of the expected gap that texts are longer than sources
 MARGIN = 1.3  # longest target / expected target
+FULL_MARGIN = 1.1  # the same across documents, where texts have equal lengths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Options:
 
     gap_rate: assembly.Rate = 0.3
     choose: Annotated[str, choice("lead", "random", "independent", "sequential")] = "independent"
+    across_documents: bool | None = None  # True: a text goes on in the next document
 
 
 def text_length(max_len: int, options: Options) -> int:
@@ -52,7 +56,8 @@ def text_length(max_len: int, options: Options) -> int:
 
 def target_length(max_len: int, options: Options) -> int:
     """Returns the length in tokens of the longest target."""
-    return min(int(MARGIN * options.gap_rate * text_length(max_len, options)) + 1, max_len)
+    margin = FULL_MARGIN if options.across_documents else MARGIN
+    return min(int(margin * options.gap_rate * text_length(max_len, options)) + 1, max_len)
 
 
 STORED = (*assembly.text_arrays(text_length), Array("gaps", "ragged", "uint8", text_length))
@@ -150,7 +155,8 @@ def build(
     options, _ = options or Options(), specials.ids["mask"]
     assembly.room_for_text(specials, max_len, num_pieces=1, at_least=2)
     ids = assembly.select(documents, document_ids)
-    if np.diff(documents.document_starts)[ids].max(initial=0) < 2:
+    counts, across = np.diff(documents.document_starts)[ids], options.across_documents
+    if (counts.sum() if across else counts.max(initial=0)) < 2:
         raise ValueError(
             "gap_sentences needs documents of at least two sentences, and no document has them;"
             " use another corpus, or the format text_noise"
@@ -159,7 +165,8 @@ def build(
     byte_offsets = assembly.count_bytes_before(documents)
     units = np.zeros(len(documents.tokens), np.uint8)
     documents = dataclasses.replace(documents, units=units)
-    for block, at, ends in doc_sentences.string_together(documents, ids, longest):
+    blocks = doc_sentences.string_together(documents, ids, longest, across_documents=bool(across))
+    for block, at, ends in blocks:
         inside, homes = assembly.ranges(at, ends - at), np.repeat(np.arange(len(at)), ends - at)
         stops = np.minimum(block.offsets[ends], block.offsets[at] + longest)
         sizes = np.minimum(block.offsets[inside + 1], stops[homes]) - block.offsets[inside]
@@ -175,8 +182,11 @@ def build(
             chosen = sentences.choose(options.gap_rate, room, sentences.score(tokens, options))
             units[assembly.ranges(first[chosen], sentences.sizes[chosen])] |= CHOSEN
         opens = np.diff(sentences.homes, prepend=-1) > 0
+        opens |= first != np.append(-1, first + sentences.sizes)[:-1]  # documents in between
         plan = assembly.Plan(
-            np.ones(usable.sum(), np.int64), first[opens], (stops - block.offsets[at])[usable]
+            np.bincount(sentences.homes[opens], minlength=sentences.num_texts),
+            first[opens],
+            np.add.reduceat(sentences.sizes, np.flatnonzero(opens)),
         )
         dropped = int(block.offsets[-1] - plan.length.sum())
         for chunk in assembly.assemble(documents, plan, Specials(), byte_offsets, dropped):

@@ -10,6 +10,7 @@ learned everything. The kinds:
               `lexicon`, `grammar`, `discourse`, `gold`) and nine tasks in GLUE's layout
               (`tasks`, `glue_files`)
 
+`cleaning` has C4's rules for dirty and duplicated text.
 `python -m scalelab.worlds` writes them to disk. Entropies are in nats. This package needs only
 numpy; only its program, tests and studies import it.
 """

@@ -19,7 +19,17 @@ from scalelab.config import pretraining as config_lib
 from scalelab.data.batches import Batches, evaluation_batches, iterate
 from scalelab.data.loading import Data, load_data
 from scalelab.data.phases import PhaseData
-from scalelab.formats import COMMON, Array, Examples, Ragged, Specials, doc_sentences, draws
+from scalelab.formats import (
+    COMMON,
+    Array,
+    Examples,
+    Ragged,
+    Specials,
+    denoising,
+    doc_sentences,
+    draws,
+    text_noise,
+)
 from scalelab.objectives import Baseline, mlm
 from scalelab.training.blueprint import Blueprint
 
@@ -301,24 +311,35 @@ def test_a_training_that_was_killed_sees_the_same_rows(
     assert name == "targets_unigram_nats" and 0 < nats < whole.result["unigram_nats"]
 
 
-@pytest.mark.parametrize(("system", "fields"), [
-    ("t5", {}), ("t5", {"data__format": "denoising", "format_options__style": "mass_style"}),
-    ("bart", {}), ("mass", {}),
-])  # fmt: skip
-def test_a_tenth_is_padding_at_most(system: str, fields: dict, tmp_path: Path) -> None:
-    """Texts that go on in the next document fill sources and targets, which have what they need."""
-    rng = np.random.default_rng(0)
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of pages of very different lengths, in sentences of 4 to 24 words."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("text")
     words = ["".join(rng.choice([*"aeioubdgkm"], rng.integers(2, 7))) for _ in range(200)]
-    folder = tmp_path / "text"
-    folder.mkdir()
+
+    def sentence() -> str:
+        return " ".join(rng.choice(words, rng.integers(4, 25))).capitalize() + " ."
+
     for split, count in (("train", 120), ("valid", 8), ("test", 8)):
-        pages = (" ".join(rng.choice(words, rng.integers(60, 900))) for _ in range(count))
+        pages = (" ".join(sentence() for _ in range(rng.integers(4, 64))) for _ in range(count))
         text = "".join(f" = Page {k} = \n\n {page}\n\n" for k, page in enumerate(pages))
         (folder / f"wiki.{split}.raw").write_text(text)
-    fields = {"format_options__across_documents": True, "model__max_len": 512, **fields}
+    return folder
+
+
+@pytest.mark.parametrize(("system", "options"), [
+    ("t5", {}), ("mass", {}), ("palm", {}), ("pegasus", {}), ("pegasus", {"choose": "random"}),
+    *(("prefix_lm", {"style": style}) for style in denoising.STYLES if style != "prefix"),
+    *(("bart", {"noise": noise}) for noise in ("infilling+permutation", *text_noise.NOISES)),
+])  # fmt: skip
+def test_a_tenth_is_padding_at_most(system: str, options: dict, pages: Path) -> None:
+    """Texts that go on in the next document fill sources and targets, which have what they need."""
+    fields = {"model__max_len": 512} | ({"data__format": "denoising"} if "style" in options else {})
+    options = {"across_documents": True} | options
+    fields |= {f"format_options__{name}": value for name, value in options.items()}
     fields |= {"short__max_len": 512, "long__example_rate": 0.0, "tokenizer__vocab_size": 400}
     fields |= {"tokenizer__kind": "bytebpe"}
-    small = tiny.small(tmp_path / "cache") | fields
-    config = config_lib.resolve(tiny.values(f"system={system},corpus=wikitext:{folder}", **small))
+    small = tiny.small(pages / "cache") | fields
+    config = config_lib.resolve(tiny.values(f"system={system},corpus=wikitext:{pages}", **small))
     phase = load_data(config, systems.load(system), progress=False).phases[0]
     assert phase.padding_share < 0.1

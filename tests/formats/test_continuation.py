@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalelab.formats import Specials, continuation, doc_sentences
+from scalelab.formats import Specials, continuation, doc_sentences, full_sentences
 from scalelab.formats.continuation import Options, source_length, target_length
 
 BEGIN, END = 1, 2
@@ -18,9 +18,12 @@ BARE = Specials((), (), (BEGIN, END))  # two tokens after a text, none before it
     st.lists(st.lists(st.integers(1, 12), max_size=9), min_size=1, max_size=6),
     st.sampled_from([0.8, 0.5, 0.2]),
     st.sampled_from([SPECIALS, BARE]),
+    st.sampled_from([None, True]),
 )
-def test_source_and_target_are_the_fragments(documents_of, row_of, lengths, rate, specials) -> None:
-    documents, max_len, options = documents_of(lengths), 24, Options(rate)
+def test_source_and_target_are_the_fragments(
+    documents_of, row_of, lengths, rate, specials, across
+) -> None:
+    documents, max_len, options = documents_of(lengths), 24, Options(rate, across)
     widths = source_length(max_len, options), target_length(max_len, options)
     assert sum(widths) == max_len
     given = dict(specials=specials, max_len=max_len, options=options)
@@ -34,7 +37,8 @@ def test_source_and_target_are_the_fragments(documents_of, row_of, lengths, rate
     longest = max(
         n for n in range(100) if round(n * rate) <= space[0] and n - round(n * rate) <= space[1]
     )
-    (plain,) = doc_sentences.build(documents, specials=Specials(), max_len=longest)
+    form = full_sentences if across else doc_sentences
+    (plain,) = form.build(documents, specials=Specials(), max_len=longest)
     fragments = np.split(plain.ragged["tokens"].values, plain.ragged["tokens"].starts[1:-1])
     fragments = [fragment.tolist() for fragment in fragments if len(fragment) > 1]
     for fragment, source, target in zip(fragments, *rows, strict=True):
@@ -60,6 +64,13 @@ def test_an_example_by_hand(documents_of, corrupted, row_of) -> None:
         assert row_of(made, "tokens", 0) == [108, 109, END]
         assert row_of(made, "source", 1) == [BEGIN, *range(110, 110 + second), END]
         assert row_of(made, "tokens", 1) == [*range(110 + second, stop), END]
+
+
+def test_a_fragment_goes_on_in_the_next_document(documents_of, corrupted, row_of) -> None:
+    documents = documents_of([[6, 4], [5]])
+    _, made = corrupted("continuation", documents, SPECIALS, 64, across_documents=True)
+    assert row_of(made, "source", 0) == [BEGIN, *range(100, 112), END]
+    assert row_of(made, "tokens", 0) == [112, 113, 114, END] and len(made["lengths"]) == 1
 
 
 @pytest.mark.parametrize(("max_len", "rate"), [(4, 0.8), (6, 0.8), (9, 0.95), (16, 0.1)])

@@ -41,9 +41,10 @@ def test_source_and_target_give_the_text_back(choose, documents_of, corrupted, r
     @given(
         st.lists(st.lists(st.integers(1, 12), min_size=2, max_size=12), min_size=1, max_size=4),
         st.sampled_from([0.3, 0.15, 0.7, 0.9]),
+        st.sampled_from([None, True]),
     )
-    def check(lengths: list[list[int]], rate: float) -> None:
-        given = dict(choose=choose, gap_rate=rate)
+    def check(lengths: list[list[int]], rate: float, across: bool | None) -> None:
+        given = dict(choose=choose, gap_rate=rate, across_documents=across)
         stored, made = corrupted("gap_sentences", documents_of(lengths), SPECIALS, 40, **given)
         for i in range(len(stored["lengths"])):
             text, opens = row_of(stored, "tokens", i), stored["gaps"][i] & OPENS
@@ -153,6 +154,19 @@ def test_what_does_not_fit_the_target_is_left_out(corrupted, row_of) -> None:
     assert row_of(made[0], "source", 0) == [BEGIN, MASK, *long, END]
     (chunk,) = gap_sentences.build(documents(*texts), specials=SPECIALS, max_len=20)
     assert chunk.dropped_tokens == 24 + 12
+
+
+def test_a_text_goes_on_in_the_next_document() -> None:
+    """In the next one that is asked for; a sentence is compared with those of all of them."""
+    docs = documents([[10, 11], [12, 13, 14]], [[15] * 5], [[12, 14, 16]])
+    given = dict(specials=SPECIALS, max_len=40, document_ids=np.array([0, 2]))
+    (chunk,) = gap_sentences.build(docs, **given, options=Options(across_documents=True))
+    assert chunk.ragged["tokens"].values.tolist() == [10, 11, 12, 13, 14, 12, 14, 16]
+    assert chunk.ragged["tokens"].starts.tolist() == [0, 8] and chunk.dropped_tokens == 0
+    gaps = chunk.ragged["gaps"].values
+    assert gaps.tolist() == [OPENS, 0, OPENS | CHOSEN, CHOSEN, CHOSEN, OPENS, 0, 0]
+    (chunk,) = gap_sentences.build(docs, **given)
+    assert chunk.ragged["tokens"].starts.tolist() == [0, 5] and chunk.dropped_tokens == 3
 
 
 def test_bad_input_is_refused(corrupted) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import step
+from scalelab import step, systems
 from scalelab.objectives import named_key, prepare
 from scalelab.optim import adamw
 from scalelab.state import TrainState
@@ -23,11 +23,13 @@ import transformers  # noqa: E402
 SHAPE, LENGTH = (3, 24, 2), 16
 RATE, DECAY, CLIP, EPS, WARMUP, TOTAL = 1e-3, 0.1, 1.0, 1e-6, 3, 10
 STEPS = 5
+SOURCES = [system for system in peers.TEXTS if systems.load(system).HAS_SOURCE]
 
 
 def ours(system: str, params: Any) -> tuple[Any, list[Any]]:
     """Parameters after the steps, and the batches that the objectives made for them."""
-    net = sides.build(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB, dropout_rate=0.0)
+    more = {"vocab_size": real_text.VOCAB, "dropout_rate": 0.0, "dtype": jnp.float32}
+    net = sides.build(system, SHAPE, LENGTH, **more)
     made = sides.make_terms(system, real_text.VOCAB, mask_rate=0.15)
     tx = adamw.adamw(beta1=0.9, beta2=0.999, eps=EPS, weight_decay=DECAY, clip_norm=CLIP)
     root = jax.random.key_data(jax.random.key(7))
@@ -66,8 +68,12 @@ def theirs(
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, warmup, TOTAL)
     for batch in batches:
         optimizer.zero_grad()
-        model(**sides.inputs(system, batch)).loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained.values(), clip)
+        with peers.PEERS[system].exact():
+            model(**sides.inputs(system, batch)).loss.backward()
+        # PyTorch's own clipping adds 1e-6 to the norm.
+        gradients = [p.grad for p in trained.values() if p.grad is not None]
+        factor = (clip / torch.nn.utils.get_total_norm(gradients)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, factor)
         optimizer.step()
         schedule.step()
     found = peers.in_our_tree(model, lambda p: p.detach().numpy().copy())
@@ -84,12 +90,18 @@ def distance(a: Any, b: Any) -> float:
     return max(float(np.abs(a[name] - y).max() / np.abs(y).max()) for name, y in b.items())
 
 
-@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-@pytest.mark.parametrize("system", peers.TEXTS)
-def test_five_steps(system: str) -> None:
+def peer(system: str) -> Any:
+    """Their model, whose constants are not trained."""
     model = peers.make(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB)
     for name, p in model.named_parameters():
         p.requires_grad_(p.requires_grad and name not in peers.CONSTANTS)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize("system", peers.TEXTS)
+def test_five_steps(system: str) -> None:
+    model = peer(system)
     params = peers.weights(model)
     ended, batches = ours(system, params)
     expected = theirs(system, model, batches)
@@ -101,3 +113,14 @@ def test_five_steps(system: str) -> None:
     }
     for name, change in wrong.items():
         assert distance(ended, theirs(system, model, batches, **change)) > 1e-4, name
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize("system", SOURCES)
+def test_five_steps_in_double(system: str) -> None:
+    model = peer(system)
+    with sides.in_double():
+        ended, batches = ours(system, peers.weights(model))
+    assert distance(ended, theirs(system, model, batches)) < 1e-10
+    slightly = theirs(system, model, batches, clip=CLIP * (1 + 1e-6))
+    assert distance(ended, slightly) > 1e-10

@@ -6,6 +6,7 @@ from typing import Any
 
 import a_study
 import pytest
+import tiny
 from task_folders import write_rows
 
 from scalelab import train
@@ -18,10 +19,9 @@ TOKENS = 20.0 * (300 + 30)  # tokens of a fine-tuning
 
 def expect(made: spec.StudySpec, run: expand.PlannedRun, **texts: list[float]) -> dict[str, Any]:
     """A step takes 2 s, its compilation 5 s. Examples have 20 tokens."""
-    data = types.SimpleNamespace(
-        phases=[types.SimpleNamespace(step_tokens=160.0, steps_per_epoch=12)]
-    )
     drawn = blueprint.draw(run.config)
+    phase = types.SimpleNamespace(step_tokens=160.0, steps_per_epoch=12)
+    data = types.SimpleNamespace(phases=[phase] * len(drawn.phases))
     steps = [blueprint.StepTime(2.0, 5.0, 100) for _ in drawn.phases]
     return plan.expect(made, run, plan.Measured(drawn, steps, data), TOKENS, texts)
 
@@ -44,6 +44,22 @@ def test_a_plan_adds_up_what_training_would_do(tmp_path) -> None:
     kept = "pretrain__machine__compile_cache_dir"
     again = expand.expand_runs(a_study.make(seeds=2, **{kept: str(tmp_path)}))[2]
     assert expect(made, again)["start_secs"] == plan.START_SECS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "small"), [("t5_architectures", ""), ("t5_scaling", "base")])
+def test_the_arms_of_a_study_have_equal_flops(name: str, small: str) -> None:
+    """Within 5% of each other and of the study's budget; not so after equally many steps."""
+    made = spec.resolve(tiny.config_module(f"studies/{name}").get_config("seeds=1").to_dict())
+    found = [(expect(made, run), run) for run in expand.expand_runs(made)]
+    budget = tiny.config_module("studies/t5_architectures").FLOPS["synthetic"]
+    if name == "t5_scaling":
+        budget *= 4 * tiny.config_module(f"studies/{name}").SHARE
+    for each, run in found:
+        share = 4 if run.variant == small else 1
+        assert share * each["flops"] == pytest.approx(budget, rel=0.05), run.name
+    costs = [each["flops"] / each["steps"] for each, _ in found]
+    assert max(costs) > 1.5 * min(costs)
 
 
 def test_evaluations_are_planned(tmp_path) -> None:

@@ -34,7 +34,7 @@ LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nan
 }  # fmt: skip
 # Runs a seed.
 SYNTHETIC = {"depth_or_width": 6, "sizes": 7, "norms": 6, "tuned_family": 33,
-             "t5_objectives": 7, "t5_data": 6, "t5_scaling": 5, "t5_architectures": 10,
+             "t5_objectives": 7, "t5_data": 8, "t5_scaling": 5, "t5_architectures": 10,
              "bart_noises": 6, "seq2seq_pretraining": 6, "seq2seq_parts": 6,
              "autoregressive_or_autoencoding": 5, "before_transformers": 25,
              "spans": 3, "auxiliary_lm": 4, "compatibility": 9, "memory": 10}  # fmt: skip
@@ -87,7 +87,7 @@ def test_encoder_decoders_on_real_text(name: str, runs: int, tmp_path) -> None:
 
 
 def test_texts_of_the_study_of_data(tmp_path) -> None:
-    """A repeated text is a beginning; every second document is shuffled, or a copy."""
+    """A repeated text is a beginning; every second document is shuffled, or a copy, or none is."""
     module = tiny.config_module("studies/t5_data")
     texts = (" ".join(f"{i}.{j}" for j in range(9)) for i in range(300))
     head = " = Title = \n\n = = Part of it = = \n\n"
@@ -103,6 +103,11 @@ def test_texts_of_the_study_of_data(tmp_path) -> None:
         assert old != new and sorted(old.split()) == sorted(new.split())
         assert new.startswith(head) and new.count("\n") == 5
         assert copy in documents[:100]
+    long = [f"{head} {i} b . {i} c . {i} d . \n" for i in range(300)]
+    copies, once = (module.change([*long], arm) for arm in ("copies", "deduplicated"))
+    assert len(once) == len({*copies}) < 250 and {*once} == {*copies}
+    dirty, clean = (module.change([*long], arm) for arm in ("dirty", "cleaned"))
+    assert [text for text in dirty if text.endswith(". \n")] == clean != dirty
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)

@@ -211,6 +211,20 @@ def test_a_run_begins_with_what_fits_of_another(lab, config, first, tmp_path, ca
 
 
 @pytest.mark.slow
+def test_the_second_stage_of_palm_begins_with_the_weights_of_the_first(
+    lab, config, tmp_path, pretrained_runs
+) -> None:
+    """All weights of a RoBERTa but those of its head are the encoder's."""
+    first = pretrained_runs("roberta")
+    record = lab.run(tmp_path / "run", config(first, system="palm", **STILL))
+    ours, theirs = parameters(record.states[2]), parameters(pretrained.load(first))
+    theirs = {name: x for name, x in theirs.items() if not name.startswith("['token_head']")}
+    assert {n.removeprefix("['encoder']") for n in ours if "['encoder']" in n} == theirs.keys()
+    for name, x in theirs.items():
+        np.testing.assert_array_equal(ours[f"['encoder']{name}"], x, err_msg=name)
+
+
+@pytest.mark.slow
 def test_an_imported_run_goes_on(lab, config, first, tmp_path) -> None:
     """There and back again it is the same run: parameters, tokenizer, and so the loss."""
     exporting.run(first.workdir, tmp_path / "exported")
