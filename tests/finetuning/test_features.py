@@ -138,7 +138,7 @@ def test_the_net_stays_and_the_weights_of_layers_are_learnt(width: int | None, p
 
 
 def test_what_cannot_be_mixed_is_refused(prepare) -> None:
-    with pytest.raises(ValueError, match="RTE: config.feature_layers = 6 exceeds the 5 layers"):
-        prepare(feature_layers=6)
+    with pytest.raises(ValueError, match="RTE: config.feature_layers = 7 exceeds the 6 layers"):
+        prepare(feature_layers=7)
     with pytest.raises(ValueError, match="feature_mix needs config.feature_layers"):
         prepare(feature_mix="weighted")
