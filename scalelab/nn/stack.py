@@ -117,7 +117,8 @@ class Stack(nn.Module):
             if self.is_initializing() and "params" not in self.layer.variables:
                 _create(_scan(self, unrolled, None), self.sharing, self.num_layers)(*arguments)
             scan = _split(scan, self.sharing)
-        _keep(self, INPUTS, carry)
+        if not self.is_initializing():
+            _keep(self, INPUTS, carry)
         with axes.part("body"):
             return scan(*arguments)
 
