@@ -82,6 +82,6 @@ setup(
             "selenium",
         ],  # fmt: skip
         "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
-        "parity": ["minicons", "torch==2.13.0"],
+        "parity": ["gensim>=4.4", "minicons", "torch==2.13.0"],
     },
 )

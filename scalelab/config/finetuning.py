@@ -82,7 +82,8 @@ class FinetuneConfig:
     group_batches: Annotated[int, between(0, 65_536)] = 50
     dropout_rate: Probability = 0.1  # dropout of the model, as in pre-training
     lm_weight: NotNegative = 0.0  # lambda of the auxiliary language-model loss; causal systems only
-    feature_layers: Count | None = None  # features of so many layers, model frozen; None: off
+    # Features of so many top layers, model frozen; L + 1: the embeddings too; None: off.
+    feature_layers: Count | None = None
     # "weighted": these layers' sum with learned weights (Peters et al. 2018); None: side by side.
     feature_mix: Annotated[str, choice("weighted")] | None = None
     # "adapters": adapters behind each feed-forward network, the norms and the head are trained;

@@ -23,7 +23,7 @@ from scalelab.data.store import Layout
 from scalelab.finetuning import methods
 from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
-from scalelab.nn.stack import STATES
+from scalelab.nn.stack import INPUTS, STATES
 from scalelab.objectives import (
     Objective,
     Pairs,
@@ -215,16 +215,18 @@ class FinetuneStep:
     def features(self, params: Mapping[str, ArrayPytree], batch: Batch) -> jax.Array:
         """Returns the top layers' hidden states side by side, the last layer last: [B R, T, k D].
 
+        Layer 0 is the embeddings, for k = L + 1.
+
         Args:
           params: with "body".
           batch: tokens [B R, T] and lengths [B R].
         """
-        _, states = self.net.body.apply(
-            {"params": params["body"]}, batch, train=False, mutable=[STATES]
+        _, found = self.net.body.apply(
+            {"params": params["body"]}, batch, train=False, mutable=[STATES, INPUTS]
         )
-        (layers,) = jax.tree.leaves(states)
+        layers = [*jax.tree.leaves(found[INPUTS]), *jax.tree.leaves(found[STATES])[0]]
         chosen = layers[-self.feature_layers :]  # pyright: ignore[reportOptionalOperand]
-        return jax.lax.stop_gradient(jnp.concatenate(list(chosen), axis=-1))
+        return jax.lax.stop_gradient(jnp.concatenate(chosen, axis=-1))
 
     def scores(
         self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None

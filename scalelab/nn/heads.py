@@ -277,8 +277,9 @@ class BiLSTMHead(nn.Module):
 class WeightedLayers(nn.Module):
     """A head on a learned sum of layers: scale * sum_j softmax(weights)_j h_j.
 
-    Peters et al. 2018 (ELMo), equation 1, without its layer 0, the embeddings. The parameters are
-    in the same scope as the head's. With its initial weights the sum is the mean.
+    Peters et al. 2018 (ELMo), equation 1; the layers may begin with its layer 0, the embeddings.
+    The parameters are in the same scope as the head's. With its initial weights the sum is the
+    mean.
 
     Attributes:
       num_layers: k.

@@ -38,7 +38,8 @@ def in_a_loop(num_layers: int, remat: str) -> bool:
     return num_layers > UNROLLED_LAYERS or remat != "none"
 
 
-STATES = "states"  # Flax collection with the result of each layer, if it is mutable
+# Flax collections with the result of each layer and the input of the first one, if mutable.
+STATES, INPUTS = "states", "inputs"
 
 
 SHARED = "shared"  # the collection of shared parameters inside the scan
@@ -100,8 +101,8 @@ class Stack(nn.Module):
           cache: None, or a pytree with leading axis L.
 
         Returns:
-          The carry after the last layer, and the caches of all layers, stacked. With
-          mutable=[STATES], this collection holds the carry after each layer, stacked.
+          The carry after the last layer, and the caches of all layers, stacked. If mutable, the
+          collection STATES holds the carry after each layer, stacked, and INPUTS the first carry.
         """
         if self.remat not in REMAT_POLICIES:
             raise ValueError(
@@ -116,8 +117,14 @@ class Stack(nn.Module):
             if self.is_initializing() and "params" not in self.layer.variables:
                 _create(_scan(self, unrolled, None), self.sharing, self.num_layers)(*arguments)
             scan = _split(scan, self.sharing)
+        if not self.is_initializing():
+            _keep(self, INPUTS, carry)
         with axes.part("body"):
             return scan(*arguments)
+
+
+def _keep(module: nn.Module, collection: str, carry: ArrayPytree) -> None:
+    module.sow(collection, "carry", carry, reduce_fn=lambda _, new: new, init_fn=lambda: None)
 
 
 def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
@@ -127,7 +134,7 @@ def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
         layer: nn.Module, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
     ) -> tuple[ArrayPytree, ArrayPytree]:
         carry, cache = layer(carry, ctx, cache)
-        layer.sow(STATES, "carry", carry, reduce_fn=lambda _, new: new, init_fn=lambda: None)
+        _keep(layer, STATES, carry)
         return carry, cache
 
     def apply_at(

@@ -12,10 +12,11 @@ With q = the tokens' frequencies the optimum of the first is s = PMI - log k (Le
 
 The farthest neighbor is drawn for each token, from 1 to `window` (2013, 3.1 and 3.2). q is counted
 in the batch: the frequencies of its tokens to the power of 0.75 (2013b, 2.2), so that the examples
-of a batch depend on each other. word2vec.c counts the corpus, draws a noise token again if it is
-the true one, and leaves out some of the frequent tokens; neither of the latter is done here. A
-skip-gram draws k noise tokens for each token, not for each pair, which has the same mean. Special
-tokens count as tokens.
+of a batch depend on each other. word2vec.c counts the corpus, skips a noise token that is the true
+one, and leaves out some of the frequent tokens; neither of the latter is done here. A skip-gram
+draws k noise tokens for each token, not for each pair, which has the same mean. In CBOW word2vec.c
+moves each of n neighbors by the gradient of their mean, which is n times the gradient of the loss.
+Special tokens count as tokens.
 """
 
 import dataclasses

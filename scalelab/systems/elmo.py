@@ -2,9 +2,9 @@
 
 Two stacks of LSTMs read a text in opposite directions. They share the table of tokens, which also
 scores them (`objectives/bilm.py`). A state is both streams side by side, [B, T, 2 D]. The paper's
-use is `--recipe=features` with `feature_layers` = L, `feature_mix` and a BiLSTM
-(`head.lstm_width`), see docs/finetune.md; the embeddings themselves are not mixed in. Evaluations
-of texts and `sample` read the forward stream alone, as a left-to-right language model.
+use is `--recipe=features` with `feature_layers` = L + 1 (the embeddings are layer 0, twice side by
+side), `feature_mix` and a BiLSTM (`head.lstm_width`), see docs/finetune.md. Evaluations of texts
+and `sample` read the forward stream alone, as a left-to-right language model.
 
 Departs from it:
   - subword tokens; the paper has characters, two highway layers and a sampled softmax of words;

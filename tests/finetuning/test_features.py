@@ -56,12 +56,13 @@ def test_features_are_the_top_layers_in_their_order(prepare) -> None:
 
 
 @pytest.mark.parity
-def test_the_layers_are_those_of_transformers(prepare, bert, tmp_path) -> None:
-    """The top four of five, the last one last; with equal weights their mean."""
+@pytest.mark.parametrize("count", [4, LAYERS + 1])
+def test_the_layers_are_those_of_transformers(count: int, prepare, bert, tmp_path) -> None:
+    """The top four of five, or all and the embeddings, the last one last; or their mean."""
     torch = pytest.importorskip("torch")
     from transformers import BertModel
 
-    run, mixing = prepare(feature_layers=4), prepare(feature_layers=4, feature_mix="weighted")
+    run, mixing = (prepare(feature_layers=count, feature_mix=mix) for mix in (None, "weighted"))
     exporting.run(bert, tmp_path / "out")
     batch = run.train.gather(np.arange(6), 32)
     places = np.arange(32)
@@ -73,7 +74,7 @@ def test_the_layers_are_those_of_transformers(prepare, bert, tmp_path) -> None:
     model = BertModel.from_pretrained(tmp_path / "out").eval()
     with torch.no_grad():
         tensors = {name: torch.tensor(x.astype(np.int64)) for name, x in given.items()}
-        layers = model(**tensors, output_hidden_states=True).hidden_states[-4:]
+        layers = model(**tensors, output_hidden_states=True).hidden_states[-count:]
     layers = [layer.numpy() for layer in layers]
     real = given["attention_mask"]
     params = run.first_params(0)
@@ -81,12 +82,16 @@ def test_the_layers_are_those_of_transformers(prepare, bert, tmp_path) -> None:
     np.testing.assert_allclose(found[real], np.concatenate(layers, axis=-1)[real], atol=1e-5)
     made = mixing.first_params(0)
     head = made["head"]
-    vectors = np.mean(layers, axis=0)[:, 0]
-    dense = np.tanh(vectors @ head["dense"]["kernel"] + head["dense"]["bias"])
-    expected = dense @ head["out"]["kernel"] + head["out"]["bias"]
+
+    def expected(layers: list[np.ndarray]) -> np.ndarray:
+        vectors = np.mean(layers, axis=0)[:, 0]
+        dense = np.tanh(vectors @ head["dense"]["kernel"] + head["dense"]["bias"])
+        return dense @ head["out"]["kernel"] + head["out"]["bias"]
+
     program = compiled(mixing.learner, mixing.mesh)
     scores = program.predict(*program.place(made), batch)
-    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    np.testing.assert_allclose(scores, expected(layers), atol=1e-6)
+    assert np.abs(scores - expected(layers[1:])).max() > 5e-5
 
 
 @pytest.mark.parity
@@ -138,7 +143,22 @@ def test_the_net_stays_and_the_weights_of_layers_are_learnt(width: int | None, p
 
 
 def test_what_cannot_be_mixed_is_refused(prepare) -> None:
-    with pytest.raises(ValueError, match="RTE: config.feature_layers = 6 exceeds the 5 layers"):
-        prepare(feature_layers=6)
+    with pytest.raises(ValueError, match="RTE: config.feature_layers = 7 exceeds the 6 layers"):
+        prepare(feature_layers=7)
     with pytest.raises(ValueError, match="feature_mix needs config.feature_layers"):
         prepare(feature_mix="weighted")
+
+
+def test_the_lowest_layer_of_elmo_is_its_embeddings_twice(wikitext, cache_dir, tmp_path) -> None:
+    """Peters et al. 2018, equation 1: j = 0 is the token, for both streams."""
+    folder = tiny.write_run(tmp_path / "elmo", "elmo", wikitext, cache_dir, model__num_layers=2)
+    task, start = load_task("rte"), warm_start.open_start(str(folder))
+    splits = Splits(records(task, 24, 0), {"dev": records(task, 8, 1)}, {})
+    fields = {"feature_layers": 3, "feature_mix": "weighted", "head__lstm_width": WIDTH}
+    run = TaskRun(task, splits, start, config(cache_dir, **fields), tmp_path / "task")
+    params, batch = run.first_params(0), run.train.gather(np.arange(8), 32)
+    assert params["head"]["layer_weights"].shape == (3,)
+    features = np.asarray(run.learner.features(params, batch))
+    table = params["body"]["embed"]["tokens"]["table"]
+    tokens = table[batch["tokens"]] * table.shape[1] ** 0.5
+    np.testing.assert_allclose(features[..., : 2 * table.shape[1]], np.tile(tokens, 2), rtol=1e-6)

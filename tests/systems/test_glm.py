@@ -16,6 +16,7 @@ from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
 from scalelab.nets import infiller
 from scalelab.nn.heads import token_logits
+from scalelab.nn.masks import Mask
 from scalelab.systems import glm, gpt2
 
 VOCAB, SHAPE, S, T = 23, (3, 24, 2), 9, 7
@@ -141,6 +142,50 @@ def test_another_order_of_blanks_changes_the_conditions_alone() -> None:
     for place, own in first.items():
         np.testing.assert_allclose(own, [alone[place]] * 2, rtol=1e-4, atol=1e-4)
         assert all(np.abs(x - alone[place]).max() > 1e-3 for x in second[place])
+
+
+def test_blanks_of_one_token_are_masked_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one alone has the MLM loss of the state of [S], and any order has it without the others.
+
+    With the mask of Part B only the first blank has it.
+    """
+    source = [CLS, 8, MASK, 9, MASK, MASK, SEP]
+    answers = {2: 16, 4: 17, 5: 18}  # place of the mask -> its token
+    orders = np.array([*itertools.permutations(answers)])
+
+    def read(blanks: np.ndarray, tokens: np.ndarray, **more: Any) -> dict[str, np.ndarray]:
+        size, length = blanks.shape
+        given = {"source": [source] * size, "source_lengths": [len(source)] * size}
+        given |= {"lengths": [length] * size, "examples": range(size)}
+        given |= {"blanks": blanks, "tokens": tokens} | more
+        return {name: np.asarray(x, np.int32) for name, x in given.items()}
+
+    def in_order(orders: np.ndarray) -> np.ndarray:
+        """Log-probability of the token of each blank of Part B."""
+        tokens = np.full((len(orders), 2 * orders.shape[1]), END)
+        tokens[:, ::2] = np.vectorize(answers.get)(orders)
+        return likelihoods(read(np.repeat(orders, 2, axis=1), tokens))[:, ::2]
+
+    places = np.array([*answers])[:, None]
+    alone = dict(zip(answers, in_order(places)[:, 0], strict=True))
+    zeros, targets = np.zeros((3, 1)), np.vectorize(answers.get)(places)
+    masked = {"mlm_positions": zeros, "mlm_targets": targets, "mlm_weights": 1 + zeros}
+    batch = read(places, np.full((3, 1), START), **masked)
+    terms, ctx = tiny.terms(glm, "mlm", size=VOCAB), objectives.Pass(jax.random.key(0))
+    found, _ = objectives.forward(*drawn(), batch, terms, ctx)
+    assert float(found["mlm"]["loss"][0]) == pytest.approx(-sum(alone.values()), rel=1e-5)
+    wanted, given = np.vectorize(alone.get)(orders), in_order(orders)
+    np.testing.assert_allclose(given[:, 0], wanted[:, 0], rtol=1e-4, atol=1e-4)
+    assert np.abs(given - wanted)[:, 1:].min() > 1e-3
+
+    own, at = Mask.dense, np.arange(len(source) + 6)
+    blank = np.where(at < len(source), -1, (at - len(source)) // 2)
+    together = (blank[:, None] == blank) | (blank == -1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Mask, "dense", lambda *given: own(*given) & together)
+        log_probs.clear_cache()
+        np.testing.assert_allclose(in_order(orders), wanted, rtol=1e-4, atol=1e-4)
+    log_probs.clear_cache()
 
 
 def test_one_blank_over_everything_is_a_language_model() -> None:

@@ -14,6 +14,7 @@ import tiny
 
 from scalelab import systems
 from scalelab.nn import relative
+from scalelab.nn.attention import WEIGHTS
 from scalelab.nn.masks import Context, Mask
 from scalelab.systems import transformer_xl
 
@@ -151,6 +152,40 @@ def test_attention_is_that_of_a_loop(clip: int) -> None:
     for mutate in (shift_by_one, *[swap] * (clip == 0)):
         with mutant(mutate):
             assert apart_from_the_loop(clip) > 1e-3, mutate
+
+
+def weights_of(i: int, contents: np.ndarray, planted: relative.Distances) -> np.ndarray:
+    """Attention weights [N, i + 1] of query i behind a memory of i tokens, with given vectors."""
+    attention, params = attention_of(0)
+    at = jnp.full((1, 1), i)
+    ctx = Context(Mask(jnp.array([i + 1]), query_positions=at, causal=True), at, jnp.arange(1))
+    _, found = attention.clone(distances=lambda _: planted).apply(
+        {"params": params}, contents[None, i : i + 1], ctx,
+        relative.Memory(contents[None, :i], jnp.array([i])), mutable=["intermediates"],
+    )  # fmt: skip
+    return np.asarray(found["intermediates"][WEIGHTS][0][0, :, 0])
+
+
+def test_the_four_terms_of_absolute_positions_are_the_absolute_scores() -> None:
+    """Dai et al. 2019, 3.3, with U_j for R_{i-j}, and W_q U_i for u and v.
+
+    Then they add up to (E_i + U_i)^T W_q^T W_k (E_j + U_j); any three of them do not.
+    """
+    _, params = attention_of(0)
+    query, key = (params[name]["kernel"] for name in ("query", "key"))
+    contents, places = np.random.default_rng(0).normal(size=(2, T, D))
+    for i in range(1, T):
+        keys = np.einsum("sd,dnk->snk", places[: i + 1], key)
+        content, u = (np.einsum("d,dnk->nk", x[i], query) for x in (contents, places))
+        absolute = np.einsum("sd,dnk->snk", contents[: i + 1] + places[: i + 1], key)
+        scores = np.einsum("nk,snk->ns", content + u, absolute) / K**0.5
+        wanted = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        found, *without = (
+            weights_of(i, contents, relative.Distances(keys, None, *biases))
+            for biases in ((u, u), (u - content, u), (u, u - content), (0 * u, u), (u, 0 * u))
+        )
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+        assert min(np.abs(x - wanted).max() for x in without) > 1e-3
 
 
 def test_moves_between_keys_and_distances() -> None:

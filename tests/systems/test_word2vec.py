@@ -1,5 +1,6 @@
-"""Word vectors: the papers' equations by loops, the optima on planted counts, the drawn noise."""
+"""Word vectors: equations by loops, optima on planted counts, the drawn noise, gensim's steps."""
 
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -144,3 +145,110 @@ def test_the_optimum_on_planted_counts(loss: str, k: int) -> None:
     wanted, other = (pmi - np.log(k), logs) if loss == "negative_sampling" else (logs, pmi)
     np.testing.assert_allclose(scores, wanted, atol=1e-3)
     assert np.abs(scores - other).max() > 0.1
+
+
+# --- gensim ----------------------------------------------------------------------------------
+
+WORDS, NOISE = "abcd", 3  # the sentence is a b c; all noise is d
+# The tokens that are read and the true one, in gensim's order.
+STEPS = {
+    "skip_gram": [([1], 0), ([0], 1), ([2], 1), ([1], 2)],
+    "cbow": [([1], 0), ([0, 2], 1), ([1], 2)],
+}
+
+
+def gensims(pairs: str, tables: Any, rate: float, k: int, window: int = 1) -> list[Any]:
+    """The sum of the losses of the sentence, and both tables after it."""
+    gensim = pytest.importorskip(
+        "gensim", reason="gensim is not installed: pip install '.[parity]'"
+    )
+    from gensim.models import word2vec_inner
+
+    model = gensim.models.Word2Vec(
+        vector_size=len(WORDS), window=window, min_count=1, sample=0, negative=k, hs=0,
+        sg=int(pairs == "skip_gram"), cbow_mean=1, shrink_windows=False, compute_loss=True,
+    )  # fmt: skip
+    model.build_vocab([list(WORDS)])
+    rows = [model.wv.key_to_index[word] for word in WORDS]
+    model.cum_table[:] = np.where(np.arange(len(WORDS)) < rows[NOISE], 0, 2**31 - 1)
+    model.wv.vectors[rows], model.syn1neg[rows] = tables
+    model.running_training_loss = 0.0
+    given, work = (model, [["a", "b", "c"]], rate), np.zeros((2, len(WORDS)), np.float32)
+    if pairs == "skip_gram":
+        word2vec_inner.train_batch_sg(*given, work[0], True)
+    else:
+        word2vec_inner.train_batch_cbow(*given, *work, True)
+    return [model.running_training_loss, model.wv.vectors[rows], model.syn1neg[rows]]
+
+
+def in_gensims_table(tables: Any, read: list[int], true: int, sign: int) -> Any:
+    """Each table, moved to where its scores with the other one have gensim's rounded sigmoids.
+
+    word2vec_inner.pyx reads the sigmoid of s in row (s + 6) * 83, which has that of 0.012 row - 6.
+    With `sign` = -1 noise tokens have the sigmoids of -s, as in the loss.
+    """
+    vectors, others = (x.copy() for x in tables)
+    x, rows, signs = vectors[read].mean(axis=0), [true, NOISE], np.array([1, sign])
+    scores = others[rows] @ x
+    moves = signs * (np.floor((signs * scores + 6) * 83) * 0.012 - 6) - scores
+    vectors[read] += np.linalg.pinv(others[rows]) @ moves
+    others[rows] += np.outer(moves, x) / (x @ x)
+    return vectors, others
+
+
+def text_of(pairs: str, read: list[int], true: int) -> tuple[np.ndarray, np.ndarray]:
+    """A text [1, T] and the reach of its windows, of which one is not empty."""
+    if pairs == "skip_gram":
+        return np.array([[*read, true]]), np.array([[1, 0]])
+    return np.array([[0, 1, 2]]), np.eye(3, dtype=int)[[true]]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def total_loss(pairs: str, k: int, tables: Any, text: Any) -> jax.Array:
+    """The sum of our losses of a text."""
+    (row, reach), (net, terms) = text, make(len(WORDS), len(WORDS), pairs=pairs, negatives=k)
+    batch = {"tokens": row, "lengths": jnp.array([row.size]), "examples": jnp.arange(1)}
+    batch |= {"reach": reach, "noise_tokens": jnp.full((*row.shape, k), NOISE)}
+    batch |= {"token_logs": jnp.zeros(row.shape), "noise_logs": jnp.zeros((*row.shape, k))}
+    params = {"embed": {"tokens": {"table": tables[0]}}, "output_embed": {"table": tables[1]}}
+    found, _ = objectives.forward(net, params, batch, terms, objectives.Pass(jax.random.key(0)))
+    return found["word_vectors"]["loss"][0]
+
+
+def ours(pairs: str, tables: Any, rate: float, k: int, factor: Any = len) -> list[Any]:
+    """As `gensims`, by one gradient after another; `factor`: of the tokens that are read."""
+    total, gradient = 0.0, jax.grad(total_loss, argnums=2)
+    for read, true in STEPS[pairs]:
+        given, text = (pairs, k), text_of(pairs, read, true)
+        total += total_loss(*given, (tables[0], in_gensims_table(tables, read, true, -1)[1]), text)
+        vectors, others = in_gensims_table(tables, read, true, 1)
+        changes = (
+            factor(read) * gradient(*given, (vectors, tables[1]), text)[0],
+            gradient(*given, (tables[0], others), text)[1],
+        )
+        tables = [np.asarray(x - rate * change) for x, change in zip(tables, changes, strict=True)]
+    return [float(total), *tables]
+
+
+@pytest.mark.parity
+@pytest.mark.ci
+@pytest.mark.parametrize("pairs", STEPS)
+def test_losses_and_steps_are_gensims(pairs: str) -> None:
+    """Steps follow one another, as do those of equal noise tokens: two of them only at rate 0.
+
+    As word2vec.c, gensim moves each token of a mean by the gradient of the whole mean.
+    """
+    tables = np.random.default_rng(0).normal(0, 0.5, (2, len(WORDS), len(WORDS)))
+    for rate, k in ((1.0, 1), (0.0, 2)):
+        wanted, found = gensims(pairs, tables, rate, k), ours(pairs, tables, rate, k)
+        for own, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(own, other, atol=1e-6)
+        assert abs(found[0] - gensims(pairs, tables, rate, k, window=2)[0]) > 1e-2
+    apart = np.abs(
+        ours(pairs, tables, 1.0, 1, lambda read: 1)[1] - gensims(pairs, tables, 1.0, 1)[1]
+    )
+    assert (apart.max() > 1e-2) == (pairs == "cbow")
+    # The texts of the steps are the windows of the sentence.
+    alone = sum(total_loss(pairs, 1, tuple(tables), text_of(pairs, *step)) for step in STEPS[pairs])
+    whole = total_loss(pairs, 1, tuple(tables), (np.array([[0, 1, 2]]), np.ones((1, 3), int)))
+    assert float(whole) == pytest.approx(float(alone), abs=1e-10)

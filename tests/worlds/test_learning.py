@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 
 from scalelab import objectives, state, step, systems
 from scalelab.eval import token_scores
@@ -145,6 +147,33 @@ def test_mlm_knows_a_token_that_its_neighbours_decide(world: neighbours.Neighbou
     assert picked(half, texts[:, [place]]).mean() > 0.95 * world.facts()[LEFT]
 
 
+def test_elmo_needs_a_joint_layer_for_a_token_that_both_neighbours_decide(world) -> None:
+    """Each stream knows what its side tells; scores that add up do not know the token either.
+
+    One hidden layer on both states does, as does the masked model above, without any.
+    """
+    learned, texts, _ = learn_neighbours(world, "elmo", num_steps=150)
+    place = SPAN // 2
+    targets, made = texts[:, place], token_scores.pad(list(texts), SPAN, len(texts))
+    states, _ = learned.parts.net.apply({"params": learned.params}, made, train=False)
+    forward, backward = np.split(np.asarray(states), 2, axis=-1)
+    sides = forward[:, place - 1], backward[:, place + 1]
+    scores = [side @ learned.params["embed"]["tokens"]["table"].T for side in sides]
+    given_right = dataclasses.replace(world, table=world.table.T).given_left
+    for own, given in zip(scores, (world.given_left, given_right), strict=True):
+        most = given.max(1).mean() + 4 * np.sqrt(0.25 / len(texts))
+        assert (own.argmax(-1) == targets).mean() < most < 0.7
+        chances = np.asarray(jax.nn.log_softmax(own))
+        assert picked(chances, targets).mean() > 0.95 * markov.entropy(given).mean()
+    half, both = len(texts) // 2, np.concatenate(sides, axis=1)
+    layer = MLPClassifier((16,), solver="lbfgs", max_iter=1000, random_state=0)
+    linear, joint = (
+        probe.fit(both[:half], targets[:half]).score(both[half:], targets[half:])
+        for probe in (LogisticRegression(max_iter=1000), layer)
+    )
+    assert joint > 0.99 and max(linear, (sum(scores).argmax(-1) == targets).mean()) < 0.93
+
+
 def test_clm_knows_of_it_what_the_left_neighbour_tells(world: neighbours.Neighbours) -> None:
     learned, texts, ids = learn_neighbours(world, "gpt2", num_steps=200)
     decided = np.arange(1, SPAN, 2)
@@ -227,3 +256,51 @@ def test_a_fact_is_learnt_where_entities_are_masked_whole(world: neighbours.Neig
     phrases = knowledge(world, 400, phrase_rate=1.0)
     entities = knowledge(world, 400, entity_rate=1.0)
     assert entities > 0.95 and max(words, phrases) < 0.7
+
+
+# --- Two tokens that determine each other ----------------------------------------------------
+
+PAIRS = 4  # "New York", "San Juan", ...: equally likely, and no token is in two pairs
+
+
+def excess_of_pairs(system: str, frame: tuple[str, str], **fields: Any) -> tuple[float, float]:
+    """KL divergence of the pairs from p(a) p(b | a) and from p(a) p(b) of a trained model.
+
+    A pair is a text, between two special tokens that are always seen: a query of XLNet that sees
+    less than two tokens does not know its place.
+    """
+    module = systems.load(system)
+    ids, first = systems.special_ids(module), len(module.SPECIAL_TOKENS)
+
+    def texts(pairs: np.ndarray) -> np.ndarray:
+        begin, end = (np.full(len(pairs), ids[role]) for role in frame)
+        columns = begin, first + pairs, first + PAIRS + pairs, end
+        return np.stack(columns, axis=1).astype(np.int32)
+
+    learned = learn(
+        system,
+        first + 2 * PAIRS,
+        lambda k: texts(np.random.default_rng([0, k]).integers(PAIRS, size=64)),
+        num_steps=200,
+        learning_rate=1e-2,
+        **fields,
+    )
+    rows = texts(np.arange(PAIRS))
+
+    def nats(place: int, hidden: slice) -> float:
+        read, places = rows.copy(), np.full((PAIRS, 1), place)
+        read[:, hidden] = ids["mask"]
+        return picked(learned.log_chances(read, places), rows[:, [place]]).mean()
+
+    both = slice(1, 3)
+    a = nats(1, both) - np.log(PAIRS)
+    return a + nats(2, slice(2, 3)), a + nats(2, both)
+
+
+def test_plm_knows_the_joint_of_two_tokens_and_mlm_their_marginals() -> None:
+    """The mutual information is missing in a product of marginals: log k for k equal pairs."""
+    plm = {"objective_options": {"predict_every": 1}, "system_options__memory_len": None}
+    chain, product = excess_of_pairs("xlnet", ("sep", "cls"), **plm)
+    _, masked = excess_of_pairs("roberta", ("bos", "eos"), mask_rate=0.99)  # both are masked
+    assert 0 < chain < 0.02 and np.log(PAIRS) < min(product, masked)
+    assert max(product, masked) < np.log(PAIRS) + 0.02

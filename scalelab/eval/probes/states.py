@@ -19,7 +19,7 @@ from scalelab.eval.evaluation import Asked
 from scalelab.eval.likelihood import Reading
 from scalelab.eval.placement import Placed
 from scalelab.helpers.progress import show_bar
-from scalelab.nn.stack import STATES, Stack
+from scalelab.nn.stack import INPUTS, STATES
 from scalelab.tasks.treebank import Sentence
 from scalelab.training.pretrained import Pretrained
 
@@ -203,18 +203,12 @@ def _computer(net: nn.Module) -> Callable[..., jax.Array]:
     """Returns (parameters, batch) -> the states of all layers [B, T, L + 1, D] float32."""
 
     def compute(params: Any, batch: dict[str, jax.Array]) -> jax.Array:
-        inputs = []
-
-        def keep_input(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
-            if isinstance(context.module, Stack) and context.method_name == "__call__":
-                inputs.append(args[0])
-            return call(*args, **kwargs)
-
-        with nn.intercept_methods(keep_input):
-            (output, _), found = net.apply({"params": params}, batch, train=False, mutable=[STATES])
-        if not inputs:
+        (output, _), found = net.apply(
+            {"params": params}, batch, train=False, mutable=[STATES, INPUTS]
+        )
+        if INPUTS not in found:
             raise ValueError("the model has no stack of layers, so nothing has states to probe")
-        (first,), (layers,) = inputs, jax.tree.leaves(found)
+        (first,), (layers,) = (jax.tree.leaves(found[name]) for name in (INPUTS, STATES))
         states = jnp.stack([first, *layers[:-1], output], axis=2)
         return states.astype(jnp.float32)
 
