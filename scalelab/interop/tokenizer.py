@@ -13,7 +13,7 @@ from scalelab.data.tokenizers import IN_TEXT, ROLES, make_template, write
 from scalelab.helpers.files import reading
 
 Frame = tuple[tuple[str, ...], ...]  # special tokens before, between and after the texts
-KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}
+KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe", "WordLevel": "word"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +85,8 @@ def read(folder: pathlib.Path, special_tokens: Sequence[tuple[str, str]] = ()) -
         )
     if kind == "bpe" and "ByteLevel" in json.dumps(content["pre_tokenizer"]):
         kind = "bytebpe"
+    elif kind == "bpe" and not (content["model"]["merges"] or content["model"]["end_of_word_suffix"]):
+        kind = "char"
     normalizer = json.dumps(content["normalizer"])
     lowercase = '"Lowercase"' in normalizer or '"lowercase": true' in normalizer
     return ImportedTokenizer(backend, roles, kind, lowercase)
