@@ -298,7 +298,7 @@ def test_unknown_tokens_make_bits_per_byte_a_lower_bound(tmp_path) -> None:
         held = {"documents": 3, "tokens": 1000, "unknown": unknown}
         path.write_text(json.dumps(json.loads(path.read_text()) | {"validation": held}))
         assert len(bounds()) == bool(unknown)
-    assert bounds()[0].endswith(": bert 2.50%.")
+    assert bounds()[0].endswith(": bert 2x16x2 2.50%.")
 
 
 def test_finished_runs_of_other_studies_are_named(tmp_path) -> None:
