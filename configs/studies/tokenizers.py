@@ -2,10 +2,10 @@
 
   python -m scalelab.study run --config=configs/studies/tokenizers.py:seeds=3 --workdir=DIR
 
-GPT-2 and an LSTM read the quickstart's language in segments of 64 tokens. Batches are chosen so that
-a step reads about 4.6 kB of text with every tokenizer: equal steps are equal bytes, and tokens and
-FLOPs differ. The LSTM carries its state from segment to segment, so that it sees the text from
-the document's beginning with every tokenizer. GPT-2 sees a segment: shorter tokens, shorter context.
+GPT-2 and an LSTM read the quickstart's language in segments of 64 tokens. A step reads about 4.6 kB
+of text with every tokenizer: equal steps are equal bytes, and tokens and FLOPs differ. The LSTM
+carries its state from segment to segment, so that it sees a document from its beginning with every
+tokenizer. GPT-2 sees a segment, so that shorter tokens have a shorter context.
 
 | tokenizer | pieces | bytes a token | bytes a segment | segments a step |
 |---|--:|--:|--:|--:|
