@@ -46,6 +46,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     pretrain.eval.every_steps, pretrain.eval.num_examples = STEPS // 2, 1000
     pretrain.short.max_len, pretrain.long.example_rate = 64, 0.0
     config.fields += ("data.format=segments",)
+    config.system_fields.lstm = ("optim.learning_rate=1e-2",)  # at 3e-3 it stays near the unigrams
     for kind, (size, rows) in ARMS.items():
         tokenizer = f"tokenizer.kind={kind}", f"tokenizer.vocab_size={size}"
         config.variants[kind] = (*tokenizer, f"short.batch_size={rows}")
