@@ -287,11 +287,16 @@ def describe_limits(study: Study) -> list[str]:
     tunings = [seed.environment for task in parts for seed in task.finished]
     environments = [run.environment for run in study.runs]
     single = [point.label for point in study.points if len(point.finished) == 1]
+    bounds = {
+        point.label: f"{point.label} {held.unknown / held.tokens:.2%}"
+        for point in study.points for run in point.finished
+        if run.result and (held := run.result.validation) and held.unknown
+    }  # fmt: skip
     found = {
         f"{finished} of {len(study.runs)} pre-trainings finished; unfinished": unfinished,
         "Damaged": _damaged(study),
         "One pre-training seed, no interval over seeds": single,
-        "Bits per byte are a lower bound, as validation tokens are unknown": _unknown(study),
+        "Bits per byte are a lower bound, as validation tokens are unknown": [*bounds.values()],
         "Code": [_count(map(_describe_commit, [*environments, *tunings]))],
     }
     lines = [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]
@@ -301,16 +306,6 @@ def describe_limits(study: Study) -> list[str]:
         shown = ", ".join([*unused[:MOST_UNUSED], *["..."] * (len(unused) > MOST_UNUSED)])
         lines.append(f"{what} not part of this study: {shown}.")
     return lines + answer.describe_changes(study)
-
-
-def _unknown(study: Study) -> list[str]:
-    """Returns the arms whose tokenizer does not know all of the validation text, with shares."""
-    found = {}
-    for point in study.points:
-        for held in (run.result.validation for run in point.finished if run.result):
-            if held and held.unknown:
-                found[point.label] = f"{point.label} {held.unknown / held.tokens:.2%}"
-    return [*found.values()]
 
 
 def _damaged(study: Study) -> list[str]:
