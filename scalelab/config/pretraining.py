@@ -109,7 +109,8 @@ class Net:
 class Tokenizer:
     """The tokenizer, trained on the training split."""
 
-    kind: str = "bytebpe"  # wordpiece, wordpiece_likelihood, bytebpe, bpe, unigram
+    # wordpiece, wordpiece_likelihood, bytebpe, bpe, unigram, word (whole words), char (characters)
+    kind: str = "bytebpe"
     vocab_size: Count = 30_000  # pieces, special tokens included
     lowercase: bool = False  # True: drops case and accents
 

@@ -46,8 +46,9 @@ def train(spec: "TokenizerSpec", texts: Iterable[str]) -> tokenizers.Tokenizer:
     Raises:
       ValueError: the texts have more characters than the vocabulary holds.
     """
-    kind, special = spec.kind, spec.special_texts
-    unk = dict(spec.special_tokens).get("unk")
+    if spec.kind in ("word", "char"):
+        return _train_undivided(spec, texts)
+    kind, special, unk = spec.kind, [*spec.roles.values()], spec.roles.get("unk")
     shape, decoder = _shape(spec), decoders.ByteLevel()
     options = {"vocab_size": spec.vocab_size, "show_progress": False}
     if kind == "unigram":
@@ -94,6 +95,20 @@ def train(spec: "TokenizerSpec", texts: Iterable[str]) -> tokenizers.Tokenizer:
     return _assemble(model, shape | {"decoder": decoder})
 
 
+def _train_undivided(spec: "TokenizerSpec", texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Trains a vocabulary of words, or of characters: BPE without merges."""
+    shape, special, unk = _shape(spec), [*spec.roles.values()], spec.roles["unk"]
+    if spec.kind == "word":
+        options = {"vocab_size": spec.vocab_size, "show_progress": False}
+        trainer = trainers.WordLevelTrainer(special_tokens=special, **options)
+        made = _train_model(models.WordLevel(), shape, trainer, texts)
+        return _assemble(models.WordLevel(made["vocab"], unk_token=unk), shape)
+    limit = max(spec.vocab_size - len(special), 0)
+    known = special + alphabet(texts, shape["normalizer"], limit, spaces=True)
+    model = models.BPE({char: i for i, char in enumerate(known)}, [], unk_token=unk)
+    return _assemble(model, shape | {"decoder": decoders.Fuse()})
+
+
 Part = normalizers.Normalizer | pre_tokenizers.PreTokenizer | decoders.Decoder
 
 
@@ -107,6 +122,10 @@ def _shape(spec: "TokenizerSpec") -> dict[str, Part]:
         pre = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         lower = {"normalizer": normalizers.Lowercase()} if spec.lowercase else {}
         return {"pre_tokenizer": pre} | lower
+    if spec.kind == "char":  # a word begins with the space before it
+        pre = pre_tokenizers.Split(" ", "merged_with_next")
+        lower = normalizers.Sequence([normalizers.Lowercase()] * spec.lowercase)
+        return {"pre_tokenizer": pre, "normalizer": lower}
     if spec.kind == "unigram":
         form = [normalizers.NFKC()]
         if spec.lowercase:
@@ -116,7 +135,7 @@ def _shape(spec: "TokenizerSpec") -> dict[str, Part]:
                 normalizers.Lowercase(),
                 normalizers.NFC(),
             ]
-        first = sorted({text[0] for text in spec.special_texts})
+        first = sorted({text[0] for text in spec.roles.values()})
         pre = [pre_tokenizers.Metaspace(prepend_scheme="always")]
         pre += [pre_tokenizers.Split(char, "isolated") for char in first]
         return {
@@ -184,14 +203,19 @@ def too_small(spec: "TokenizerSpec", needed: int) -> str:
 
 
 def alphabet(
-    texts: Iterable[str], normalizer: normalizers.Normalizer, limit: int | None = None
+    texts: Iterable[str],
+    normalizer: normalizers.Normalizer,
+    limit: int | None = None,
+    *,
+    spaces: bool = False,
 ) -> list[str]:
-    """Returns the most frequent characters after normalization, sorted; no white space.
+    """Returns the most frequent characters after normalization, sorted.
 
     Args:
       texts: the texts.
       normalizer: of the tokenizer.
       limit: number of characters; None: all.
+      spaces: whether white space counts as characters.
     """
     counts = np.zeros(0x110000, np.int64)
     for text in texts:
@@ -201,7 +225,7 @@ def alphabet(
     normal: dict[str, int] = {}
     for point in np.flatnonzero(counts):
         for char in normalizer.normalize_str(chr(point)):  # one character at a time, as in training
-            if not char.isspace():
+            if spaces or not char.isspace():
                 normal[char] = normal.get(char, 0) + int(counts[point])
     return sorted(sorted(normal, key=lambda char: (-normal[char], char))[:limit])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
-from tokenizers import processors
+from tokenizers import models, processors
 
 import scalelab.data._vocabulary as _vocabulary
 from scalelab.formats import Frame, Specials
@@ -24,8 +24,10 @@ from scalelab.helpers.files import reading
 from scalelab.helpers.names import SpecialIds, nearest
 
 VERSION = "1"  # version of the training; part of the cache's key
-KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe")
-SPACES = ("Ġ", "▁")  # first character of a word's first piece: in bytebpe, in unigram
+KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe", "word", "char")
+# First character of a word's first piece: in bytebpe, in unigram, in char.
+SPACES = ("Ġ", "▁", " ")
+UNKNOWN = "[UNK]"  # of a system without a token for unknown text
 IN_TEXT = {"lstrip": True}  # options of a special token that text may contain
 FILES = ("tokenizer.json", "special_tokens_map.json")  # they determine the ids of a text
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # besides sentinel_0, sentinel_1, ...
@@ -42,11 +44,15 @@ class TokenizerSpec:
       bytebpe: GPT-2 and RoBERTa
       unigram: SentencePiece
       bpe: GPT; words are split at white space and punctuation; `</w>` ends a word's last piece
+      word: the most frequent words and punctuation marks, split as for BERT; others are unknown
+      char: the most frequent characters, spaces included; others are unknown
+
+    All but bytebpe have a token for unknown text, after the special tokens if those lack it.
     """
 
     kind: str
     vocab_size: int  # number of pieces, special tokens included
-    lowercase: bool  # letters lose their case (and, except for bytebpe, their accents)
+    lowercase: bool  # letters lose their case (and, except for bytebpe and char, their accents)
     special_tokens: tuple[tuple[str, str], ...]  # role and text; their ids are 0, 1, ...
     begin: tuple[str, ...] = ()  # special tokens before the first segment
     between: tuple[str, ...] = ()  # special tokens between two segments
@@ -58,17 +64,13 @@ class TokenizerSpec:
         roles = dict(self.special_tokens)
         others = [role for role in roles if role not in ROLES]
         assert others == [f"sentinel_{k}" for k in range(len(others))], roles
-        if self.kind != "bytebpe" and "unk" not in roles:
-            raise ValueError(
-                f"tokenizer.kind={self.kind} needs a special token for unknown text, which this"
-                " system does not have; set --config.tokenizer.kind=bytebpe, which needs none"
-            )
         assert {*self.begin, *self.between, *self.end} <= set(roles.values()), self
 
     @property
-    def special_texts(self) -> list[str]:
-        """Texts of the special tokens in the order of their ids."""
-        return [text for _, text in self.special_tokens]
+    def roles(self) -> dict[str, str]:
+        """Role -> text of its special token, in the order of their ids."""
+        own = dict(self.special_tokens)
+        return own if self.kind == "bytebpe" else own | {"unk": own.get("unk", UNKNOWN)}
 
 
 class Tokenizer:
@@ -171,6 +173,8 @@ class Tokenizer:
         model, pieces = self._backend.model, map(self.token, range(self.vocab_size))
         if prefix := getattr(model, "continuing_subword_prefix", None):
             return bytes(piece.startswith(prefix) for piece in pieces)
+        if isinstance(model, models.WordLevel):
+            return bytes(self.vocab_size)
         if suffix := getattr(model, "end_of_word_suffix", None):
             return bytes(2 * (not piece.endswith(suffix)) for piece in pieces)
         return bytes(not piece.startswith(SPACES) for piece in pieces)
@@ -185,6 +189,10 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids, special tokens spelled out."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def count_unknown(self, ids: np.ndarray) -> int:
+        """Returns how many of ids [n] stand for unknown text."""
+        return int((ids == self.special_ids.get("unk", -1)).sum())
 
     def token(self, token_id: int) -> str:
         """Returns a piece of the vocabulary by its id; raises ValueError for an unknown id."""
@@ -257,7 +265,7 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
       ValueError: the vocabulary is too large for the texts, or too small for their characters.
     """
     backend = _vocabulary.train(spec, texts)
-    backend.add_special_tokens(spec.special_texts)
+    backend.add_special_tokens([*spec.roles.values()])
     size = backend.get_vocab_size()
     if size < spec.vocab_size:
         raise ValueError(
@@ -268,9 +276,9 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
     if size > spec.vocab_size:
         raise ValueError(_vocabulary.too_small(spec, size))
     if spec.begin or spec.between or spec.end:
-        ids = {text: i for i, text in enumerate(spec.special_texts)}
+        ids = {text: i for i, text in enumerate(spec.roles.values())}
         backend.post_processor = make_template(spec.begin, spec.between, spec.end, ids)
-    write(backend, dict(spec.special_tokens), directory)
+    write(backend, spec.roles, directory)
 
 
 def make_template(

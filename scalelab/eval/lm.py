@@ -291,13 +291,13 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
 
 def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
     """Lists reasons why bits per byte are not comparable with other models or tokenizers."""
+    from scalelab.records.metrics import describe_unknown
+
     found = [*opened.reading_notes]
     if opened.config.tokenizer.lowercase:
         found.append("the tokenizer lowers case: capital letters are not predicted")
-    unknown = opened.tokenizer.special_ids.get("unk")
-    count = 0 if unknown is None else int((documents.tokens == unknown).sum())
-    if count:
-        found.append(f"{count:,} tokens are unknown: their text is not predicted")
+    if count := opened.tokenizer.count_unknown(documents.tokens):
+        found.append(describe_unknown(count, len(documents.tokens)))
     return found
 
 

@@ -14,7 +14,7 @@ from scalelab.helpers.files import reading
 from scalelab.interop.mapping import Map
 
 Frame = tuple[tuple[str, ...], ...]  # special tokens before, between and after the texts
-KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}
+KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe", "WordLevel": "word"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,15 +77,18 @@ def read(folder: pathlib.Path, special_tokens: Sequence[tuple[str, str]] = ()) -
         if roles.get(role) == roles.get(same):
             roles.pop(role, None)
     content = json.loads(backend.to_str())
-    kind = KINDS.get(content["model"]["type"])
+    model = content["model"]
+    kind = KINDS.get(model["type"])
     if kind is None or backend.get_vocab(with_added_tokens=True).keys() <= set(roles.values()):
         raise ValueError(
-            f"the tokenizer in {folder} is a {content['model']['type']} of"
+            f"the tokenizer in {folder} is a {model['type']} of"
             f" {backend.get_vocab_size()} tokens, special ones included; expected one of"
             f" {', '.join(KINDS)} with at least one ordinary token"
         )
     if kind == "bpe" and "ByteLevel" in json.dumps(content["pre_tokenizer"]):
         kind = "bytebpe"
+    elif kind == "bpe" and not (model["merges"] or model["end_of_word_suffix"]):
+        kind = "char"
     normalizer = json.dumps(content["normalizer"])
     lowercase = '"Lowercase"' in normalizer or '"lowercase": true' in normalizer
     return ImportedTokenizer(backend, roles, kind, lowercase)

@@ -207,6 +207,14 @@ def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: floa
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 
 
+def describe_unknown(num_unknown: int, num_tokens: int) -> str:
+    """Says what unknown tokens of a text mean for its bits per byte."""
+    return (
+        f"{num_unknown:,} of {num_tokens:,} tokens ({num_unknown / num_tokens:.2%}) are unknown:"
+        " their text is not predicted, so bits per byte are a lower bound"
+    )
+
+
 def summarize_eval(
     total: Pairs, loss_weights: Mapping[str, float], token_losses: Mapping[str, bool]
 ) -> dict[str, float]:

@@ -51,6 +51,7 @@ class Corpus:
 
     documents: int
     tokens: int
+    unknown: int | None = None  # tokens that stand for unknown text; None: not counted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

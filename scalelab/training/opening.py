@@ -181,6 +181,7 @@ def finish(training: Pretraining) -> dict[str, Any]:
     system, clocks = systems.load(config.system), progress.clocks
     arrays = objectives.predicted_arrays(config.objective_weights, config.objective_options)
     unigrams = {baselines.unigram_name(array): data.unigram_nats_of(array) for array in arrays}
+    unknown, num_valid = data.tokenizer.count_unknown(data.valid.tokens), len(data.valid.tokens)
     result = run_files.RunResult(
         system=config.system,
         shape=config.model.shape,
@@ -195,15 +196,16 @@ def finish(training: Pretraining) -> dict[str, Any]:
         init_digest=config.init,
         initialised=tuple(progress.initialised),
         peak_memory_bytes=host.peak_memory_bytes(),
-        remarks=tuple(
-            _unlearned(config, progress.evals, {baselines.UNIGRAM: data.unigram_nats} | unigrams)
+        remarks=(
+            *_unlearned(config, progress.evals, {baselines.UNIGRAM: data.unigram_nats} | unigrams),
+            *[metrics.describe_unknown(unknown, num_valid)] * bool(unknown),
         ),
         eval=progress.evals,
         data_hash=data.corpus_hash,
         unigram_nats=data.unigram_nats,
         unigrams=unigrams,
         corpus=run_files.Corpus(data.train.num_documents, len(data.train.tokens)),
-        validation=run_files.Corpus(data.valid.num_documents, len(data.valid.tokens)),
+        validation=run_files.Corpus(data.valid.num_documents, num_valid, unknown),
         phases=tuple(
             run_files.PhaseData(
                 p.max_len,

@@ -11,6 +11,7 @@ import pytest
 import tiny
 from test_sentence_scores import opened_run
 
+from scalelab import train
 from scalelab.data import prepare
 from scalelab.data.corpora import open_corpus
 from scalelab.data.tokenizers import TokenizerSpec
@@ -76,6 +77,28 @@ def test_from_run_and_corpus_to_tables(
     assert "scores: done in" in errors
     assert json.loads((tmp_path / "work/environment.json").read_text())["packages"]
     assert "is in use" in refused(lm, *given, f"--workdir={tmp_path / 'work'}")
+
+
+def test_unknown_words_are_counted(wikitext, cache_dir, tmp_path, start) -> None:
+    """By the training and by the evaluation, as a plain split of the text counts them."""
+    fields = dict(tokenizer__kind="word", tokenizer__vocab_size=200)
+    flags = tiny.train_flags(tmp_path / "run", wikitext, cache_dir, steps=2, **fields)
+    code, _, errors = start(train, *flags)
+    assert code == 0, errors
+    known = json.loads((tmp_path / "run/tokenizer/tokenizer.json").read_text())["model"]["vocab"]
+    lines = (wikitext / "wiki.valid.raw").read_text().splitlines()
+    text = " ".join(line for line in lines if not line.startswith(" ="))
+    words = re.findall(r"\w+|[^\w\s]", text)
+    unknown = sum(word not in known for word in words)
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert 0 < unknown == result["validation"]["unknown"] < len(words)
+    share = rf"{unknown:,} of {len(words):,} tokens \({unknown / len(words):.2%}\)"
+    (remark,) = (line for line in result["remarks"] if "unknown" in line)
+    assert re.search(f"{share}.*bits per byte are a lower bound", remark)
+    opened = opened_run(tmp_path / "run")
+    corpus = open_corpus(f"wikitext:{wikitext}")
+    documents = likelihood.read_documents(corpus, "valid", None, opened.tokenizer, lambda _: None)
+    assert lm.notes(opened, documents) == [remark]
 
 
 def test_a_net_that_knows_nothing_has_a_perplexity_of_v(

@@ -11,6 +11,7 @@ import pytest
 import real_text
 import tiny
 
+from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.interop import maps, tokenizer
 
@@ -87,6 +88,20 @@ def test_the_same_ids(tmp_path, system: str, files: str) -> None:
     read = tokenizer.read(source)
     assert read.kind == declared.get(system).tokenizer
     assert read.lowercase == real_text.lowercase(system)
+
+
+@pytest.mark.parametrize("kind, size", [("word", 60), ("char", 20), ("bpe", 56)])
+def test_words_and_characters_are_told_from_pieces(tmp_path, kind: str, size: int) -> None:
+    """The BPE has no merges either: its vocabulary is full of letters."""
+    special = (("eos", "<|endoftext|>"),)
+    text = "".join(map(chr, range(97, 123))) + " the cat sat on the mat. " * 9
+    texts = [text, " ".join(f"{a}{b}" for a in "abcdefgh" for b in "klmnopqr")]
+    tokenizers.train(tokenizers.TokenizerSpec(kind, size, False, special), texts, tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    read = tokenizer.read(tmp_path)
+    assert (read.kind, read.vocab_size) == (kind, size)
+    assert not json.loads(read.backend.to_str())["model"].get("merges")
+    assert compare(tmp_path, tmp_path / "saved", [*NASTY, *texts]) > 0
 
 
 def test_text_that_spells_a_special_token_is_text(tmp_path) -> None:

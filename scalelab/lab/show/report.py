@@ -287,10 +287,16 @@ def describe_limits(study: Study) -> list[str]:
     tunings = [seed.environment for task in parts for seed in task.finished]
     environments = [run.environment for run in study.runs]
     single = [point.label for point in study.points if len(point.finished) == 1]
+    bounds = {
+        point.label: f"{point.label} {held.unknown / held.tokens:.2%}"
+        for point in study.points for run in point.finished
+        if run.result and (held := run.result.validation) and held.unknown
+    }  # fmt: skip
     found = {
         f"{finished} of {len(study.runs)} pre-trainings finished; unfinished": unfinished,
         "Damaged": _damaged(study),
         "One pre-training seed, no interval over seeds": single,
+        "Bits per byte are a lower bound, as validation tokens are unknown": [*bounds.values()],
         "Code": [_count(map(_describe_commit, [*environments, *tunings]))],
     }
     lines = [f"{what}: {'; '.join(own)}." for what, own in found.items() if any(own)]

@@ -286,6 +286,21 @@ def test_a_loss_that_no_objective_brought_down_is_no_headline(tmp_path, monkeypa
     assert headline == "loss" and "does not beat its baseline (mlm_loss 7" in reason
 
 
+def test_unknown_tokens_make_bits_per_byte_a_lower_bound(tmp_path) -> None:
+    reported_study.write(tmp_path, **ONE_SHAPE, figures=[])
+
+    def bounds() -> list[str]:
+        limits = report.describe_limits(study_runs.read(tmp_path))
+        return [line for line in limits if "lower bound" in line]
+
+    for unknown in (None, 0, 25):
+        (path,) = tmp_path.glob("runs/bert-2x16x2-seed0/result.json")
+        held = {"documents": 3, "tokens": 1000, "unknown": unknown}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"validation": held}))
+        assert len(bounds()) == bool(unknown)
+    assert bounds()[0].endswith(": bert 2x16x2 2.50%.")
+
+
 def test_finished_runs_of_other_studies_are_named(tmp_path) -> None:
     reported_study.write(tmp_path, **ONE_SHAPE, figures=[])
     (source,) = tmp_path.glob("runs/bert-2x16x2-seed0")
