@@ -113,6 +113,19 @@ def test_values_that_only_the_run_can_judge(argument: str, message: str, refused
     assert re.search(message, refused(argument))
 
 
+@pytest.mark.parametrize(("flag", "there"), [
+    ("--config.tokenizer.vocab_size=350", "vocab_size = 300"),
+    ("--config.tokenizer.lowercase=True", "lowercase = False"),
+])  # fmt: skip
+def test_a_field_that_contradicts_the_tokenizer_of_init(
+    flag: str, there: str, refused: Train, pretrained_runs, tmp_path: pathlib.Path
+) -> None:
+    first = pretrained_runs("gpt2")
+    message = refused("system=gpt2,shape=2x8x1,steps=20", f"--init={first}", flag)
+    assert all(text in message for text in (flag, str(first), there))
+    assert not (tmp_path / "run").exists()
+
+
 # --- Corpora --------------------------------------------------------------------------------------
 
 
