@@ -59,11 +59,11 @@ def test_answers_are_grouped_and_invalid_ones_are_counted(prepare) -> None:  # n
         [[1, 1], [0, 1], [1, 0], [1, 1], [0, 0]], np.float32
     )  # class, and valid or not
     made = results.decode(run, "dev", found)
-    assert made.answers.tolist() == ["1 0", "1 1 0"] and made.num_invalid == 2
+    assert made.answers.tolist() == ["1 0", "1 1 0"] and len(made.invalid) == 2
     measured = results.measure(run, {"dev": found})["dev"]
     assert measured == {"f1a": pytest.approx(2 * 2 / (3 + 3)), "question_match": 0.5}
-    (remark,) = results.describe_invalid(run, {"dev": 2})
-    assert "no label, replaced by the best of the labels: 2 of 5 (dev)" in remark
+    (remark,) = results.describe_invalid(run, {"dev": made})
+    assert "no label, replaced by the best of the labels: 2 of 5 (dev: '' 2)" in remark
     assert run.train.first(3).labels.shape[0] == 3  # `max_train_examples` counts answers
 
 
