@@ -126,6 +126,16 @@ def test_a_field_that_contradicts_the_tokenizer_of_init(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_tokenizer_of_init_without_a_token_that_the_system_needs(
+    refused: Train, pretrained_runs, tmp_path: pathlib.Path
+) -> None:
+    """The message says what a user can do, not what a developer can."""
+    given = "system=palm,shape=2x8x1,steps=20", f"--init={pretrained_runs('bert')}"
+    message = refused(*given)
+    assert "'bos'" in message and "--init" in message and "mask" in message
+    assert "SPECIAL_TOKENS" not in message and not (tmp_path / "run").exists()
+
+
 # --- Corpora --------------------------------------------------------------------------------------
 
 

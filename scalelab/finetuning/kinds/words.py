@@ -51,7 +51,7 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
     """Makes the rows of prompts, with the tokens of label words."""
     targets, labels = find_targets(task, reading), records.labels
     if labels is not None and task.labels is None:
-        labels = np.rint((labels - float(task.class_names[0])) / SPACING).astype(np.int32)
+        labels = np.rint((labels - float(task.class_names[0])) * (1 / SPACING)).astype(np.int32)
     own = None if labels is None else targets[labels]
     return prompts.encode(task, records, reading, own, targets.shape[1])
 
