@@ -156,3 +156,18 @@ def test_an_empty_source_is_refused(
     code, out, errors = start("t5", "--source=bada", f"--source={source}")
     assert code == 2 and out == ""
     assert len(re.findall("^error: ", errors, re.MULTILINE)) == 1 and repr(source) in errors
+
+
+def test_a_long_source_is_read_where_no_position_lacks(start: Start) -> None:
+    """T5 reads it whole: its last word counts. BART has 64 positions."""
+    long = "bada gedu dodo " * 40
+    given = "--json", "--max_new_tokens=4", "--num_beams=3"
+    found = {}
+    for last in ("zizi", "mumu"):
+        code, out, errors = start("t5", f"--source={long}{last}", *given)
+        assert code == 0, errors
+        found[last] = json.loads(out)["score"]
+    assert found["zizi"] != found["mumu"]
+    code, out, errors = start("bart", f"--source={long}", *given)
+    assert code == 2 and out == "" and "Traceback" not in errors
+    assert len(re.findall("^error: .* 64 positions", errors, re.MULTILINE)) == 1

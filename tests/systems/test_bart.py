@@ -108,6 +108,6 @@ def test_without_noise_it_learns_to_copy() -> None:
         total, weight = metrics["seq2seq_loss"]
         return float(total / weight)
 
-    assert loss() < 0.02
+    assert loss() < 0.1
     others = {name: np.roll(batch[name], 1, axis=0) for name in ("source", "source_lengths")}
-    assert loss(**others) > 0.3
+    assert loss(**others) > 1
