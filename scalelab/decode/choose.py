@@ -99,7 +99,12 @@ def best_tokens(logits: jax.Array) -> jax.Array:
 
 
 def warp(logits: jax.Array, rules: Rules) -> jax.Array:
-    """Applies temperature, top k and top p to scores [B, V], as the draw of `choose` does."""
+    """Applies temperature, top k and top p to scores.
+
+    Args:
+      logits: [B, V].
+      rules: rules with a temperature above 0.
+    """
     logits = logits / rules.temperature
     if rules.top_k is not None:
         logits = keep_top_k(logits, rules.top_k)

@@ -39,7 +39,13 @@ def encode_targets(texts: Sequence[str], reading: Reading) -> list[list[int]]:
 
 
 def text_of(row: np.ndarray, task: Task, reading: Reading) -> str:
-    """Returns the text of generated tokens [M], which end with `end_token` or are -1 behind it."""
+    """Returns the text of generated tokens.
+
+    Args:
+      row: [M] tokens, -1 behind their end.
+      task: the task.
+      reading: the tokenizer.
+    """
     ids = row.astype(np.int64)
     return reading.tokenizer.decode(ids[(ids >= 0) & (ids != end_token(task, reading))]).strip()
 
