@@ -45,7 +45,14 @@ def make_documents(num_tokens: int, first: int) -> formats.Documents:
 
 
 def measure_case(name: str, given: dict[str, str], max_len: int, asked: Any) -> dict[str, float]:
-    """Returns millions of tokens per CPU second: build, corrupt."""
+    """Returns millions of tokens per CPU second: build, corrupt.
+
+    Args:
+      name: name of the format.
+      given: its options.
+      max_len: length of the longest source.
+      asked: the flags.
+    """
     form, ids = formats.load(name), systems.special_ids(systems.load("transformer"))
     specials = formats.Specials(end=(ids["eos"],), ids=ids, vocab_size=VOCAB)
     documents = make_documents(asked.num_tokens, max(ids.values()) + 1)
