@@ -309,7 +309,10 @@ def main(given: argparse.Namespace) -> None:
         )
     if given.source:
         start = systems.special_ids(opened.system, special)["start"]
-        frame, rows = tokenizer.frame(), list(map(encode, given.source))
+        frame, rows = tokenizer.frame(), [encode(text) for text in given.source]
+        for text, row in zip(given.source, rows, strict=True):
+            if not text.strip() or not len(row):
+                raise ValueError(f"the source {text!r} has no words: give at least one")
         _check_blanks(opened, given.source, rows)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = [np.array([start, *row], np.int32) for row in ids]

@@ -15,7 +15,7 @@ import functools
 import importlib
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
@@ -94,8 +94,12 @@ def train(opened: contextlib.AbstractContextManager["Training"]) -> Any:
 
 
 @contextlib.contextmanager
-def pretraining(config: Config, workdir: pathlib.Path) -> Iterator[Any]:
+def pretraining(
+    config: Config, workdir: pathlib.Path, asked: Collection[str] = ()
+) -> Iterator[Any]:
     """Opens a pre-training, new or stopped, for the loop; saves and ends it after the loop.
+
+    `asked` has the names of the fields that the user set by flags.
 
     Yields:
       The `Pretraining`; if the run is finished, `opening.Finished`.
@@ -113,7 +117,7 @@ def pretraining(config: Config, workdir: pathlib.Path) -> Iterator[Any]:
 
     # --- Setup: folder, devices ----------------
     started, machine = time.perf_counter(), config.machine
-    config, start, nets = beginning.begin(config, workdir)
+    config, start, nets = beginning.begin(config, workdir, asked)
     if (result := run_folder.claim(workdir, config)) is not None:
         print(run_folder.describe_finished(workdir, result))
         yield opening.Finished(result)
@@ -168,7 +172,7 @@ def main(given: argparse.Namespace) -> None:
     """Trains."""
     config = cli.read_config(given)
     with cli.one_of_several() if config.machine.distributed else contextlib.nullcontext():
-        train(pretraining(config, cli.workdir(given)))
+        train(pretraining(config, cli.workdir(given), given.fields))
 
 
 if __name__ == "__main__":

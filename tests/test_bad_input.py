@@ -133,6 +133,29 @@ def test_what_a_system_cannot_do(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("flag", "there"), [
+    ("--config.tokenizer.vocab_size=350", "vocab_size = 300"),
+    ("--config.tokenizer.lowercase=True", "lowercase = False"),
+])  # fmt: skip
+def test_a_field_that_contradicts_the_tokenizer_of_init(
+    flag: str, there: str, refused: Train, pretrained_runs, tmp_path: pathlib.Path
+) -> None:
+    first = pretrained_runs("gpt2")
+    message = refused("system=gpt2,shape=2x8x1,steps=20", f"--init={first}", flag)
+    assert all(text in message for text in (flag, str(first), there))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_of_init_without_a_token_that_the_system_needs(
+    refused: Train, pretrained_runs, tmp_path: pathlib.Path
+) -> None:
+    """The message says what a user can do, not what a developer can."""
+    given = "system=palm,shape=2x8x1,steps=20", f"--init={pretrained_runs('bert')}"
+    message = refused(*given)
+    assert "'bos'" in message and "--init" in message and "mask" in message
+    assert "SPECIAL_TOKENS" not in message and not (tmp_path / "run").exists()
+
+
 # --- Corpora --------------------------------------------------------------------------------------
 
 

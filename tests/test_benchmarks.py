@@ -12,6 +12,7 @@ import pytest
 import test_flops
 import tiny
 
+from scalelab import formats
 from scalelab.tasks import batches
 from scalelab.training import blueprint
 from scalelab.worlds import discourse, glue_files
@@ -136,6 +137,14 @@ def test_memory_beside_a_window() -> None:
     sizes = ["--segment=8", "--memory_len=8", "--num_tokens=40", "--repeats=1"]
     found = measured("memory", "--shape=2x8x2", "--vocab_size=97", *sizes)
     assert found["sides"].keys() == {"memory", "window"}
+
+
+def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every format with a source, and each way of it."""
+    monkeypatch.setattr(common, "pin_to_cores", lambda threads: None)
+    found = measured("formats", "--num_tokens=20000", "--max_lens=64", "--secs=0.01")
+    assert {row["format"] for row in found} == formats.declarations("source").keys()
+    assert all(row["build"] > 0 and row.get("corrupt", 1) > 0 for row in found)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from scalelab import fill_mask, sample
+from scalelab.data.tokenizers import Tokenizer
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
 from scalelab.resources import host
@@ -154,3 +155,31 @@ def test_bad_input(start: Start, system: str | None, flags: list[str], message: 
     assert code == 2 and out == "" and "Traceback" not in errors
     found = re.findall(r"^error: .*", errors, re.MULTILINE)
     assert len(found) == 1 and re.search(message, found[0]), errors
+
+
+@pytest.mark.parametrize("source", ["", " \t", "\u200b\U0001f422"])
+def test_an_empty_source_is_refused(
+    start: Start, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """A model would write an invented text; a tokenizer may also read a text as nothing."""
+    encode = Tokenizer.encode
+    blind = lambda self, text: encode(self, text if text.isascii() else "")  # noqa: E731
+    monkeypatch.setattr(Tokenizer, "encode", blind)
+    code, out, errors = start("t5", "--source=bada", f"--source={source}")
+    assert code == 2 and out == ""
+    assert len(re.findall("^error: ", errors, re.MULTILINE)) == 1 and repr(source) in errors
+
+
+def test_a_long_source_is_read_where_no_position_lacks(start: Start) -> None:
+    """T5 reads it whole: its last word counts. BART has 64 positions."""
+    long = "bada gedu dodo " * 40
+    given = "--json", "--max_new_tokens=4", "--num_beams=3"
+    found = {}
+    for last in ("zizi", "mumu"):
+        code, out, errors = start("t5", f"--source={long}{last}", *given)
+        assert code == 0, errors
+        found[last] = json.loads(out)["score"]
+    assert found["zizi"] != found["mumu"]
+    code, out, errors = start("bart", f"--source={long}", *given)
+    assert code == 2 and out == "" and "Traceback" not in errors
+    assert len(re.findall("^error: .* 64 positions", errors, re.MULTILINE)) == 1

@@ -187,6 +187,7 @@ def test_sample_refuses_what_does_not_fit(
         "translator in .* reads a source: give --source": [f"--run={run}", "--prompt=a"],
         "gpt2 in .* reads no source": [f"--run={pretrained_runs('gpt2')}", "--source=a"],
         "2 prompts and 1 sources": [f"--run={run}", "--prompt=a", "--prompt=b", "--source=a"],
+        "source '' has no words": [f"--run={run}", "--source=a", "--source="],
     }.items():
         code, out, errors = start(*flags)
         assert code == 2 and not out and "Traceback" not in errors

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.decode.loop import Continuation, State, check, fill
+from scalelab.decode.loop import Continuation, State, check, fill, fill_sources
 from scalelab.decode.stepper import Source, Stepper
 
 NEVER = -1e9  # a score worse than any text's, and finite
@@ -53,7 +53,7 @@ def search(
       ValueError: as in `loop.check` and `loop.fill`; or the vocabulary has fewer than 2 K tokens.
     """
     check(prompts, max_new_tokens, max_len)
-    given = fill(prompts, max_len), sources and fill(sources, max_len)
+    given = fill(prompts, max_len), sources and fill_sources(sources, max_len)
     (tokens, lengths), source = jax.device_put(given, rows)
     sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
     written, scores = jax.device_get(search_rows(stepper, tokens, lengths, source, *sizes))

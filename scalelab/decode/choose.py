@@ -98,6 +98,21 @@ def best_tokens(logits: jax.Array) -> jax.Array:
     return jnp.min(jnp.where(is_best, places, logits.shape[-1]), axis=-1)
 
 
+def warp(logits: jax.Array, rules: Rules) -> jax.Array:
+    """Applies temperature, top k and top p to scores.
+
+    Args:
+      logits: [B, V].
+      rules: rules with a temperature above 0.
+    """
+    logits = logits / rules.temperature
+    if rules.top_k is not None:
+        logits = keep_top_k(logits, rules.top_k)
+    if rules.top_p is not None:
+        logits = keep_top_p(logits, rules.top_p)
+    return logits
+
+
 def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Array) -> jax.Array:
     """Chooses the next token of each text.
 
@@ -115,12 +130,7 @@ def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Ar
         logits = penalise(logits, seen, rules.repetition_penalty)
     if rules.temperature == 0:
         return best_tokens(logits)
-    logits = logits / rules.temperature
-    if rules.top_k is not None:
-        logits = keep_top_k(logits, rules.top_k)
-    if rules.top_p is not None:
-        logits = keep_top_p(logits, rules.top_p)
-    return jax.vmap(jax.random.categorical)(keys, logits).astype(jnp.int32)
+    return jax.vmap(jax.random.categorical)(keys, warp(logits, rules)).astype(jnp.int32)
 
 
 def repeats(tokens: jax.Array, count: jax.Array, length: int) -> jax.Array:

@@ -73,7 +73,7 @@ def generate(
       sources: token ids of each prompt's source; None: the model has none.
     """
     check(prompts, max_new_tokens, max_len)
-    given = fill(prompts, max_len), sources and fill(sources, max_len)
+    given = fill(prompts, max_len), sources and fill_sources(sources, max_len)
     (tokens, lengths), source = jax.device_put(given, rows)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
@@ -211,3 +211,13 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
     for row, text in zip(tokens, texts, strict=True):
         row[: len(text)] = text
     return tokens, lengths
+
+
+def fill_sources(sources: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns sources as `fill`; a longer one is for the model to read, as T5 does, or to refuse.
+
+    Args:
+      sources: ids [n] each, with n >= 1.
+      max_len: most tokens of a row that shorter sources fill.
+    """
+    return fill(sources, max(max_len, *map(len, sources)))

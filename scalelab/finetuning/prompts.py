@@ -38,6 +38,18 @@ def encode_targets(texts: Sequence[str], reading: Reading) -> list[list[int]]:
     return [ids.tolist() for ids in reading.tokenizer.encode_batch([blank + x for x in texts])]
 
 
+def text_of(row: np.ndarray, task: Task, reading: Reading) -> str:
+    """Returns the text of generated tokens.
+
+    Args:
+      row: [M] tokens, -1 behind their end.
+      task: the task.
+      reading: the tokenizer.
+    """
+    ids = row.astype(np.int64)
+    return reading.tokenizer.decode(ids[(ids >= 0) & (ids != end_token(task, reading))]).strip()
+
+
 def pad(targets: Sequence[Sequence[int]], longest: int) -> np.ndarray:
     """Returns targets as rows [n, longest] int32, -1 behind their ends.
 

@@ -1,5 +1,6 @@
 """The results of a fine-tuned seed: scores, predictions, result.json, submission files."""
 
+import collections
 import dataclasses
 import pathlib
 import shutil
@@ -10,6 +11,7 @@ import numpy as np
 
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings, with_head_kind
 from scalelab.data.tokenizers import digest
+from scalelab.finetuning import prompts
 from scalelab.finetuning.kinds import Decoded
 from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
@@ -20,6 +22,7 @@ from scalelab.records.run_files import COMPLETED, FAILED, TaskResult
 from scalelab.resources import flops, host
 from scalelab.tasks import metrics, recipes, submission, text_counts
 from scalelab.tasks import task as task_lib
+from scalelab.tasks.examples import TaskExamples
 from scalelab.tasks.task import Task
 from scalelab.training import pretrained
 
@@ -126,8 +129,8 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     )
     clocks, kept = progress.clocks, run.folder(seed) / "tokenizer"
     read = {"train": run.train, **run.dev_there}
-    invalid = {split: decode(run, split, found).num_invalid for split, found in outputs.items()}
-    invalid = {split: count for split, count in invalid.items() if count is not None}
+    decoded = {split: decode(run, split, found) for split, found in outputs.items()}
+    decoded = {split: made for split, made in decoded.items() if made.invalid is not None}
     result = TaskResult(
         status=FAILED if progress.failed else COMPLETED,
         task=task.name,
@@ -153,9 +156,9 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         stopped=progress.stopped,
         train_loss=train_loss,
         degenerate=degenerate,
-        remarks=(*remarks(run), *describe_invalid(run, invalid)),
+        remarks=(*remarks(run), *describe_invalid(run, decoded)),
         truncated={name: e.num_truncated for name, e in read.items()},
-        invalid=invalid,
+        invalid={split: len(made.invalid or {}) for split, made in decoded.items()},
         data=run.splits.digests,
         settings=settings(run.config),
         chosen=read_grid(run.workdir).chosen,
@@ -279,28 +282,59 @@ def remarks(run: TaskRun) -> list[str]:
     elif own := beyond_recipe(config, run.start.opened.system, run.task.name, run.kind.HEAD):
         fields = ", ".join(f"{k} {'off' if v is None else v}" for k, v in own.items())
         lines.append(f"{title}: set beyond recipe {config.recipe}: {fields}")
-    cut = [
-        f"{examples.num_truncated:,} of {len(examples):,} ({name})"
-        for name, examples in {"train": run.train, **run.dev_there}.items()
-        if examples.num_truncated
-    ]
+    read = {"train": run.train, **run.dev_there}
+    cut = _count_cut(read, {name: made.num_truncated for name, made in read.items()})
     texts = run.splits.dev.values() if run.task.kind == "texts" else ()
     golds = [gold for own in texts if own and own.labels is not None for gold in own.labels]
     lines += [f"{title}: {name} by {how}" for name in run.task.metrics
               if (how := text_counts.signature(name, golds))]  # fmt: skip
     if cut:
         what = f"{title}: texts cut to {config.max_len} tokens"
-        lines.append(f"{what}: {run.start.opened.config.system} {', '.join(cut)}")
+        lines.append(f"{what}: {run.start.opened.config.system} {cut}")
+    if cut := _count_cut(read, {name: _count_endless(run, made) for name, made in read.items()}):
+        lines.append(f"{title}: answers cut to {run.task.answer_len} tokens: {cut}")
     return lines
 
 
-def describe_invalid(run: TaskRun, invalid: Mapping[str, int]) -> list[str]:
-    """Returns the remark on labels that were generated, given the invalid ones of each split."""
-    counts = [f"{n:,} of {len(run.dev_there[s]):,} ({s})" for s, n in invalid.items()]
+def _count_cut(read: Mapping[str, TaskExamples], counts: Mapping[str, int]) -> str:
+    """Describes how many of each split's examples were cut; "": none."""
+    parts = [
+        f"{count:,} of {len(read[name]):,} ({name})" for name, count in counts.items() if count
+    ]
+    return ", ".join(parts)
+
+
+def _count_endless(run: TaskRun, made: TaskExamples) -> int:
+    """Counts the targets that lost their end, which `texts.encode` cut."""
+    if run.task.kind != "texts" or made.labels is None:
+        return 0
+    last = made.labels[:, -1]
+    return int(((last >= 0) & (last != prompts.end_token(run.task, run.reading))).sum())
+
+
+def describe_invalid(run: TaskRun, decoded: Mapping[str, Decoded]) -> list[str]:
+    """Returns the remarks on generated answers, given those of each split.
+
+    They count the invalid ones, name the three most frequent of them, and give the accuracy that
+    counts them as wrong, as T5 does.
+    """
+    title, texts, counts, lines = run.task.title, run.task.kind == "texts", [], []
+    for split, made in decoded.items():
+        invalid = made.invalid or {}
+        named = collections.Counter(invalid.values()).most_common(3)
+        shown = ", ".join(f"{text!r} {count:,}" for text, count in named if not texts)
+        counts.append(
+            f"{len(invalid):,} of {len(run.dev_there[split]):,} ({split}{shown and ': ' + shown})"
+        )
+        gold = run.splits.dev[split]
+        if invalid and gold is not None and "accuracy" in run.task.metrics and not texts:
+            wrong = made.answers.copy()
+            wrong[[*invalid]] = -1
+            value = metrics.METRICS["accuracy"](gold.labels, wrong)
+            lines.append(f"{title}: accuracy with invalid answers as wrong: {value:.4f} ({split})")
     what = "as text; answers that were no label, replaced by the best of the labels"
-    if run.task.kind == "texts":
-        what = "empty answers"
-    return [f"{run.task.title} {what}: {', '.join(counts)}"] if counts else []
+    what = "empty answers" if texts else what
+    return [f"{title} {what}: {', '.join(counts)}", *lines] if counts else []
 
 
 def beyond_recipe(

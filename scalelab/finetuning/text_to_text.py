@@ -86,14 +86,24 @@ class TextToText(nn.Module):
         else:
             keys = jnp.broadcast_to(jax.random.key(0), size)  # nothing is drawn
             written, *_ = loop.generate_rows(*given, keys, Rules(), *sizes)
+        return self._until_end(written)
+
+    def _until_end(self, written: jax.Array) -> jax.Array:
+        """Returns tokens [B, M] as float32, -1 behind the end."""
         ends = written == self.end
         return jnp.where(jnp.cumsum(ends, axis=1) > ends, -1.0, written)
 
     def _choose(self, made: stepper.Stepper, scores: jax.Array, cache: object) -> jax.Array:
-        """Returns [B, 2] float32: the target, and 1 if no other token had a higher score, else 0.
+        """Returns [B, 2 + M] float32.
 
-        `scores` [B, V] are those of the first token.
+        They are the target, 1 if no other token had a higher score, else 0, and the tokens that
+        greedy decoding over all tokens writes. `scores` [B, V] are those of the first token.
         """
+        best, free = [scores.argmax(axis=1)], cache
+        while len(best) < self.longest:
+            following, free = made(best[-1][:, None], jnp.ones_like(best[-1]), free)
+            best.append(following.argmax(axis=1))
+        written = self._until_end(jnp.stack(best, axis=1))
         targets = jnp.array(self.targets)
         reached = jnp.ones((len(scores), len(targets)), bool)
         valid = jnp.ones(len(scores), bool)
@@ -105,4 +115,5 @@ class TextToText(nn.Module):
             reached &= ended[:, None] | (own == best[:, None])
             if place + 1 < targets.shape[1]:
                 scores, cache = made(best[:, None], jnp.ones_like(best), cache)
-        return jnp.stack([reached.argmax(axis=1), valid], axis=1).astype(jnp.float32)
+        chosen = jnp.stack([reached.argmax(axis=1), valid], axis=1)
+        return jnp.concatenate([chosen.astype(jnp.float32), written], axis=1)

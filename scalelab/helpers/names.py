@@ -175,6 +175,7 @@ class SpecialIds(dict[str, int]):
     def __missing__(self, role: str) -> int:
         roles = ", ".join(dict.fromkeys(re.sub(r"\d+", "N", own) for own in self))
         raise ValueError(
-            f"no special token has the role {role!r} (roles: {roles or 'none'}): add one"
-            " to SPECIAL_TOKENS of the system"
+            f"no special token has the role {role!r} (roles of the tokenizer: {roles or 'none'}):"
+            " with --init, whose tokenizer the run takes, name a run with such a token; without it,"
+            " choose another system, or a format and objective that do not need one"
         )

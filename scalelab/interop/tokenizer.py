@@ -111,13 +111,15 @@ def export(
       directory: the folder to write into.
       roles: role -> text of the special token, added if absent.
       family: the map of the model's class.
-      special_as_text: True: "[MASK]" in a text is plain text; False: it is the mask token.
+      special_as_text: True: "[MASK]" in a text is plain text; False: it is the mask token, and a
+        sentinel is one token.
       max_len: number of positions of the model.
       frame: special tokens around the texts of a classifier; None: as in pre-training.
     """
     content = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    in_text = {t for role, t in roles.items() if role == "mask" or role.startswith("sentinel_")}
     for added in content["added_tokens"]:
-        if added["content"] == roles.get("mask") and not special_as_text:
+        if added["content"] in in_text and not special_as_text:
             added |= IN_TEXT
     backend = tokenizers.Tokenizer.from_str(json.dumps(content))
     backend.add_special_tokens(

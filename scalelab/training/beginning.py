@@ -7,7 +7,7 @@ initialized from the seed.
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -87,11 +87,12 @@ class Start:
 
 
 def begin(
-    config: Config, workdir: pathlib.Path
+    config: Config, workdir: pathlib.Path, asked: Collection[str] = ()
 ) -> tuple[Config, Start | None, dict[str, Pretrained]]:
     """Opens the runs that a run needs, by config.machine.init and config.machine.frozen.
 
-    A run with a checkpoint of its own needs neither the run of --init nor --init.
+    A run with a checkpoint of its own needs neither the run of --init nor --init. `asked` has the
+    names of the fields that the user set by flags, such as tokenizer.vocab_size.
 
     Returns:
       The config with the digests of the other runs, and with the tokenizer of the run that it
@@ -99,7 +100,8 @@ def begin(
 
     Raises:
       ValueError: there is no such run, its parameters do not fit, or they differ from the ones that
-        the config names or that the run in `workdir` began with.
+        the config names or that the run in `workdir` began with; or its tokenizer differs in a
+        field of `asked`.
     """
     nets, begun = pretrained.load_frozen(config.machine.frozen), _read_begun(workdir)
     config = pretrained.freeze(config, nets)
@@ -134,6 +136,14 @@ def begin(
             f"the parameters in {given} are not those that config.init names: their digest is"
             f" {digest}, expected {config.init}"
         )
+    for field in asked:
+        group, _, name = field.rpartition(".")
+        if group == "tokenizer" and getattr(config.tokenizer, name) != getattr(tokenizer, name):
+            raise ValueError(
+                f"--config.{field}={getattr(config.tokenizer, name)} contradicts --init={given},"
+                f" whose tokenizer has {name} = {getattr(tokenizer, name)}: the new run takes that"
+                " tokenizer, so leave this flag out"
+            )
     machine = dataclasses.replace(config.machine, init=str(given))
     config = dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
     if opened is None:

@@ -1,10 +1,13 @@
 """Beam search on chains whose best texts can be counted out; tests/interop has the other oracle."""
 
+import itertools
+
 import numpy as np
 import pytest
 import small
 
-from scalelab.decode import beam, stepper
+from scalelab.decode import beam, loop, stepper
+from scalelab.decode.choose import Rules
 
 SIZES = {"max_new_tokens": 4, "max_len": 99, "end_token": None}
 
@@ -67,6 +70,55 @@ def test_an_open_text_is_given_up_by_the_same_power() -> None:
     ((best, _),) = beam.search(small.chain(chances), [np.array([0])], num_beams=2, **sizes)
     assert best.tokens.tolist() == [1, 2]
     assert best.score == pytest.approx(np.log(0.18) / 9, rel=1e-4)
+
+
+def exhaustive(
+    chances: np.ndarray, start: int, length: int, end: int | None, penalty: float
+) -> dict[tuple[int, ...], float]:
+    """The score of each text of at most `length` tokens; a shorter one ends with `end`."""
+    logs, found = np.log(chances + 1e-9), {}
+    for tokens in itertools.product(range(len(chances)), repeat=length):
+        text = tokens[: tokens.index(end) + 1] if end in tokens else tokens
+        total = sum(logs[pair] for pair in itertools.pairwise([start, *text]))
+        found[text] = total / len(text) ** penalty
+    return found
+
+
+@pytest.mark.parametrize(("usual", "length", "end"), [(4, 2, None), (2, 3, None), (3, 2, 2)])
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
+def test_a_wide_beam_is_the_exhaustive_search(
+    usual: int, length: int, end: int | None, penalty: float
+) -> None:
+    """Four beams hold all texts of usual tokens; the others only widen the vocabulary to 2 K."""
+    narrow = []
+    sizes = SIZES | {"max_new_tokens": length, "end_token": end, "length_penalty": penalty}
+    for seed in range(4):
+        chances = np.full((8, 8), 1e-7)
+        chances[:usual, :usual] += random_chain(usual, seed)
+        chances /= chances.sum(axis=1, keepdims=True)
+        given = small.chain(chances), [np.array([start]) for start in range(2)]
+        for start, texts in enumerate(beam.search(*given, num_beams=4, **sizes)):
+            scores = exhaustive(chances, start, length, end, penalty)
+            own = [(*t.tokens.tolist(), *[end] * (t.ended_by == "end")) for t in texts]
+            assert len({*own}) == 4  # texts of one score may change places
+            expected = sorted(scores.values(), reverse=True)[:4]
+            np.testing.assert_allclose([text.score for text in texts], expected, rtol=1e-4)
+            np.testing.assert_allclose([scores[text] for text in own], expected, rtol=1e-4)
+            ((one,),) = beam.search(given[0], given[1][start : start + 1], num_beams=1, **sizes)
+            narrow.append(one.score < expected[0] - 1e-3)
+    assert any(narrow)
+
+
+@pytest.mark.parametrize("system", ["gpt2", "transformer_xl"])
+def test_one_beam_is_greedy(system: str) -> None:
+    made = stepper.prepare(*small.net(system))
+    sizes = SIZES | {"max_new_tokens": 8, "max_len": small.MAX_LEN}
+    free = [t.tokens for t in loop.generate(made, small.PROMPTS, Rules(), **sizes)]
+    sizes["end_token"] = int(free[0][4])
+    greedy = loop.generate(made, small.PROMPTS, Rules(), **sizes)
+    found = beam.search(made, small.PROMPTS, num_beams=1, **sizes)
+    assert [t.tokens.tolist() for (t,) in found] == [t.tokens.tolist() for t in greedy]
+    assert {text.ended_by for (text,) in found} == {"length", "end"}
 
 
 def scores_of(system: str, prompt: np.ndarray, tokens: np.ndarray) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scalelab.decode.choose import Rules, choose, keep_top_k, keep_top_p, penalise, repeats
+from scalelab.decode.choose import Rules, choose, keep_top_k, keep_top_p, penalise, repeats, warp
 
 INF = float("inf")
 CHANCES = np.array([[0.05, 0.5, 0.15, 0.3]], np.float32)
@@ -110,6 +110,32 @@ def test_frequencies(temperature: float, top_k: int | None, top_p: float | None)
         by_hand(temperature, top_k or 8, 0.6),
     ):
         assert p_value(counts, wrong) < 1e-6
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.9])
+@pytest.mark.parametrize(("top_k", "top_p"), [(None, None), (7, None), (None, 0.7), (11, 0.9)])
+def test_the_distribution_is_that_of_transformers(
+    temperature: float, top_k: int | None, top_p: float | None
+) -> None:
+    """Temperature, top k and top p one after another, as `generate` has them."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    from transformers.generation import logits_process
+
+    scores = np.random.default_rng(0).normal(0, 3, (50, 40)).astype(np.float32)
+    rules = Rules(temperature=temperature, top_k=top_k, top_p=top_p)
+    found = np.asarray(jax.nn.softmax(warp(jnp.asarray(scores), rules)))
+    theirs = torch.tensor(scores)
+    for value, warper in (
+        (temperature, logits_process.TemperatureLogitsWarper),
+        (top_k, logits_process.TopKLogitsWarper),
+        (top_p, logits_process.TopPLogitsWarper),
+    ):
+        theirs = theirs if value is None else warper(value)(None, theirs)
+    expected = torch.softmax(theirs, -1).numpy()
+    np.testing.assert_array_equal(found > 0, expected > 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert top_p is None or len(set((found > 0).sum(axis=1))) > 1
 
 
 def test_repeats_as_a_search_in_strings_says() -> None:

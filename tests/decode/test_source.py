@@ -135,7 +135,7 @@ def is_unstacked(x: Any) -> bool:
 
 @pytest.mark.parametrize("length", [0, small.MAX_LEN + 1])
 def test_a_source_that_the_net_cannot_read_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match=f"source of {length} tokens: expected 1 to 40"):
+    with pytest.raises(ValueError, match=f"of {length} tokens"):
         greedy([*SOURCES[:3], np.zeros(length, np.int32)], None)
 
 

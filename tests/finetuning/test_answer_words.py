@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_words import one_bucket, prepare, translator  # noqa: F401
 
-from scalelab.finetuning import results
+from scalelab.finetuning import prompts, results
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import TASKS, as_text, load_task
 
@@ -59,12 +59,25 @@ def test_answers_are_grouped_and_invalid_ones_are_counted(prepare) -> None:  # n
         [[1, 1], [0, 1], [1, 0], [1, 1], [0, 0]], np.float32
     )  # class, and valid or not
     made = results.decode(run, "dev", found)
-    assert made.answers.tolist() == ["1 0", "1 1 0"] and made.num_invalid == 2
+    assert made.answers.tolist() == ["1 0", "1 1 0"] and len(made.invalid) == 2
     measured = results.measure(run, {"dev": found})["dev"]
     assert measured == {"f1a": pytest.approx(2 * 2 / (3 + 3)), "question_match": 0.5}
-    (remark,) = results.describe_invalid(run, {"dev": 2})
-    assert "no label, replaced by the best of the labels: 2 of 5 (dev)" in remark
+    (remark,) = results.describe_invalid(run, {"dev": made})
+    assert "no label, replaced by the best of the labels: 2 of 5 (dev: '' 2)" in remark
     assert run.train.first(3).labels.shape[0] == 3  # `max_train_examples` counts answers
+
+
+def test_a_score_becomes_a_rounded_string(prepare) -> None:  # noqa: F811
+    """As T5's stsb() writes it, round(5 x) / 5 with one digit (Raffel et al. 2020, 2.4)."""
+    scores = np.arange(0, 501, dtype=np.float32) / np.float32(100)
+    texts = ["go"] * len(scores)
+    records = Records((texts, texts), scores, "", "")
+    run = prepare("gpt2", "text", task=load_task("stsb"), records=records, batch_size=2)
+    rows = run.train.gather(np.arange(len(scores)), 60)["labels"]
+    found = [prompts.text_of(row, run.task, run.reading) for row in rows]
+    assert found == [f"{np.round(5 * score) / 5:.1f}" for score in scores]
+    hand = {257: "2.6", 249: "2.4", 0: "0.0", 9: "0.0", 11: "0.2", 500: "5.0", 489: "4.8"}
+    assert {place: found[place] for place in hand} == hand
 
 
 def test_which_tasks_have_words() -> None:

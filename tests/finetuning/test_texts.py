@@ -139,6 +139,15 @@ def test_the_rows_of_a_text_hold_its_answer(prepare) -> None:  # noqa: F811
     short = dataclasses.replace(TASK, answer_len=2)
     cut = prepare("gpt2", None, task=short, records=planted(16, 0), num_rows=16)
     assert cut.train.labels.shape == (16, 2)
+    spelt = [json.loads(label)[0][0] for label in cut.splits.train.labels]
+    sizes = np.array([len(run.tokenizer.encode(f" {word}")) + 1 for word in spelt])
+    assert 0 < (num_cut := (sizes > 2).sum()) and (sizes == 2).sum() < 16
+    remark = f"answers cut to 2 tokens: {num_cut} of 16 (train), {num_cut} of 16 (dev)"
+    assert remark in str(results.remarks(cut))
+    assert "answers cut" not in str(results.remarks(run))
+    full = dataclasses.replace(TASK, answer_len=int(sizes.max()))  # the longest has its end
+    fits = prepare("gpt2", None, task=full, records=planted(16, 0), num_rows=16)
+    assert "answers cut" not in str(results.remarks(fits))
 
 
 @pytest.mark.ci

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -158,8 +159,11 @@ def draw(run: TaskRun, seed: int = 0, own: Any = None) -> Any:
     return jax.tree_util.tree_map_with_path(drawn, run.first_params(0))
 
 
-def decode_by_loop(run: TaskRun, params: Any, prompts: list[list[int]]) -> list[tuple[int, bool]]:
-    """The classes that greedy decoding reaches over labels; whether it does so over all tokens."""
+def decode_by_loop(
+    run: TaskRun, params: Any, prompts: list[list[int]]
+) -> list[tuple[int, bool, list[int]]]:
+    """The classes that greedy decoding reaches over labels; whether it does so over all tokens; and
+    what it writes over all tokens."""
     allowed, eos = targets(run), run.tokenizer.special_ids["eos"]
     made, free = [[] for _ in prompts], [[] for _ in prompts]
     for _ in range(max(map(len, allowed))):
@@ -168,7 +172,7 @@ def decode_by_loop(run: TaskRun, params: Any, prompts: list[list[int]]) -> list[
                 can = sorted({t[len(text)] for t in allowed if t[:-1][: len(text)] == text})
                 if text[-1:] != [eos]:
                     text.append(int(found.argmax()) if is_free else can[int(found[can].argmax())])
-    return [(allowed.index(a), b in allowed) for a, b in zip(made, free, strict=True)]
+    return [(allowed.index(a), b in allowed, b) for a, b in zip(made, free, strict=True)]
 
 
 # --- Inputs, losses, answers --------------------------------------------------------------------
@@ -224,8 +228,10 @@ def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> 
         params = draw(run, seed)
         made = results.dev_outputs(run, params)
         expected = decode_by_loop(run, params, prompts(run, dev))
-        np.testing.assert_array_equal(made["dev"], np.array(expected, np.float32))
-        answers, valid = np.array(expected).T
+        answers, valid, written = map(list, zip(*expected, strict=True))
+        answers, valid = np.array(answers), np.array(valid)
+        np.testing.assert_array_equal(made["dev"][:, :2], np.stack([answers, valid], 1))
+        assert [[int(i) for i in row if i >= 0] for row in made["dev"][:, 2:]] == written
         # Random encoder-decoders say no label; a trained one says nothing else, see below.
         if len(set(answers)) > 1 and (system == "translator" or valid.any()) and not valid.all():
             break
@@ -239,9 +245,19 @@ def test_answers_are_those_of_greedy_decoding(prepare: Prepare, system: str) -> 
     left = json.loads((run.folder(0) / "result.json").read_text())
     assert left["invalid"] == {"dev": invalid}
     assert left["eval"]["dev"]["accuracy"] == np.mean(answers == dev.labels)
-    assert f"no label, replaced by the best of the labels: {invalid} of 41 (dev)" in (
+    assert f"no label, replaced by the best of the labels: {invalid} of 41 (dev: " in (
         glue_table.write(run.workdir, only="stands")
     )
+    strict = np.mean(valid & (answers == dev.labels))
+    assert left["eval"]["dev"]["accuracy"] > strict  # a replaced answer may be right
+    remarks = " ".join(left["remarks"])
+    assert f"accuracy with invalid answers as wrong: {strict:.4f} (dev)" in remarks
+    eos = run.tokenizer.special_ids["eos"]
+    texts = [run.tokenizer.decode([i for i in ids if i != eos]).strip() for ids in written]
+    ((often, count),) = Counter(t for t, v in zip(texts, valid, strict=True) if not v).most_common(
+        1
+    )
+    assert f"{invalid} of 41 (dev: {often!r} {count}" in remarks
     known = predictions.read(run.folder(0) / "predictions.tsv")
     assert known.predicted.tolist() == answers.tolist()
 

@@ -1,5 +1,6 @@
 """GAP-SENTENCES: source and target give the text back; sentences are those of plain ROUGE."""
 
+import itertools
 from collections import Counter
 from fractions import Fraction
 
@@ -112,6 +113,35 @@ def test_sentences_are_those_of_plain_rouge(choose, corrupted) -> None:
         wrong += found != choose_plainly(text, count, room, choose != "sequential")
         wrong += found != choose_plainly(text, count, room, False, lambda s: Counter({*s}))
     assert wrong > 15
+
+
+def test_greedy_choices_beside_the_exhaustive_search(corrupted) -> None:
+    """By rouge-score over all choices of five sentences: one sentence is the best of all; of two,
+    the greedy pair is at most the best pair, which it mostly is."""
+    from rouge_score import rouge_scorer
+
+    scorer, words = rouge_scorer.RougeScorer(["rouge1"]), lambda parts: " ".join(map(str, parts))
+
+    def rouge(text: list[list[int]], chosen: tuple[int, ...]) -> float:
+        sides = ([t for k, s in enumerate(text) if (k in chosen) == x for t in s] for x in (1, 0))
+        return scorer.score(*map(words, sides))["rouge1"].fmeasure
+
+    rng = np.random.default_rng(1)
+    texts = [
+        [rng.integers(10, 20, rng.integers(2, 9)).tolist() for _ in range(5)] for _ in "x" * 40
+    ]
+    for count, least in ((1, 40), (2, 25)):
+        given = dict(choose="sequential", gap_rate=count / 5)
+        stored, _ = corrupted("gap_sentences", documents(*texts), SPECIALS, 200, **given)
+        equal = []
+        for text, gaps in zip(texts, stored["gaps"], strict=True):
+            (starts,) = np.nonzero(gaps & OPENS)
+            found = tuple(np.flatnonzero(gaps[starts] & CHOSEN).tolist())
+            assert len(found) == count
+            best = max(rouge(text, own) for own in itertools.combinations(range(5), count))
+            assert rouge(text, found) <= best + 1e-9
+            equal.append(rouge(text, found) >= best - 1e-9)
+        assert sum(equal) >= least and (count == 1 or not all(equal))
 
 
 def test_a_planted_sentence_is_chosen(corrupted, row_of) -> None:

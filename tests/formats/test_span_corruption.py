@@ -43,6 +43,19 @@ def spans(target: list[int]) -> list[list[int]]:
     return found
 
 
+def test_a_text_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight tokens three are dropped, in spans of one and two; the smallest draw cuts."""
+    kept = [0.0, 0.9, 0.1, 0.8, 0.7, 0.0, 0.0, 0.0]  # of five tokens: 2 + 3
+    dropped = [0.0, 0.2, 0.6, 0.0, 0.0, 0.0, 0.0, 0.0]  # of three tokens: 1 + 2
+    chances = iter([np.array([kept]), np.array([dropped])])
+    monkeypatch.setattr(draws, "uniform", lambda stream, places: next(chances))
+    monkeypatch.setattr(span_corruption, "text_length", lambda max_len, options: 8)
+    _, made = corrupt([8], Options(0.375, 1.5), 8)
+    first, second = SENTINELS[:2]
+    assert row(made, "source", 0) == [100, 101, first, 103, 104, 105, second, EOS]
+    assert row(made, "tokens", 0) == [first, 102, second, 106, 107, EOS]
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_source_and_target_give_the_text_back(options: Options) -> None:
     max_len = 40

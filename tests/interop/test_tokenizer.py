@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 
 import declared
@@ -14,6 +15,7 @@ import tiny
 from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.interop import maps, tokenizer
+from scalelab.systems import t5
 
 NASTY = [
     "",
@@ -123,3 +125,49 @@ def test_the_same_ids_on_real_text(tmp_path, system: str, files: str) -> None:
     source = make_source(system, tmp_path / "source", files)
     count = compare(source, tmp_path / "saved", lines[:10_000])
     assert count > sum(map(len, lines[:10_000])) / 4
+
+
+@pytest.fixture(params=["exported", "published"])
+def with_sentinels(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A tokenizer of T5 as `transformers` reads it: ours, exported; or with 100 sentinels at the
+    end of the vocabulary, <extra_id_0> last, as the published one has them."""
+    import transformers
+
+    trained, folder = real_text.tokenizer_dir("t5"), tmp_path / "theirs"
+    folder.mkdir()
+    if request.param == "exported":
+        ours = Tokenizer.load(trained)
+        roles = {role: ours.token(number) for role, number in ours.special_ids.items()}
+        own = dict(inputs=("input_ids",), max_len=64, frame=None, types={}, pads_left=False)
+        tokenizer.export(trained, folder, roles, special_as_text=False, **own)
+    else:
+        pieces = json.loads((trained / "tokenizer.json").read_text())["model"]["vocab"]
+        words = [(piece, score) for piece, score in pieces if not piece.startswith("<")]
+        special = [(text, 0.0) for text in ("<pad>", "</s>", "<unk>")]
+        sentinels = [(f"<extra_id_{k}>", 0.0) for k in reversed(range(100))]
+        transformers.T5TokenizerFast([*special, *words, *sentinels]).save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    return folder
+
+
+def test_sentinels_in_text_have_the_same_ids(with_sentinels, tmp_path: pathlib.Path) -> None:
+    import transformers
+
+    theirs = transformers.AutoTokenizer.from_pretrained(with_sentinels)
+    tokenizer.read(with_sentinels, t5.SPECIAL_TOKENS).save(tmp_path / "saved")
+    ours = Tokenizer.load(tmp_path / "saved")
+    named = [ours.special_ids[f"sentinel_{k}"] for k in range(t5.NUM_SENTINELS)]
+    assert named == [theirs.convert_tokens_to_ids(f"<extra_id_{k}>") for k in range(len(named))]
+    if "<extra_id_99>" in theirs.get_vocab():
+        assert named == sorted(named, reverse=True) and named[0] == ours.vocab_size - 1
+    for text in (
+        "the <extra_id_0> of the<extra_id_1>work",
+        "<extra_id_63> the license  <extra_id_1>  work <extra_id_0>",
+        "a<extra_id_2><extra_id_3> b",
+        *(f"{line} <extra_id_{k}> {line}" for k, line in enumerate(real_text.lines()[:20])),
+    ):
+        ids = theirs(text, add_special_tokens=False)["input_ids"]
+        assert ours.encode_special(text, ours.special_ids).tolist() == ids, text
+        assert {named.index(i) for i in ids if i in named} == {
+            int(k) for k in re.findall(r"<extra_id_(\d+)>", text)
+        }

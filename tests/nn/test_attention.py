@@ -60,6 +60,19 @@ def test_attention_is_what_the_loops_say(causal: bool) -> None:
     np.testing.assert_allclose(out, by_loops(params, x, allowed, bias), rtol=1e-4, atol=1e-4)
 
 
+def test_one_head_is_the_formula() -> None:
+    """softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017, equation 1), by matrices."""
+    module, x = SelfAttention(1, K, 0.0, NORMAL, NORMAL, bias_init=None), normal(1, T, D)
+    variables = init(module, x, context(1, T), None)
+    found, _ = module.apply(variables, x, context(1, T), None)
+    p = {name: np.asarray(part["kernel"]) for name, part in variables["params"].items()}
+    q, k, v = (x[0] @ p[name][:, 0] for name in ("query", "key", "value"))
+    for scale, same in ((math.sqrt(K), True), (1.0, False)):
+        exps = np.exp(q @ k.T / scale)
+        expected = exps / exps.sum(axis=1, keepdims=True) @ v @ p["out"][0]
+        assert np.allclose(found[0], expected, rtol=1e-4, atol=1e-4) == same
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_weights_can_be_read(causal: bool) -> None:
     """They give the output again, also in training; who does not ask for them gets none."""

@@ -8,12 +8,14 @@ from typing import Any
 import glue_folder
 import in_process
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import subjects
 import tiny
 from safetensors import numpy as safetensors
 
-from scalelab import objectives, systems
+from scalelab import objectives, step, systems
 from scalelab.eval import program
 from scalelab.interop import exporting, importing
 from scalelab.systems import bart
@@ -89,3 +91,23 @@ def test_a_fine_tuning_is_exported_and_scores_the_same_when_it_is_back(
     importing.run(str(out), tmp_path / "back")
     again = score(tmp_path / "back", tmp_path / "scored", "--eval_only")
     assert again["eval"] == first["eval"] and again["steps"] == 0
+
+
+@pytest.mark.ci
+def test_without_noise_it_learns_to_copy() -> None:
+    """The loss of a batch of copies goes to 0, by the sources: those of others give a high loss."""
+    subject = subjects.get("bart")
+    now, batch = subject.state(), tiny.batch(subject.module, 1)
+    batch |= {"source": batch["tokens"], "source_lengths": batch["lengths"]}
+    for rate in np.repeat(np.float32([1e-2, 1e-3]), 200):
+        now, _ = subject.run(now, subject.put(batch), jnp.float32(rate))
+    evaluate = jax.jit(step.make_eval_step(subject.parts.net, subject.parts.terms))
+
+    def loss(**changes: np.ndarray) -> float:
+        metrics, _ = evaluate(now.params, batch | changes, jax.random.key(0))
+        total, weight = metrics["seq2seq_loss"]
+        return float(total / weight)
+
+    assert loss() < 0.1
+    others = {name: np.roll(batch[name], 1, axis=0) for name in ("source", "source_lengths")}
+    assert loss(**others) > 1

@@ -238,6 +238,22 @@ def test_n_model_of_an_option_is_its_kernels(options: dict[str, Any], num_kernel
     assert sum(sizes) == systems.n_model(t5, made.config.model, made.config.system_options)
 
 
+def test_a_gate_in_two_thirds_of_the_width_has_as_many_parameters() -> None:
+    """Shazeer 2020, 2; and the arm of the study has the nearest whole width."""
+
+    def size(width: int, **options: str) -> int:
+        sizes = systems.Sizes(2, 12, 3, width, 16, 0.0)
+        net, terms = t5.build(sizes, t5.Options(**options), 97), tiny.terms(t5, "seq2seq")
+        made = objectives.abstract_variables(net, terms, max_len=16)["params"]
+        return sum(x.size for x in jax.tree.leaves(made))
+
+    assert size(32, ffn="gated") == size(48) != size(48, ffn="gated")
+    study = tiny.config_module("studies/seq2seq_parts").get_config("scale=synthetic")
+    (width,) = (int(x.split("=")[1]) for x in study.variants.gated if "ffn_width" in x)
+    (shape,) = {s for stage in study.stages.values() for s in stage.shapes}
+    assert abs(width - 2 / 3 * 4 * int(shape.split("x")[1])) <= 0.5
+
+
 def test_no_class_has_shared_layers(wikitext: pathlib.Path, tmp_path: pathlib.Path) -> None:
     tiny.write_run(
         tmp_path / "run", "t5", wikitext, tmp_path / "cache", system_options__layers="shared"

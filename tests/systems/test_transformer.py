@@ -4,14 +4,21 @@ tests/systems/test_source_systems.py has what every system with a source owes.
 """
 
 import pathlib
+from typing import Any
 
 import damage
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from flax import linen as nn
+from parts import context, init, normal
 
 from scalelab import formats, systems
 from scalelab.interop import exporting, importing
+from scalelab.nn.heads import token_logits
+from scalelab.nn.positions import SinusoidPositions
 from scalelab.systems import transformer
 
 
@@ -28,6 +35,50 @@ def test_it_has_the_special_tokens_of_every_format_with_a_source(name: str) -> N
     specials = formats.Specials(end=(ids["eos"],), ids=ids, vocab_size=97)
     made = list(formats.load(name).build(documents, specials=specials, max_len=40, seed=0))
     assert sum(map(len, made)) >= 3
+
+
+SIZES = systems.Sizes(2, 12, 2, ffn_width=20, max_len=9, dropout_rate=0.1)
+
+
+def test_an_encoder_without_positions_is_permutation_equivariant() -> None:
+    encoder, order = transformer.build(SIZES, None, 13).encoder, np.array([3, 0, 5, 1, 6, 2, 4])
+    x, ctx = normal(2, 7, 12), context(2, 7)
+    variables = init(encoder, x, ctx, None)
+    out, moved = (np.asarray(encoder.apply(variables, y, ctx, None)[0]) for y in (x, x[:, order]))
+    np.testing.assert_allclose(moved, out[:, order], rtol=1e-4, atol=1e-4)
+    assert np.abs(moved - out).max() > 0.1
+    places = np.asarray(SinusoidPositions(12).apply({}, ctx.positions))
+    out, moved = (encoder.apply(variables, y + places, ctx, None)[0] for y in (x, x[:, order]))
+    assert np.abs(moved - out[:, order]).max() > 0.01
+
+
+def test_the_table_gets_the_gradients_of_its_three_uses() -> None:
+    """The rows of a table three times as long stand for source, target and scores."""
+    net, thrice = (transformer.build(SIZES, None, size) for size in (13, 39))
+    rng = np.random.default_rng(0)
+    batch = {"source_lengths": [7, 4], "lengths": [5, 3], "examples": [0, 1]}
+    batch |= {"source": rng.integers(0, 13, (2, 7)), "tokens": rng.integers(0, 13, (2, 5))}
+    batch = {name: np.asarray(values, np.int32) for name, values in batch.items()}
+    params = init(net, batch, train=False)["params"]
+
+    def gradient(net: Any, batch: Any, table: Any, first: int) -> np.ndarray:
+        def loss(table: jax.Array) -> jax.Array:
+            def forward(model: Any) -> jax.Array:
+                scores = token_logits(model, model(batch, train=False)[0])
+                return jnp.sum(jnp.sin(scores[..., first : first + 13]))
+
+            embed = params["decoder"]["embed"] | {"tokens": {"table": table}}
+            given = params | {"decoder": params["decoder"] | {"embed": embed}}
+            return nn.apply(forward, net)({"params": given})
+
+        return np.asarray(jax.jit(jax.grad(loss))(table))
+
+    table = params["decoder"]["embed"]["tokens"]["table"]
+    tied = gradient(net, batch, table, 0)
+    apart = gradient(thrice, batch | {"tokens": batch["tokens"] + 13}, jnp.tile(table, (3, 1)), 26)
+    parts = apart.reshape(3, 13, -1)
+    assert np.abs(parts).max(axis=(1, 2)).min() > 1e-2  # each use counts
+    np.testing.assert_allclose(tied, parts.sum(axis=0), rtol=1e-3, atol=1e-3)
 
 
 @pytest.fixture(scope="module", params=["transformer", "pegasus"])

@@ -47,6 +47,15 @@ def test_rouge_is_the_mean_of_the_best_references() -> None:
         assert found == pytest.approx(np.mean(best), abs=1e-12)
 
 
+@pytest.mark.parametrize("name", ["bleu", "rouge1", "rouge2", "rouge_l"])
+def test_equal_texts_have_the_highest_score(name: str) -> None:
+    """BLEU 100, ROUGE 1; a word less has less."""
+    same = np.array([own[0] for own in GOLD])
+    assert metrics.METRICS[name](LABELS, same) == pytest.approx(1, abs=1e-9)
+    same[0] = same[0].replace(" wet", "")
+    assert metrics.METRICS[name](LABELS, same) < 0.99
+
+
 @pytest.mark.parametrize("name", ["bleu", "rouge2", "exact_match"])
 def test_a_weight_of_two_is_an_example_twice(name: str) -> None:
     """For two systems and two resamples at once."""

@@ -24,7 +24,8 @@ class Decoded(NamedTuple):
 
     answers: np.ndarray  # [n] classes, scores or texts, as in predictions.tsv
     outputs: np.ndarray | None = None  # [n, C] before the softmax, where answers are classes
-    num_invalid: int | None = None  # generated texts that are no label's; None: none are generated
+    # Row of a prompt -> the generated text that is no label's; None: nothing is generated.
+    invalid: dict[int, str] | None = None
 
 
 class Kind(Protocol):

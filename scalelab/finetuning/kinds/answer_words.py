@@ -29,6 +29,6 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
 def decode(
     task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
 ) -> Decoded:
-    """Returns the classes of each question's answers as `answers`, and how many are invalid."""
-    classes, _, num_invalid = words.decode(task, records, made, outputs, reading)
-    return Decoded(answers.join(task, classes, made), None, num_invalid)
+    """Returns the classes of each question's answers as `answers`, and invalid texts."""
+    classes, _, invalid = words.decode(task, records, made, outputs, reading)
+    return Decoded(answers.join(task, classes, made), None, invalid)

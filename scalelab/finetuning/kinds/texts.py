@@ -42,7 +42,8 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
 def decode(
     task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
 ) -> Decoded:
-    """Returns the texts of tokens, outputs [n, M], and how many are empty."""
-    rows, end = outputs.astype(np.int64), prompts.end_token(task, reading)
-    texts = [reading.tokenizer.decode(row[(row >= 0) & (row != end)]).strip() for row in rows]
-    return Decoded(np.array(texts, np.str_), None, texts.count(""))
+    """Returns the texts of tokens, outputs [n, M]; empty ones are invalid."""
+    texts = [prompts.text_of(row, task, reading) for row in outputs]
+    return Decoded(
+        np.array(texts, np.str_), None, {i: "" for i, text in enumerate(texts) if not text}
+    )

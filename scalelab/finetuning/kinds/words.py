@@ -51,7 +51,7 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
     """Makes the rows of prompts, with the tokens of label words."""
     targets, labels = find_targets(task, reading), records.labels
     if labels is not None and task.labels is None:
-        labels = np.rint((labels - float(task.class_names[0])) / SPACING).astype(np.int32)
+        labels = np.rint((labels - float(task.class_names[0])) * (1 / SPACING)).astype(np.int32)
     own = None if labels is None else targets[labels]
     return prompts.encode(task, records, reading, own, targets.shape[1])
 
@@ -59,13 +59,16 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
 def decode(
     task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
 ) -> Decoded:
-    """Returns the classes of outputs [n, 2], each with probability 1, and how many are invalid."""
-    classes, valid = np.nan_to_num(outputs).astype(np.int32).T
-    num_invalid = int((valid == 0).sum())
+    """Returns the classes of outputs [n, 2 + M], each with probability 1, and invalid texts."""
+    rows = np.nan_to_num(outputs).astype(np.int32)
+    classes, written = rows[:, 0], rows[:, 2:]
+    invalid = {
+        int(i): prompts.text_of(written[i], task, reading) for i in np.flatnonzero(rows[:, 1] == 0)
+    }
     if task.labels is None:
-        return Decoded(np.array(task.class_names, np.float32)[classes], None, num_invalid)
+        return Decoded(np.array(task.class_names, np.float32)[classes], None, invalid)
     table = np.where(np.arange(len(task.class_names)) == classes[:, None], 0.0, -np.inf)
-    return Decoded(classes, table, num_invalid)
+    return Decoded(classes, table, invalid)
 
 
 def chance_loss(train: TaskExamples) -> float:
