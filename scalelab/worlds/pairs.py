@@ -1,7 +1,7 @@
 """Tasks of a source and a target: {train,dev,test}.jsonl, as `tasks.generation` reads them."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from scalelab.worlds.glue_files import MAX_TRIES, TEST_SHARE
@@ -12,7 +12,7 @@ def split_sizes(num_pairs: int) -> dict[str, int]:
     return {"train": num_pairs} | dict.fromkeys(("dev", "test"), max(1, num_pairs // TEST_SHARE))
 
 
-def draw(sizes: Mapping[str, int], pairs: Iterator[Sequence[str]]) -> dict[str, list[str]]:
+def draw(sizes: Mapping[str, int], pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
     """Takes (source, target) pairs; returns the lines of each split. No source occurs twice.
 
     Raises:

@@ -12,7 +12,7 @@ order. The target repeats these keys, each followed by its value. Keys of a targ
 places of the source. The place of a value depends on two random orders, so a rule of places alone
 finds one value in `num_pairs`. The target repeats a key because RNNsearch looks for a value before
 it reads the previous token (Bahdanau et al. 2015, A.2.2): the look for the key prepares it.
-Pairs instead of single queries keep an encoder from answering before the decoder asks.
+Several keys are asked for, because an encoder can answer one query while it reads the source.
 
 `copy` and `reverse` have uniform lengths from `shortest` to `longest`, as in figure 2 of Bahdanau
 et al. 2015, which compares translations by length.
@@ -107,9 +107,10 @@ def draw_tasks(source: Sequences, seed: int, num_pairs: int) -> dict[str, dict[s
     """
     words = lexicon.stems(np.random.default_rng([seed, 1]), source.vocab_size)
 
-    def texts(task: str, rng: np.random.Generator) -> Iterator[list[str]]:
+    def texts(task: str, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
         while True:
-            yield [" ".join(words[i] for i in own) for own in source.pair(task, rng)]
+            first, second = (" ".join(words[i] for i in own) for own in source.pair(task, rng))
+            yield first, second
 
     sizes = pairs.split_sizes(num_pairs)
     return {

@@ -76,7 +76,7 @@ def test_each_key_is_asked_for_once_and_has_its_value() -> None:
 
 
 def by_place(place: Callable[[int], int], pairs: list[Pair]) -> float:
-    """The share of values that a rule of places finds: the k-th one asked for is the place(k)-th."""
+    """The share of values that a rule finds: the k-th one asked for stands at the place(k)-th."""
     hits = [s[2 * place(k) + 1] == t[2 * k + 1] for s, t in pairs for k in range(len(t) // 2)]
     return float(np.mean(hits))
 
