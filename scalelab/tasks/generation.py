@@ -181,6 +181,19 @@ GENERATION = (
         {"train": ("train.jsonl", None), "dev": ("dev.jsonl", None), "test": ("test.jsonl", None)},
         (*ROUGE, "exact_match"), 64,
     ),
+    *(
+        _task(
+            name, name.capitalize(), f"{name.capitalize()}: {about} (python -m scalelab.worlds).",
+            read_pairs, f"{name}:", name,
+            {own: (f"{own}.jsonl", None) for own in ("train", "dev", "test")},
+            ("exact_match", "bleu"), 64,
+        )
+        for name, about in (
+            ("recall", "the value of each key in a list of pairs, synthetic"),
+            ("copy", "synthetic texts to repeat"),
+            ("reverse", "synthetic texts to repeat from their end"),
+        )
+    ),
     _task(
         "webquestions", "WebQuestions",
         "WebQuestions: questions without a text to read (Berant et al. 2013, EMNLP).",

@@ -6,6 +6,7 @@ learned everything. The kinds:
   markov      each word depends on the k words before it (`markov`)
   neighbours  every second word is a function of its two neighbors (`neighbours`)
   copies      a word repeats the word a lag before it (`copies`)
+  sequences   random words, and tasks of recall, copies and reversed texts (`sequences`, `pairs`)
   grammar     documents of sentences with topics, order, agreement, gold annotations (`pcfg`,
               `lexicon`, `grammar`, `discourse`, `gold`) and nine tasks in GLUE's layout
               (`tasks`, `glue_files`)

@@ -16,8 +16,10 @@ scalelab.eval cipher and summary, with --data=DIR/tasks. With --kind=markov the 
 the --order words before it. With --kind=neighbours there are --num_letters free words and the same
 number of words that are functions of their neighbors. With --kind=copies there are --num_letters
 free words, each followed by its partner; a free word repeats the word --lag words before it in
---percent_copied percent of the cases. --length is the number of words of a document. Equal
-arguments give equal files.
+--percent_copied percent of the cases. With --kind=sequences words are random; tasks/ has pairs of
+associative recall (--num_pairs keys with their values), copies and reversed texts (--shortest to
+--longest words), for python -m scalelab.eval recall, copy and reverse, with --data=DIR/tasks.
+--length is the number of words of a document. Equal arguments give equal files.
 """
 
 import argparse
@@ -26,9 +28,19 @@ from pathlib import Path
 from typing import Any
 
 from scalelab.config import cli
-from scalelab.worlds import cipher, corpus, discourse, glue_files, markov, neighbours, questions
+from scalelab.worlds import (
+    cipher,
+    corpus,
+    discourse,
+    glue_files,
+    markov,
+    neighbours,
+    pairs,
+    questions,
+)
 from scalelab.worlds.copies import Copies
 from scalelab.worlds.lexicon import Sizes
+from scalelab.worlds.sequences import TASKS, Sequences, draw_tasks
 
 SIZES = {name: getattr(Sizes, name) for name in ("num_topics", "num_nouns", "num_verbs",
                                                  "num_adjectives")}  # fmt: skip
@@ -38,7 +50,9 @@ KINDS = {  # kind -> its own arguments, with their defaults
     "markov": {"vocab_size": 16, "order": 2, "length": 64},
     "neighbours": {"num_letters": 8, "length": 63},
     "copies": {"num_letters": 16, "lag": 40, "percent_copied": 90, "length": 320},
-}
+    "sequences": {"tasks_examples": 1000, "num_letters": 32, "num_pairs": 8, "shortest": 5,
+                  "longest": 60, "length": 64},
+}  # fmt: skip
 
 
 def parser() -> cli.Parser:
@@ -96,16 +110,24 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
         facts |= world.facts() | cipher.write(world, given.seed, count, num_pairs, folder)
     else:
-        length = own.pop("length")
+        length, num_pairs, tasks = own.pop("length"), own.pop("tasks_examples", 0), {}
         if given.kind == "copies":
             source = Copies(**own)
             facts |= source.facts(length)
+        elif given.kind == "sequences":
+            source = Sequences(**own)
+            facts |= source.facts()
+            if num_pairs:  # before the folder is made, because there may be too few words
+                tasks = draw_tasks(source, given.seed, num_pairs)
+                facts["pairs"] = pairs.split_sizes(num_pairs)
         else:
             draw = {"markov": markov.draw, "neighbours": neighbours.draw}[given.kind]
             source = draw(*own.values(), given.seed)
             facts |= source.facts()
         folder.mkdir(parents=True, exist_ok=True)
         facts |= corpus.write_tokens(source, given.seed, count, length, folder)
+        for task, lines in tasks.items():
+            pairs.write(folder / f"tasks/{task}", lines)
     (folder / "world.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 
@@ -120,7 +142,9 @@ def main(given: argparse.Namespace) -> None:
     if "tasks" in facts:
         print(f"to fine-tune on its tasks: --data={given.to}/glue")
     if "pairs" in facts:
-        print(f"to translate: python -m scalelab.eval cipher --data={given.to}/tasks (or summary)")
+        names = " or ".join(TASKS if facts["kind"] == "sequences" else cipher.TASKS)
+        print(f"to fine-tune on its pairs: python -m scalelab.eval NAME --data={given.to}/tasks")
+        print(f"  NAME: {names}")
 
 
 if __name__ == "__main__":

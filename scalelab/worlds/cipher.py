@@ -9,20 +9,19 @@ pairs.
 """
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from scalelab.worlds import pairs
 from scalelab.worlds.corpus import counts, write_sections
 from scalelab.worlds.discourse import World
-from scalelab.worlds.glue_files import MAX_TRIES, TEST_SHARE
 from scalelab.worlds.lexicon import QUALITIES
 from scalelab.worlds.pcfg import Tree
 
 VOWELS, CONSONANTS = "aeiou", "bcdfghjklmnpqrstvwxyz"
-FOLDER, SUMMARIES = "cipher", "summary"  # each task has this folder in tasks/
+TASKS = FOLDER, SUMMARIES = "cipher", "summary"  # each task has this folder in tasks/
 PASSAGE = 3  # sentences
 
 
@@ -93,15 +92,15 @@ def write(
         write_sections(folder / f"wiki.{split}.raw", texts)
     if not num_pairs:
         return {"documents": counts(num_documents)}
-    sizes = {"train": num_pairs} | dict.fromkeys(("dev", "test"), max(1, num_pairs // TEST_SHARE))
+    sizes = pairs.split_sizes(num_pairs)
 
     def translations() -> Iterator[tuple[str, str]]:
         while True:
             for tree in world.sample(rng).trees:
                 yield " ".join(tree.words()), " ".join(cipher.translate(tree))
 
-    _write_pairs(folder / f"tasks/{FOLDER}", sizes, translations())
-    _write_pairs(folder / f"tasks/{SUMMARIES}", sizes, _summaries(world, rng))
+    pairs.write(folder / f"tasks/{FOLDER}", pairs.draw(sizes, translations()))
+    pairs.write(folder / f"tasks/{SUMMARIES}", pairs.draw(sizes, _summaries(world, rng)))
     return {"documents": counts(num_documents), "pairs": sizes}
 
 
@@ -126,23 +125,3 @@ def _summaries(world: World, rng: np.random.Generator) -> Iterator[tuple[str, st
         summary = [word for tree in trees for word in summarize(tree)]
         if summary:
             yield " ".join(word for tree in trees for word in tree.words()), " ".join(summary)
-
-
-def _write_pairs(folder: Path, sizes: dict[str, int], pairs: Iterator[tuple[str, str]]) -> None:
-    folder.mkdir(parents=True)
-    seen: set[str] = set()
-    for split, count in sizes.items():
-        lines: list[str] = []
-        tries = 0  # pairs since the last new one
-        while len(lines) < count:
-            if (tries := tries + 1) > MAX_TRIES:
-                raise ValueError(
-                    f"the lexicon is too small for so many pairs ({len(seen):,} were found): ask"
-                    " for fewer, or for more nouns or topics"
-                )
-            source, target = next(pairs)
-            if source not in seen:
-                seen.add(source)
-                tries = 0
-                lines.append(json.dumps({"source": source, "target": target}) + "\n")
-        (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")

@@ -13,6 +13,7 @@ from scalelab.worlds.copies import Copies
 from scalelab.worlds.discourse import World
 from scalelab.worlds.markov import Source
 from scalelab.worlds.neighbours import Neighbours
+from scalelab.worlds.sequences import Sequences
 
 NUM_PAIRS = 400  # pairs of each group
 
@@ -76,7 +77,7 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
 
 
 def write_tokens(
-    source: Source | Neighbours | Copies,
+    source: Source | Neighbours | Copies | Sequences,
     seed: int,
     num_documents: int,
     length: int,

@@ -99,7 +99,7 @@ def write_all(root: pathlib.Path) -> pathlib.Path:
 def test_readers(tmp_path: pathlib.Path) -> None:
     root = write_all(tmp_path)
     found = {task.name: (task, load(task, root)) for task in generation.GENERATION if
-             task.name not in ("multi30k_fr", "cipher", "summary")}  # fmt: skip
+             task.name != "multi30k_fr" and task.train.count}  # fmt: skip
 
     def first(name: str, split: str) -> tuple[list[str], list[str]]:
         records = found[name][1].dev[split] if split != "train" else found[name][1].train

@@ -25,10 +25,13 @@ PROBES = ["same_document", "swapped_words"]  # made by scalelab
 OTHERS = ["mctest", "ner", "pos", "squad", "swag", "tydiqa"]  # other kinds of head
 GENERATION = [
     "cipher",
+    "copy",
     "dialogsum",
     "e2e",
     "multi30k_de",
     "multi30k_fr",
+    "recall",
+    "reverse",
     "scitldr",
     "summary",
     "webquestions",
