@@ -113,9 +113,11 @@ def test_the_files(tmp_path: pathlib.Path) -> None:
     for task in TASKS:
         splits = load(load_task(task), tmp_path / "a/tasks")
         records = splits.train, *splits.dev.values()
-        assert [len(own.texts[0]) for own in records if own] == [40, 10, 10] == [
-            *facts["pairs"].values()
-        ]
+        assert (
+            [len(own.texts[0]) for own in records if own]
+            == [40, 10, 10]
+            == [*facts["pairs"].values()]
+        )
         for text, label in zip(records[0].texts[0], records[0].labels, strict=True):
             source, target = (
                 [place[word] for word in own.split()] for own in (text, json.loads(label)[0][0])
