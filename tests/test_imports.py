@@ -173,6 +173,7 @@ NO_DECISION = {  # what the base config is, and a recipe that has a family's nam
     ("eval.suites", "lstm"), ("eval.suites", "ngram"),  # names in BLiMP's published scores
     ("eval.ngram", "ngram"),  # the program's own name, in its result
     ("nn.recurrence", "lstm"),  # a cell's name
+    ("tasks.generation", "copy"), ("worlds.sequences", "copy"),  # a task's name
 }  # fmt: skip
 
 
