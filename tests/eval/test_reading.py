@@ -3,6 +3,7 @@
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scalelab import formats
@@ -17,7 +18,9 @@ SEPARATE = Reading(begin=("cls", "sep"), end=("eos",))
 
 def opened(**system: Any) -> Pretrained:
     frame = formats.Frame((8,), (9,), (9, 1))
-    tokenizer: Any = types.SimpleNamespace(special_ids=IDS, frame=lambda: frame)
+    tokenizer: Any = types.SimpleNamespace(
+        special_ids=IDS, frame=lambda: frame, count_unknown=lambda ids: 0
+    )
     module: Any = types.SimpleNamespace(**{"HAS_SOURCE": "START" in system} | system)
     spec = types.SimpleNamespace(lowercase=False)
     config: Any = types.SimpleNamespace(system="guest", tokenizer=spec)
@@ -45,7 +48,7 @@ def test_whether_training_had_such_texts() -> None:
 
 
 def test_scores_of_documents_are_marked() -> None:
-    documents: Any = None  # no unknown token is looked for
+    documents: Any = types.SimpleNamespace(tokens=np.array([8, 9]))
     assert lm.notes(opened(), documents) == []
     (note,) = lm.notes(opened(READING=Reading(trained=False)), documents)
     assert "guest" in note and "had no such inputs" in note
