@@ -105,7 +105,7 @@ def predict(
     host.configure_jax(machine.compile_cache_dir, opened.start.opened.config.model.dtype)
     if columns:
         choices = [tuple(columns)]
-    else:  # those of the task's files; positions stand last
+    else:  # the columns of the task's files; positions stand last
         own = [task.columns.texts, task.unlabeled_columns.texts, task.tfds_texts or ()]
         choices = sorted(filter(None, dict.fromkeys(own)), key=lambda c: isinstance(c[0], int))
     found, texts = read_texts(path, choices)

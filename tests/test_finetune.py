@@ -596,7 +596,7 @@ def test_early_stopping_keeps_the_best(prepare, monkeypatch) -> None:
 def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
     for fields, message in (
         (dict(max_len=128), "max_len = 128 .*--config.max_len=64"),
-        (dict(feature_layers=3), "feature_layers = 3 .*2 layers with embeddings"),
+        (dict(feature_layers=3), "feature_layers = 3 .*2 layers"),
         (dict(batch_size=64), "batch_size = 64 .*36 "),
         (dict(head__kind="triple"), "head.kind = 'triple'"),
         (dict(epochs=0.0), "epochs = 0.0"),

@@ -11,9 +11,10 @@ convolutions), 16 D^2 (ELMo), 12 D^2 (GPT-2), 13 D^2 (Transformer-XL). The feed-
 6 D^2 in all.
 A hypothesis compares two arms, each at the rate with its lowest validation loss, as in
 tuned_family.py; counts have no rate. Scored by bits per byte and minimal pairs of the quickstart's
-language, 1.5 M tokens; no data are needed. All train in one phase, with segments of 64 tokens, so
-that their bits per byte compare; the LSTM and Transformer-XL also remember earlier segments. ELMo's
-loss is that of both directions, so it is compared by minimal pairs alone.
+language, 1.5 M tokens; no data are needed. All train in one phase, on examples of at most 64
+tokens, so that their bits per byte compare. The LSTM and Transformer-XL also remember earlier
+segments. They are validated on other parts of the validation text, which no interval contains.
+ELMo's loss is that of both directions, so it is compared by minimal pairs alone.
 Real text may need larger tables of n-grams:
 
   --config.system_fields.ngram="('system_options.max_ngrams=2000000',)"

@@ -15,8 +15,8 @@ tokenizer. GPT-2 sees a segment, so that shorter tokens have a shorter context.
 | word | 405 | 4.86 | 220 | 21 |
 
 `word` has all 403 words and punctuation marks of the language, so no token is unknown. Scored by
-bits per byte of validation (Gao et al. 2020, 3.1), which compare between tokenizers if the length
-in tokens is the same.
+bits per byte of validation (Gao et al. 2020, 3.1), which compare between tokenizers. Segments have
+equal tokens, not equal bytes, so a difference contains that of the context.
 """
 
 import ml_collections

@@ -27,7 +27,7 @@ VERSION = "1"  # version of the training; part of the cache's key
 KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe", "word", "char")
 # First character of a word's first piece: in bytebpe, in unigram, in char.
 SPACES = ("Ġ", "▁", " ")
-UNKNOWN = "[UNK]"  # of a system without a token for unknown text
+UNKNOWN = "[UNK]"  # for systems without a token for unknown text
 IN_TEXT = {"lstrip": True}  # options of a special token that text may contain
 FILES = ("tokenizer.json", "special_tokens_map.json")  # they determine the ids of a text
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # besides sentinel_0, sentinel_1, ...

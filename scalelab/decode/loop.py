@@ -218,6 +218,6 @@ def fill_sources(sources: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarra
 
     Args:
       sources: ids [n] each, with n >= 1.
-      max_len: most tokens of a row that shorter sources fill.
+      max_len: the largest width of the array, unless a source is longer.
     """
     return fill(sources, max(max_len, *map(len, sources)))

@@ -126,12 +126,7 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
     for field, value, most, what in (
         ("batch_size", config.batch_size, num_examples, "training examples"),
         ("max_len", config.max_len, net.max_len, "tokens that the model reads (model.max_len)"),
-        (
-            "feature_layers",
-            config.feature_layers or 0,
-            net.num_layers + 1,
-            "layers with embeddings",
-        ),
+        ("feature_layers", config.feature_layers or 0, net.num_layers + 1, "layers of states"),
     ):
         if value > most:
             raise ValueError(

@@ -74,7 +74,8 @@ def build(
 
     Raises:
       ValueError: `max_len` leaves no space, no text has as many noise tokens as a blank of
-        `mean_span`, or the system has no mask or no end of a blank.
+        `mean_span` (the default is always accepted, and cut), or the system has no mask or no end
+        of a blank.
     """
     options, frame = options or Options(), len(specials.begin) + len(specials.end)
     _ = specials.ids["mask"], specials.ids["eos"]

@@ -17,7 +17,7 @@ Raffel et al. 2020, table 3 and 3.3.1. A text has sentences of one document, as 
 - The length of a text is chosen so that source and target have at most `max_len` tokens.
 - `across_documents` is the option of `span_corruption`.
 - All random choices change with the epoch.
-- Of `prefix` half of all positions are padding (49.8% at 512, WikiText-2), because each side has
+- Half of all positions of `prefix` are padding (49.8% at 512, WikiText-2), because each side has
   space for the whole text. `continuation` cuts at one rate and has less than 1% across documents.
 """
 

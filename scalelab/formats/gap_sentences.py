@@ -158,8 +158,8 @@ def build(
     counts, across = np.diff(documents.document_starts)[ids], options.across_documents
     if (counts.sum() if across else counts.max(initial=0)) < 2:
         raise ValueError(
-            "gap_sentences needs documents of at least two sentences, and no document has them;"
-            " use another corpus, or the format text_noise"
+            "gap_sentences needs two sentences in a document, or in all documents together with"
+            " across_documents, and there are fewer; use another corpus, or the format text_noise"
         )
     room, longest = _room(max_len, options, specials), text_length(max_len, options)
     byte_offsets = assembly.count_bytes_before(documents)

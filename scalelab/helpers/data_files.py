@@ -206,8 +206,9 @@ def read_objects(
             if not isinstance(row, dict):
                 raise ValueError(f"expected an object, found {brief(row)}")
             for name in (*texts, *others):
-                if not isinstance(row[name], str) and name in texts:
-                    raise ValueError(f"expected a text in {name!r}, found {brief(row[name])}")
+                value = row[name]  # raises KeyError if it is absent
+                if name in texts and not isinstance(value, str):
+                    raise ValueError(f"expected a text in {name!r}, found {brief(value)}")
         yield number, row
     if not found:
         raise ValueError(f"{path}: there are no rows of data")

@@ -175,7 +175,8 @@ class SpecialIds(dict[str, int]):
     def __missing__(self, role: str) -> int:
         roles = ", ".join(dict.fromkeys(re.sub(r"\d+", "N", own) for own in self))
         raise ValueError(
-            f"no special token has the role {role!r} (roles of the tokenizer: {roles or 'none'}):"
-            " with --init, whose tokenizer the run takes, name a run with such a token; without it,"
-            " choose another system, or a format and objective that do not need one"
+            f"no special token has the role {role!r} (roles of the tokenizer: {roles or 'none'})."
+            " With --init the run takes the tokenizer of that run: name another one. Without --init"
+            " choose another system, format or objective; a system of your own adds the token to"
+            " SPECIAL_TOKENS"
         )

@@ -77,8 +77,8 @@ def measure(points: pd.DataFrame) -> dict[str, float]:
     """Computes the signal and the noise of one score from runs of one shape and budget.
 
     Returns:
-      systems, runs, between, within, ratio, error, p and agreement, not times 100; NaN if unknown,
-      as is the agreement if no two seeds rank 3 systems.
+      systems, runs, between, within, ratio, error, p and agreement, not times 100; NaN if unknown.
+      The agreement is unknown if no two seeds rank the same three systems.
     """
     groups = [own.to_numpy() for _, own in points.groupby("key", sort=False)["value"]]
     parts = np.array([(np.mean(own), len(own) * np.var(own), len(own) - 1) for own in groups])

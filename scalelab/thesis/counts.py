@@ -20,7 +20,7 @@ from scalelab.lab.compare.claims import (
 from scalelab.lab.compare.hypotheses import weighted
 from scalelab.lab.compare.scores import Comparison, Row, Scores
 
-SCORE = "large"  # GLUE-Large, which hypotheses are about that name no other score
+SCORE = "large"  # GLUE-Large: the score of a hypothesis that names none
 MOST = "most"  # most of the cases must hold; all of the claims
 LEAST_CASES = 2  # minimum number of cases for a verdict
 

@@ -6,7 +6,7 @@ The rules of a page's length and language, and the list of bad words, are left o
 from collections.abc import Sequence
 
 ENDS = (".", "!", "?", '"', "\N{RIGHT DOUBLE QUOTATION MARK}")
-FEWEST_WORDS = 5  # of a line
+FEWEST_WORDS = 5  # in a line
 SPAN = 3  # sentences that are compared
 
 

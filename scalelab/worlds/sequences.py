@@ -10,9 +10,10 @@ have all of them. The words of a text are uniform and independent, but keys diff
 The source of `recall` has pairs of a key and its value, and then every key once more, in random
 order. The target repeats these keys, each followed by its value. Keys of a target stand at known
 places of the source. The place of a value depends on two random orders, so a rule of places alone
-finds one value in `num_pairs`. The target repeats a key because RNNsearch looks for a value before
-it reads the previous token (Bahdanau et al. 2015, A.2.2): the look for the key prepares it.
-Several keys are asked for, because an encoder can answer one query while it reads the source.
+finds one value in `num_pairs`, and equal values by chance. The target repeats a key because
+RNNsearch looks for a value before it reads the previous token (Bahdanau et al. 2015, A.2.2): the
+look for the key prepares it. Several keys are asked for, because an encoder can answer one query
+while it reads the source.
 
 `copy` and `reverse` have uniform lengths from `shortest` to `longest`, as in figure 2 of Bahdanau
 et al. 2015, which compares translations by length.

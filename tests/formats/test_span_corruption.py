@@ -45,8 +45,8 @@ def spans(target: list[int]) -> list[list[int]]:
 
 def test_a_text_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight tokens three are dropped, in spans of one and two; the smallest draw cuts."""
-    kept = [0.0, 0.9, 0.1, 0.8, 0.7, 0.0, 0.0, 0.0]  # of five tokens: 2 + 3
-    dropped = [0.0, 0.2, 0.6, 0.0, 0.0, 0.0, 0.0, 0.0]  # of three tokens: 1 + 2
+    kept = [0.0, 0.9, 0.1, 0.8, 0.7, 0.0, 0.0, 0.0]  # five tokens: 2 + 3
+    dropped = [0.0, 0.2, 0.6, 0.0, 0.0, 0.0, 0.0, 0.0]  # three tokens: 1 + 2
     chances = iter([np.array([kept]), np.array([dropped])])
     monkeypatch.setattr(draws, "uniform", lambda stream, places: next(chances))
     monkeypatch.setattr(span_corruption, "text_length", lambda max_len, options: 8)

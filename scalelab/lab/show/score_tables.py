@@ -230,5 +230,5 @@ def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
     }  # fmt: skip
     if column.key in cells:
         return cells[column.key]
-    value = flatten(point.runs[0].config).get(column.key)  # of a field that variants set
+    value = flatten(point.runs[0].config).get(column.key)  # a field that variants set
     return value if isinstance(value, int | float) and type(value) is not bool else str(value)
