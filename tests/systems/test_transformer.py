@@ -78,7 +78,7 @@ def test_the_table_gets_the_gradients_of_its_three_uses() -> None:
     apart = gradient(thrice, batch | {"tokens": batch["tokens"] + 13}, jnp.tile(table, (3, 1)), 26)
     parts = apart.reshape(3, 13, -1)
     assert np.abs(parts).max(axis=(1, 2)).min() > 1e-2  # each use counts
-    np.testing.assert_allclose(tied, parts.sum(axis=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(tied, parts.sum(axis=0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture(scope="module", params=["transformer", "pegasus"])
