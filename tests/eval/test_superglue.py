@@ -183,7 +183,7 @@ def test_every_kind_of_label_becomes_words(start, pretrained_runs, tmp_path, nam
     code, out, errors = start(task.name, *given)
     assert code == 0, errors
     count = 20 if name == "MultiRC" else 4
-    assert re.search(rf"replaced by the best of the labels: \d+ of {count} \(dev\)", out)
+    assert re.search(rf"replaced by the best of the labels: \d+ of {count} \(dev[:)]", out)
     result, known = json.loads((own / "result.json").read_text()), own / "predictions.tsv"
     found = predictions.read(known)
     assert tuple(result["eval"]["dev"]) == task.metrics
