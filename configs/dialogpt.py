@@ -2,10 +2,15 @@
 
   python -m scalelab.train --config=configs/dialogpt.py:corpus=jsonl:FILES --workdir=runs/dialogpt
 
-A line of the files is a dialogue, {"turns": [[speaker, text], ...]}. Up to three turns are a text,
-each ended by the end-of-text token. The loss is that of all turns but the first. The paper reads
-whole dialogues, and starts from GPT-2's weights: --init=RUN does so. Arguments are those of
-configs/pretrain.py but `system`.
+A line of the files is a dialogue, {"turns": [[speaker, text], ...]}. This
+makes them from DialogSum's file:
+
+  jq -c '{turns: [.dialogue | split("\\n")[] | split(": ") | [.[0], (.[1:] | join(": "))]
+    | select(.[1] != "")]}' dialogsum.train.jsonl
+
+Up to three turns are a text, each ended by the end-of-text token. The loss is that of all turns but
+the first. The paper reads whole dialogues, and starts from GPT-2's weights: --init=RUN does so.
+Arguments are those of configs/pretrain.py but `system`.
 """
 
 import ml_collections
