@@ -2,10 +2,10 @@
 
   python -m scalelab.train --config=configs/dialogpt.py:corpus=jsonl:FILES --workdir=runs/dialogpt
 
-A line of the files is a dialogue, {"turns": [[speaker, text], ...]}. This
-makes them from DialogSum's file:
+A line of the files is a dialogue, {"turns": [[speaker, text], ...]}. This makes them from
+DialogSum's file:
 
-  jq -c '{turns: [.dialogue | split("\\n")[] | split(": ") | [.[0], (.[1:] | join(": "))]
+  jq -c '{turns: [.dialogue | split([10] | implode)[] | split(": ") | [.[0], (.[1:] | join(": "))]
     | select(.[1] != "")]}' dialogsum.train.jsonl
 
 Up to three turns are a text, each ended by the end-of-text token. The loss is that of all turns but
