@@ -177,6 +177,5 @@ class SpecialIds(dict[str, int]):
         raise ValueError(
             f"no special token has the role {role!r} (roles of the tokenizer: {roles or 'none'})."
             " With --init the run takes the tokenizer of that run: name another one. Without --init"
-            " choose another system, format or objective; a system of your own adds the token to"
-            " SPECIAL_TOKENS"
+            " choose another system, format or objective"
         )

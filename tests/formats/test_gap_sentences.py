@@ -203,7 +203,7 @@ def test_bad_input_is_refused(corrupted) -> None:
     bare = Specials((BEGIN,), (), (END,), SpecialIds({"eos": END}))
     with pytest.raises(ValueError, match="no special token has the role 'mask'"):
         corrupted("gap_sentences", documents([[4], [5]]), bare, 16)
-    with pytest.raises(ValueError, match="at least two sentences, and no document has them"):
+    with pytest.raises(ValueError, match="needs two sentences in a document"):
         corrupted("gap_sentences", documents([[4, 5]], [[6]]), SPECIALS, 16)
     with pytest.raises(ValueError, match="max_len = 3 .*4"):
         corrupted("gap_sentences", documents([[4], [5]]), SPECIALS, 3)
