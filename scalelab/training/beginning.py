@@ -16,7 +16,7 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab import systems
-from scalelab.config.pretraining import Config
+from scalelab.config.pretraining import Config, Tokenizer
 from scalelab.nn import axes
 from scalelab.records import run_files
 from scalelab.training import pretrained
@@ -136,6 +136,18 @@ def begin(
             f"the parameters in {given} are not those that config.init names: their digest is"
             f" {digest}, expected {config.init}"
         )
+    _check_asked(config, tokenizer, asked, given)
+    machine = dataclasses.replace(config.machine, init=str(given))
+    config = dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
+    if opened is None:
+        return config, Start(str(given), workdir / "tokenizer", None, digest), nets
+    return config, _fit(opened, digest, config, nets), nets
+
+
+def _check_asked(
+    config: Config, tokenizer: Tokenizer, asked: Collection[str], given: pathlib.Path
+) -> None:
+    """Raises ValueError if a flag asks for another tokenizer than that of the run of --init."""
     for field in asked:
         group, _, name = field.rpartition(".")
         if group == "tokenizer" and getattr(config.tokenizer, name) != getattr(tokenizer, name):
@@ -144,11 +156,6 @@ def begin(
                 f" whose tokenizer has {name} = {getattr(tokenizer, name)}: the new run takes that"
                 " tokenizer, so leave this flag out"
             )
-    machine = dataclasses.replace(config.machine, init=str(given))
-    config = dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
-    if opened is None:
-        return config, Start(str(given), workdir / "tokenizer", None, digest), nets
-    return config, _fit(opened, digest, config, nets), nets
 
 
 def _read_begun(workdir: pathlib.Path) -> Config | None:

@@ -55,7 +55,7 @@ class Sequences:
         if not 1 <= self.num_pairs <= self.num_letters // 2:
             raise ValueError(
                 f"num_pairs {self.num_pairs}: expected 1 to {self.num_letters // 2}, because the"
-                f" keys of a text differ, and {self.num_letters} letters have so many"
+                f" keys of a text differ, and half of the {self.num_letters} letters are keys"
             )
         if not 1 <= self.shortest <= self.longest:
             raise ValueError(
