@@ -13,7 +13,7 @@ class Mask:
 
     For queries i = 0..3 and keys j = 0..3 (x = may see), lengths = 3:
 
-        no field more    causal=True
+        lengths alone    causal=True
         x x x .          x . . .
         x x x .          x x . .
         x x x .          x x x .
