@@ -119,6 +119,7 @@ def probe(
     gold = [np.array([index[label] for label in split.labels], np.int32) for split in splits]
     types = [split.types for split in splits]
     control = control_labels(types, gold[0])
+    words = word_sets(types, gold[0])
     inputs = standardize([split.features for split in splits])
     num, rows, found, saved = len(inputs[0]), [], [], likelihood.load_partial(partial)
     shares = np.ones(1)
@@ -141,7 +142,8 @@ def probe(
             if layer:
                 mixed, shares = train(slice(layer + 1), gold[0])
             random = _share(train(own, control[0])[0][1], control[2])
-            row = _row(str(layer), list(map(_share, scores, gold[1:])), len(gold[2]))
+            right = [own.argmax(axis=1) == k for own, k in zip(scores, gold[1:], strict=True)]
+            row = _row(str(layer), right, words)
             rows.append(row | {
                 "control": random, "selectivity": row["accuracy"] - random,
                 "mixed": _share(mixed[1], gold[2]),
@@ -149,7 +151,7 @@ def probe(
     table = pd.DataFrame(rows).assign(weight=shares)
     best = int(table["dev"].argmax())
     more = [
-        _row(name, [(a == b).mean() for a, b in zip(guesses, gold[1:], strict=True)], len(gold[2]))
+        _row(name, [a == b for a, b in zip(guesses, gold[1:], strict=True)], words)
         for name, guesses in baselines(types, gold[0]).items()
     ]
     table = pd.concat([table, pd.DataFrame(more)], ignore_index=True)
@@ -161,11 +163,37 @@ def _share(scores: np.ndarray, gold: np.ndarray) -> float:
     return float((scores.argmax(axis=1) == gold).mean())
 
 
-def _row(name: str, shares: Sequence[float], num: int) -> dict[str, Any]:
-    """Returns the first columns of a table row; `shares` are the accuracies on dev and test."""
-    dev, test = shares
-    low, high = estimates.wilson([(test, num)])
-    return {"layer": name, "items": num, "dev": dev, "accuracy": test, "low": low, "high": high}
+def _row(name: str, right: Sequence[np.ndarray], words: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the first columns of a table row.
+
+    Args:
+      name: the layer or the baseline.
+      right: bool, whether each example is answered correctly: those of dev, those of test.
+      words: sets of examples of test, each bool.
+    """
+    dev, test = (float(own.mean()) for own in right)
+    low, high = estimates.wilson([(test, len(right[1]))])
+    row = {"layer": name, "items": len(right[1]), "dev": dev, "accuracy": test}
+    of_words = {own: right[1][chosen].mean() for own, chosen in words.items() if chosen.any()}
+    return row | {"low": low, "high": high} | of_words
+
+
+def word_sets(types: Sequence[Sequence[str]], gold: np.ndarray) -> dict[str, np.ndarray]:
+    """Finds the test examples whose word type has one label in train, and those with more.
+
+    A vector of the word alone can only answer one label for each type, so what context adds shows
+    in the ambiguous ones.
+
+    Args:
+      types: the word type of each example, for each split.
+      gold: [n] int32, labels of train.
+
+    Returns:
+      [m] bool for each set. Types that train does not have are in neither.
+    """
+    labels = pd.Series(gold).groupby(np.array(types[0], object)).nunique()
+    counts = labels.reindex(types[2], fill_value=0).to_numpy()
+    return {"one label": counts == 1, "ambiguous": counts > 1}
 
 
 def control_labels(types: Sequence[Sequence[str]], gold: np.ndarray) -> list[np.ndarray]:

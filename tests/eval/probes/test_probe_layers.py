@@ -95,6 +95,28 @@ def test_a_probe_that_remembers_words_is_not_selective() -> None:
     assert table["0"]["control"] < 0.8
 
 
+def test_context_shows_in_ambiguous_words() -> None:
+    """Layer 0 has the word, layer 1 also its label; half of the types have a label of their own."""
+    splits = []
+    for num in SIZES:
+        rng = np.random.default_rng(num)
+        types, drawn = rng.integers(NUM_TYPES, size=num), rng.integers(3, size=num)
+        labels = np.where(types % 2, types % 3, drawn)
+        features = rng.normal(size=(2, num, NUM_TYPES + 3)).astype(np.float32)
+        features[:, :, 3:] += 12 * np.eye(NUM_TYPES)[types]
+        features[1, :, :3] += 12 * np.eye(3)[labels]
+        named = [f"w{k}" for k in types]
+        splits.append(Examples(features, [f"l{k}" for k in labels], named, named, named))
+    table = rows(layers.probe(splits, None).table)
+    for name in ("0", "by word"):
+        assert table[name]["one label"] > 0.98 and table[name]["ambiguous"] < 0.45
+    assert table["1"]["one label"] > 0.98 and table["1"]["ambiguous"] > 0.95
+    sets = layers.word_sets([["a", "a", "b"], [], ["b", "a", "new"]], np.array([0, 1, 1]))
+    assert {name: own.tolist() for name, own in sets.items()} == {
+        "one label": [True, False, False], "ambiguous": [False, True, False]
+    }  # fmt: skip
+
+
 def test_interrupted_probes_continue(tmp_path, stop_at) -> None:
     """No probe is trained twice, and the results are the same."""
     splits = [plant(num, 1, by_type=False) for num in SIZES]
