@@ -43,22 +43,13 @@ PER_SQUARE = Shape(1, 1, 1).n_model  # N of one layer of width 1
 
 
 def near_width(width: float, num_layers: int) -> Shape:
-    """Returns the shape nearest to a width, with heads of about 64 units that divide it.
-
-    Args:
-      width: the width, above 0.
-      num_layers: L.
-    """
+    """Returns the shape nearest to a width, with heads of about 64 units that divide it."""
     num_heads = max(MIN_HEADS, _round(width / HEAD_SIZE))
     return Shape(num_heads, num_heads * max(1, _round(width / num_heads)), num_layers)
 
 
 def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
-    """Returns shapes within 5% of a size N = 12 L H^2, the shallowest first.
-
-    Args:
-      n_model: N.
-      depths: numbers of layers L to try.
+    """Returns shapes of some depths within 5% of a size N = 12 L H^2, the shallowest first.
 
     Raises:
       ValueError: there is none; narrow shapes of a small N are too coarse.

@@ -145,11 +145,8 @@ def describe_effect(claim: Claim) -> str:
 def answer(findings: Sequence[Finding], why_none: str = "", fixed: str | None = None) -> list[str]:
     """Returns the answer of a study, one sentence each: verdicts in the order of its hypotheses.
 
-    Args:
-      findings: the verdicts.
-      why_none: reason why no score ranks the arms; "": one does.
-      fixed: primary score, whose verdicts come first, also if they are open; None: the study fixes
-        none.
+    Those on the `fixed` primary score come first, also if they are open. `why_none` says why no
+    score ranks the arms; "": one does.
     """
     unranked = [f"No score ranks the arms: {why_none}."] * bool(why_none)
     found = list[str]()
