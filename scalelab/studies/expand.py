@@ -226,12 +226,7 @@ def check_shared(
     """Checks, before anything is written, that a study agrees with the runs of its folder.
 
     Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
-    tasks, but config and fine-tuning of a shared run must agree.
-
-    Args:
-      facts: the study.
-      workdir: the folder.
-      leave_out: files of studies that do not count.
+    tasks, but config and fine-tuning of a shared run must agree. Files in `leave_out` do not count.
 
     Raises:
       ValueError: they do not agree; the message names the fields.

@@ -167,10 +167,6 @@ def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
 def kept_step(run: PretrainRun, share: float) -> int:
     """Returns the step of the checkpoint that a run keeps at a share of its budget.
 
-    Args:
-      run: the run.
-      share: the share, in (0, 1).
-
     Raises:
       ValueError: the run keeps none, because it was trained without this share.
     """

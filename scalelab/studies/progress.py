@@ -111,12 +111,7 @@ class Pace:
         self._first, self._begun = math.nan, math.nan
 
     def correct(self, planned: float | None, num_workers: int) -> float | None:
-        """Returns the seconds left for all workers; None without a plan.
-
-        Args:
-          planned: seconds left for one worker, by the plan; None: no plan.
-          num_workers: processes that work.
-        """
+        """Returns the seconds left for all workers, given the plan of one; None without a plan."""
         if planned is None:
             return None
         if math.isnan(self._first):
