@@ -128,12 +128,7 @@ def lines(
 
 
 def pack(path: pathlib.Path, made: Predictions) -> None:
-    """Writes predictions.npz: no texts, no probabilities; the same bytes for the same predictions.
-
-    Args:
-      path: the file, which ends in .npz.
-      made: the result of `read`.
-    """
+    """Writes predictions.npz: no texts, no probabilities; equal bytes for equal predictions."""
     arrays: dict[str, np.ndarray] = {"gold": made.gold, "predicted": made.predicted}
     if made.labels is not None:
         small = np.min_scalar_type(max(len(made.labels) - 1, 0))  # uint8 up to 256 classes
