@@ -88,10 +88,8 @@ def _unpack(path: pathlib.Path, _: int) -> tempfile.TemporaryDirectory[str]:
 def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
     """Adds finished pre-trainings with their fine-tunings, by name, to TO/runs.tar.xz.
 
-    A run that is already in the archive stays unchanged.
-
-    Returns:
-      The number of added runs, and of runs that were already there.
+    A run that is already in the archive stays unchanged. Returns the numbers of added runs and of
+    runs that were already there.
 
     Raises:
       ValueError: a run, or a fine-tuning below it, is unfinished or incomplete.

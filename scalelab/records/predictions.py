@@ -58,7 +58,7 @@ def write(
     outputs: np.ndarray,
     labels: Sequence[str] | None,
 ) -> Predictions:
-    """Writes predictions.tsv atomically.
+    """Writes predictions.tsv atomically; returns the predictions, as `read` does.
 
     Args:
       path: the file.
@@ -66,9 +66,6 @@ def write(
       gold: [n] classes, scores or texts.
       outputs: [n, C] of the classifier's head before the softmax; [n, 1] scores or texts.
       labels: the C classes by name; None for scores and texts.
-
-    Returns:
-      The predictions, as `read` returns them.
     """
     columns = tuple(list(column) for column in texts)
     if labels is None:

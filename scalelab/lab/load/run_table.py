@@ -41,13 +41,7 @@ COLUMNS = (
     "seconds", "loss", "score", "scores", "data", "numerics", "commit", "started",
 )  # fmt: skip
 SEED = re.compile(r"seed\d+")
-INSIDE = {
-    "checkpoints",
-    "tensorboard",
-    "wandb",
-    "tokenizer",
-    "imported",
-}  # parts of a run: no runs in them
+INSIDE = {"checkpoints", "tensorboard", "wandb", "tokenizer", "imported"}  # hold no runs
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
