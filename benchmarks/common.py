@@ -78,7 +78,6 @@ def describe(given: argparse.Namespace) -> dict[str, Any]:
     import jax
 
     from scalelab.records import run_folder
-    from scalelab.resources import host
 
     load = os.getloadavg()[0]
     host.configure_jax(None, "float32")

@@ -100,12 +100,8 @@ class Ours:
         from scalelab import step as step_lib
         from scalelab.training.loop import InFlight
 
-        training, in_flight, alive, left = (
-            self.training,
-            InFlight(lambda *_: None, 1),
-            np.True_,
-            list(steps),
-        )
+        training, in_flight = self.training, InFlight(lambda *_: None, 1)
+        alive, left = np.True_, list(steps)
         while left:
             training.step = left[0]
             if training.next_program() is None:
