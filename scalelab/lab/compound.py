@@ -27,8 +27,6 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
 from scalelab.helpers import quantities
@@ -88,7 +86,7 @@ def size_to_phi(n_model: float) -> float:
 
 def _round(value: float) -> int:
     """Returns the whole number nearest to a positive value; a half goes up."""
-    return int(np.floor(value + 0.5))
+    return math.floor(value + 0.5)
 
 
 # --- The program ----------------------------------------------------------------------------------
