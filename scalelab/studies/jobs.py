@@ -214,12 +214,11 @@ def main(given: argparse.Namespace) -> None:
     if job is None:
         raise ValueError(f"study {given.study} has no job {name}")
     run = next(run for run in study.runs if run.name == given.run)
-    if given.kind == PRETRAIN and copy_twin(study, run):
-        return
     if given.kind == PRETRAIN:
-        from scalelab import train
+        if not copy_twin(study, run):
+            from scalelab import train
 
-        train.train(train.pretraining(config_lib.resolve(run.config), run.folder))
+            train.train(train.pretraining(config_lib.resolve(run.config), run.folder))
     elif run.finished:
         finetune(study, run, job.tasks)
     else:
