@@ -84,7 +84,7 @@ class Points(NamedTuple):
 
 
 def gather(x: Sequence[float], y: Sequence[float], settings: Sequence[str] | None = None) -> Points:
-    """Groups runs into points: those of one x, or of one setting, which are at their mean x.
+    """Groups runs of one x, or of one setting, into points at their mean x.
 
     Raises:
       ValueError: there is none, a number is not finite, or an x or a y is not above 0.
@@ -111,7 +111,7 @@ class Noise(NamedTuple):
     widening: float  # Student's quantile over the normal one (Satterthwaite's degrees of freedom)
 
     def draw(self, rng: np.random.Generator, counts: Sequence[int]) -> np.ndarray:
-        """Draws the noise of log y of every run, so many for each point: [sum of counts]."""
+        """Draws the noise of log y of every run, given the runs of each point: [sum of counts]."""
         noise = np.repeat(self.between * rng.normal(size=len(counts)), counts)
         return self.widening * (noise + self.within * rng.normal(size=len(noise)))
 
@@ -178,7 +178,7 @@ class Law:
     def predict(
         self, x: float, num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
     ) -> Interval:
-        """Predicts y at x, for the mean of so many new runs; None: for the law itself.
+        """Predicts y at x for the mean of `num_runs` new runs; None: for the law itself.
 
         Raises:
           ValueError: the points do not determine the law, or x is further than a factor `limit`

@@ -214,7 +214,7 @@ def show_value(value: object) -> str:
 def read_run(
     folder: pathlib.Path, planned: StudyRun, finetune_seeds: int | None = None
 ) -> PretrainRun:
-    """Reads the state of a planned run, with the first seeds of each task; None: with all."""
+    """Reads the state of a planned run, with `finetune_seeds` seeds of each task; None: all."""
     record, damaged = RunRecord(folder, {}, Environment(), None), None
     if any((folder / name).exists() for name in ("config.json", "result.json")):
         try:
