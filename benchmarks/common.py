@@ -18,12 +18,9 @@ OF_LAYERS = ("lstm", "gcnn")  # systems whose layers torch.nn has, and no class 
 
 
 def make_parser(name: str, text: str | None, **defaults: Any) -> cli.Parser:
-    """Makes the command line of `python -m benchmarks.<name>`.
+    """Makes the command line of `python -m benchmarks.<name>`, with a flag for each default.
 
-    Args:
-      name: name of the benchmark.
-      text: its docstring, for the help; None: no help.
-      **defaults: flag -> default; a list is given joined by commas, None is a text.
+    A list is given joined by commas; None is a text.
     """
     setup = host.keep_freed if "threads" in defaults else None
     made = cli.Parser(f"python -m benchmarks.{name}", text, setup=setup)
@@ -81,7 +78,6 @@ def describe(given: argparse.Namespace) -> dict[str, Any]:
     import jax
 
     from scalelab.records import run_folder
-    from scalelab.resources import host
 
     load = os.getloadavg()[0]
     host.configure_jax(None, "float32")
@@ -117,12 +113,7 @@ class Spent(NamedTuple):
 
 
 def timed(call: Callable[..., Any], *arguments: Any) -> Spent:
-    """Calls, and returns the time that it took.
-
-    Args:
-      call: a function.
-      *arguments: its arguments.
-    """
+    """Calls a function, and returns the time that it took."""
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     call(*arguments)

@@ -57,13 +57,7 @@ def prepare(given: argparse.Namespace, folder: Path) -> "TaskRun":
 
 
 def random_start(splits: task_lib.Splits, shape: str, folder: Path) -> "WarmStart":
-    """Makes a BERT of random parameters, with a tokenizer trained on the training texts.
-
-    Args:
-      splits: the data of the task.
-      shape: heads x width x layers, such as "2x128x2".
-      folder: for the tokenizer.
-    """
+    """Makes a BERT of random parameters, with a tokenizer trained on the training texts."""
     from scalelab import systems
     from scalelab.config import files
     from scalelab.config import pretraining as config_lib
@@ -85,13 +79,7 @@ def random_start(splits: task_lib.Splits, shape: str, folder: Path) -> "WarmStar
 
 
 def choose_steps(run: "TaskRun", steps: int, repeats: int) -> list[range]:
-    """Returns the first steps of epochs 0, 1, ...: whole sorted stretches, or whole epochs.
-
-    Args:
-      run: the task's run.
-      steps: least number of steps of a stretch; 0: whole epochs.
-      repeats: number of stretches.
-    """
+    """Returns the first `steps` of epochs 0, 1, ..., in whole sorted stretches; 0: whole epochs."""
     epoch, stretch = run.steps_per_epoch, run.config.group_batches or 1
     wanted = min(-(-steps // stretch) * stretch, epoch) if steps else epoch
     return [range(k * epoch, k * epoch + wanted) for k in range(repeats)]
@@ -112,12 +100,8 @@ class Ours:
         from scalelab import step as step_lib
         from scalelab.training.loop import InFlight
 
-        training, in_flight, alive, left = (
-            self.training,
-            InFlight(lambda *_: None, 1),
-            np.True_,
-            list(steps),
-        )
+        training, in_flight = self.training, InFlight(lambda *_: None, 1)
+        alive, left = np.True_, list(steps)
         while left:
             training.step = left[0]
             if training.next_program() is None:

@@ -41,14 +41,11 @@ class Floor:
         self.compile_secs = time.perf_counter() - begun
 
     def gradients(self, made: Matrices, x: jax.Array) -> tuple[Matrices, jax.Array]:
-        """Runs forward and backward; the scores are their own gradient, so none is constant.
+        """Returns the gradients of both; the scores are their own gradient, so none is constant.
 
         Args:
           made: name -> matrix.
           x: [B, T, D], inputs of the layers.
-
-        Returns:
-          The gradients of both.
         """
         forward = functools.partial(step_products, self.num_heads, self.predicted)
         scores, back = jax.vjp(forward, made, x)

@@ -91,12 +91,7 @@ def time_loop(case: Case, given: argparse.Namespace, folder: pathlib.Path) -> di
 
 
 def time_program(flags: list[str], until: str | None = None) -> float:
-    """Returns the seconds that `python -m FLAGS` takes.
-
-    Args:
-      flags: module and its flags.
-      until: the time ends when the program prints this; None: when it ends.
-    """
+    """Returns the seconds that `python -m FLAGS` takes, or takes to print `until`."""
     begun, found = time.perf_counter(), None
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", *flags],

@@ -161,11 +161,8 @@ class Layers(torch.nn.Module):
 
     def __init__(self, run: Blueprint, params: Any) -> None:
         super().__init__()
-        net, self.system, self.rate = (
-            run.config.model,
-            run.config.system,
-            run.config.model.dropout_rate,
-        )
+        net, self.system = run.config.model, run.config.system
+        self.rate = net.dropout_rate
         flat = traverse_util.flatten_dict(params, sep="/")
         own = {k.rpartition("layer/")[2]: torch.tensor(np.asarray(v)) for k, v in flat.items()}
         table = next(value for name, value in own.items() if name.endswith("tokens/table"))

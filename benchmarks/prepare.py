@@ -45,13 +45,7 @@ def loop_over_calls(tokenizer_dir: Path, sentences: list[str]) -> float:
 
 
 def drain(examples: store.ExampleStore, loader: str, secs: float) -> dict[str, float]:
-    """Takes batches after the first few; returns tokens per second.
-
-    Args:
-      examples: the store.
-      loader: as in `data.batches.iterate`.
-      secs: seconds to take batches, about.
-    """
+    """Takes batches for some seconds, after the first few; returns tokens per second."""
     stream = iterate(Batches(examples, 64, MAX_LEN, seed=0), 0, 2**31, loader, prefetch=4)
     for _ in itertools.islice(stream, 5):
         pass

@@ -45,9 +45,8 @@ def run(given: argparse.Namespace) -> None:
             evaluation.read(found, pathlib.Path(str(spec.evaluation_data)) / found.folder)
     expand.write(spec, runs, workdir, command(given))
     number = num_workers(given, spec)
-    screen = progress.Screen(sys.stderr, number, progress.read_plan(workdir, spec.name))
-    with screen:
-        failed = pool.Pool(workdir, spec.name, number, screen).run()
+    with progress.screen(sys.stderr, number, progress.read_plan(workdir, spec.name)) as show:
+        failed = pool.Pool(workdir, spec.name, number, show).run()
     print(progress.describe_end(progress.Status(*jobs.read(workdir, spec.name), (), failed)))
     if not failed:
         print(verdicts(workdir, spec.name))

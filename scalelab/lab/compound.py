@@ -24,11 +24,8 @@ A grid follows steps 3 and 4 at given depths: at N = 0.39M it is the protocol's 
 """
 
 import argparse
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
-
-import numpy as np
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
@@ -43,22 +40,13 @@ PER_SQUARE = Shape(1, 1, 1).n_model  # N of one layer of width 1
 
 
 def near_width(width: float, num_layers: int) -> Shape:
-    """Returns the shape nearest to a width, with heads of about 64 units that divide it.
-
-    Args:
-      width: the width, above 0.
-      num_layers: L.
-    """
+    """Returns the shape nearest to a width, with heads of about 64 units that divide it."""
     num_heads = max(MIN_HEADS, _round(width / HEAD_SIZE))
     return Shape(num_heads, num_heads * max(1, _round(width / num_heads)), num_layers)
 
 
 def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
-    """Returns shapes within 5% of a size N = 12 L H^2, the shallowest first.
-
-    Args:
-      n_model: N.
-      depths: numbers of layers L to try.
+    """Returns shapes of some depths within 5% of a size N = 12 L H^2, the shallowest first.
 
     Raises:
       ValueError: there is none; narrow shapes of a small N are too coarse.
@@ -73,37 +61,22 @@ def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
     return near
 
 
-@dataclasses.dataclass(frozen=True)
-class Scaling:
-    """The coefficients that a base shape fixes."""
+def coefficients(base: Shape) -> tuple[float, float, float]:
+    """Returns phi = log2(L H^2) of a base, and alpha and beta, by which a step of phi grows it."""
+    phi = size_to_phi(base.n_model)
+    return phi, base.num_layers ** (1 / phi), base.width ** (1 / phi)
 
-    base: Shape  # the shape
 
-    @property
-    def phi(self) -> float:
-        """The base's compound coefficient, log2(L H^2)."""
-        return size_to_phi(self.base.n_model)
+def shape_at(phi: float, alpha: float) -> Shape:
+    """Returns the shape at a compound coefficient, rounded as the module's docstring says.
 
-    @property
-    def alpha(self) -> float:
-        """The growth of depth for one step of phi."""
-        return self.base.num_layers ** (1 / self.phi)
-
-    @property
-    def beta(self) -> float:
-        """The growth of width for one step of phi."""
-        return self.base.width ** (1 / self.phi)
-
-    def at(self, phi: float) -> Shape:
-        """Returns the shape at a compound coefficient, rounded as the module's docstring says.
-
-        Raises:
-          ValueError: phi gives no shape.
-        """
-        if not 1 <= phi <= 60:
-            raise ValueError(f"phi = {phi:g} gives no shape: N = 12 * 2^phi, and 15 is 0.39M")
-        depth = max(1, _round(self.alpha**phi))
-        return near_width(math.sqrt(2**phi / depth), depth)
+    Raises:
+      ValueError: phi gives no shape.
+    """
+    if not 1 <= phi <= 60:
+        raise ValueError(f"phi = {phi:g} gives no shape: N = 12 * 2^phi, and 15 is 0.39M")
+    depth = max(1, _round(alpha**phi))
+    return near_width(math.sqrt(2**phi / depth), depth)
 
 
 def size_to_phi(n_model: float) -> float:
@@ -113,16 +86,16 @@ def size_to_phi(n_model: float) -> float:
 
 def _round(value: float) -> int:
     """Returns the whole number nearest to a positive value; a half goes up."""
-    return int(np.floor(value + 0.5))
+    return math.floor(value + 0.5)
 
 
 # --- The program ----------------------------------------------------------------------------------
 
-# Option -> phi of a target and the base.
-TARGETS: dict[str, Callable[[str, Scaling], float]] = {
+# Option -> phi of a target and of the base.
+TARGETS: dict[str, Callable[[str, float], float]] = {
     "target_n": lambda text, _: size_to_phi(quantities.parse(text)),
     "phi": lambda text, _: float(text),
-    "step": lambda text, base: base.phi + float(text),
+    "step": lambda text, base: base + float(text),
 }
 
 
@@ -141,17 +114,17 @@ def scale(given: argparse.Namespace) -> str:
     Raises:
       ValueError: a target is no number or too far away.
     """
-    base = Scaling(Shape.parse(given.base))
-    rows = []
+    base, rows = Shape.parse(given.base), []
+    own, alpha, beta = coefficients(base)
     for name, to_phi in TARGETS.items():
         for target in filter(None, (getattr(given, name) or "").split(",")):
-            phi = to_phi(target, base)
-            shape = base.at(phi)
+            phi = to_phi(target, own)
+            shape = shape_at(phi, alpha)
             off = f"{shape.n_model / (PER_SQUARE * 2**phi) - 1:+.1%}"
             rows.append([target, f"{phi:.3f}", str(shape), f"{shape.n_model:,}", off])
     return (
-        f"base {base.base}, N = {base.base.n_model:,}: phi = {base.phi:.4f},"
-        f" alpha = {base.alpha:.4f}, beta = {base.beta:.4f}\n"
+        f"base {base}, N = {base.n_model:,}: phi = {own:.4f}, alpha = {alpha:.4f},"
+        f" beta = {beta:.4f}\n"
     ) + ("\n" + tables.plain(("target", "phi", "A x H x L", "N", "off"), rows) if rows else "")
 
 

@@ -96,11 +96,7 @@ def show(given: argparse.Namespace) -> str:
 
 
 def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Sorts rows by columns; unknown cells come last.
-
-    Args:
-      frame: a row for each run.
-      by: columns such as "system,-tokens": most tokens first.
+    """Sorts rows by columns such as "system,-tokens" (most tokens first); unknown cells come last.
 
     Raises:
       ValueError: there is no such column.
@@ -119,12 +115,9 @@ def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def plain(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
-    """Returns the table for a terminal.
+    """Returns the table for a terminal, by default the usual columns that are not empty.
 
-    Args:
-      frame: a row for each run.
-      columns: columns to show; None: the usual ones that are not empty, with notes cut to 30
-        characters.
+    Notes are then cut to 30 characters.
     """
     num_texts = 1
     if columns is None:
@@ -168,16 +161,11 @@ def _read_side(text: str) -> Side:
 
 
 def compare(a: Side, b: Side, num_points: int = 10) -> str:
-    """Describes two variants side by side: config, and losses on every clock.
+    """Describes two variants side by side: config, and losses at `num_points` on every clock.
 
     Losses are means over the runs of a variant. Differences are B minus A, with Student's 95%
     interval where both have the same two seeds or more. A training loss is the mean since the line
     before, as it was logged. `scalelab.eval.compare` compares the scores of fine-tunings.
-
-    Args:
-      a: variant A.
-      b: variant B.
-      num_points: readings of each clock to compare.
     """
     heads = ""
     for letter, run in [*(("A", run) for run in a), *(("B", run) for run in b)]:

@@ -137,13 +137,7 @@ def parse_name(
 
 
 def plain(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int = 1) -> str:
-    """Aligns columns with spaces.
-
-    Args:
-      header: titles of the columns.
-      rows: cells of each row.
-      num_names: the first so many columns are aligned to the left, the others to the right.
-    """
+    """Aligns columns with spaces, the first `num_names` to the left, the others to the right."""
     widths = [max(map(len, cells)) for cells in zip(header, *rows, strict=True)]
     lines = [
         [c.ljust(w) if i < num_names else c.rjust(w)
@@ -154,12 +148,7 @@ def plain(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int =
 
 
 def markdown(texts: pd.DataFrame, num_names: int) -> str:
-    """Returns a frame of text as a Markdown table.
-
-    Args:
-      texts: the cells.
-      num_names: the first so many columns are aligned to the left, the others to the right.
-    """
+    """Returns a frame of text as a Markdown table, the first `num_names` columns to the left."""
     escaped = texts.map(escape_markdown).rename(columns=escape_markdown)
     sides = ["left"] * num_names + ["right"] * (len(texts.columns) - num_names)
     return escaped.to_markdown(index=False, colalign=sides, disable_numparse=True) + "\n"

@@ -86,16 +86,10 @@ def _unpack(path: pathlib.Path, _: int) -> tempfile.TemporaryDirectory[str]:
 
 
 def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
-    """Adds finished pre-trainings with their fine-tunings to TO/runs.tar.xz.
+    """Adds finished pre-trainings with their fine-tunings, by name, to TO/runs.tar.xz.
 
-    A run that is already in the archive stays unchanged.
-
-    Args:
-      runs: name -> run folder.
-      to: folder of the archive.
-
-    Returns:
-      The number of added runs, and of runs that were already there.
+    A run that is already in the archive stays unchanged. Returns the numbers of added runs and of
+    runs that were already there.
 
     Raises:
       ValueError: a run, or a fine-tuning below it, is unfinished or incomplete.
@@ -149,13 +143,9 @@ def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> run_f
 
 
 def thin(lines: Sequence[run_files.Line], max_lines: int) -> list[run_files.Line]:
-    """Returns the lines of metrics.jsonl, with fewer of training.
+    """Returns the lines of metrics.jsonl, with at most `max_lines` of training.
 
     Keeps all evaluations. Of the other lines it keeps every k-th, counted back from the last.
-
-    Args:
-      lines: the lines.
-      max_lines: lines of training to keep, at most.
     """
     trained = [
         i for i, line in enumerate(lines) if not any(name.startswith("eval/") for name in line)

@@ -135,12 +135,9 @@ class Writer:
             self._track(line)
 
     def write(self, clocks: Clocks, values: Mapping[str, float]) -> None:
-        """Appends one line: the clocks, then the values.
+        """Appends one line: the clocks, then the values, such as "train/loss".
 
-        Args:
-          clocks: readings of the clocks.
-          values: "train/loss", "eval/mlm_loss", ... -> number; one that is not finite is left out,
-            because JSON has none.
+        A value that is not finite is left out, because JSON has none.
         """
         line = {clock.logged: getattr(clocks, name) for name, clock in CLOCKS.items()}
         line["seconds"] = round(clocks.secs, 4)
@@ -194,15 +191,10 @@ def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
 def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: float) -> float:
     """Returns the loss per UTF-8 byte of the source text, which compares across tokenizers.
 
-    Gao et al. 2020 ("The Pile"), 3.1. For CLM it is exact except for the first token of each
-    example. For MLM the mean loss of a masked token, at the mask rate of the run, stands for every
-    token. That is not a likelihood, nor a pseudo-likelihood, for which one token at a time is
-    masked.
-
-    Args:
-      nats_per_token: mean loss of a token.
-      num_text_tokens: tokens of the text, without special tokens.
-      num_bytes: bytes of the text in UTF-8.
+    Gao et al. 2020 ("The Pile"), 3.1. Special tokens are no tokens of the text. For CLM it is exact
+    except for the first token of each example. For MLM the mean loss of a masked token, at the mask
+    rate of the run, stands for every token. That is not a likelihood, nor a pseudo-likelihood, for
+    which one token at a time is masked.
     """
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 

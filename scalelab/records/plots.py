@@ -30,13 +30,9 @@ Labels = Sequence[str] | None  # names of the C classes
 
 
 def style(index: int, **more: Any) -> dict[str, Any]:
-    """Returns the look of a line as arguments for matplotlib.
+    """Returns the look of a line, by its number from 0, as arguments for matplotlib.
 
-    The first 252 differ, and neighbors differ in color, marker and dashes.
-
-    Args:
-      index: number of the line, from 0.
-      **more: arguments that replace or join them.
+    The first 252 differ, and neighbors differ in color, marker and dashes; `more` replaces some.
     """
     dash = DASHES[index % len(DASHES)]
     return {
@@ -47,12 +43,7 @@ def style(index: int, **more: Any) -> dict[str, Any]:
 
 
 def canvas(width: float, height: float) -> "Figure":
-    """Returns a matplotlib figure that needs no display.
-
-    Args:
-      width: inches.
-      height: inches.
-    """
+    """Returns a matplotlib figure, of a size in inches, that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -83,13 +74,7 @@ def add_legend(figure: "Figure", num_columns: int) -> None:
 
 
 def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
-    """Saves a figure atomically, in the format of the path's ending.
-
-    Args:
-      figure: the figure.
-      path: the file.
-      dpi: dots per inch of a bitmap.
-    """
+    """Saves a figure atomically, in the format of the path's ending; a bitmap has `dpi`."""
     import matplotlib
 
     # Without a date and with names from a fixed salt, the same numbers give the same file.
@@ -101,13 +86,7 @@ def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
 
 
 def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathlib.Path | None:
-    """Draws a run's losses against each clock; returns the path of curves.png, None without any.
-
-    Args:
-      workdir: run folder.
-      title: title of the picture.
-      unit: unit of the losses.
-    """
+    """Draws a run's losses against each clock; returns the path of curves.png, None without any."""
     rows = run_files.read_metrics(workdir)
     lines = {TRAINING: ([row for row in rows if "train/loss" in row], "train/loss")}
     for row in sorted(run_files.validations(rows), key=lambda row: row["eval/max_len"]):

@@ -58,7 +58,7 @@ def write(
     outputs: np.ndarray,
     labels: Sequence[str] | None,
 ) -> Predictions:
-    """Writes predictions.tsv atomically.
+    """Writes predictions.tsv atomically; returns the predictions, as `read` does.
 
     Args:
       path: the file.
@@ -66,9 +66,6 @@ def write(
       gold: [n] classes, scores or texts.
       outputs: [n, C] of the classifier's head before the softmax; [n, 1] scores or texts.
       labels: the C classes by name; None for scores and texts.
-
-    Returns:
-      The predictions, as `read` returns them.
     """
     columns = tuple(list(column) for column in texts)
     if labels is None:
@@ -128,12 +125,7 @@ def lines(
 
 
 def pack(path: pathlib.Path, made: Predictions) -> None:
-    """Writes predictions.npz: no texts, no probabilities; the same bytes for the same predictions.
-
-    Args:
-      path: the file, which ends in .npz.
-      made: the result of `read`.
-    """
+    """Writes predictions.npz: no texts, no probabilities; equal bytes for equal predictions."""
     arrays: dict[str, np.ndarray] = {"gold": made.gold, "predicted": made.predicted}
     if made.labels is not None:
         small = np.min_scalar_type(max(len(made.labels) - 1, 0))  # uint8 up to 256 classes

@@ -210,11 +210,7 @@ class RunRecord:
 
 
 def read_run(folder: pathlib.Path, *, metrics: bool = True) -> RunRecord:
-    """Reads the files of a run, finished or not.
-
-    Args:
-      folder: run folder.
-      metrics: whether metrics.jsonl is read.
+    """Reads the files of a run, finished or not; metrics.jsonl only if `metrics`.
 
     Raises:
       Unreadable: there is no run, or one of its files cannot be used.

@@ -200,9 +200,8 @@ def describe_environment() -> dict[str, Any]:
     program, *given = [pathlib.Path(sys.executable).name, *sys.orig_argv[1:]]
     if given and pathlib.Path(given[0]).name == "scalelab":  # the console script
         program, *given = "scalelab", *given[1:]
-    tracked = _git(
-        "ls-files", "--error-unmatch", __file__
-    )  # none if a foreign repository is around
+    # None if a foreign repository is around.
+    tracked = _git("ls-files", "--error-unmatch", __file__)
     changed = tracked and _git("status", "--porcelain", "--untracked-files=no")
     packages = {}
     for name in PACKAGES:

@@ -7,7 +7,6 @@ seed. A declared difference of the budget (epochs) counts only if the study's ow
 clock. A value "x0.5" multiplies the value before it.
 """
 
-import copy
 import dataclasses
 import itertools
 import json
@@ -109,7 +108,7 @@ def make_rows(spec: StudySpec, runs: Iterable[PlannedRun]) -> list[Row]:
 
 
 def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int) -> Config:
-    values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
+    values = dataclasses.asdict(spec.pretrain)
     by_epochs = spec.pretrain.optim.total_epochs is not None
     departures = {d.field: d.value for d in systems.load(system).DEPARTURES}
     net = {"model.num_heads": shape.num_heads, "model.width": shape.width}
@@ -130,7 +129,7 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
 
 def _base(spec: StudySpec) -> dict[str, Any]:
     """Returns the base config of a study's runs by dotted field, without the machine's fields."""
-    values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
+    values = dataclasses.asdict(spec.pretrain)
     for field, value in parse_fields(spec.fields).items():
         _set(values, field, value)
     return science(values)
@@ -226,12 +225,7 @@ def check_shared(
     """Checks, before anything is written, that a study agrees with the runs of its folder.
 
     Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
-    tasks, but config and fine-tuning of a shared run must agree.
-
-    Args:
-      facts: the study.
-      workdir: the folder.
-      leave_out: files of studies that do not count.
+    tasks, but config and fine-tuning of a shared run must agree. Files in `leave_out` do not count.
 
     Raises:
       ValueError: they do not agree; the message names the fields.

@@ -25,12 +25,7 @@ def base_values(recipe: str) -> dict[str, Any]:
 
 
 def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
-    """Returns the fields that lines set for a task.
-
-    Args:
-      lines: "epochs=1" sets a field of all tasks, "sst2.epochs=1" of one.
-      task: name of the task.
-    """
+    """Returns the fields that lines set for a task: "epochs=1" for all, "sst2.epochs=1" for one."""
     names = set(task_lib.task_names())
     found, own = {}, {}
     for field, value in parse_fields(lines).items():
@@ -94,12 +89,7 @@ def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str
 
 
 def data_folder(data: str | None, workdir: pathlib.Path) -> str | None:
-    """Returns the folder of the tasks' data; None is TensorFlow Datasets.
-
-    Args:
-      data: the study's `finetune.data`: a folder, PROBES or None.
-      workdir: folder of the study.
-    """
+    """Returns the folder of the tasks' data, from `finetune.data`; None is TensorFlow Datasets."""
     return str(workdir / "probes") if data == PROBES else data
 
 
@@ -125,11 +115,6 @@ def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
     """Makes the self-supervised tasks of a study's corpus, if its `finetune.data` wants them.
 
     Processes that start together make them once.
-
-    Args:
-      data: the study's `finetune.data`.
-      config: config of any run.
-      workdir: folder of the study.
 
     Raises:
       ValueError: the corpus is too small for them.

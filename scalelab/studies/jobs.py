@@ -167,10 +167,6 @@ def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
 def kept_step(run: PretrainRun, share: float) -> int:
     """Returns the step of the checkpoint that a run keeps at a share of its budget.
 
-    Args:
-      run: the run.
-      share: the share, in (0, 1).
-
     Raises:
       ValueError: the run keeps none, because it was trained without this share.
     """
@@ -218,12 +214,11 @@ def main(given: argparse.Namespace) -> None:
     if job is None:
         raise ValueError(f"study {given.study} has no job {name}")
     run = next(run for run in study.runs if run.name == given.run)
-    if given.kind == PRETRAIN and copy_twin(study, run):
-        return
     if given.kind == PRETRAIN:
-        from scalelab import train
+        if not copy_twin(study, run):
+            from scalelab import train
 
-        train.train(train.pretraining(config_lib.resolve(run.config), run.folder))
+            train.train(train.pretraining(config_lib.resolve(run.config), run.folder))
     elif run.finished:
         finetune(study, run, job.tasks)
     else:

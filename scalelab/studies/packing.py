@@ -11,13 +11,8 @@ from scalelab.studies import jobs
 def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
     """Copies the study's file and plan, and every run whose jobs are all done; returns the counts.
 
-    A run that is there already is left as it is, so that packing again adds later ones.
-
-    Args:
-      workdir: folder of the study.
-      name: name of the study; None: the only one.
-      to: folder of the copy, which `study report` and `study run` take as --workdir; its runs are
-        in one file (records/archive.py).
+    A run that is there already is left as it is, so that packing again adds later ones. `study
+    report` and `study run` take TO as --workdir; its runs are in one file (records/archive.py).
     """
     study = study_runs.read(workdir, name)
     open_runs = {job.run for job in jobs.list_jobs(study) if job.state != jobs.DONE}

@@ -196,12 +196,7 @@ class Measured(NamedTuple):
 
 
 def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
-    """Times the steps of a run and loads its data.
-
-    Args:
-      run: the run.
-      known: results of other runs, by their key; the result is added.
-    """
+    """Times the steps of a run and loads its data, unless `known` has them; adds them to it."""
     from scalelab import sharding, systems
     from scalelab.data.loading import load_data
     from scalelab.training import blueprint

@@ -189,12 +189,7 @@ def read_failures(workdir: pathlib.Path, found: Sequence[Job]) -> dict[str, str]
 
 
 def describe_failure(code: int, log: pathlib.Path) -> str:
-    """Returns the exit code of a failed job and its last message, in a line.
-
-    Args:
-      code: exit code; below 0: minus the signal that ended it.
-      log: file of its output.
-    """
+    """Returns the exit code or signal of a failed job and its last message, in a line."""
     lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
     last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -42,11 +42,7 @@ class Spread(NamedTuple):
 
 
 def measure_spreads(folder: pathlib.Path) -> list[Spread]:
-    """Returns the spread of each scale and score of packed studies, from the one of most rows.
-
-    Args:
-      folder: of packed studies, such as results/.
-    """
+    """Returns the spread of each scale and score of packed studies, from the one of most rows."""
     found: dict[tuple[str, str], Spread] = {}
     for path in sorted(folder.glob("*/studies/*.json")):
         study = study_runs.read(path.parent.parent, path.stem)

@@ -3,11 +3,12 @@
 WORKDIR/plans/<name>.json has the expected cost of every run, see `PlanEntry`.
 """
 
+import contextlib
 import dataclasses
 import math
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
 from rich.console import Console
@@ -111,12 +112,7 @@ class Pace:
         self._first, self._begun = math.nan, math.nan
 
     def correct(self, planned: float | None, num_workers: int) -> float | None:
-        """Returns the seconds left for all workers; None without a plan.
-
-        Args:
-          planned: seconds left for one worker, by the plan; None: no plan.
-          num_workers: processes that work.
-        """
+        """Returns the seconds left for all workers, given the plan of one; None without a plan."""
         if planned is None:
             return None
         if math.isnan(self._first):
@@ -205,44 +201,34 @@ def describe_working(status: Status) -> list[list[str]]:
     return rows
 
 
-class Screen:
-    """Shows a live table in a terminal; elsewhere a line when a job begins or ends, or 30 s on.
+@contextlib.contextmanager
+def screen(stream: TextIO, num_workers: int, plan: Plan) -> Iterator[Callable[[Status], None]]:
+    """Yields a function that shows the state if it has changed or some time has passed.
 
-    Its block ends the table.
+    In a terminal it is a live table, which ends with the block; elsewhere a line when a job begins
+    or ends, or 30 s on.
     """
+    live = Live(console=Console(file=stream), auto_refresh=False) if stream.isatty() else None
+    pace, shown = Pace(), None
 
-    def __init__(self, stream: TextIO, num_workers: int, plan: Plan) -> None:
-        self._stream, self._workers, self._plan, self._pace = stream, num_workers, plan, Pace()
-        self._shown: object = None
-        self._live = (
-            Live(console=Console(file=stream), auto_refresh=False) if stream.isatty() else None
-        )
-
-    def __enter__(self) -> "Screen":
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def __call__(self, status: Status) -> None:
-        """Shows the state if it has changed or some time has passed."""
-        planned = secs_left(status, self._plan, scaled=False)
-        left = self._pace.correct(planned, self._workers)
-        if self._live is not None:
+    def show(status: Status) -> None:
+        nonlocal shown
+        left = pace.correct(secs_left(status, plan, scaled=False), num_workers)
+        if live is not None:
             line = summary(status._replace(working=()), left)
             table = Table("job", "done", "loss", "tokens/s", "ETA", caption=escape(line), box=None)
             for row in describe_working(status):
                 table.add_row(*row)
-            self._live.update(table, refresh=True)
+            live.update(table, refresh=True)
             return
         _, found, working, failed = status
         state = ([j.state for j in found], working, sorted(failed), time.monotonic() // 30)
-        if state != self._shown:
-            self._shown = state
-            print(summary(status, left), file=self._stream, flush=True)
+        if state != shown:
+            shown = state
+            print(summary(status, left), file=stream, flush=True)
+
+    with live or contextlib.nullcontext():
+        yield show
 
 
 def describe_end(status: Status) -> str:

@@ -75,9 +75,9 @@ def test_a_terminal_has_a_table_of_running_jobs_and_a_log_has_lines(tmp_path) ->
         stream.isatty = lambda terminal=terminal: terminal
         _, found = jobs.read(tmp_path, None)
         now = status(tmp_path, [found[0].name, found[1].name])
-        with progress.Screen(stream, 2, {}) as screen:
-            screen(now)
-            screen(now)
+        with progress.screen(stream, 2, {}) as show:
+            show(now)
+            show(now)
         row = re.search(r"bert-2x8x1-seed0.pretrain +50% +3.2500 +1,234 +1m30s", stream.getvalue())
         assert bool(row) == terminal and "gpt2-2x8x1-seed0" in stream.getvalue()
         assert terminal or stream.getvalue().count("\n") == 1

@@ -80,12 +80,7 @@ class ClaimLine:
 
 
 def parse(line: Sequence[Any], rows: Iterable[Row], tasks: Collection[str]) -> ClaimLine:
-    """Reads a claim.
-
-    Args:
-      line: its text, its score, and perhaps its margin.
-      rows: of the study.
-      tasks: tasks and evaluations that the study measures.
+    """Reads a claim: its text, its score, and perhaps its margin; `tasks` has evaluations too.
 
     Raises:
       ValueError: another form, a word or score that the study does not have, or a best value that

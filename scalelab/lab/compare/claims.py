@@ -256,14 +256,9 @@ def claim(
 
 
 def decide(findings: Sequence[Finding]) -> list[Finding]:
-    """Corrects all claims together and gives the verdicts.
+    """Corrects all claims of a report together; returns its findings with verdicts and reasons.
 
-    Args:
-      findings: of one report; a claim that two of them share (the same words and region) counts
-        once.
-
-    Returns:
-      The findings, in the same order, with verdicts and reasons.
+    A claim that two findings share (the same words and region) counts once.
     """
     tested = {(c.what, c.region): c.p_value for f in findings for c in f.claims}
     p_values = {key: p for key, p in tested.items() if p is not None}

@@ -62,9 +62,7 @@ Run = tuple[str, Any, Fields]  # its name, whatever says which runs it must agre
 def comparable(runs: Iterable[Run], by: Callable[[Any, str], Hashable]) -> dict[str, str]:
     """Returns the fields in which runs differ though `by` groups them, with the first two runs.
 
-    Args:
-      runs: the runs; a missing field is off, as None is.
-      by: the group of a run for a field: values of one group must be equal.
+    A missing field is off, as None is.
     """
     runs, found = list(runs), dict[str, str]()
     firsts: dict[Hashable, tuple[str, Any]] = {}
@@ -210,10 +208,7 @@ def loss_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") -> list[str]:
     """Returns the fields that make the losses of two configs incomparable; empty if comparable.
 
-    Args:
-      a: fields of one config.
-      b: fields of the other one.
-      score: "loss" or "bits_per_byte"; bits per byte may differ in tokenizer and format.
+    Where `score` is "bits_per_byte", tokenizer and format may differ.
     """
     a, b = loss_fields(a), loss_fields(b)
     found, own = differing((a, b)), own_options(a, b) | {"data.format"}
@@ -236,12 +231,7 @@ def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
 
 
 def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, list[Any]]:
-    """Returns the fields that make losses of rows incomparable, with the value in every row.
-
-    Args:
-      points: the rows.
-      score: as in `loss_apart`.
-    """
+    """Returns the fields that make losses of rows incomparable, with the value in every row."""
     kinds = [loss_kind(point) for point in points if point.finished]
     pairs = itertools.combinations(kinds, 2)
     names = dict.fromkeys(name for a, b in pairs for name in loss_apart(a, b, score))
@@ -258,12 +248,7 @@ def check_clock(clock: object, where: str) -> None:
 
 
 def reading(run: PretrainRun, clock: str) -> float:
-    """Returns the reading of a clock at the end of a finished run.
-
-    Args:
-      run: the run.
-      clock: a name in CLOCKS.
-    """
+    """Returns the reading of a clock at the end of a finished run."""
     return getattr(run.result, CLOCKS[clock].result)
 
 

@@ -57,12 +57,7 @@ class Estimate:
 
 
 def detectable(standard_error: float, degrees: float) -> float:
-    """Returns the smallest true value that a test at 5% finds with power 80% (Bloom 1995).
-
-    Args:
-      standard_error: of the estimate.
-      degrees: degrees of freedom of Student's distribution.
-    """
+    """Returns the smallest true value that a test at 5% finds with power 80% (Bloom 1995)."""
     quantiles = scipy.stats.t.ppf([UPPER, POWER], degrees)
     return float(quantiles.sum() * standard_error)
 
@@ -73,36 +68,22 @@ def without_interval(value: float) -> Estimate:
 
 
 def show_interval(low: float, high: float, spec: str) -> str:
-    """Formats an interval, such as "[0.94, 1.00]".
-
-    Args:
-      low: its lower end; NaN: there is no interval, "-".
-      high: its upper end.
-      spec: format of a number, such as ".2f".
-    """
+    """Formats an interval, such as "[0.94, 1.00]"; "-" if an end is NaN."""
     return "-" if math.isnan(low) or math.isnan(high) else f"[{low:{spec}}, {high:{spec}}]"
 
 
 def with_bars(scores: Sequence[Estimate], scale: int = 100) -> tuple[list[float], np.ndarray]:
-    """Returns the values, and [2, n] lengths of their error bars; NaN: no interval.
-
-    Args:
-      scores: n estimates.
-      scale: factor of all, such as 100 for percent.
-    """
+    """Returns values, and [2, n] lengths of their error bars (NaN: no interval), times `scale`."""
     ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
     return [scale * e.value for e in scores], scale * np.array(ends).clip(0)
 
 
 def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """Returns the 95% interval of a mean of proportions.
+    """Returns the 95% interval of a mean of proportions, each with its number of items.
 
     For one group it is Wilson's interval (Wilson 1927). For several it is a normal interval around
-    their mean. The variance of each group comes from its Wilson interval, so that a group with all
-    answers right still has a variance.
-
-    Args:
-      groups: proportion and number of items of each group; all groups have equal weights.
+    their mean, with equal weights. The variance of each group comes from its Wilson interval, so
+    that a group with all answers right still has a variance.
     """
     z = float(scipy.special.ndtri(UPPER))
     centers, squares = [], []

@@ -33,13 +33,7 @@ def value(scores: Scores, row: Row, score: str) -> float | None:
 
 
 def weighted(scores: Scores, block: Block, score: str) -> float | None:
-    """Returns the weighted sum of a block's scores; None if one is missing.
-
-    Args:
-      scores: the study's scores.
-      block: row -> its weight.
-      score: name of the score.
-    """
+    """Returns the weighted sum of a block's scores; None if one is missing."""
     found = [(weight, value(scores, row, score)) for row, weight in block.items()]
     values = [weight * x for weight, x in found if x is not None]
     return sum(values) if len(values) == len(found) else None
@@ -94,12 +88,7 @@ def build_claim(
 def state(
     comparison: Comparison, scores: Scores, ids: Iterable[str] | None = None
 ) -> list[Finding]:
-    """States hypotheses of a comparison on the scores of a study; without verdicts.
-
-    Args:
-      comparison: brings the hypotheses.
-      scores: the scores.
-      ids: of hypotheses, such as "1a"; None: all.
+    """States hypotheses of a comparison, by id (None: all), on a study's scores; without verdicts.
 
     Raises:
       ValueError: an unknown id.

@@ -84,12 +84,7 @@ class Points(NamedTuple):
 
 
 def gather(x: Sequence[float], y: Sequence[float], settings: Sequence[str] | None = None) -> Points:
-    """Groups runs into points.
-
-    Args:
-      x: the inputs, [runs].
-      y: the results, [runs].
-      settings: one a run; runs of one setting are one point at their mean x. None: group by x.
+    """Groups runs of one x, or of one setting, into points at their mean x.
 
     Raises:
       ValueError: there is none, a number is not finite, or an x or a y is not above 0.
@@ -116,12 +111,7 @@ class Noise(NamedTuple):
     widening: float  # Student's quantile over the normal one (Satterthwaite's degrees of freedom)
 
     def draw(self, rng: np.random.Generator, counts: Sequence[int]) -> np.ndarray:
-        """Draws the noise of log y of every run: [sum of counts].
-
-        Args:
-          rng: generator of the draws.
-          counts: runs of each point.
-        """
+        """Draws the noise of log y of every run, given the runs of each point: [sum of counts]."""
         noise = np.repeat(self.between * rng.normal(size=len(counts)), counts)
         return self.widening * (noise + self.within * rng.normal(size=len(noise)))
 
@@ -188,12 +178,7 @@ class Law:
     def predict(
         self, x: float, num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
     ) -> Interval:
-        """Predicts y at x.
-
-        Args:
-          x: above 0.
-          num_runs: the mean of so many new runs; None: the law itself.
-          limit: factor by which x may lie outside the measured range.
+        """Predicts y at x for the mean of `num_runs` new runs; None: for the law itself.
 
         Raises:
           ValueError: the points do not determine the law, or x is further than a factor `limit`

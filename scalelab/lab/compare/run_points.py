@@ -53,11 +53,7 @@ Pools = dict[str, pd.DataFrame]
 
 
 def load(folders: Sequence[pathlib.Path], where: str = "") -> list[LoadedRun]:
-    """Loads the runs below some folders.
-
-    Args:
-      folders: the folders.
-      where: conditions, as `run_table.where` takes them; "": all runs.
+    """Loads the runs below some folders that satisfy `where` (see `run_table.where`; "": all).
 
     Raises:
       ValueError: a folder does not exist, or there are no such runs.
@@ -106,12 +102,7 @@ def make(runs: Sequence[LoadedRun], measure: str) -> tuple[pd.DataFrame, list[st
 
 
 def group(points: pd.DataFrame, free: Collection[str] = ()) -> list[pd.DataFrame]:
-    """Groups points that agree in all fields that are not free.
-
-    Args:
-      points: a row for each run.
-      free: names of fields that may differ; seeds always may.
-    """
+    """Groups points that agree in all fields that are not free; seeds always are."""
     keys = [_key({k: x for k, x in own.items() if k not in free}) for own in points["fields"]]
     return [own for _, own in points.groupby(keys, sort=False)]
 
@@ -121,13 +112,9 @@ def _key(fields: Mapping[str, Any]) -> str:
 
 
 def pool(points: pd.DataFrame, free: Collection[str]) -> tuple[Pools, list[str]]:
-    """Sorts the points of one system into pools.
+    """Sorts the points of one system into pools, within which the free fields may differ.
 
     Runs of one budget and different warm-ups are not pooled, even where the budget is free.
-
-    Args:
-      points: a row for each run.
-      free: names of fields that may differ within a pool.
 
     Returns:
       The points of each pool by its name, "bert" or "bert, optim.total_steps=400"; and notes.

@@ -32,12 +32,7 @@ class Scores(Protocol):
         ...
 
     def contrast(self, weights: Mapping[Row, float], score: str) -> Estimate | None:
-        """Returns a weighted sum of scores; None if one is missing or they do not compare.
-
-        Args:
-          weights: row -> its weight.
-          score: name of the score.
-        """
+        """Returns a weighted sum of scores; None if one is missing or they do not compare."""
         ...
 
     def difference(self, a: Row, b: Row, score: str) -> Estimate | None:
@@ -93,11 +88,7 @@ class Comparison:
 
 
 def load_comparison(name: str | None, trusted: str | None = None) -> Comparison:
-    """Imports the comparison that a study names.
-
-    Args:
-      name: module of the comparison; None: an empty one.
-      trusted: module outside scalelab that may be imported; None: none.
+    """Imports the comparison module that a study names; None: an empty comparison.
 
     Raises:
       ValueError: there is no such module, or it lacks a member of `Comparison`; or it is not of

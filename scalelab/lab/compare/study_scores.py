@@ -98,16 +98,11 @@ class StudyScores(Scores):
         return estimates.without_interval(found.value)
 
     def choose(self, pairs: Sequence[tuple[Arm, Arm]], score: str, fields: Sequence[str]) -> Best:
-        """Compares arms, each at the value of some fields that has the lowest validation loss.
+        """Compares pairs of arms, each at the values of `fields` of the lowest validation loss.
 
         The choice is made again in every resample, by the mean loss over its pre-training seeds, so
         that the interval has the uncertainty of the choice (estimates.with_choice). A row that
         lacks a seed, a loss or a score which another row of its arm has is not chosen.
-
-        Args:
-          pairs: two arms each, with the rows among which validation chooses.
-          score: to compare.
-          fields: the fields in which the rows of an arm differ.
         """
         kept, shared = self._candidates(pairs, score)
         pairs = [pair for pair in pairs if all(kept[arm] for arm in pair)] if shared else []

@@ -76,12 +76,7 @@ def shared_seeds(tasks: Mapping[str, TaskRuns], names: Iterable[str]) -> set[int
 
 
 def mean_score(tasks: Mapping[str, TaskRuns], keys: Sequence[Key]) -> float | None:
-    """Returns a pre-training's mean score over keys and its shared seeds; None without any.
-
-    Args:
-      tasks: its fine-tunings.
-      keys: (task, split, metric) of each score.
-    """
+    """Returns a pre-training's mean score over keys and its shared seeds; None without any."""
     seeds = shared_seeds(tasks, [task for task, *_ in keys])
     if not seeds or any((split, metric) not in tasks[t].keys for t, split, metric in keys):
         return None

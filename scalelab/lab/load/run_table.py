@@ -41,13 +41,7 @@ COLUMNS = (
     "seconds", "loss", "score", "scores", "data", "numerics", "commit", "started",
 )  # fmt: skip
 SEED = re.compile(r"seed\d+")
-INSIDE = {
-    "checkpoints",
-    "tensorboard",
-    "wandb",
-    "tokenizer",
-    "imported",
-}  # parts of a run: no runs in them
+INSIDE = {"checkpoints", "tensorboard", "wandb", "tokenizer", "imported"}  # hold no runs
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -78,12 +72,8 @@ def load_runs(folders: Sequence[pathlib.Path], words: Sequence[str] = ()) -> lis
     Symbolic links are not followed, and hidden folders are left out. A pre-training gets the mean
     main scores of the finished fine-tunings in its tasks/.
 
-    Args:
-      folders: the folders.
-      words: other words of the command, which an error may suggest.
-
     Raises:
-      ValueError: one of them is not a folder.
+      ValueError: one of them is not a folder; the message may suggest one of `words`.
     """
     found: dict[pathlib.Path, LoadedRun] = {}
     for folder in folders:
@@ -268,12 +258,9 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def where(frame: pd.DataFrame, conditions: str) -> pd.DataFrame:
-    """Returns the rows that satisfy all conditions.
+    """Returns the rows that satisfy conditions: "system=bert,width>=128,corpus=*wiki*,loss!=none".
 
-    Args:
-      frame: the run table.
-      conditions: "system=bert,width>=128,corpus=*wiki*,loss!=none": numbers compare as numbers,
-        texts match patterns with * and ?, and "none" matches unknown cells.
+    Numbers compare as numbers, texts match patterns with * and ?, "none" matches unknown cells.
 
     Raises:
       ValueError: a condition has another form, or names an unknown column.

@@ -143,11 +143,7 @@ def find_unused(study: Study) -> list[str]:
 
 
 def read(workdir: pathlib.Path, name: str | None = None) -> Study:
-    """Reads a study and the state of its runs.
-
-    Args:
-      workdir: folder of the study.
-      name: name of the study; None: the only one of the folder.
+    """Reads a study, by its name or as the only one of the folder, and the state of its runs.
 
     Raises:
       ValueError: there is no such study, or its file is damaged. A damaged run is only marked.
@@ -218,13 +214,7 @@ def show_value(value: object) -> str:
 def read_run(
     folder: pathlib.Path, planned: StudyRun, finetune_seeds: int | None = None
 ) -> PretrainRun:
-    """Reads the state of a run that a study's file has planned.
-
-    Args:
-      folder: run folder.
-      planned: the planned run.
-      finetune_seeds: read this many seeds of each task; None: all.
-    """
+    """Reads the state of a planned run, with `finetune_seeds` seeds of each task; None: all."""
     record, damaged = RunRecord(folder, {}, Environment(), None), None
     if any((folder / name).exists() for name in ("config.json", "result.json")):
         try:

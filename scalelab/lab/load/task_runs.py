@@ -113,13 +113,7 @@ class TaskRuns:
 
 
 def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, TaskRuns]:
-    """Reads all fine-tunings in a folder.
-
-    The baselines in scratch/ are left out.
-
-    Args:
-      workdir: the folder.
-      num_seeds: only the first so many seeds of each task; None: all.
+    """Reads all fine-tunings in a folder, or the first `num_seeds` of each task; without scratch/.
 
     Returns:
       Task -> its runs: GLUE's nine in GLUE's order, evaluations, then others by name. An unreadable

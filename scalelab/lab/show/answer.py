@@ -1,13 +1,8 @@
 """The first page of a report: its answer, the primary table, all verdicts, and what was checked."""
 
-# The stubs of pandas are narrower than what it accepts.
-# pyright: reportArgumentType=false
-
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-
-import pandas as pd
 
 from scalelab.eval.score_names import PRETRAINING_SCORES, find_score, title_of
 from scalelab.lab import tables
@@ -110,21 +105,16 @@ def cost(point: Point, name: str) -> float:
 
 def tabulate_verdicts(findings: Sequence[Finding]) -> Table | None:
     """Returns several claims as a matrix: a row is a comparison, a column a score."""
-    cells = [
-        (claim.compared, claim.score, _cell(claim))
-        for finding in findings for claim in finding.claims if claim.score
-    ]  # fmt: skip
-    if len(cells) < 2:  # the answer says it
+    claims = [claim for finding in findings for claim in finding.claims if claim.score]
+    if len(claims) < 2:  # the answer says it
         return None
-    names = ["comparison", "score", "cell"]
-    frame = pd.DataFrame(dict(zip(names, zip(*cells, strict=True), strict=True)))
-    frame = frame.drop_duplicates(names[:2]).pivot(
-        index=names[0], columns=names[1], values=names[2]
-    )
-    order = [list(dict.fromkeys(own)) for own in list(zip(*cells, strict=True))[:2]]
-    wide = frame.reindex(index=order[0], columns=order[1]).fillna("").reset_index()
-    columns = tuple(Column(str(name), str(name)) for name in wide.columns)
-    return Table("verdicts", "Verdicts", columns, tuple(map(tuple, wide.to_numpy().tolist())))
+    cells: dict[str, dict[str, str]] = {}
+    for claim in claims:
+        cells.setdefault(claim.compared, {}).setdefault(claim.score, _cell(claim))
+    scores = dict.fromkeys(claim.score for claim in claims)
+    columns = tuple(Column(name, name) for name in ("comparison", *scores))
+    rows = tuple((what, *(own.get(score, "") for score in scores)) for what, own in cells.items())
+    return Table("verdicts", "Verdicts", columns, rows)
 
 
 def _cell(claim: Claim) -> str:
@@ -145,11 +135,8 @@ def describe_effect(claim: Claim) -> str:
 def answer(findings: Sequence[Finding], why_none: str = "", fixed: str | None = None) -> list[str]:
     """Returns the answer of a study, one sentence each: verdicts in the order of its hypotheses.
 
-    Args:
-      findings: the verdicts.
-      why_none: reason why no score ranks the arms; "": one does.
-      fixed: primary score, whose verdicts come first, also if they are open; None: the study fixes
-        none.
+    Those on the `fixed` primary score come first, also if they are open. `why_none` says why no
+    score ranks the arms; "": one does.
     """
     unranked = [f"No score ranks the arms: {why_none}."] * bool(why_none)
     found = list[str]()

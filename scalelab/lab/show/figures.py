@@ -142,13 +142,7 @@ def draw_differences(findings: Sequence[Finding]) -> "Figure | None":
 
 
 def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure | None":
-    """Draws the primary score of every row against its training FLOPs; None without two rows.
-
-    Args:
-      study: the study.
-      scores: its scores.
-      score: the primary score; None: there is none.
-    """
+    """Draws the primary score of every row against its training FLOPs; None without two rows."""
     known = {p: x for p in study.points if score and (x := scores.value(p, score))}
     if score is None or len(known) < 2:
         return None

@@ -125,7 +125,7 @@ def make(
     trusted: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> pathlib.Path:
-    """Reads a study, finished or not, checks that its runs are comparable, and reports it.
+    """Reports a study, finished or not, whose runs are comparable; returns the path of report.html.
 
     Args:
       workdir: holds studies/ and runs/.
@@ -134,9 +134,6 @@ def make(
       baselines: objective -> the trivial baseline that it must beat; a finding without is marked.
       trusted: module outside scalelab that the study may import.
       say: is given the answer, the primary table and the verdicts, for a terminal.
-
-    Returns:
-      The path of report.html.
 
     Raises:
       ValueError: there is no such study, its file is damaged, no run is finished, runs differ in

@@ -202,13 +202,7 @@ def varied_fields(study: Study, points: Sequence[Point]) -> list[str]:
 
 
 def find_published(published: Scores | None, point: Point, score: str) -> float | None:
-    """Returns the published score of a row; None if there is none.
-
-    Args:
-      published: scores of a paper; None: none.
-      point: the row.
-      score: name of the score.
-    """
+    """Returns the published score of a row; None if there is none."""
     rows = [row for row in published.rows if row.key == point.key] if published else []
     estimate = published.value(rows[0], score) if published and rows else None
     return estimate.value if estimate else None

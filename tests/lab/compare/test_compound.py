@@ -6,7 +6,6 @@ import pytest
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab import compound
-from scalelab.lab.compound import Scaling
 
 # Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
 GRID = (
@@ -20,7 +19,8 @@ GRID = (
     (2, 48, 14, 387072, 6.62, None),
     (2, 46, 16, 406272, 6.62, None),
 )
-BASE = Scaling(Shape(2, 104, 3))
+BASE = Shape(2, 104, 3)
+PHI, ALPHA, BETA = compound.coefficients(BASE)
 
 
 def output(capsys, *arguments) -> str:
@@ -39,11 +39,11 @@ def test_the_grid_is_the_protocols(n_model: float) -> None:
 
 def test_a_base_gives_the_protocols_coefficients() -> None:
     """Its text: phi = 14.99, alpha = 1.076, beta = 1.363."""
-    assert BASE.phi == pytest.approx(14.99, abs=0.005)
-    assert BASE.alpha == pytest.approx(1.076, abs=0.0005)
-    assert BASE.beta == pytest.approx(1.363, abs=0.0005)
-    assert BASE.alpha * BASE.beta**2 == pytest.approx(2, abs=1e-12)
-    assert BASE.at(BASE.phi) == BASE.base
+    assert PHI == pytest.approx(14.99, abs=0.005)
+    assert ALPHA == pytest.approx(1.076, abs=0.0005)
+    assert BETA == pytest.approx(1.363, abs=0.0005)
+    assert ALPHA * BETA**2 == pytest.approx(2, abs=1e-12)
+    assert compound.shape_at(PHI, ALPHA) == BASE
 
 
 SCALED = [(10.6e6, "7x469x4"), (20.5e6, "9x585x5"), (41.5e6, "13x832x5")]
@@ -51,21 +51,21 @@ SCALED = [(10.6e6, "7x469x4"), (20.5e6, "9x585x5"), (41.5e6, "13x832x5")]
 
 @pytest.mark.parametrize(("n_model", "shape"), SCALED)
 def test_the_protocols_scaled_shapes_come_out_exactly(n_model: float, shape: str) -> None:
-    assert str(BASE.at(compound.size_to_phi(n_model))) == shape
+    assert str(compound.shape_at(compound.size_to_phi(n_model), ALPHA)) == shape
     exact = Shape.parse(shape).n_model  # Tables 7.7 and 7.8, as corrected
-    assert str(BASE.at(compound.size_to_phi(exact))) == shape
+    assert str(compound.shape_at(compound.size_to_phi(exact), ALPHA)) == shape
     step = [shape for _, shape in SCALED].index(shape)
-    assert str(BASE.at(19.727 + step)) == shape  # whole steps of phi apart
+    assert str(compound.shape_at(19.727 + step, ALPHA)) == shape  # whole steps of phi apart
 
 
 def test_a_step_doubles_the_size_and_heads_divide_the_width() -> None:
     for phi in np.arange(10, 32, 0.05):
-        shape = BASE.at(phi)
+        shape = compound.shape_at(phi, ALPHA)
         assert shape.width % shape.num_heads == 0 and shape.num_heads >= 2
 
     def up(shape: Shape) -> Shape:
-        scaling = Scaling(shape)
-        return scaling.at(scaling.phi + 1)
+        phi, alpha, _ = compound.coefficients(shape)
+        return compound.shape_at(phi + 1, alpha)
 
     for shape in compound.grid(3e6):
         larger = up(shape)
