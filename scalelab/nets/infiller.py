@@ -118,15 +118,7 @@ class Infiller(nn.Module):
             )
 
     def encode(self, batch: Batch, max_len: int) -> BlankCache:
-        """Reads Part A, without dropout.
-
-        Args:
-          batch: source [B, S], source_lengths [B], examples [B].
-          max_len: T, positions of Part B in the cache.
-
-        Returns:
-          The cache of both parts, with Part A in it.
-        """
+        """Returns the cache of both parts, with Part A, the source, in it."""
         tokens, lengths = batch["source"], batch["source_lengths"]
         self._check(tokens)
         places = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
