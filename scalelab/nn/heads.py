@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -159,6 +160,19 @@ class LabelHeads(nn.Module):
         return Linear((axes.WIDTH,), *classes, self.kernel_init, jnp.float32, name=task)(hidden)
 
 
+class TaskHead(Protocol):
+    """The signature of a head for a fine-tuned task."""
+
+    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
+        """Returns the scores [B, ..., C] float32.
+
+        Args:
+          vectors: [B, ..., E], of the places that are scored.
+          ctx: whether dropout is on.
+        """
+        ...
+
+
 ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)}  # TwoLayerHead's
 
 
@@ -181,12 +195,7 @@ class TwoLayerHead(nn.Module):
 
     @nn.compact
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., E].
-          ctx: whether dropout is on.
-        """
+        """Returns the scores, as `TaskHead`."""
         out_axes = (axes.TRANSFORM,)
         dense = Linear((axes.WIDTH,), out_axes, (self.width,), self.kernel_init, name="dense")
         x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
@@ -211,12 +220,7 @@ class OneLayerHead(nn.Module):
 
     @nn.compact
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., E].
-          ctx: whether dropout is on.
-        """
+        """Returns the scores, as `TaskHead`."""
         x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
         classes = (axes.CLASSES,), (self.num_classes,)
         return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)
@@ -265,12 +269,7 @@ class BiLSTMHead(nn.Module):
         return states  # pyright: ignore[reportReturnType]: without the carry
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., 2 W], of `read`.
-          ctx: whether dropout is on.
-        """
+        """Returns the scores of vectors [B, ..., 2 W], of `read`."""
         return self.head(vectors, ctx)
 
 
@@ -294,12 +293,7 @@ class WeightedLayers(nn.Module):
         self.sum = weighted_sum(self, self.num_layers)
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., k E], the layers' vectors side by side.
-          ctx: whether dropout is on.
-        """
+        """Returns the scores of vectors [B, ..., k E], the layers' vectors side by side."""
         return self.head(self.sum(vectors), ctx)
 
 

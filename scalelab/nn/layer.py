@@ -1,10 +1,9 @@
 """Transformer layers: one Module with norms after, one with norms before each sublayer.
 
-Their signature is (carry, ctx, cache) -> (carry, cache). A layer with cross-attention has a pair of
-caches: (self-attention's, cross-attention's).
+A layer with cross-attention has a pair of caches: (self-attention's, cross-attention's).
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 from flax import linen as nn
@@ -14,6 +13,22 @@ from scalelab.nn import axes
 from scalelab.nn.axes import constrain
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.masks import Context
+
+
+class Layer(Protocol):
+    """The signature of a layer, and of a stack of layers."""
+
+    def __call__(
+        self, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
+    ) -> tuple[ArrayPytree, ArrayPytree]:
+        """Returns the carry after the layer, and the cache with the tokens of this call.
+
+        Args:
+          carry: [B, T, D], or another pytree.
+          ctx: what the pass gives to layers: masks, positions, source, whether dropout is on.
+          cache: what the layer keeps of earlier tokens; None: a whole pass.
+        """
+        ...
 
 
 def _init_cache(layer: Any, batch_size: int, max_len: int, *source_len: int) -> ArrayPytree:
@@ -61,16 +76,7 @@ class PostNorm(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer.
-
-        Args:
-          carry: [B, T, D].
-          ctx: mask, source and whether dropout is on.
-          cache: of the attention, or (own, cross) with cross-attention; None: no cache.
-
-        Returns:
-          [B, T, D] and the cache.
-        """
+        """Applies the layer to [B, T, D]."""
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(carry, ctx, own)
         x = self.attention_norm(carry + self.attention_dropout(mixed, ctx))
@@ -111,16 +117,7 @@ class PreNorm(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer.
-
-        Args:
-          carry: [B, T, D].
-          ctx: mask, source and whether dropout is on.
-          cache: of the attention, or (own, cross) with cross-attention; None: no cache.
-
-        Returns:
-          [B, T, D] and the cache.
-        """
+        """Applies the layer to [B, T, D]."""
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(self.attention_norm(carry), ctx, own)
         x = carry + self.attention_dropout(mixed, ctx)
@@ -137,14 +134,8 @@ class Unchanged(nn.Module):
     """A layer without parameters: it returns its input, for models whose states are the input."""
 
     def __call__(
-        self, z: jax.Array, ctx: Context, cache: ArrayPytree
+        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Returns z [B, T, D] and the cache.
-
-        Args:
-          z: [B, T, D].
-          ctx: unused.
-          cache: returned.
-        """
+        """Returns the carry and the cache."""
         del ctx
-        return z, cache
+        return carry, cache
