@@ -105,7 +105,11 @@ def drop_programs_if_many(share: float = 0.5) -> bool:
 
 def status_bytes(field: str) -> int | None:
     """Returns a size from /proc/self/status, such as VmRSS, in bytes; None if not on Linux."""
-    path = pathlib.Path("/proc/self/status")
+    return _read_size("/proc/self/status", field)
+
+
+def _read_size(file: str, field: str) -> int | None:
+    path = pathlib.Path(file)
     found = re.search(rf"^{field}:\s*(\d+) kB$", path.read_text(), re.M) if path.exists() else None
     return int(found[1]) * 1024 if found else None
 
@@ -216,13 +220,7 @@ def return_freed() -> None:
 
 def available() -> int | None:
     """Returns the bytes that this process may still take; None outside Linux."""
-    group = pathlib.Path("/sys/fs/cgroup")
-    try:
-        text = pathlib.Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    found = re.search(r"^MemAvailable:\s*(\d+) kB$", text, re.MULTILINE)
-    free = None if found is None else int(found[1]) * 1024
+    group, free = pathlib.Path("/sys/fs/cgroup"), _read_size("/proc/meminfo", "MemAvailable")
     try:
         most, used = (int((group / f"memory.{x}").read_text()) for x in ("max", "current"))
         stat = (group / "memory.stat").read_text()
