@@ -57,10 +57,7 @@ class BlankEmbed(nn.Module):
     dropout_rate: float
     dtype: DTypeLike
 
-    def setup(self) -> None:
-        """Makes the dropout."""
-        self.dropout = Dropout(self.dropout_rate)
-
+    @nn.compact
     def __call__(self, batch: Batch, ctx: Context) -> jax.Array:
         """Embeds a row: [B, T, D].
 
@@ -71,7 +68,7 @@ class BlankEmbed(nn.Module):
         with axes.part("embedding"):
             x = self.tokens(batch["tokens"])
             x = x + self.places(batch["places"]) + self.inner(batch["inner"])
-            x = self.dropout(x.astype(self.dtype), ctx)
+            x = Dropout(self.dropout_rate, name="dropout")(x.astype(self.dtype), ctx)
         return axes.constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)
 
 

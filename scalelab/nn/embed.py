@@ -97,10 +97,7 @@ class InputEmbed(nn.Module):
     projection: nn.Module | None = None
     tasks: nn.Module | None = None
 
-    def setup(self) -> None:
-        """Makes the dropout."""
-        self.dropout = Dropout(self.dropout_rate)
-
+    @nn.compact
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
         """Embeds tokens: [B, T, D] of `dtype`.
 
@@ -124,7 +121,7 @@ class InputEmbed(nn.Module):
                 x = x + self.tasks(batch.get("task_ids", jnp.zeros((), jnp.int32)))
             if self.norm is not None:
                 x = self.norm(x)
-            x = self.dropout(x.astype(self.dtype), ctx)
+            x = Dropout(self.dropout_rate, name="dropout")(x.astype(self.dtype), ctx)
             if self.projection is not None:
                 x = self.projection(x)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)

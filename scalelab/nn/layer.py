@@ -3,6 +3,7 @@
 A layer with cross-attention has a pair of caches: (self-attention's, cross-attention's).
 """
 
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -60,12 +61,6 @@ class PostNorm(nn.Module):
     cross_attention: nn.Module | None = None
     cross_norm: nn.Module | None = None
 
-    def setup(self) -> None:
-        """Makes the dropouts of the sublayers."""
-        self.attention_dropout = Dropout(self.dropout_rate)
-        self.cross_dropout = Dropout(self.dropout_rate)
-        self.ffn_dropout = Dropout(self.dropout_rate)
-
     def init_cache(self, *sizes: int) -> ArrayPytree:
         """Returns an empty cache for `sizes` B and T; B, T and S for a layer with cross-attention.
 
@@ -73,18 +68,20 @@ class PostNorm(nn.Module):
         """
         return _init_cache(self, *sizes)
 
+    @nn.compact
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
         """Applies the layer to [B, T, D]."""
+        drop = partial(Dropout, self.dropout_rate)
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(carry, ctx, own)
-        x = self.attention_norm(carry + self.attention_dropout(mixed, ctx))
+        x = self.attention_norm(carry + drop(name="attention_dropout")(mixed, ctx))
         if self.cross_attention is not None:
             assert self.cross_norm is not None, "cross_attention needs cross_norm"
             mixed, cross = self.cross_attention(x, ctx, cross)
-            x = self.cross_norm(x + self.cross_dropout(mixed, ctx))
-        x = self.ffn_norm(x + self.ffn_dropout(self.ffn(x, ctx), ctx))
+            x = self.cross_norm(x + drop(name="cross_dropout")(mixed, ctx))
+        x = self.ffn_norm(x + drop(name="ffn_dropout")(self.ffn(x, ctx), ctx))
         cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
 
@@ -104,28 +101,24 @@ class PreNorm(nn.Module):
     cross_attention: nn.Module | None = None
     cross_norm: nn.Module | None = None
 
-    def setup(self) -> None:
-        """Makes the dropouts of the sublayers."""
-        self.attention_dropout = Dropout(self.dropout_rate)
-        self.cross_dropout = Dropout(self.dropout_rate)
-        self.ffn_dropout = Dropout(self.dropout_rate)
-
     def init_cache(self, *sizes: int) -> ArrayPytree:
         """Returns an empty cache, as `PostNorm.init_cache`."""
         return _init_cache(self, *sizes)
 
+    @nn.compact
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
         """Applies the layer to [B, T, D]."""
+        drop = partial(Dropout, self.dropout_rate)
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(self.attention_norm(carry), ctx, own)
-        x = carry + self.attention_dropout(mixed, ctx)
+        x = carry + drop(name="attention_dropout")(mixed, ctx)
         if self.cross_attention is not None:
             assert self.cross_norm is not None, "cross_attention needs cross_norm"
             mixed, cross = self.cross_attention(self.cross_norm(x), ctx, cross)
-            x = x + self.cross_dropout(mixed, ctx)
-        x = x + self.ffn_dropout(self.ffn(self.ffn_norm(x), ctx), ctx)
+            x = x + drop(name="cross_dropout")(mixed, ctx)
+        x = x + drop(name="ffn_dropout")(self.ffn(self.ffn_norm(x), ctx), ctx)
         cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
 
