@@ -46,7 +46,7 @@ def make(
     adaptation = system.ADAPTATION
     net = Classifier(body, head, adaptation.reads, source=adaptation.source, start=0)
     batch, ctx = objectives_lib.example_batch(4, ()), Pass(jax.random.key(0))
-    params = nn.unbox(net.init(jax.random.key(1), batch, ctx, train=False)["params"])
+    params = nn.unbox(net.init(jax.random.key(1), batch, ctx.hidden, train=False)["params"])
     rng = np.random.default_rng(2)
     params = jax.tree.map(lambda x: x + jnp.float32(0.3 * rng.normal(size=x.shape)), params)
     folder.mkdir()
