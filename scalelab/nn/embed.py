@@ -45,12 +45,7 @@ class Embed(nn.Module):
 
 
 def with_zero_row(init: nn.initializers.Initializer, row: int) -> nn.initializers.Initializer:
-    """Returns an initializer of tables that sets a row to 0.
-
-    Args:
-      init: initializer of the other rows.
-      row: index of the row, such as the id of padding.
-    """
+    """Returns an initializer of tables that sets a row to 0, such as that of the padding token."""
 
     def draw(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
         return init(key, shape, dtype).at[row].set(0.0)

@@ -30,10 +30,6 @@ def in_a_loop(num_layers: int, remat: str) -> bool:
 
     With rematerialization it always does. Without a loop XLA on CPU would merge the recomputation
     with the first forward pass and keep all results.
-
-    Args:
-      num_layers: L.
-      remat: a name in REMAT_POLICIES.
     """
     return num_layers > UNROLLED_LAYERS or remat != "none"
 
