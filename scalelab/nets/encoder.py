@@ -41,14 +41,9 @@ class Encoder(nn.Module):
         (`nn.masks.Mask`) if an objective sets the attention mask.
         """
         assert cache is None, "an encoder takes no cache"
-        tokens = batch["tokens"]
-        ctx = Context(
-            mask=Mask(lengths=batch["lengths"], visible=batch.get("visible")),
-            positions=jnp.arange(tokens.shape[1])[None],
-            examples=batch["examples"],
-            step=step,
-            train=train,
-        )
+        mask = Mask(lengths=batch["lengths"], visible=batch.get("visible"))
+        positions = jnp.arange(batch["tokens"].shape[1])[None]
+        ctx = Context(mask, positions, batch["examples"], step=step, train=train)
         hidden, _ = self.stack(self.embed(batch, ctx), ctx, None)
         return hidden, None
 
