@@ -76,7 +76,7 @@ def _last_part(name: str) -> str:
 def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:
     """Returns "; did you mean 'NAME'?"; "" if the folder exists or nothing is near.
 
-    A name is that of a folder next to it, or one of `others`.
+    NAME is that of a folder next to it, or one of `others`.
     """
     if folder.exists():
         return ""

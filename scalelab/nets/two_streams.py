@@ -141,8 +141,8 @@ class TwoStreams(nn.Module):
     def token_states(self, batch: Batch, *, train: bool, step: Step = None) -> jax.Array:
         """Computes the query stream [B, T, D]: the state at a place predicts its token.
 
-        If the batch has ranks [B, T] (`Order`) and mlm_positions [B, P], only the states of these P
-        places mean something; otherwise all do, and no query sees the mask tokens.
+        If the batch has ranks [B, T] (`Order`) and mlm_positions [B, P], states at places other
+        than these P are arbitrary. Otherwise no query sees the mask tokens.
         """
         tokens = batch["tokens"]
         at = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)

@@ -54,7 +54,7 @@ def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) ->
 class Dropout(nn.Module):
     """Sets a share of the elements to zero and scales the others up, in training.
 
-    Srivastava et al. 2014, 4: by 1 / (1 - rate).
+    The factor is 1 / (1 - rate) (Srivastava et al. 2014, 4).
     Splitting a batch (microbatches, devices) cannot move a mask: the random key is folded with the
     index of the example in the global batch.
 
