@@ -35,7 +35,13 @@ class Model(Protocol):
     def token_states(
         self, batch: Batch, *, train: bool, step: jax.Array | None = None
     ) -> jax.Array:
-        """Computes, as a call, states [B, T, D] that score tokens; absent: the hidden states."""
+        """Computes the states [B, T, D] that score tokens; absent: the hidden states.
+
+        Args:
+          batch: as in a call.
+          train: as in a call.
+          step: as in a call.
+        """
         ...
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
