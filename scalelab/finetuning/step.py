@@ -22,7 +22,7 @@ from scalelab import sharding
 from scalelab.data.store import Layout
 from scalelab.finetuning import methods
 from scalelab.nn import axes
-from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
+from scalelab.nn.heads import BiLSTMHead, ClassHead, WeightedLayers
 from scalelab.nn.stack import INPUTS, STATES
 from scalelab.objectives import (
     Objective,
@@ -341,10 +341,8 @@ def make_head(
         from scalelab.nn.decomposable import DecomposableHead  # other heads do without it
 
         return DecomposableHead(num_outputs, width, dropout_rate)
-    if kind == "double":
-        head = TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)
-    else:
-        head = OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
+    hidden = width if kind == "double" else None
+    head = ClassHead(num_outputs, hidden, dropout_rate, HEAD_INIT, activation)
     if lstm_width:
         return BiLSTMHead(lstm_width, head, mixed_layers)
     return WeightedLayers(mixed_layers, head) if mixed_layers else head
