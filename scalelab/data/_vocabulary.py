@@ -326,12 +326,7 @@ class Pieces:
         return np.stack([left, right]), _h(pairs) - lost + _h(total) - _h(total - pairs)
 
     def merge(self, left: int, right: int) -> str:
-        """Joins a pair of pieces wherever it occurs; returns the text of the new piece.
-
-        Args:
-          left: index of the first piece.
-          right: index of the second piece.
-        """
+        """Joins two pieces, given by their ids, wherever they are a pair; returns the new text."""
         text = self.texts[left] + self.texts[right].removeprefix(CONTINUATION)
         made = self._piece(text)
         for word in sorted(self._where[self._slots[left, right]]):

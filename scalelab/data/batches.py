@@ -93,13 +93,9 @@ class Batches:
             raise ValueError(f"{found}: use more text or a smaller batch_size")
 
     def address(self, step: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the example and the epoch of each row of the global batch.
+        """Returns the example and the epoch of each row of the global batch: int64 [batch_size].
 
-        Args:
-          step: one step, or an array of steps, whose shape the result then begins with.
-
-        Returns:
-          Two arrays, int64 [..., batch_size].
+        For an array of steps, both results begin with its shape.
         """
         size, steps = len(self.store), np.asarray(step, np.int64)[..., None] - self.first_step
         rows = np.arange(self.batch_size, dtype=np.int64)
@@ -109,12 +105,8 @@ class Batches:
             epochs = ((places + 1) * self.batch_size - 1) // size - rows
             return places % size, epochs
         epochs, places = np.divmod(rows + steps * self.batch_size, size)
-        keys = draws.bits(self._key, epochs)
+        keys = draws.bits(draws.key(self.seed, self.max_len), epochs)
         return permute(places, size, keys), epochs
-
-    @functools.cached_property
-    def _key(self) -> int:
-        return draws.key(self.seed, self.max_len)
 
     def mask_ids(self, ids: np.ndarray, epochs: np.ndarray) -> dict[str, np.ndarray]:
         """Returns {"mask_ids": [B] int32}, numbers of examples' copies; {} without mask_copies.

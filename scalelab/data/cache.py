@@ -85,9 +85,7 @@ def verify(cache_dir: str | os.PathLike[str]) -> dict[Path, str | None]:
 def damage(folder: Path, whole: bool = False) -> str | None:
     """Returns the fault of an entry of the cache, or None.
 
-    Args:
-      folder: the entry.
-      whole: whether checksums of whole files are compared, not only sizes and first bytes.
+    It compares sizes and first bytes of the files, and, if `whole`, checksums of whole files.
     """
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -113,12 +111,7 @@ def _list_files(folder: Path) -> dict[str, Path]:
 
 
 def checksum(path: Path, num_bytes: int | None = None) -> int:
-    """Returns the CRC-32 of a file.
-
-    Args:
-      path: the file.
-      num_bytes: only the first so many bytes; None: all.
-    """
+    """Returns the CRC-32 of a file, or of its first `num_bytes`."""
     crc = 0
     with path.open("rb") as file:
         if num_bytes is not None:

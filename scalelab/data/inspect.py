@@ -133,13 +133,7 @@ def _show(values: np.ndarray) -> str:
 
 
 def report(config: Config, data: Data, num_examples: int) -> str:
-    """Formats everything that is printed.
-
-    Args:
-      config: config of the pre-training.
-      data: its data.
-      num_examples: examples to show, spread over those of a phase.
-    """
+    """Formats everything that is printed, with up to `num_examples` examples of each phase."""
     steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
     per_epoch = sum(durations.steps_of_epoch(config, steps_per_epoch))
     facts = "\n".join(f"  {name}: {fact}" for name, fact in data.facts.items())

@@ -31,26 +31,17 @@ Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
 Request, Answer = TypeVar("Request"), TypeVar("Answer")
 
 
-def segment_all(documents: Iterable[Labelled], num_workers: int) -> Iterator[dict[str, bytes]]:
-    """Cuts a stream of documents into sentences, in their order.
-
-    Args:
-      documents: the documents with their splits.
-      num_workers: number of processes, as in `work`.
-
-    Returns:
-      Split -> UTF-8 text of some documents: one sentence a line, an empty line after each document
-      that has any.
-    """
-    return work(_segmenter, _chunks(documents), num_workers)
-
-
-def _segmenter() -> Callable[[list[Labelled]], dict[str, bytes]]:
+def segmenter() -> Callable[[list[Labelled]], dict[str, bytes]]:
+    """Returns `segment`, for `work`."""
     return segment
 
 
 def segment(documents: list[Labelled]) -> dict[str, bytes]:
-    """Cuts documents into sentences; a result of `segment_all`."""
+    """Cuts documents into sentences.
+
+    Returns:
+      Split -> UTF-8 text: one sentence a line, an empty line after each document that has any.
+    """
     lines: dict[str, list[str]] = {}
     for split, document in documents:
         if found := sentences.split(document):
@@ -58,7 +49,8 @@ def segment(documents: list[Labelled]) -> dict[str, bytes]:
     return {split: ("\n".join(found) + "\n").encode() for split, found in lines.items()}
 
 
-def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
+def chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
+    """Groups documents into lists of about CHUNK_CHARS characters, for `segment`."""
     chunk: list[Labelled] = []
     size = 0
     for labeled in documents:

@@ -278,13 +278,7 @@ def split_documents(
 
 
 def choose_documents(documents: Documents, share: float, seed: int) -> np.ndarray:
-    """Chooses documents by a hash: bool [num_documents].
-
-    Args:
-      documents: a split.
-      share: share of all tokens in the chosen ones, about, in [0, 1].
-      seed: seed of the hash.
-    """
+    """Chooses documents by a seeded hash, about `share` of all tokens: bool [num_documents]."""
     token_starts = np.asarray(documents.sentence_starts)[documents.document_starts]
     places = draws.bits(draws.key(seed), np.arange(documents.num_documents))
     order = np.argsort(places, kind="stable")

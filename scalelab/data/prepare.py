@@ -214,8 +214,9 @@ def prepare_sentences(
             tick = stack.enter_context(show_bar("sentences", source.num_bytes, show=progress))
             files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
             workers = _limit_workers(num_workers, source.num_bytes)
-            for chunk in parallel.segment_all(source.labeled(tick), workers):
-                for split, text in chunk.items():
+            chunks = parallel.chunks(source.labeled(tick))
+            for found in parallel.work(parallel.segmenter, chunks, workers):
+                for split, text in found.items():
                     files[split].write(text)
         sizes = {split: (into / f"{split}.txt").stat().st_size for split in source.splits}
         hint = "; take more documents or another --config.data.valid_rate" * source.divided
@@ -228,12 +229,7 @@ def prepare_sentences(
 
 
 def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
-    """Streams the documents of a file of `prepare_sentences`, a sentence a line.
-
-    Args:
-      path: the file.
-      tick: called with the number of bytes read.
-    """
+    """Streams the documents of a file of `prepare_sentences`, a sentence a line."""
     for block in _blocks(path):
         yield from filter(None, block.decode("utf-8").split("\n\n"))
         tick(len(block))

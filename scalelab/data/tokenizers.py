@@ -141,12 +141,8 @@ class Tokenizer:
     def encode_special(self, text: str, roles: Iterable[str]) -> np.ndarray:
         """Encodes a text with special tokens in it, such as "[MASK]": ids [n] int32.
 
-        White space before a recognized token belongs to it, as it belongs to the word that a mask
-        replaces.
-
-        Args:
-          text: the text.
-          roles: special tokens that are recognized; others are encoded as plain text.
+        Only those of `roles` are recognized; others are encoded as plain text. White space before a
+        recognized token belongs to it, as it belongs to the word that a mask replaces.
         """
         backend = self._reads_special(frozenset(self.special_ids[role] for role in roles))
         return np.asarray(backend.encode(text, add_special_tokens=False).ids, np.int32)
@@ -305,13 +301,10 @@ def write(
     directory: Path,
     **settings: bool | int | str | list[str],
 ) -> None:
-    """Writes a tokenizer in Hugging Face layout.
+    """Writes a tokenizer in Hugging Face layout into an existing folder.
 
-    Args:
-      backend: the tokenizer.
-      roles: role -> text of its special token.
-      directory: an existing folder.
-      **settings: more fields of tokenizer_config.json.
+    `roles` gives the text of each special token; `settings` are more fields of
+    tokenizer_config.json.
     """
     named = {f"{role}_token": text for role, text in roles.items()}
     config = named | {

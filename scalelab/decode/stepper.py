@@ -47,13 +47,7 @@ class Stepper:
     net: Any = flax.struct.field(pytree_node=False)
 
     def init_cache(self, batch_size: int, max_len: int, source: Source | None = None) -> Cache:
-        """Returns an empty cache, with the source read if there is one.
-
-        Args:
-          batch_size: B.
-          max_len: tokens of a text that the cache holds.
-          source: tokens [B, S] and lengths [B]; None: the model reads no source.
-        """
+        """Returns an empty cache for `max_len` tokens of a text; the source, if any, is read."""
         if source is None:
             cache = self.net.init_cache(batch_size, max_len)
         else:

@@ -238,7 +238,7 @@ def check_shapes(
     reads = choose_reads(config.head.kind, lstm_width, adaptation.reads)
     whole = Classifier(body, head, reads, source=adaptation.source, start=0)
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
-    init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
+    init = functools.partial(whole.init, key, batch, objectives.Pass(key).hidden, train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))
     compare_shapes(path, given, made)
     return count

@@ -22,7 +22,7 @@ from scalelab import sharding
 from scalelab.data.store import Layout
 from scalelab.finetuning import methods
 from scalelab.nn import axes
-from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
+from scalelab.nn.heads import BiLSTMHead, ClassHead, WeightedLayers
 from scalelab.nn.stack import INPUTS, STATES
 from scalelab.objectives import (
     Objective,
@@ -62,7 +62,7 @@ class HeadLoss:
             hidden = self.learner.features(ctx.frozen, batch)
             scores = model.classify(hidden, batch, train=ctx.train)
         else:
-            scores = model(batch, ctx, train=ctx.train)
+            scores = model(batch, ctx.hidden, train=ctx.train)
         return {"loss": self.learner.loss(scores, batch)}
 
 
@@ -245,7 +245,7 @@ class FinetuneStep:
             hidden = self.features(params, batch)
             given = {"params": {"head": params["head"]}}, hidden, batch
             return self.net.apply(*given, train=train, method="classify", rngs=rngs)
-        return self.net.apply({"params": params}, batch, ctx, train=train, rngs=rngs)
+        return self.net.apply({"params": params}, batch, ctx.hidden, train=train, rngs=rngs)
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
         """Returns scores [B, ..., C] without dropout, or what the model's `predict` makes.
@@ -265,7 +265,7 @@ def _classify_and_predict(
     net: nn.Module, batch: Batch, terms: Sequence[Term], ctx: Pass
 ) -> tuple[jax.Array, dict[str, Metrics]]:
     """Returns the scores of a bound classifier, and the losses of objectives on its body."""
-    scores = net(batch, ctx, train=ctx.train)
+    scores = net(batch, ctx.hidden, train=ctx.train)
     return scores, apply_objectives(net.body, batch, terms, ctx)
 
 
@@ -341,10 +341,8 @@ def make_head(
         from scalelab.nn.decomposable import DecomposableHead  # other heads do without it
 
         return DecomposableHead(num_outputs, width, dropout_rate)
-    if kind == "double":
-        head = TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)
-    else:
-        head = OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
+    hidden = width if kind == "double" else None
+    head = ClassHead(num_outputs, hidden, dropout_rate, HEAD_INIT, activation)
     if lstm_width:
         return BiLSTMHead(lstm_width, head, mixed_layers)
     return WeightedLayers(mixed_layers, head) if mixed_layers else head

@@ -35,15 +35,15 @@ class TextToText(nn.Module):
     length_penalty: float = 1.0
     num_rows: int = 1
 
-    def __call__(self, batch: Batch, ctx: States, *, train: bool) -> jax.Array:
+    def __call__(self, batch: Batch, hidden: States, *, train: bool) -> jax.Array:
         """Returns scores [B, M, V] of the tokens at the targets' places.
 
         Args:
           batch: a prompt, and labels [B, M], the targets, -1 behind their end.
-          ctx: computes the hidden states.
-          train: unused, as `ctx` knows it.
+          hidden: computes the states of the body, such as `objectives.Pass.hidden`.
+          train: unused, as `hidden` knows it.
         """
-        del train  # `ctx` knows
+        del train
         labels = batch.get("labels", jnp.zeros((len(batch["lengths"]), self.longest), jnp.int32))
         inputs, counts = jnp.maximum(labels[:, :-1], 0), jnp.sum(labels >= 0, axis=1) - 1
         prompt = self._prompt(batch)
@@ -52,7 +52,7 @@ class TextToText(nn.Module):
         tokens = jnp.pad(prompt["tokens"], ((0, 0), (0, self._room)))
         tokens = tokens.at[rows, places[:, 1:]].set(inputs)
         read = prompt | {"tokens": tokens, "lengths": prompt["lengths"] + counts}
-        return token_logits(self.body, ctx.hidden(self.body, read)[rows, places])
+        return token_logits(self.body, hidden(self.body, read)[rows, places])
 
     @property
     def _room(self) -> int:

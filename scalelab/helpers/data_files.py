@@ -27,10 +27,7 @@ def place(
 ) -> Iterator[None]:
     """Context: an error in the conversion of a row becomes a ValueError with file and line.
 
-    Args:
-      path: the file.
-      line: its line, from 1; None: no line.
-      expected: what should be there.
+    Lines count from 1. The message says what was `expected`.
     """
     try:
         yield
@@ -56,11 +53,6 @@ def read_lines(
     path: pathlib.Path, encoding: str = "utf-8-sig", errors: str = "strict"
 ) -> Iterator[str]:
     """Yields the lines of a text, plain, `.gz` or `.xz`, without their ends.
-
-    Args:
-      path: the file.
-      encoding: as in `open`.
-      errors: as in `open`.
 
     Raises:
       ValueError: as `read_bytes`; or a line holds NUL or is not UTF-8.
@@ -95,10 +87,7 @@ def read_fields(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields each row as the number of its first line, from 1, and its fields.
 
-    Args:
-      path: the file, in UTF-8.
-      delimiter: character between fields.
-      quoted: whether fields may be quoted as in CSV; empty lines are then skipped.
+    If fields may be `quoted`, as in CSV, empty lines are skipped.
 
     Raises:
       ValueError: as `read_lines`; or a quoted field does not end, or is longer than `csv` allows.
@@ -188,10 +177,7 @@ def read_objects(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields each line that is not blank as its number and its object.
 
-    Args:
-      path: the file.
-      texts: keys that every object must have, with strings as values.
-      others: keys that every object must have, with any values.
+    Every object must have the keys `texts`, with strings as values, and the keys `others`.
 
     Raises:
       ValueError: as `read_lines`; or a line is not such an object, or all lines are blank.

@@ -32,11 +32,7 @@ class Unreadable(ValueError):
 def reading(path: pathlib.Path, more: str = "") -> Iterator[None]:
     """Context: what any library raises on a missing or damaged file becomes `Unreadable`.
 
-    A ValueError that begins with the path passes.
-
-    Args:
-      path: the file or folder.
-      more: put behind the reason.
+    A ValueError that begins with the path passes. The message ends with `more`.
     """
     try:
         yield
@@ -127,9 +123,7 @@ _ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 def parse_json(text: str, *, any_text: bool = False) -> Any:
     """Parses JSON strictly: no NaN, no number beyond float64, no key twice, at most DEEPEST levels.
 
-    Args:
-      text: one JSON value.
-      any_text: whether strings may contain NUL and lone surrogates (halves of a character).
+    With `any_text` strings may contain NUL and lone surrogates (halves of a character).
 
     Raises:
       ValueError: the text is not such JSON; the message gives the reason.

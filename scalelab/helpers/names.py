@@ -46,10 +46,6 @@ SYNONYMS = {
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Says which valid names come closest to `word`.
 
-    Args:
-      word: the name that was not found.
-      valid: every name that would have been found.
-
     Returns:
       A phrase to end an error message with: up to three close names, then the other valid names,
       nearest first. Of more than FEW names, the others are left out.
@@ -80,9 +76,7 @@ def _last_part(name: str) -> str:
 def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:
     """Returns "; did you mean 'NAME'?"; "" if the folder exists or nothing is near.
 
-    Args:
-      folder: the folder that was asked for.
-      others: more names to suggest, beside those of the folders next to it.
+    NAME is that of a folder next to it, or one of `others`.
     """
     if folder.exists():
         return ""
@@ -147,10 +141,6 @@ def module_names(group: str) -> list[str]:
 
 def load_module(group: str, name: str) -> types.ModuleType:
     """Imports `scalelab.<group>.<name>`.
-
-    Args:
-      group: a package below scalelab, such as "systems".
-      name: a module in it.
 
     Raises:
       ValueError: no such module; the message names the nearest ones.

@@ -12,12 +12,8 @@ from typing import TextIO
 def show_bar(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], object]]:
     """Shows the share done and the time left: a bar at a terminal, else a line every ten seconds.
 
-    Everything goes to standard error.
-
-    Args:
-      label: the step.
-      total: units to do, such as bytes; 0 if not known.
-      show: False is quiet.
+    Everything goes to standard error. `total` is 0 if the number of units, such as bytes, is not
+    known.
 
     Yields:
       A function to call with the number of units done since the last call.

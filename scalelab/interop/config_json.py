@@ -103,12 +103,7 @@ def read_choice(choice: Choice, config: Mapping[str, Any]) -> str | float | None
 
 
 def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> float:
-    """Returns a probability of config.json.
-
-    Args:
-      config: content of the file.
-      name: name of the field.
-      default: its value if the field is absent; None: it must be there.
+    """Returns a probability of config.json; without a default it must be there.
 
     Raises:
       ValueError: the value is not a probability below 1.

@@ -82,7 +82,7 @@ def run(
     part: str | None = None,
     step: int | None = None,
 ) -> list[str]:
-    """Exports a run.
+    """Exports a run; returns lines for the user.
 
     Args:
       source: a run folder: a pre-training, or one seed of a fine-tuning.
@@ -90,9 +90,6 @@ def run(
       dtype: "float32", "float16" or "bfloat16" of the stored tensors.
       part: which of the run's models, as its system names them (`systems.Part`); None: the first.
       step: which checkpoint of a pre-training; None: the newest.
-
-    Returns:
-      Lines for the user.
 
     Raises:
       ValueError: there is no run, `transformers` has no class for it, or the folder is in use.

@@ -27,10 +27,7 @@ def check(name: str) -> None:
 
 
 def push(folder: pathlib.Path, name: str) -> str:
-    """Uploads the files of an export; makes the repository if there is none.
-
-    Returns:
-      The address of the repository.
+    """Uploads the files of an export to a repository, made if absent; returns its address.
 
     Raises:
       ValueError: the hub cannot be reached, or refuses.

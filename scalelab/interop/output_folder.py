@@ -12,18 +12,11 @@ MARKER = "scalelab.json"  # marks an export, and lists the files that it wrote
 
 
 def check(path: pathlib.Path, flag: str, *, replace: bool) -> pathlib.Path:
-    """Raises ValueError for a path that cannot be written, or that holds other files.
-
-    Args:
-      path: the path that the user gave.
-      flag: the flag that gave it.
-      replace: True if an earlier export may be replaced.
-
-    Returns:
-      The path with symbolic links resolved.
+    """Returns the path that a flag of the user gave, with symbolic links resolved.
 
     Raises:
-      ValueError: the place is in use, a file, below a file, or read-only.
+      ValueError: the place is a file, below a file, read-only, or in use; an earlier export there
+        may be replaced with `replace`.
     """
     resolved = path.resolve()
     above = next(p for p in (resolved, *resolved.parents) if p.exists())
@@ -52,10 +45,7 @@ def list_exported(path: pathlib.Path) -> list[str] | None:
 def filling(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a new folder whose content moves to `path` if the block ends without error.
 
-    An earlier export there is replaced; other files stay.
-
-    Args:
-      path: the result of `check`.
+    The path is a result of `check`. An earlier export there is replaced; other files stay.
 
     Raises:
       ValueError: another file is in the way.

@@ -10,7 +10,8 @@ Batch = dict[str, jax.Array]
 class Model(Protocol):
     """The methods of a system's model, bound.
 
-    `token_states`, `token_log_probs`, `token_logits` and the heads are optional.
+    `token_states`, `token_log_probs`, `token_logits` and the heads are optional. Their arguments
+    are described here once.
     """
 
     def __call__(
@@ -89,5 +90,14 @@ class Model(Protocol):
         Args:
           batch_size: B.
           max_len: most tokens of a text that the cache holds.
+        """
+        ...
+
+    def encode(self, batch: Batch, max_len: int) -> Any:
+        """Reads a source without dropout, if HAS_SOURCE; returns the cache of an empty text.
+
+        Args:
+          batch: source [B, S], source_lengths [B], examples [B].
+          max_len: as in `init_cache`.
         """
         ...

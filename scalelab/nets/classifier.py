@@ -1,7 +1,6 @@
 """A pre-trained model with a head for a labeled task."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -10,19 +9,7 @@ from flax import linen as nn
 from scalelab.nn.masks import Context, Mask
 
 Batch = dict[str, jax.Array]
-
-
-class States(Protocol):
-    """The part of `objectives.Pass` that a classifier calls."""
-
-    def hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
-        """Returns the states [B, T, D].
-
-        Args:
-          model: bound.
-          batch: tokens [B, T], lengths [B] and examples [B].
-        """
-        ...
+States = Callable[[nn.Module, Batch], jax.Array]  # (bound model, batch) -> [B, T, D]
 
 
 def one_vector(hidden: jax.Array, batch: Batch, reads: str, num_rows: int) -> jax.Array:
@@ -74,12 +61,12 @@ class Classifier(nn.Module):
     source: str | None = None
     start: int | None = None
 
-    def __call__(self, batch: Batch, ctx: States, *, train: bool) -> jax.Array:
+    def __call__(self, batch: Batch, hidden: States, *, train: bool) -> jax.Array:
         """Scores examples: [B, ..., C] float32.
 
         Args:
           batch: tokens [B R, T], lengths, examples, and second_starts of the same rows.
-          ctx: computes the states of the body, and keeps them for further objectives.
+          hidden: computes the states of the body, such as `objectives.Pass.hidden`.
           train: whether dropout is on.
         """
         if self.source is not None:
@@ -90,7 +77,7 @@ class Classifier(nn.Module):
             if self.source == "source":
                 read, lengths = read[:, :1], jnp.ones_like(lengths)
             batch |= {"tokens": read, "lengths": lengths}
-        return self.classify(ctx.hidden(self.body, batch), batch, train=train)
+        return self.classify(hidden(self.body, batch), batch, train=train)
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:
         """Returns the scores [B, ..., C] of hidden states.

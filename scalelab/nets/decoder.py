@@ -47,13 +47,7 @@ class Decoder(nn.Module):
     output_embed: nn.Module | None = None
 
     def init_cache(self, batch_size: int, max_len: int, *source_len: int) -> DecoderCache:
-        """Returns an empty cache.
-
-        Args:
-          batch_size: B.
-          max_len: tokens of a text that the cache holds.
-          *source_len: S, tokens of the longest source, if the model reads one.
-        """
+        """Returns an empty cache; `source_len` is S, the longest source, if the model reads one."""
         layers = self.stack.init_cache(batch_size, max_len, *source_len)
         return DecoderCache(layers=layers, lengths=jnp.zeros((batch_size,), jnp.int32))
 

@@ -80,9 +80,7 @@ class Discriminator(nn.Module):
     ) -> jax.Array:
         positions = jnp.arange(batch["tokens"].shape[1])[None]
         mask = Mask(lengths=batch["lengths"], visible=batch.get("visible"))
-        ctx = Context(
-            mask=mask, positions=positions, examples=batch["examples"], step=step, train=train
-        )
+        ctx = Context(mask, positions, batch["examples"], step=step, train=train)
         return tower(embed(batch, ctx), ctx)
 
     def token_features(self, hidden: jax.Array) -> Features:

@@ -27,15 +27,7 @@ class EncoderDecoder(nn.Module):
     source_norm: nn.Module | None = None
 
     def encode(self, batch: Batch, max_len: int) -> DecoderCache:
-        """Reads a source, without dropout.
-
-        Args:
-          batch: source [B, S], source_lengths [B], examples [B].
-          max_len: maximum number of target tokens.
-
-        Returns:
-          The cache of an empty target, with the keys and values of the source in it.
-        """
+        """Returns the cache of an empty target, with the keys and values of the source in it."""
         size, source_len = batch["source"].shape
         empty = self.decoder.init_cache(size, max_len, source_len)
         empty = empty.replace(source_lengths=batch["source_lengths"])

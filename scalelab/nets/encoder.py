@@ -35,27 +35,15 @@ class Encoder(nn.Module):
     def __call__(
         self, batch: Batch, *, train: bool, cache: ArrayPytree = None, step: Step = None
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Computes hidden states.
+        """Computes hidden states [B, T, D] without a cache, as `nets.Model`.
 
-        Args:
-          batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] for pairs of texts;
-            visible [B, T, 2] (`nn.masks.Mask`) if an objective sets the attention mask.
-          train: whether dropout is on (needs the random key "dropout").
-          cache: must be None.
-          step: number of the training step, for layers that depend on it.
-
-        Returns:
-          [B, T, D] in the compute dtype, and None.
+        The batch may have second_starts [B] for pairs of texts, and visible [B, T, 2]
+        (`nn.masks.Mask`) if an objective sets the attention mask.
         """
         assert cache is None, "an encoder takes no cache"
-        tokens = batch["tokens"]
-        ctx = Context(
-            mask=Mask(lengths=batch["lengths"], visible=batch.get("visible")),
-            positions=jnp.arange(tokens.shape[1])[None],
-            examples=batch["examples"],
-            step=step,
-            train=train,
-        )
+        mask = Mask(lengths=batch["lengths"], visible=batch.get("visible"))
+        positions = jnp.arange(batch["tokens"].shape[1])[None]
+        ctx = Context(mask, positions, batch["examples"], step=step, train=train)
         hidden, _ = self.stack(self.embed(batch, ctx), ctx, None)
         return hidden, None
 
@@ -78,15 +66,6 @@ class Encoder(nn.Module):
     def label_logits(
         self, hidden: jax.Array, task: str, num_classes: int, of_text: bool
     ) -> jax.Array:
-        """Returns the scores of labels, float32: [B, C] of texts, or [B, T, C] of tokens.
-
-        The system's HEADS must have "labels".
-
-        Args:
-          hidden: [B, T, D].
-          task: name of the head.
-          num_classes: C.
-          of_text: True scores texts, False tokens.
-        """
+        """Returns the scores of labels, as `nets.Model`."""
         assert self.label_heads is not None
         return self.label_heads(hidden, task, num_classes, of_text)

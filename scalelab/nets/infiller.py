@@ -19,6 +19,7 @@ from scalelab.nn import axes
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.embed import Embed
 from scalelab.nn.masks import Context, Step
+from scalelab.nn.positions import check_length
 
 
 @flax.struct.dataclass
@@ -57,10 +58,7 @@ class BlankEmbed(nn.Module):
     dropout_rate: float
     dtype: DTypeLike
 
-    def setup(self) -> None:
-        """Makes the dropout."""
-        self.dropout = Dropout(self.dropout_rate)
-
+    @nn.compact
     def __call__(self, batch: Batch, ctx: Context) -> jax.Array:
         """Embeds a row: [B, T, D].
 
@@ -71,7 +69,7 @@ class BlankEmbed(nn.Module):
         with axes.part("embedding"):
             x = self.tokens(batch["tokens"])
             x = x + self.places(batch["places"]) + self.inner(batch["inner"])
-            x = self.dropout(x.astype(self.dtype), ctx)
+            x = Dropout(self.dropout_rate, name="dropout")(x.astype(self.dtype), ctx)
         return axes.constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)
 
 
@@ -108,27 +106,10 @@ class Infiller(nn.Module):
         last = jnp.max(jnp.where(is_mask, places, 0), axis=1, keepdims=True)
         return jnp.minimum(jnp.sort(jnp.where(is_mask, places, source.shape[1]), axis=1), last)
 
-    def _check(self, *parts: jax.Array) -> None:
-        """Raises ValueError if a part, [B, T], has more tokens than there are places."""
-        most, longest = self.decoder.embed.places.num_rows, max(x.shape[1] for x in parts)
-        if longest > most:
-            raise ValueError(
-                f"the model has {most} positions, but got examples of {longest} tokens; build it"
-                " with a larger max_len or cut the examples"
-            )
-
     def encode(self, batch: Batch, max_len: int) -> BlankCache:
-        """Reads Part A, without dropout.
-
-        Args:
-          batch: source [B, S], source_lengths [B], examples [B].
-          max_len: T, positions of Part B in the cache.
-
-        Returns:
-          The cache of both parts, with Part A in it.
-        """
+        """Returns the cache of both parts, with Part A, the source, in it."""
         tokens, lengths = batch["source"], batch["source_lengths"]
-        self._check(tokens)
+        check_length(tokens.shape[1], self.decoder.embed.places.num_rows)
         places = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         row = {"tokens": tokens, "lengths": lengths, "examples": batch["examples"]}
         row |= {"places": places, "inner": 0 * places} | _visible(places, lengths)
@@ -170,7 +151,8 @@ class Infiller(nn.Module):
             state = (x[last][:, 0] for x in (opened, inner))
             return hidden, BlankCache(new.layers, new.lengths, masks, *state)
         source = batch["source"]
-        self._check(source, tokens)
+        longest = max(source.shape[1], tokens.shape[1])
+        check_length(longest, self.decoder.embed.places.num_rows)
         places = jnp.broadcast_to(jnp.arange(source.shape[1]), source.shape)
         first = {"tokens": source, "places": places, "inner": 0 * places}
         room = (0, 0), (0, tokens.shape[1])

@@ -116,12 +116,7 @@ class NGramModel(nn.Module):
         self.tables = [Table(*pair, V, name=f"order_{n}") for n, pair in enumerate(sizes, 2)]
 
     def init_cache(self, batch_size: int, max_len: int) -> DecoderCache:
-        """Returns the states before a text: n-grams 0.
-
-        Args:
-          batch_size: B.
-          max_len: unused; the states have one size.
-        """
+        """Returns the states before a text, n-grams 0, whatever `max_len`."""
         del max_len
         states = jnp.zeros((1, batch_size, max(1, self.order - 1)), jnp.float32)
         return DecoderCache(states, jnp.zeros((batch_size,), jnp.int32))

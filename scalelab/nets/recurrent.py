@@ -93,13 +93,7 @@ class RecurrentStack(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: dict[str, ArrayPytree] | None
     ) -> tuple[jax.Array, dict[str, ArrayPytree] | None]:
-        """Applies the stack and the attention; returns [B, T, D] and the cache.
-
-        Args:
-          carry: [B, T, D].
-          ctx: what the pass gives to layers.
-          cache: "states" of the layers and perhaps "earlier" states; None: a whole pass.
-        """
+        """Applies the stack and the attention to [B, T, D]."""
         found = cache or {}
         carry, states = self.stack(carry, ctx, found.get("states"))
         made = {"states": states}

@@ -40,13 +40,7 @@ class TwoDirections(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer in both directions; returns the states [B, T, D] and None.
-
-        Args:
-          carry: [B, T, D].
-          ctx: what the pass gives to layers.
-          cache: unused; the model reads whole texts.
-        """
+        """Applies the layer in both directions to whole texts [B, T, D], without a cache."""
         del cache
         assert ctx.mask.lengths is not None
         ahead, _ = self.forward(carry, ctx, None)
@@ -206,13 +200,7 @@ class Readout(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the stack; returns [B, T, D] and the cache.
-
-        Args:
-          carry: [B, T, D], the tokens' vectors.
-          ctx: what the pass gives to layers.
-          cache: a decoder's; None: a whole pass.
-        """
+        """Applies the stack to the tokens' vectors [B, T, D]."""
         (states, contexts), cache = self.stack((carry, jnp.zeros_like(carry)), ctx, cache)
         joined = jnp.concatenate([states, carry, contexts], axis=-1)
         linear = Linear(*NAMES, (2 * self.width,), self.kernel_init, self.dtype, None, name="out")

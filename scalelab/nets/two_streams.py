@@ -130,34 +130,19 @@ class TwoStreams(nn.Module):
     def __call__(
         self, batch: Batch, *, train: bool, cache: ArrayPytree = None, step: Step = None
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Computes the content stream, in which all tokens see each other.
+        """Computes the content stream [B, T, D], in which all tokens see each other.
 
-        The collection "carried" has the memory of each row, as in `carried_memory`.
-
-        Args:
-          batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] for pairs of texts.
-          train: whether dropout is on (needs the random key "dropout").
-          cache: must be None.
-          step: number of the training step.
-
-        Returns:
-          [B, T, D] in the compute dtype, and None.
+        It takes no cache: the collection "carried" has the memory of each row, as in
+        `carried_memory`. The batch may have second_starts [B] for pairs of texts.
         """
         assert cache is None, "a model with two streams takes no cache"
         return self._read(batch, None, train, step), None
 
     def token_states(self, batch: Batch, *, train: bool, step: Step = None) -> jax.Array:
-        """Computes the query stream: the state at a place predicts its token.
+        """Computes the query stream [B, T, D]: the state at a place predicts its token.
 
-        Args:
-          batch: as for the content stream. With ranks [B, T] (`Order`) and mlm_positions [B, P],
-            the states of these P places; otherwise of all places, and no query sees the mask
-            tokens.
-          train: whether dropout is on.
-          step: number of the training step.
-
-        Returns:
-          [B, T, D]; arbitrary at other places than the predicted ones.
+        If the batch has ranks [B, T] (`Order`) and mlm_positions [B, P], states at places other
+        than these P are arbitrary. Otherwise no query sees the mask tokens.
         """
         tokens = batch["tokens"]
         at = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)

@@ -81,24 +81,13 @@ def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
 
 
 def group_of(layer: Any, num_layers: int, num_groups: int) -> Any:
-    """Returns the index of the layer's group.
-
-    Args:
-      layer: index of the layer: an int or a scalar array.
-      num_layers: L.
-      num_groups: G.
-    """
+    """Returns the index of the group of a layer, which is an int or a scalar array."""
     # A constant index keeps the loop's backward pass from storing the parameters of each layer.
     return 0 if num_groups == 1 else layer * num_groups // num_layers
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
-    """Constrains the sharding of an activation; does nothing without a mesh.
-
-    Args:
-      x: any array.
-      *names: the name of each of its axes.
-    """
+    """Constrains the sharding of an activation with named axes; does nothing without a mesh."""
     return with_logical_constraint(x, names)
 
 

@@ -79,13 +79,7 @@ class RelativeStack(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the stack; returns [B, T, D] and the cache.
-
-        Args:
-          carry: [B, T, D].
-          ctx: what the pass gives to layers; its positions and its mask give the biases.
-          cache: a decoder's; None: a whole pass.
-        """
+        """Applies the stack to [B, T, D]; positions and mask of `ctx` give the biases."""
         names, shape = (axes.POSITIONS, axes.HEADS), (NUM_BUCKETS, self.num_heads)
         table = axes.parameter(self, "buckets", self.table_init, names, shape)
         num_keys = carry.shape[1] if cache is None else jax.tree.leaves(cache)[0].shape[3]

@@ -87,13 +87,7 @@ SCORES = {
 
 
 def shapes(score: str, width: int, max_keys: int) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each parameter of a compatibility function.
-
-    Args:
-      score: a name in SCORES.
-      width: D.
-      max_keys: S.
-    """
+    """Returns the shape of each parameter of the function `score` in SCORES."""
     sizes = {"D": width, "C": 2 * width, "S": max_keys}
     axes_of = SCORES[score].axes.items()
     return {name: tuple(sizes[letter] for letter in letters) for name, letters in axes_of}

@@ -100,10 +100,5 @@ class DecomposableHead(nn.Module):
         return sums.reshape(len(x), 1, -1)
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32, equation 6.
-
-        Args:
-          vectors: [B, ..., 2 W], of `read`.
-          ctx: whether dropout is on.
-        """
+        """Returns the scores of vectors [B, ..., 2 W], of `read`: equation 6."""
         return self.out(self.aggregate(vectors, ctx))

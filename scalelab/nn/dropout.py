@@ -51,22 +51,10 @@ def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) ->
     return _mix(_mix(places + first) ^ second)
 
 
-def drop(x: jax.Array, key: jax.Array, examples: jax.Array, rate: float) -> jax.Array:
-    """Sets a share of x to zero and scales the rest by 1 / (1 - rate) (Srivastava et al. 2014, 4).
-
-    Args:
-      x: [B, ...]; the result has its shape and dtype.
-      key: random key.
-      examples: [B] int32; key and examples determine the mask (`random_words`).
-      rate: the share, in [0, 1).
-    """
-    keep = random_words(key, examples, x.shape) >= jnp.uint32(round(rate * 2**32))
-    return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
-
-
 class Dropout(nn.Module):
     """Sets a share of the elements to zero and scales the others up, in training.
 
+    The factor is 1 / (1 - rate) (Srivastava et al. 2014, 4).
     Splitting a batch (microbatches, devices) cannot move a mask: the random key is folded with the
     index of the example in the global batch.
 
@@ -86,4 +74,6 @@ class Dropout(nn.Module):
         """
         if self.rate == 0.0 or not ctx.train:
             return x
-        return drop(x, self.make_rng("dropout"), ctx.examples, self.rate)
+        words = random_words(self.make_rng("dropout"), ctx.examples, x.shape)
+        keep = words >= jnp.uint32(round(self.rate * 2**32))
+        return jnp.where(keep, x * (1.0 / (1.0 - self.rate)), jnp.zeros_like(x))

@@ -45,12 +45,7 @@ class Embed(nn.Module):
 
 
 def with_zero_row(init: nn.initializers.Initializer, row: int) -> nn.initializers.Initializer:
-    """Returns an initializer of tables that sets a row to 0.
-
-    Args:
-      init: initializer of the other rows.
-      row: index of the row, such as the id of padding.
-    """
+    """Returns an initializer of tables that sets a row to 0, such as that of the padding token."""
 
     def draw(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
         return init(key, shape, dtype).at[row].set(0.0)
@@ -97,10 +92,7 @@ class InputEmbed(nn.Module):
     projection: nn.Module | None = None
     tasks: nn.Module | None = None
 
-    def setup(self) -> None:
-        """Makes the dropout."""
-        self.dropout = Dropout(self.dropout_rate)
-
+    @nn.compact
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
         """Embeds tokens: [B, T, D] of `dtype`.
 
@@ -124,7 +116,7 @@ class InputEmbed(nn.Module):
                 x = x + self.tasks(batch.get("task_ids", jnp.zeros((), jnp.int32)))
             if self.norm is not None:
                 x = self.norm(x)
-            x = self.dropout(x.astype(self.dtype), ctx)
+            x = Dropout(self.dropout_rate, name="dropout")(x.astype(self.dtype), ctx)
             if self.projection is not None:
                 x = self.projection(x)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -159,67 +160,51 @@ class LabelHeads(nn.Module):
         return Linear((axes.WIDTH,), *classes, self.kernel_init, jnp.float32, name=task)(hidden)
 
 
-ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)}  # TwoLayerHead's
+class TaskHead(Protocol):
+    """The signature of a head for a fine-tuned task."""
+
+    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
+        """Returns the scores [B, ..., C] float32.
+
+        Args:
+          vectors: [B, ..., E], of the places that are scored.
+          ctx: whether dropout is on.
+        """
+        ...
 
 
-class TwoLayerHead(nn.Module):
-    """Dropout, affine map, activation, dropout, affine map to classes (protocol, "Fine-tuning").
+ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)}  # ClassHead's
+
+
+class ClassHead(nn.Module):
+    """Dropout, affine map to classes; perhaps behind dropout, affine map and activation.
+
+    Without the hidden layer: Radford et al. 2018, 3.2; with it: protocol, "Fine-tuning".
 
     Attributes:
       num_classes: C.
-      width: width of the hidden layer.
+      width: width of the hidden layer; None: there is none.
       dropout_rate: before each map.
-      kernel_init: initializer of both kernels.
-      activation: a name in ACTIVATIONS.
+      kernel_init: initializer of the kernels.
+      activation: of the hidden layer, a name in ACTIVATIONS.
     """
 
     num_classes: int
-    width: int
+    width: int | None
     dropout_rate: float
     kernel_init: nn.initializers.Initializer
     activation: str = "tanh"
 
     @nn.compact
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., E].
-          ctx: whether dropout is on.
-        """
-        out_axes = (axes.TRANSFORM,)
-        dense = Linear((axes.WIDTH,), out_axes, (self.width,), self.kernel_init, name="dense")
+        """Returns the scores, as `TaskHead`."""
+        linear = partial(Linear, (axes.WIDTH,), kernel_init=self.kernel_init)
         x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
-        x = ACTIVATIONS[self.activation](dense(x))
-        x = Dropout(self.dropout_rate, name="dropout_out")(x, ctx)
-        classes = (axes.CLASSES,), (self.num_classes,)
-        return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)
-
-
-class OneLayerHead(nn.Module):
-    """Dropout, affine map to classes (Radford et al. 2018, 3.2).
-
-    Attributes:
-      num_classes: C.
-      dropout_rate: before the map.
-      kernel_init: initializer of the kernel.
-    """
-
-    num_classes: int
-    dropout_rate: float
-    kernel_init: nn.initializers.Initializer
-
-    @nn.compact
-    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., E].
-          ctx: whether dropout is on.
-        """
-        x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
-        classes = (axes.CLASSES,), (self.num_classes,)
-        return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)
+        if self.width is not None:
+            dense = linear((axes.TRANSFORM,), (self.width,), name="dense")
+            x = ACTIVATIONS[self.activation](dense(x))
+            x = Dropout(self.dropout_rate, name="dropout_out")(x, ctx)
+        return linear((axes.CLASSES,), (self.num_classes,), name="out")(x)
 
 
 class BiLSTMHead(nn.Module):
@@ -265,12 +250,7 @@ class BiLSTMHead(nn.Module):
         return states  # pyright: ignore[reportReturnType]: without the carry
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., 2 W], of `read`.
-          ctx: whether dropout is on.
-        """
+        """Returns the scores of vectors [B, ..., 2 W], of `read`."""
         return self.head(vectors, ctx)
 
 
@@ -294,12 +274,7 @@ class WeightedLayers(nn.Module):
         self.sum = weighted_sum(self, self.num_layers)
 
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., k E], the layers' vectors side by side.
-          ctx: whether dropout is on.
-        """
+        """Returns the scores of vectors [B, ..., k E], the layers' vectors side by side."""
         return self.head(self.sum(vectors), ctx)
 
 

@@ -1,10 +1,10 @@
 """Transformer layers: one Module with norms after, one with norms before each sublayer.
 
-Their signature is (carry, ctx, cache) -> (carry, cache). A layer with cross-attention has a pair of
-caches: (self-attention's, cross-attention's).
+A layer with cross-attention has a pair of caches: (self-attention's, cross-attention's).
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import jax
 from flax import linen as nn
@@ -14,6 +14,22 @@ from scalelab.nn import axes
 from scalelab.nn.axes import constrain
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.masks import Context
+
+
+class Layer(Protocol):
+    """The signature of a layer, and of a stack of layers."""
+
+    def __call__(
+        self, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
+    ) -> tuple[ArrayPytree, ArrayPytree]:
+        """Returns the carry after the layer, and the cache with the tokens of this call.
+
+        Args:
+          carry: [B, T, D], or another pytree.
+          ctx: what the pass gives to layers: masks, positions, source, whether dropout is on.
+          cache: what the layer keeps of earlier tokens; None: a whole pass.
+        """
+        ...
 
 
 def _init_cache(layer: Any, batch_size: int, max_len: int, *source_len: int) -> ArrayPytree:
@@ -45,12 +61,6 @@ class PostNorm(nn.Module):
     cross_attention: nn.Module | None = None
     cross_norm: nn.Module | None = None
 
-    def setup(self) -> None:
-        """Makes the dropouts of the sublayers."""
-        self.attention_dropout = Dropout(self.dropout_rate)
-        self.cross_dropout = Dropout(self.dropout_rate)
-        self.ffn_dropout = Dropout(self.dropout_rate)
-
     def init_cache(self, *sizes: int) -> ArrayPytree:
         """Returns an empty cache for `sizes` B and T; B, T and S for a layer with cross-attention.
 
@@ -58,27 +68,20 @@ class PostNorm(nn.Module):
         """
         return _init_cache(self, *sizes)
 
+    @nn.compact
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer.
-
-        Args:
-          carry: [B, T, D].
-          ctx: mask, source and whether dropout is on.
-          cache: of the attention, or (own, cross) with cross-attention; None: no cache.
-
-        Returns:
-          [B, T, D] and the cache.
-        """
+        """Applies the layer to [B, T, D]."""
+        drop = partial(Dropout, self.dropout_rate)
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(carry, ctx, own)
-        x = self.attention_norm(carry + self.attention_dropout(mixed, ctx))
+        x = self.attention_norm(carry + drop(name="attention_dropout")(mixed, ctx))
         if self.cross_attention is not None:
             assert self.cross_norm is not None, "cross_attention needs cross_norm"
             mixed, cross = self.cross_attention(x, ctx, cross)
-            x = self.cross_norm(x + self.cross_dropout(mixed, ctx))
-        x = self.ffn_norm(x + self.ffn_dropout(self.ffn(x, ctx), ctx))
+            x = self.cross_norm(x + drop(name="cross_dropout")(mixed, ctx))
+        x = self.ffn_norm(x + drop(name="ffn_dropout")(self.ffn(x, ctx), ctx))
         cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
 
@@ -98,37 +101,24 @@ class PreNorm(nn.Module):
     cross_attention: nn.Module | None = None
     cross_norm: nn.Module | None = None
 
-    def setup(self) -> None:
-        """Makes the dropouts of the sublayers."""
-        self.attention_dropout = Dropout(self.dropout_rate)
-        self.cross_dropout = Dropout(self.dropout_rate)
-        self.ffn_dropout = Dropout(self.dropout_rate)
-
     def init_cache(self, *sizes: int) -> ArrayPytree:
         """Returns an empty cache, as `PostNorm.init_cache`."""
         return _init_cache(self, *sizes)
 
+    @nn.compact
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer.
-
-        Args:
-          carry: [B, T, D].
-          ctx: mask, source and whether dropout is on.
-          cache: of the attention, or (own, cross) with cross-attention; None: no cache.
-
-        Returns:
-          [B, T, D] and the cache.
-        """
+        """Applies the layer to [B, T, D]."""
+        drop = partial(Dropout, self.dropout_rate)
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(self.attention_norm(carry), ctx, own)
-        x = carry + self.attention_dropout(mixed, ctx)
+        x = carry + drop(name="attention_dropout")(mixed, ctx)
         if self.cross_attention is not None:
             assert self.cross_norm is not None, "cross_attention needs cross_norm"
             mixed, cross = self.cross_attention(self.cross_norm(x), ctx, cross)
-            x = x + self.cross_dropout(mixed, ctx)
-        x = x + self.ffn_dropout(self.ffn(self.ffn_norm(x), ctx), ctx)
+            x = x + drop(name="cross_dropout")(mixed, ctx)
+        x = x + drop(name="ffn_dropout")(self.ffn(self.ffn_norm(x), ctx), ctx)
         cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
 
@@ -137,14 +127,8 @@ class Unchanged(nn.Module):
     """A layer without parameters: it returns its input, for models whose states are the input."""
 
     def __call__(
-        self, z: jax.Array, ctx: Context, cache: ArrayPytree
+        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Returns z [B, T, D] and the cache.
-
-        Args:
-          z: [B, T, D].
-          ctx: unused.
-          cache: returned.
-        """
+        """Returns the carry and the cache."""
         del ctx
-        return z, cache
+        return carry, cache

@@ -37,14 +37,9 @@ class Mask:
     causal: bool = flax.struct.field(pytree_node=False, default=False)
 
     def dense(self, num_queries: int, num_keys: int) -> jax.Array | None:
-        """Makes the mask dense.
+        """Returns a dense mask, bool, broadcastable to [B, N, T, S], True = may see.
 
-        Args:
-          num_queries: T.
-          num_keys: S.
-
-        Returns:
-          bool, broadcastable to [B, N, T, S], True = may see; None if everything may be seen.
+        None if everything may be seen.
         """
         keys = jnp.arange(num_keys)[None, None, :]
         parts = []

@@ -9,6 +9,15 @@ from scalelab.nn import axes
 from scalelab.nn.axes import parameter
 
 
+def check_length(num_tokens: int, num_positions: int) -> None:
+    """Raises ValueError for an example with more tokens than the model has positions."""
+    if num_tokens > num_positions:
+        raise ValueError(
+            f"the model has {num_positions} positions, but got examples of {num_tokens} tokens;"
+            " build it with a larger max_len or cut the examples"
+        )
+
+
 class LearnedPositions(nn.Module):
     """One learned vector for each absolute position (Gehring et al. 2017, 3.1).
 
@@ -29,12 +38,7 @@ class LearnedPositions(nn.Module):
         Raises:
           ValueError: T exceeds the number of positions.
         """
-        if positions.shape[-1] > self.max_len:
-            raise ValueError(
-                f"the model has {self.max_len} positions, but got examples of"
-                f" {positions.shape[-1]} "
-                "tokens; build it with a larger max_len or cut the examples"
-            )
+        check_length(positions.shape[-1], self.max_len)
         names, shape = (axes.POSITIONS, axes.WIDTH), (self.max_len, self.width)
         table = parameter(self, "table", self.table_init, names, shape)
         return jnp.take(table, positions, axis=0, mode="clip")

@@ -30,10 +30,6 @@ def in_a_loop(num_layers: int, remat: str) -> bool:
 
     With rematerialization it always does. Without a loop XLA on CPU would merge the recomputation
     with the first forward pass and keep all results.
-
-    Args:
-      num_layers: L.
-      remat: a name in REMAT_POLICIES.
     """
     return num_layers > UNROLLED_LAYERS or remat != "none"
 
@@ -93,16 +89,10 @@ class Stack(nn.Module):
     def __call__(
         self, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
     ) -> tuple[ArrayPytree, ArrayPytree]:
-        """Applies all layers.
+        """Applies all layers; the caches of all of them are stacked on axis 0.
 
-        Args:
-          carry: any pytree, such as [B, T, D].
-          ctx: context for all layers; the stack sets `layer` to the layer's index.
-          cache: None, or a pytree with leading axis L.
-
-        Returns:
-          The carry after the last layer, and the caches of all layers, stacked. If mutable, the
-          collection STATES holds the carry after each layer, stacked, and INPUTS the first carry.
+        If mutable, the collection STATES holds the carry after each layer, stacked, and INPUTS the
+        first carry.
         """
         if self.remat not in REMAT_POLICIES:
             raise ValueError(

@@ -64,11 +64,7 @@ def of_program(function: Callable[..., Any], *arguments: Any) -> Flops:
 
     The body of a `scan` counts once for each iteration, the body of a `while` loop once, because
     its number of iterations is unknown. Of a condition only the costliest branch counts.
-    Recomputation by remat does not count.
-
-    Args:
-      function: a forward pass.
-      *arguments: its arguments, concrete or abstract.
+    Recomputation by remat does not count. The arguments may be abstract.
     """
     totals = dict.fromkeys((*PARTS, FORWARD_ONLY), 0.0)
     for part, amount in _products(jax.make_jaxpr(function)(*arguments).jaxpr, ()):
@@ -139,9 +135,5 @@ def count_phases(
 
 
 def device_peak(kind: str) -> float | None:
-    """Returns the published peak of a device in FLOP/s; None if unknown, such as for every CPU.
-
-    Args:
-      kind: `device_kind` of the device, such as "NVIDIA H100 80GB HBM3".
-    """
+    """Returns the published peak in FLOP/s of a `device_kind`; None: unknown, as of every CPU."""
     return next((peak for name, peak in PEAKS.items() if name in kind), None)

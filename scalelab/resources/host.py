@@ -55,14 +55,10 @@ def num_gpus() -> int:
 
 
 def bind_to_cores(slot: int, num_workers: int) -> None:
-    """Binds this thread, and the processes that it will start, to an even part of the cores.
+    """Binds this thread, and the processes that it will start, to one of `num_workers` even parts.
 
     XLA has a thread for each core that it may use; processes that share cores would wait for each
     other within every operation.
-
-    Args:
-      slot: index of the part, from 0.
-      num_workers: number of parts.
     """
     mine = cores()
     if hasattr(os, "sched_setaffinity") and 1 < num_workers <= len(mine):
@@ -105,7 +101,11 @@ def drop_programs_if_many(share: float = 0.5) -> bool:
 
 def status_bytes(field: str) -> int | None:
     """Returns a size from /proc/self/status, such as VmRSS, in bytes; None if not on Linux."""
-    path = pathlib.Path("/proc/self/status")
+    return _read_size("/proc/self/status", field)
+
+
+def _read_size(file: str, field: str) -> int | None:
+    path = pathlib.Path(file)
     found = re.search(rf"^{field}:\s*(\d+) kB$", path.read_text(), re.M) if path.exists() else None
     return int(found[1]) * 1024 if found else None
 
@@ -120,9 +120,7 @@ def peak_memory_bytes() -> int:
 def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
     """Sets the options of JAX that every program that trains or evaluates shares.
 
-    Args:
-      compile_cache_dir: folder that keeps compiled programs for the next start; None: off.
-      dtype: of the computation.
+    A folder `compile_cache_dir` keeps compiled programs for the next start.
     """
     import jax
 
@@ -139,10 +137,6 @@ def compiling(cache_dir: str | None, program: str) -> Iterator[str]:
     """Keeps the seconds that a program takes to compile inside, beside the compiled programs.
 
     Yields " (8.1 s last time)" for a program that was compiled before, else "".
-
-    Args:
-      cache_dir: folder of the compiled programs; None: nothing is kept.
-      program: name of the program.
     """
     path, begun = pathlib.Path(os.path.expanduser(cache_dir or "")), time.perf_counter()
     path /= "compile_times.json"
@@ -216,13 +210,7 @@ def return_freed() -> None:
 
 def available() -> int | None:
     """Returns the bytes that this process may still take; None outside Linux."""
-    group = pathlib.Path("/sys/fs/cgroup")
-    try:
-        text = pathlib.Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    found = re.search(r"^MemAvailable:\s*(\d+) kB$", text, re.MULTILINE)
-    free = None if found is None else int(found[1]) * 1024
+    group, free = pathlib.Path("/sys/fs/cgroup"), _read_size("/proc/meminfo", "MemAvailable")
     try:
         most, used = (int((group / f"memory.{x}").read_text()) for x in ("max", "current"))
         stat = (group / "memory.stat").read_text()

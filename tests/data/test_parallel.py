@@ -19,8 +19,10 @@ def test_workers_give_what_one_process_gives(monkeypatch):
     documents = [("valid" if i % 7 == 0 else "train", paragraph(i)) for i in range(200)]
     documents += [("train", " \n "), ("valid", "\n".join(map(paragraph, range(30))))]
     monkeypatch.setattr(parallel, "CHUNK_CHARS", 700)
-    serial = list(parallel.segment_all(documents, 0))
-    assert len(serial) > 10 and list(parallel.segment_all(documents, 2)) == serial
+    serial, several = (
+        list(parallel.work(parallel.segmenter, parallel.chunks(documents), n)) for n in (0, 2)
+    )
+    assert len(serial) > 10 and several == serial
     expected = [sentences.split(text) for split, text in documents if split == "train"]
     text = b"".join(chunk.get("train", b"") for chunk in serial).decode()
     assert text == "".join("\n".join(found) + "\n\n" for found in expected if found)

@@ -62,5 +62,5 @@ def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
         "examples": np.arange(len(ids), dtype=np.int32),
     }
     ctx = objectives.Pass(jax.random.key(0))
-    ours = run.learner.net.apply({"params": start}, batch, ctx, train=False)
+    ours = run.learner.net.apply({"params": start}, batch, ctx.hidden, train=False)
     np.testing.assert_allclose(ours, both, rtol=1e-4, atol=1e-4)

@@ -230,7 +230,7 @@ def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count
     batch = token_scores.pad(rows, max(map(len, rows)), len(pairs))
     batch["second_starts"] = made["second_starts"]
     ctx = objectives.Pass(jax.random.key(0))
-    scores = net.apply({"params": params}, batch, ctx, train=False)
+    scores = net.apply({"params": params}, batch, ctx.hidden, train=False)
     pipe = transformers.pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)
     given = pipe([{"text": x, "text_pair": y} for x, y in pairs], batch_size=3)
     expected = np.asarray(scores if count == 1 else jax.nn.softmax(scores))

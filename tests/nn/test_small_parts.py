@@ -14,8 +14,8 @@ from scalelab.nn import axes
 from scalelab.nn.embed import Embed, InputEmbed
 from scalelab.nn.ffn import FeedForward, gelu_exact, gelu_tanh
 from scalelab.nn.heads import (
+    ClassHead,
     FirstTokenHead,
-    OneLayerHead,
     PlainHead,
     TransformHead,
     WeightedLayers,
@@ -203,7 +203,7 @@ def test_first_token_head_reads_the_first_token() -> None:
 
 
 def test_layers_are_weighted_by_a_softmax_and_scaled() -> None:
-    vectors, module = normal(2, 12), WeightedLayers(3, OneLayerHead(5, 0.0, NORMAL))
+    vectors, module = normal(2, 12), WeightedLayers(3, ClassHead(5, None, 0.0, NORMAL))
     ctx = context(2, 1)
     p = init(module, vectors, ctx)["params"]
     p |= {"layer_weights": np.log(np.float32([1, 3, 4])), "layer_scale": np.float32([2])}

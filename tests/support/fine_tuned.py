@@ -18,7 +18,7 @@ from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing, maps
 from scalelab.nets.classifier import Classifier
-from scalelab.nn.heads import OneLayerHead, TwoLayerHead
+from scalelab.nn.heads import ClassHead
 from scalelab.objectives import Pass
 from scalelab.records import run_files
 from scalelab.tasks.task import load, load_task
@@ -40,13 +40,12 @@ def make(
     num_rows = opened.tokenizer.vocab_size + len(system.ADAPTATION.added_tokens)
     body = systems.make_net(system, sizes, opened.config.system_options, vocab_size=num_rows)
     init = nn.initializers.normal(0.5)
-    head: Any = OneLayerHead(count, 0.1, init)
-    if kind == "double":
-        head = TwoLayerHead(count, sizes.width, 0.1, init, system.ADAPTATION.activation)
+    width = sizes.width if kind == "double" else None
+    head: Any = ClassHead(count, width, 0.1, init, system.ADAPTATION.activation)
     adaptation = system.ADAPTATION
     net = Classifier(body, head, adaptation.reads, source=adaptation.source, start=0)
     batch, ctx = objectives_lib.example_batch(4, ()), Pass(jax.random.key(0))
-    params = nn.unbox(net.init(jax.random.key(1), batch, ctx, train=False)["params"])
+    params = nn.unbox(net.init(jax.random.key(1), batch, ctx.hidden, train=False)["params"])
     rng = np.random.default_rng(2)
     params = jax.tree.map(lambda x: x + jnp.float32(0.3 * rng.normal(size=x.shape)), params)
     folder.mkdir()

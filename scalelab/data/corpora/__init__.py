@@ -30,7 +30,7 @@ ENOUGH_DOCUMENTS, ENOUGH_WORDS, LEAST_RATE = 100, 50_000, 0.005
 UNITS = {"phrase": PHRASE, "entity": ENTITY}  # kind of a span -> its bit
 TURNS = {f"turn{k}": TURN + k * SPEAKER for k in range(4)}  # by speaker; 3: any after the third
 
-Tick = Callable[[int], None]
+Tick = Callable[[int], None]  # called with the number of bytes read since the last call
 Span = tuple[int, int, str]  # first character, the one after the last, kind in UNITS or TURNS
 
 
@@ -90,12 +90,7 @@ class Corpus:
         return choose_rate(self.source.streams["train"](lambda num_bytes: None))
 
     def documents(self, split: str, tick: Tick = lambda num_bytes: None) -> Iterator[str]:
-        """Streams the documents of a split, paragraphs joined by line breaks.
-
-        Args:
-          split: one of `splits`.
-          tick: called with the number of bytes read.
-        """
+        """Streams the documents of one of `splits`, paragraphs joined by line breaks."""
         if split not in self.splits:
             raise ValueError(
                 f"corpus {self.spec} has no split {split!r}: {nearest(split, self.splits)}"
@@ -181,12 +176,8 @@ def _suggest_reader(spec: str) -> str | None:
 def assign_split(document: str, valid_rate: float) -> str:
     """Returns the split, "train" or "valid", of a document of a source that has no validation.
 
-    The split depends on the text alone: a document keeps it when others are added, and two copies
-    of a text are never on both sides.
-
-    Args:
-      document: the text.
-      valid_rate: share of the documents in "valid", in [0, 1].
+    The share of "valid" is `valid_rate`. The split depends on the text alone: a document keeps it
+    when others are added, and two copies of a text are never on both sides.
     """
     return "valid" if _draw(document) < valid_rate * 2**64 else "train"
 
@@ -241,12 +232,7 @@ def pieces(document: str, max_chars: int) -> Iterator[str]:
 def from_files(
     files: dict[str, list[Path]], read: Callable[[list[Path], Tick], Iterator[str]]
 ) -> Source:
-    """Makes a source of the files of each split.
-
-    Args:
-      files: split -> files.
-      read: (files, tick) -> their documents.
-    """
+    """Makes a source of the files of each split; `read` streams the documents of files."""
     return Source(
         streams={
             split: lambda tick, paths=paths: read(paths, tick) for split, paths in files.items()
@@ -296,12 +282,7 @@ def digest(path: Path) -> str:
 def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
     """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`.
 
-    In a file without line feeds, lines end at carriage returns.
-
-    Args:
-      path: the file.
-      errors: as in `decode`.
-      tick: called with the number of bytes read.
+    In a file without line feeds, lines end at carriage returns. `errors` is as in `decode`.
     """
     passed = offset = number = 0
     unpack = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, contextlib.nullcontext)

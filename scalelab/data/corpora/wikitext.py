@@ -56,11 +56,8 @@ def sections(lines: Iterable[str], keep_headings: bool) -> Iterator[str]:
 
     A heading has a blank line on either side. A line such as ` = Wins , L = ` inside a paragraph,
     where some formula or table was torn apart, is text. A section without text is no document.
-    Paragraphs are stripped and joined by line breaks.
-
-    Args:
-      lines: the lines of the file.
-      keep_headings: whether a document begins with the heading.
+    Paragraphs are stripped and joined by line breaks. With `keep_headings` a document begins with
+    its heading.
     """
     heading: list[str] = []
     paragraphs: list[str] = []
