@@ -57,6 +57,15 @@ class ObjectiveOptions:
     target: Annotated[str, choice("replaced", "token")] = "replaced"
 
 
+def test_config_files_that_are_missing_or_not_python(run: Run, tmp_path, capsys) -> None:
+    """The config.json of a run exists; the message must not say that it does not."""
+    (tmp_path / "config.json").write_text("{}")
+    assert run(f"--config={tmp_path}/config.json") == (2, None)
+    assert "*.py" in (found := capsys.readouterr().err) and "no such" not in found
+    assert run(f"--config={tmp_path}/other.py") == (2, None)
+    assert "no such config file" in capsys.readouterr().err
+
+
 def test_options_are_set_and_refused_like_fields(run: Run, monkeypatch, capsys) -> None:
     departures = (Departure("objective", "mlm+fake", "a paper, 1"),)
     scratch.add(monkeypatch, "systems", "fake", Options=SystemOptions, DEPARTURES=departures)

@@ -21,11 +21,12 @@ def load(path: pathlib.Path) -> types.ModuleType:
     """Runs a config file, such as FOLDER / "pretrain.py", for its `get_config`.
 
     Raises:
-      ValueError: there is no such file.
+      ValueError: there is no such file, or it is not Python.
     """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise ValueError(f"no such config file: {path}")
+        wrong = "expected a config file, *.py, but got" if path.is_file() else "no such config file:"
+        raise ValueError(f"{wrong} {path}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
