@@ -147,24 +147,6 @@ def activation_rules() -> list[tuple[str, str | tuple[str, ...] | None]]:
     return [(name, RULES.get(name) if name != axes.WIDTH else None) for name in axes.ALL]
 
 
-def put_batch(batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int) -> dict[str, jax.Array]:
-    """Moves this process's rows of a global batch onto its devices.
-
-    Args:
-      batch: arrays [rows, ...]: the rows that `host_rows` names.
-      mesh: the devices.
-      batch_size: B of the global batch.
-
-    Returns:
-      Global arrays [B, ...].
-    """
-    sharding = batch_sharding(mesh)
-    return {
-        k: jax.make_array_from_process_local_data(sharding, v, (batch_size, *v.shape[1:]))
-        for k, v in batch.items()
-    }
-
-
 def split_batch(batch: dict[str, jax.Array], mesh: Mesh) -> dict[str, jax.Array]:
     """Splits the rows of a batch over the devices, in a program.
 

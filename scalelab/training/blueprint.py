@@ -174,7 +174,7 @@ def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> Ste
     run = plan.compile(length, batch_size, mesh)
     compile_secs = time.perf_counter() - begun
     now = plan.start(mesh)
-    batch = sharding.put_batch(plan.random_batch(length, batch_size), mesh, batch_size)
+    batch = jax.device_put(plan.random_batch(length, batch_size), sharding.batch_sharding(mesh))
     each = []
     for _ in range(UNTIMED + TIMED):
         begun = time.perf_counter()

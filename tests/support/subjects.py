@@ -39,7 +39,7 @@ class Subject:
         return step.compile_train(made, self.mesh, self.placed, self.fresh, self.batch(0))
 
     def put(self, batch: dict[str, Any]) -> dict[str, jax.Array]:
-        return sharding.put_batch(batch, self.mesh, len(batch["tokens"]))
+        return jax.device_put(batch, sharding.batch_sharding(self.mesh))
 
     def batch(self, seed: int, **changes: Any) -> dict[str, jax.Array]:
         return self.put(tiny.batch(self.module, seed) | changes)
