@@ -198,7 +198,6 @@ class TaskRun:
             sizes.num_layers,
             config.method,
             self.num_steps if config.method == methods.UNFREEZING else 0,
-            self.task.kind in kinds.GENERATED,
             pretrained_head=head.pretrained and not head.lstm_width,
         )
 

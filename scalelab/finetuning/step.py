@@ -99,8 +99,6 @@ class FinetuneStep:
     num_layers: int = 0  # layers of the model, for layer_decay
     method: str | None = None  # see `finetuning.methods`; None: all parameters are trained
     num_steps: int = 0  # steps of the training, for gradual unfreezing
-    # Whether the token table scores the answers: it is unfrozen from the start, as in T5.
-    generates: bool = False
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
@@ -176,7 +174,8 @@ class FinetuneStep:
         if self.layer_decay is not None:
             tx = optax.chain(tx, optax.stateless(scale))
         if self.method == methods.UNFREEZING:
-            last = () if self.generates else embedding
+            # A model that generates scores with its token table: unfrozen from the start, as in T5.
+            last = () if hasattr(self.net, "predict") else embedding
             tx = optax.chain(tx, methods.unfreeze(names, self.num_layers, self.num_steps, last))
         return tx
 
@@ -228,24 +227,18 @@ class FinetuneStep:
         chosen = layers[-self.feature_layers :]  # pyright: ignore[reportOptionalOperand]
         return jax.lax.stop_gradient(jnp.concatenate(chosen, axis=-1))
 
-    def scores(
-        self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None
-    ) -> jax.Array:
-        """Returns the scores [B, ..., C] of a batch.
+    def scores(self, params: Params, batch: Batch) -> jax.Array:
+        """Returns the scores [B, ..., C] of a batch, without dropout.
 
         Args:
           params: "body" and "head".
           batch: tokens [B R, T], lengths [B R] and examples [B R].
-          train: whether dropout is on.
-          rng: key of dropout; None: there is no dropout.
         """
-        ctx = Pass(jax.random.key(0) if rng is None else rng, train=train)
-        rngs = {"dropout": ctx.key("dropout")} if train else {}
         if self.feature_layers:
             hidden = self.features(params, batch)
             given = {"params": {"head": params["head"]}}, hidden, batch
-            return self.net.apply(*given, train=train, method="classify", rngs=rngs)
-        return self.net.apply({"params": params}, batch, ctx, train=train, rngs=rngs)
+            return self.net.apply(*given, train=False, method="classify")
+        return self.net.apply({"params": params}, batch, Pass(jax.random.key(0)), train=False)
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
         """Returns scores [B, ..., C] without dropout, or what the model's `predict` makes.
@@ -258,7 +251,7 @@ class FinetuneStep:
         with nn.logical_axis_rules(sharding.activation_rules()):
             if hasattr(self.net, "predict"):
                 return self.net.apply({"params": {**params, **fixed}}, batch, method="predict")
-            return self.scores({**params, **fixed}, batch, train=False)
+            return self.scores({**params, **fixed}, batch)
 
 
 def _classify_and_predict(

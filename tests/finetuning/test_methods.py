@@ -80,7 +80,7 @@ def test_a_new_adapter_changes_no_output(system, bert, prepare) -> None:  # noqa
     def outputs(**fields: Any) -> tuple[TaskRun, Any, np.ndarray]:
         run = bert(**fields) if system == "bert" else prepare(system, "text", **FIELDS, **fields)
         params, batch = run.first_params(0), run.train.gather(np.arange(6), 60)
-        scores = jax.jit(lambda params: run.learner.scores(params, batch, train=False))
+        scores = jax.jit(lambda params: run.learner.scores(params, batch))
         return run, params, np.asarray(scores(params))
 
     _, _, plain = outputs()
@@ -90,7 +90,7 @@ def test_a_new_adapter_changes_no_output(system, bert, prepare) -> None:  # noqa
         lambda path, x: x + ("adapter" in jax.tree_util.keystr(path)), params
     )
     batch = run.train.gather(np.arange(6), 60)
-    assert (np.asarray(run.learner.scores(large, batch, train=False)) != adapted).any()
+    assert (np.asarray(run.learner.scores(large, batch)) != adapted).any()
     places = [p for p in by_name(params) if p.endswith("adapter/inner/kernel")]
     assert len(places) == 1 + run.has_source  # behind the networks of each stack
     assert {by_name(params)[p].shape[-1] for p in places} == {2}
