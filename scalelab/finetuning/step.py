@@ -296,22 +296,17 @@ class Program:
 def compiled(learner: FinetuneStep, mesh: Mesh) -> Program:
     """Returns the program of a learner on the devices of a mesh."""
     placed, replicated = learner.shardings(mesh), NamedSharding(mesh, PartitionSpec())
-    predict = jax.jit(
+    jitted = jax.jit(
         learner.predict_step,
         in_shardings=(placed.params, placed.frozen, sharding.batch_sharding(mesh)),
         out_shardings=replicated,
     )
-    return Program(learner, mesh, _on(mesh, predict), placed)
 
+    def predict(params: Params, fixed: Params, batch: Batch) -> jax.Array:
+        with jax.set_mesh(mesh):  # while it is traced
+            return jitted(params, fixed, batch)
 
-def _on(mesh: Mesh, function: Callable[..., ArrayPytree]) -> Callable[..., ArrayPytree]:
-    """Lets a compiled function see the mesh while it is traced."""
-
-    def call(*arguments: ArrayPytree) -> ArrayPytree:
-        with jax.set_mesh(mesh):
-            return function(*arguments)
-
-    return call
+    return Program(learner, mesh, predict, placed)
 
 
 def make_head(
