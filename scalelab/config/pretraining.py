@@ -6,7 +6,6 @@ BPE, DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and 
 """
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -421,9 +420,3 @@ def choose_validation(config: Config) -> Config:
         num_examples=evaluation.num_examples or num,
     )
     return dataclasses.replace(config, eval=chosen)
-
-
-def to_json(config: Config | Mapping[str, Any]) -> str:
-    """Serialises every field, for WORKDIR/config.json."""
-    values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
-    return json.dumps(values, indent=1)
