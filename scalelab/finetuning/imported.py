@@ -206,9 +206,7 @@ def open_model(run: RunRecord, given: ClassifierConfig, params: ArrayPytree) -> 
 
 def flat(params: ArrayPytree) -> dict[str, jax.Array]:
     """Returns parameters {"body", "head"} by path, those of the model without "body/"."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    named = {jax.tree_util.keystr(p, simple=True, separator="/"): x for p, x in leaves}
-    return {name.removeprefix("body/"): x for name, x in named.items()}
+    return {name.removeprefix("body/"): x for name, x in pretrained.by_name(params).items()}
 
 
 def check_shapes(

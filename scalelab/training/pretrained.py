@@ -51,29 +51,25 @@ class Pretrained:
     frozen: "Mapping[str, Pretrained]" = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def _model(self) -> Model:
+    def model(self) -> Model:
+        """The parts of its training program; `frozen` has parameters of other runs' models."""
         ids, joins = self.tokenizer.special_ids, self.tokenizer.joins
         return make_model(self.config, ids, self.frozen, joins)
 
     @property
     def net(self) -> nn.Module:
         """Its model, unbound."""
-        return self._model.net
+        return self.model.net
 
     @property
     def terms(self) -> tuple[Term, ...]:
         """The summands of its loss."""
-        return self._model.terms
+        return self.model.terms
 
     @property
     def own_terms(self) -> tuple[Term, ...]:
         """Those of `terms` that use no model of another run."""
         return tuple(t for t in self.terms if not frozen_names(objectives_lib.load(t.name)))
-
-    @property
-    def frozen_params(self) -> dict[str, ArrayPytree]:
-        """The parameters of the models of other runs that its loss uses, by their names."""
-        return {name: opened.params for name, opened in self.frozen.items()}
 
     @property
     def predicts(self) -> str | None:
