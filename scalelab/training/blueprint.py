@@ -99,11 +99,8 @@ class Blueprint(Model):
 
     def start(self, mesh: Mesh) -> TrainState:
         """A fresh state on the devices."""
-        sizes = vars(self.config.short)
-        return state.create(
-            self.net, self.terms, self.tx, **sizes, frozen=self.frozen, seed=self.config.seed,
-            mesh=mesh,
-        )[0]  # fmt: skip
+        config = self.config
+        return state.create(self, **vars(config.short), seed=config.seed, mesh=mesh)[0]
 
 
 def draw(config: Config) -> Blueprint:
@@ -114,11 +111,8 @@ def draw(config: Config) -> Blueprint:
     """
     model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
     state.check_phases(model, config)
-    sizes = vars(config.short) | {"frozen": model.frozen}
-    boxed = jax.eval_shape(
-        lambda key: state.fresh(key, model.net, model.terms, model.tx, **sizes),
-        jax.random.key(0),
-    )
+    fresh = functools.partial(state.fresh, model=model, **vars(config.short))
+    boxed = jax.eval_shape(fresh, jax.random.key(0))
     return Blueprint(**vars(model), config=config, boxed=boxed)
 
 

@@ -65,16 +65,12 @@ def open_run(
       mesh: the devices.
       say: prints what the run is made of.
     """
-    system, max_len = systems.load(config.system), config.short.max_len
-    tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0
+    system, is_chief = systems.load(config.system), jax.process_index() == 0
+    tokenizer_dir = start and start.tokenizer_dir
     data = loading.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
     check_tokenizers(nets, data.tokenizer)
     model = state.make_model(config, data.tokenizer.special_ids, nets, data.tokenizer.joins)
-    fresh, placed = state.create(
-        model.net, model.terms, model.tx,
-        max_len=max_len, batch_size=config.short.batch_size, frozen=model.frozen,
-        seed=config.seed, mesh=mesh,
-    )  # fmt: skip
+    fresh, placed = state.create(model, **vars(config.short), seed=config.seed, mesh=mesh)
     if start is not None:
         fresh = fresh.replace(params=start.put(fresh.params, placed.params))
     costs = flops.count_phases(
