@@ -236,7 +236,7 @@ class Config:
     # Losses to sum, with optional weights: mlm+50*rtd
     objective: str = "mlm"
     # Share of tokens that masked objectives predict.
-    mask_rate: Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)] = 0.15
+    mask_rate: Part = 0.15
     # Masks (and all that masked objectives draw for an example): epoch e has those of copy e modulo
     # so many, as if masked before training; BERT's code has 10. None: drawn anew at every step.
     mask_copies: Count | None = None
