@@ -143,11 +143,7 @@ def parser() -> cli.Parser:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Fills the masks of the texts on the command line.
-
-    Raises:
-      ValueError: run or texts do not allow it.
-    """
+    """Fills the masks of the texts on the command line."""
     from scalelab.resources import host
     from scalelab.training import pretrained
 

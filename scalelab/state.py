@@ -135,15 +135,7 @@ def make_terms(
 
 
 def check_frozen(config: Config, given: Collection[str]) -> None:
-    """Refuses a config if its models of other runs are not the ones declared in `FROZEN`.
-
-    Args:
-      config: the run's config.
-      given: names of the given models.
-
-    Raises:
-      ValueError: one is missing, or nothing uses one.
-    """
+    """Raises ValueError if a config's models of other runs are not the ones of `FROZEN`."""
     users = {f"system {config.system!r}": systems.load(config.system)}
     users |= {f"objective {name!r}": objectives.load(name) for name in config.objective_weights}
     known = {name: user for user, module in users.items() for name in frozen_names(module)}
@@ -165,16 +157,13 @@ def check_frozen(config: Config, given: Collection[str]) -> None:
 
 
 def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> None:
-    """Refuses a model if its training state cannot fit, before anything is allocated.
+    """Raises ValueError if the training state cannot fit, before anything is allocated.
 
     Args:
       model: the parts of the program.
       max_len: length of an example.
       mesh: the devices.
       free: bytes of host memory that this process may use; None if not known.
-
-    Raises:
-      ValueError: it cannot fit; the message has the sum.
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # JAX warns of sizes beyond 32 bits
@@ -198,15 +187,10 @@ def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> No
 
 
 def check_microbatches(num: int, terms: Sequence[Term], carried: Iterable[str] = ()) -> None:
-    """Refuses several microbatches if a batch cannot be split.
+    """Raises ValueError for several microbatches if a batch cannot be split.
 
-    Args:
-      num: number of microbatches.
-      terms: the terms of the loss.
-      carried: names of the arrays that the model carries from step to step.
-
-    Raises:
-      ValueError: an objective crosses examples, or there are carried arrays.
+    It cannot if an objective crosses examples, or if the model carries arrays from step to step,
+    whose names are `carried`.
     """
     why = [
         f"the objective {term.name!r} compares all examples of a batch with each other, so the"

@@ -219,9 +219,6 @@ def check_shapes(
       config: the classifier's config.
       given: path of a parameter -> array.
       vocab_size: V, added tokens included.
-
-    Raises:
-      ValueError: with the shapes of each.
     """
     count = kinds.num_outputs(config.kind, None if config.regression else config.labels)
     module = systems.load(config.system)
@@ -243,11 +240,7 @@ def check_shapes(
 
 
 def compare_shapes(path: pathlib.Path, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-    """Refuses parameters whose names or shapes differ from those of the model that was made.
-
-    Raises:
-      ValueError: with the shapes of each.
-    """
+    """Raises ValueError if parameters have other names or shapes than the model that was made."""
     there, expected = ({name: np.shape(x) for name, x in tree.items()} for tree in (given, made))
     wrong = [
         f"{name}: expected {expected.get(name)}, found {there.get(name)}"

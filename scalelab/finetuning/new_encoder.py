@@ -86,11 +86,7 @@ class EncodedInput(nn.Module):
 def add_new_encoder(body: nn.Module, num_layers: int) -> nn.Module:
     """Returns an unbound encoder-decoder that reads its source through a new encoder.
 
-    The layers of the new encoder are like those of the pre-trained one.
-
-    Args:
-      body: the unbound model.
-      num_layers: layers of the new encoder.
+    The `num_layers` layers of the new encoder are like those of the pre-trained one.
 
     Raises:
       ValueError: the model has no encoder, or one without embeddings of its own.
@@ -113,9 +109,7 @@ def train_first_step(
 ) -> optax.GradientTransformation:
     """Restricts `tx` to the parameters that the paper's first step trains.
 
-    Args:
-      tx: the optimizer.
-      names: path of a parameter -> the names of its axes.
+    `names` has the names of each parameter's axes by its path.
     """
     assert set(KERNELS) <= names.keys(), "the layers of the encoder have other names"
 

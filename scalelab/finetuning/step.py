@@ -126,14 +126,7 @@ class FinetuneStep:
         return params
 
     def check_start(self, pretrained: ArrayPytree) -> None:
-        """Checks that this model has the modules that an earlier fine-tuning has added.
-
-        Args:
-          pretrained: parameters of the initial model.
-
-        Raises:
-          ValueError: this model lacks an added module, or has one of another shape.
-        """
+        """Raises ValueError if this model lacks a module that an earlier fine-tuning has added."""
         given = flatten_dict(pretrained)
         if all(methods.ADDED.keys().isdisjoint(path) for path in given):
             return

@@ -56,22 +56,12 @@ class Blueprint(Model):
         )
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """A batch [B, ...] in the abstract, as training gives it to the step.
-
-        Args:
-          length: T.
-          batch_size: B.
-        """
+        """A batch [B, ...] of examples of T tokens in the abstract, as the step takes it."""
         arrays = formats.arrays_of(self.config.data.format, self.config.format_options)
         return jax.eval_shape(lambda: objectives.example_batch(length, arrays, batch_size))
 
     def random_batch(self, length: int, batch_size: int) -> dict[str, np.ndarray]:
-        """A batch of full length, its tokens random but for the special ones.
-
-        Args:
-          length: T.
-          batch_size: B.
-        """
+        """A batch of full length, its tokens random but for the special ones."""
         first, last = len(self.system.SPECIAL_TOKENS), self.config.tokenizer.vocab_size
         rng, shapes = np.random.default_rng(0), self.batch(length, batch_size)
         made = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
@@ -84,13 +74,7 @@ class Blueprint(Model):
         return made
 
     def compile(self, length: int, batch_size: int, mesh: Mesh) -> jax.stages.Compiled:
-        """Compiles the training step for a batch: run(state, batch, learning_rate).
-
-        Args:
-          length: T.
-          batch_size: B.
-          mesh: the devices.
-        """
+        """Compiles the training step for a batch: run(state, batch, learning_rate)."""
         placed = sharding.shardings(self.boxed, mesh)
         made = step.make_train_step(
             self.net, self.terms, self.tx, self.config.machine.num_microbatches

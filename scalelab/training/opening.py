@@ -27,10 +27,6 @@ from scalelab.training.progress import Progress
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
 
-    Args:
-      config: config of the pre-training.
-      nets: frozen models, by name.
-
     Raises:
       ValueError: the config does not suit the devices, or needs more memory than they have.
     """

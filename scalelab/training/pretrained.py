@@ -256,11 +256,7 @@ def _read(directory: pathlib.Path, step: int | None = None) -> ArrayPytree:
 
 
 def load_frozen(places: str | None) -> dict[str, Pretrained]:
-    """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN".
-
-    Raises:
-      ValueError: another form, or no such run.
-    """
+    """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN"."""
     found = {}
     for part in places.split(",") if places else ():
         name, equals, folder = part.partition("=")
@@ -289,11 +285,7 @@ def freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
 
 
 def check_tokenizers(frozen: Mapping[str, Pretrained], tokenizer: Tokenizer) -> None:
-    """Refuses models of other runs whose token ids mean other pieces than this run's.
-
-    Raises:
-      ValueError: with the first piece in which they differ.
-    """
+    """Raises ValueError if token ids of a model of another run mean other pieces than here."""
     for name, opened in frozen.items():
         theirs, ours = opened.tokenizer, tokenizer
         sizes = f"{theirs.vocab_size:,} pieces there, {ours.vocab_size:,} here"

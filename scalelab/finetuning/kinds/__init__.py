@@ -122,10 +122,5 @@ def load(name: str) -> ModuleType:
 
 
 def num_outputs(name: str, labels: Sequence[str] | None) -> int:
-    """Returns the outputs of a head.
-
-    Args:
-      name: name of the kind.
-      labels: the task's labels; None: the task has scores.
-    """
+    """Returns the outputs of a head of a kind; `labels` is None for scores."""
     return load(name).NUM_OUTPUTS or len(labels or "1")
