@@ -82,19 +82,14 @@ class Pretrained:
         return any(getattr(t.objective, "shifts_masks", False) for t in self.terms)
 
     @property
-    def reading(self) -> systems.Reading:
-        """The system's declaration of the special tokens around a single text."""
-        return systems.reading(self.system)
-
-    @property
     def reading_notes(self) -> tuple[str, ...]:
         """A note for tables if pre-training had no such inputs as `frame_text` makes; else ()."""
         name = self.config.system
         note = f"single texts are framed as {name} declares; pre-training had no such inputs"
-        return () if self.reading.trained else (note,)
+        return () if systems.reading(self.system).trained else (note,)
 
     def frame_text(self, *, causal: bool) -> FramedText:
-        """Returns the ids of the special tokens around a single text, by `reading`.
+        """Returns the ids of the special tokens around a single text, as the system declares.
 
         Args:
           causal: whether each token is predicted from the tokens before it.
@@ -102,7 +97,7 @@ class Pretrained:
         Raises:
           ValueError: the tokenizer has no token of a role.
         """
-        asked, frame = self.reading, self.tokenizer.frame()
+        asked, frame = systems.reading(self.system), self.tokenizer.frame()
         ids = systems.special_ids(self.system, self.tokenizer.special_ids)
 
         def find(roles: Sequence[str] | None, default: tuple[int, ...]) -> tuple[int, ...]:
