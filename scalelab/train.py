@@ -100,15 +100,10 @@ def pretraining(
 ) -> Iterator[Any]:
     """Opens a pre-training, new or stopped, for the loop; saves and ends it after the loop.
 
-    `asked` has the names of the fields that the user set by flags.
+    `asked` has the names of the fields that the user set by flags. Errors are those of `train`.
 
     Yields:
       The `Pretraining`; if the run is finished, its result alone.
-
-    Raises:
-      ValueError: config, data or folder do not allow it.
-      OSError: the disk is full or a folder cannot be written.
-      cli.Stopped: interrupted, or loss or gradient were not finite.
     """
     import jax
 
