@@ -46,10 +46,6 @@ class Joint:
       runs: the tasks, prepared for one model.
       seed: of the order of tasks and examples, of heads and dropout.
       checkpoints: where all tasks are saved.
-
-    Attributes:
-      step: steps of all tasks that were started.
-      blocks: the program that was compiled last.
     """
 
     blocks: Blocks

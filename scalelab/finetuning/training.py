@@ -53,12 +53,8 @@ class Finetuning:
         them saves all, and the scores after the last step are taken once all have ended.
 
     Attributes:
-      state: the training state.
-      step: steps that were started.
       num_steps: steps of the whole training.
       progress: how far the seed has come.
-      steps_per_sec: of the last block.
-      blocks: the program that was compiled last.
     """
 
     blocks: Blocks
