@@ -25,6 +25,7 @@ from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, OneLayerHead, TwoLayerHead, WeightedLayers
 from scalelab.nn.stack import INPUTS, STATES
 from scalelab.objectives import (
+    Batch,
     Objective,
     Pairs,
     Pass,
@@ -35,14 +36,10 @@ from scalelab.objectives import (
 )
 from scalelab.optim import adamw
 from scalelab.state import TrainState
-from scalelab.step import Blocks
+from scalelab.step import Blocks, Metrics
 
-Batch = dict[str, jax.Array]
 Params = dict[str, ArrayPytree]  # "body", "head"
-Metrics = dict[str, tuple[jax.Array, jax.Array]]
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
-
-
 TASK = "task"  # name of the head's objective
 DECOMPOSABLE = "decomposable"  # the kind of head that compares the tokens of two texts
 
