@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
 
 from scalelab import objectives, systems
@@ -206,7 +207,7 @@ def open_model(run: RunRecord, given: ClassifierConfig, params: ArrayPytree) -> 
 
 def flat(params: ArrayPytree) -> dict[str, jax.Array]:
     """Returns parameters {"body", "head"} by path, those of the model without "body/"."""
-    return {name.removeprefix("body/"): x for name, x in pretrained.by_name(params).items()}
+    return {name.removeprefix("body/"): x for name, x in flatten_dict(params, sep="/").items()}
 
 
 def check_shapes(

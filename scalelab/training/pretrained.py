@@ -10,6 +10,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
 
 from scalelab import objectives as objectives_lib
@@ -20,7 +21,6 @@ from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.helpers.files import reading
 from scalelab.objectives import Term
-from scalelab.optim.adamw import parameter_name
 from scalelab.records import run_files
 from scalelab.records.run_files import RunRecord
 from scalelab.state import Model, make_model
@@ -161,7 +161,7 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     if saved is None:
         raise ValueError(f"the run in {path} has saved no checkpoint yet")
     shapes = [
-        {name: leaf.shape for name, leaf in by_name(tree).items()}
+        {name: leaf.shape for name, leaf in flatten_dict(tree, sep="/").items()}
         for tree in (expected, saved["params"])
     ]
     if shapes[0] != shapes[1]:
@@ -207,12 +207,6 @@ def tree_digest(params: ArrayPytree) -> str:
     for leaf in jax.tree.leaves(params):
         crc = zlib.crc32(np.ascontiguousarray(leaf), crc)
     return f"{crc:08x}"
-
-
-def by_name(params: ArrayPytree) -> dict[str, jax.Array]:
-    """Returns the leaves of a tree of parameters by their names."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {parameter_name(path): leaf for path, leaf in leaves}
 
 
 def resolve_config(run: RunRecord) -> Config:
