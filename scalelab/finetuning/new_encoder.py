@@ -11,14 +11,13 @@ but the new encoder has its own token table.
 """
 
 import copy
-from collections.abc import Mapping
 
 import jax
 import optax
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.finetuning.methods import NEW_ENCODER, train_only, zero_update
+from scalelab.finetuning.methods import NEW_ENCODER, Names, train_only, zero_update
 from scalelab.nn import axes
 from scalelab.nn.attention import PROJECTIONS
 from scalelab.nn.axes import constrain
@@ -105,12 +104,9 @@ def add_new_encoder(body: nn.Module, num_layers: int) -> nn.Module:
 
 
 def train_first_step(
-    tx: optax.GradientTransformation, names: Mapping[str, tuple[str, ...]]
+    tx: optax.GradientTransformation, names: Names
 ) -> optax.GradientTransformation:
-    """Restricts `tx` to the parameters that the paper's first step trains.
-
-    `names` has the names of each parameter's axes by its path.
-    """
+    """Restricts `tx` to the parameters that the paper's first step trains."""
     assert set(KERNELS) <= names.keys(), "the layers of the encoder have other names"
 
     def is_trained(path: str) -> bool:
