@@ -58,7 +58,7 @@ class Ours:
 
         self.run, self.key, mesh = run, jax.random.key(1), sharding.make_mesh()
         size = (run.phases[0].length, run.phases[0].batch_size)
-        self.batch = sharding.put_batch(run.random_batch(*size), mesh, size[1])
+        self.batch = jax.device_put(run.random_batch(*size), sharding.batch_sharding(mesh))
         self.state, self.rate = run.start(mesh), np.float32(run.config.optim.learning_rate)
         begun = time.perf_counter()
         self.compiled = run.compile(*size, mesh)

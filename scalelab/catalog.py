@@ -91,11 +91,7 @@ def parser() -> cli.Parser:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Prints the entries whose names fit.
-
-    Raises:
-      ValueError: there is none.
-    """
+    """Prints the entries whose names fit; raises ValueError if none does."""
     known = list(entries())
     found = [entry for entry in known if fnmatch.fnmatchcase(entry.name, given.pattern)]
     if not found:

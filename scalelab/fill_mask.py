@@ -36,16 +36,11 @@ class Filling(NamedTuple):
     text: str
 
 
-def encode(text: str, opened: "Pretrained", max_len: int) -> "np.ndarray":
+def encode(text: str, opened: "Pretrained") -> "np.ndarray":
     """Encodes a text with masks: ids [n] int32, special tokens included.
 
-    Args:
-      text: the text.
-      opened: the model.
-      max_len: most tokens, the positions of the model.
-
     Raises:
-      ValueError: the text has no mask, or more tokens than the `max_len` positions of the model.
+      ValueError: the text has no mask, or more tokens than the model has positions.
     """
     import numpy as np
 
@@ -58,7 +53,7 @@ def encode(text: str, opened: "Pretrained", max_len: int) -> "np.ndarray":
     ids = np.concatenate([frame.begin, inner, frame.end])
     if mask_id not in ids:
         raise ValueError(f"there is no mask in {text!r}: write {MASKS[0]} where a token is wanted")
-    if len(ids) > max_len:
+    if len(ids) > (max_len := opened.config.model.max_len):
         raise ValueError(
             f"{text[:40]!r}... has {len(ids)} tokens, special ones included, and the model"
             f" {max_len} positions: shorten it"
@@ -148,11 +143,7 @@ def parser() -> cli.Parser:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Fills the masks of the texts on the command line.
-
-    Raises:
-      ValueError: run or texts do not allow it.
-    """
+    """Fills the masks of the texts on the command line."""
     from scalelab.resources import host
     from scalelab.training import pretrained
 
@@ -168,7 +159,7 @@ def main(given: argparse.Namespace) -> None:
         raise ValueError(
             f"--top={given.top}: expected 1 to {config.tokenizer.vocab_size}, the vocabulary"
         )
-    rows = [encode(text, opened, config.model.max_len) for text in given.texts]
+    rows = [encode(text, opened) for text in given.texts]
     host.configure_jax(config.machine.compile_cache_dir, config.model.dtype)
     filled = fill(opened, rows, given.top, given.tensor_parallel)
     for text, masks in zip(given.texts, filled, strict=True):

@@ -120,11 +120,7 @@ def fine_tune_jointly(
       overrides: name of a task -> its fields, as in `fine_tune`.
 
     Returns:
-      The result of each seed of each task.
-
-    Raises:
-      ValueError: config, data or a folder does not allow it.
-      exits.Stopped: interrupted; the steps taken are saved.
+      The result of each seed of each task; errors are those of `fine_tune`.
     """
     runs = []
     for task in tasks:

@@ -105,12 +105,7 @@ def measure_step(
 
 
 def slope(a: StepMemory, b: StepMemory) -> float:
-    """Returns the bytes per additional example.
-
-    Args:
-      a: memory at one batch size.
-      b: memory at a larger one.
-    """
+    """Returns the bytes per additional example, from a smaller batch and a larger one."""
     return max(0.0, (b.total - a.total) / (b.batch_size - a.batch_size))
 
 
@@ -154,11 +149,7 @@ def largest_batch(
 
 
 def parse_bytes(text: str) -> int:
-    """Reads "24GiB" or "16000MB".
-
-    Raises:
-      ValueError: it is not written so.
-    """
+    """Reads "24GiB" or "16000MB"; raises ValueError for another form."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]?i?B)", text.strip(), re.IGNORECASE)
     if not found or not float(found[1]):
         raise ValueError(f"--memory={text!r}: expected a number with its unit, such as 24GiB")
@@ -197,16 +188,7 @@ def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tupl
 
 
 def fit(config: Config, device: str | None, memory: str | None) -> str:
-    """Describes what a config's steps need, and whether that fits.
-
-    Args:
-      config: the run's.
-      device: a name of devices.DEVICES, or None.
-      memory: "24GiB", or None.
-
-    Raises:
-      ValueError: config or device do not allow it.
-    """
+    """Describes what a config's steps need, and whether that fits."""
     import jax
 
     from scalelab import sharding

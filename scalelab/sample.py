@@ -239,11 +239,7 @@ def _batches(
 
 
 def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
-    """Returns what the model predicts, "next" or "masked", and fills in the defaults of its flags.
-
-    Raises:
-      ValueError: flags do not fit.
-    """
+    """Returns "next" or "masked", what the model predicts; fills in the defaults of its flags."""
     from scalelab.config.fields import frozen_names
 
     system, path = opened.config.system, opened.path

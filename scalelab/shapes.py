@@ -64,11 +64,6 @@ def judge(shape: Shape, wanted: Shape, size: Size) -> Advice:
 
     A change of N counts in full, a change of width or depth half, because proportions matter too. A
     change of heads counts a tenth, because it moves no parameter.
-
-    Args:
-      shape: the shape.
-      wanted: the wanted shape.
-      size: shape -> N.
     """
     ratio = size(shape) / size(wanted)
     off = [abs(math.log(a / b)) for a, b in zip(shape, wanted, strict=True)]
@@ -77,13 +72,7 @@ def judge(shape: Shape, wanted: Shape, size: Size) -> Advice:
 
 
 def find_near(wanted: Shape, each: int, size: Size) -> list[Advice]:
-    """Returns the wanted shape, then the nearest ones of every grade with N within 15%.
-
-    Args:
-      wanted: the wanted shape.
-      each: shapes of a grade, at most.
-      size: shape -> N.
-    """
+    """Returns the wanted shape, then the nearest `each` of every grade with N within 15%."""
     found = [
         judge(Shape(width // head, width, depth), wanted, size)
         for depth in range(max(1, wanted.num_layers - 2), wanted.num_layers + 3)
@@ -100,14 +89,10 @@ def find_near(wanted: Shape, each: int, size: Size) -> list[Advice]:
 
 
 def padding(shape: Shape, tile: int) -> tuple[float, float]:
-    """Returns the factors by which tiles increase work.
+    """Returns the factors by which tiles of a side of `tile` numbers increase work.
 
     The first factor is for products with weights (sides H and 4 H), the second for products inside
     heads (side: the head size, rounded up if heads do not divide the width).
-
-    Args:
-      shape: the shape.
-      tile: side of a tile, in numbers.
     """
     width, heads = shape.width, math.ceil(shape.width / shape.num_heads)
     whole, inner = (math.ceil(side / tile) * tile for side in (width, 4 * width))
@@ -117,13 +102,7 @@ def padding(shape: Shape, tile: int) -> tuple[float, float]:
 
 
 def count_work(plan: "Blueprint", shape: Shape, tile: int) -> float:
-    """Returns the FLOPs of a step with matrix products in whole tiles.
-
-    Args:
-      plan: a run of the shape.
-      shape: the shape.
-      tile: side of a tile, in numbers.
-    """
+    """Returns the FLOPs of a step of a run of a shape, with matrix products in whole tiles."""
     forward = plan.phases[0].forward
     weights, heads = padding(shape, tile)
     edge = math.ceil(shape.width / tile) * tile / shape.width
@@ -133,11 +112,7 @@ def count_work(plan: "Blueprint", shape: Shape, tile: int) -> float:
 
 
 def advise(given: argparse.Namespace) -> str:
-    """Returns the lines for a terminal; work and time are relative to the first possible shape.
-
-    Raises:
-      ValueError: impossible arguments.
-    """
+    """Returns the lines for a terminal; work and time are relative to the first possible shape."""
     wanted = Shape.read(given.near)
     if given.batch_size * given.length > MOST_TOKENS:
         raise ValueError(f"--batch_size times --length: expected at most {MOST_TOKENS:,} tokens")

@@ -147,24 +147,6 @@ def activation_rules() -> list[tuple[str, str | tuple[str, ...] | None]]:
     return [(name, RULES.get(name) if name != axes.WIDTH else None) for name in axes.ALL]
 
 
-def put_batch(batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int) -> dict[str, jax.Array]:
-    """Moves this process's rows of a global batch onto its devices.
-
-    Args:
-      batch: arrays [rows, ...]: the rows that `host_rows` names.
-      mesh: the devices.
-      batch_size: B of the global batch.
-
-    Returns:
-      Global arrays [B, ...].
-    """
-    sharding = batch_sharding(mesh)
-    return {
-        k: jax.make_array_from_process_local_data(sharding, v, (batch_size, *v.shape[1:]))
-        for k, v in batch.items()
-    }
-
-
 def split_batch(batch: dict[str, jax.Array], mesh: Mesh) -> dict[str, jax.Array]:
     """Splits the rows of a batch over the devices, in a program.
 
@@ -197,12 +179,7 @@ def replicate(
 
 
 def rows_sharding(mesh: Mesh, batch_size: int | None) -> NamedSharding:
-    """Returns the sharding of rows [K, B, ...] for a block of steps, as for `put_rows`.
-
-    Args:
-      mesh: the devices.
-      batch_size: B, a global batch; None: every device has all rows.
-    """
+    """Returns the sharding of rows [K, B, ...] of a block of steps, as for `put_rows`."""
     return NamedSharding(mesh, PartitionSpec(*((None, ("data", "fsdp")) if batch_size else ())))
 
 
@@ -231,16 +208,7 @@ def put_rows(
 
 
 def check_batches(mesh: Mesh, batch_sizes: Sequence[int], num_microbatches: int) -> None:
-    """Refuses batch sizes that do not divide over the devices.
-
-    Args:
-      mesh: the devices.
-      batch_sizes: global batch sizes.
-      num_microbatches: parts of a batch, computed one after another.
-
-    Raises:
-      ValueError: a batch size does not divide; the message names it.
-    """
+    """Raises ValueError if a batch does not divide into microbatches over the devices."""
     ways = batch_ways(mesh) * num_microbatches
     for size in batch_sizes:
         if size % ways:
@@ -255,10 +223,6 @@ def host_rows(mesh: Mesh, batch_size: int) -> slice:
     """Returns the rows of a global batch that this process makes for its devices.
 
     If the devices of two processes differ only in the tensor axis, both make the same rows.
-
-    Args:
-      mesh: the devices of all processes.
-      batch_size: B, of the global batch.
 
     Raises:
       ValueError: the rows are not contiguous; meshes of `make_mesh` have contiguous rows.

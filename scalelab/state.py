@@ -1,7 +1,6 @@
 """The training state as one value, made sharded from abstract shapes."""
 
 import dataclasses
-import functools
 import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -136,15 +135,7 @@ def make_terms(
 
 
 def check_frozen(config: Config, given: Collection[str]) -> None:
-    """Refuses a config if its models of other runs are not the ones declared in `FROZEN`.
-
-    Args:
-      config: the run's config.
-      given: names of the given models.
-
-    Raises:
-      ValueError: one is missing, or nothing uses one.
-    """
+    """Raises ValueError if a config's models of other runs are not the ones of `FROZEN`."""
     users = {f"system {config.system!r}": systems.load(config.system)}
     users |= {f"objective {name!r}": objectives.load(name) for name in config.objective_weights}
     known = {name: user for user, module in users.items() for name in frozen_names(module)}
@@ -166,16 +157,13 @@ def check_frozen(config: Config, given: Collection[str]) -> None:
 
 
 def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> None:
-    """Refuses a model if its training state cannot fit, before anything is allocated.
+    """Raises ValueError if the training state cannot fit, before anything is allocated.
 
     Args:
       model: the parts of the program.
       max_len: length of an example.
       mesh: the devices.
       free: bytes of host memory that this process may use; None if not known.
-
-    Raises:
-      ValueError: it cannot fit; the message has the sum.
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # JAX warns of sizes beyond 32 bits
@@ -199,15 +187,10 @@ def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> No
 
 
 def check_microbatches(num: int, terms: Sequence[Term], carried: Iterable[str] = ()) -> None:
-    """Refuses several microbatches if a batch cannot be split.
+    """Raises ValueError for several microbatches if a batch cannot be split.
 
-    Args:
-      num: number of microbatches.
-      terms: the terms of the loss.
-      carried: names of the arrays that the model carries from step to step.
-
-    Raises:
-      ValueError: an objective crosses examples, or there are carried arrays.
+    It cannot if an objective crosses examples, or if the model carries arrays from step to step,
+    whose names are `carried`.
     """
     why = [
         f"the objective {term.name!r} compares all examples of a batch with each other, so the"
@@ -251,96 +234,50 @@ def _carried_shapes(model: Model, phase: ShortPhase | LongPhase) -> dict[str, tu
     return {adamw.parameter_name(path): leaf.shape for path, leaf in leaves}
 
 
-def fresh(
-    key: jax.Array,
-    net: nn.Module,
-    terms: Sequence[Term],
-    tx: optax.GradientTransformation,
-    *,
-    max_len: int,
-    batch_size: int = 1,
-    frozen: Mapping[str, ArrayPytree] | None = None,
-) -> TrainState:
+def fresh(key: jax.Array, model: Model, *, max_len: int, batch_size: int = 1) -> TrainState:
     """Initializes a state, with parameters boxed with the names of their axes.
 
     Args:
       key: random key for the parameters and all later draws.
-      net: the unbound model.
-      terms: the terms of the loss; only parameters that they use are made.
-      tx: the optimizer.
+      model: the parts of the program; only parameters that its terms use are made.
       max_len: length of the example to trace with, at most the model's positions.
       batch_size: B; the shape of carried state may depend on it.
-      frozen: name -> parameters of another run's model.
     """
-    variables = init_variables(
-        key, net, terms, max_len=max_len, batch_size=batch_size, frozen=frozen
-    )
+    sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": model.frozen}
+    variables = init_variables(key, model.net, model.terms, **sizes)
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=variables["params"],
-        opt_state=tx.init(variables["params"]),
+        opt_state=model.tx.init(variables["params"]),
         rng=jax.random.key_data(named_key(key, "train")),
         carried=variables[CARRIED],
-        frozen=frozen or {},
+        frozen=model.frozen,
     )
 
 
 def create(
-    net: nn.Module,
-    terms: Sequence[Term],
-    tx: optax.GradientTransformation,
-    *,
-    max_len: int,
-    batch_size: int = 1,
-    frozen: Mapping[str, ArrayPytree] | None = None,
-    seed: int,
-    mesh: Mesh,
+    model: Model, *, max_len: int, batch_size: int = 1, seed: int, mesh: Mesh
 ) -> tuple[TrainState, TrainState]:
     """Initializes a run's state on its devices; no device ever holds a whole sharded array.
 
     Args:
-      net: unbound, like the next five as in `fresh`.
-      terms: the terms of the loss.
-      tx: the optimizer.
-      max_len: length of the example to trace with.
-      batch_size: B.
-      frozen: parameters of other runs' models, by name; None: none.
+      model: the parts of the program.
+      max_len: as in `fresh`.
+      batch_size: as in `fresh`.
       seed: seed of the parameters.
       mesh: the devices.
 
     Returns:
       The state, and its shardings as a tree of the same structure.
     """
-    leaves, tree = jax.tree.flatten(dict(frozen or {}))
-    like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-    with jax.set_mesh(mesh):
-        init, placed = _initializer(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
-        given = jax.device_put(jax.tree.unflatten(tree, leaves), placed.frozen)
-        return init(jax.random.key(seed), given), placed
-
-
-@functools.lru_cache(maxsize=2)  # other seeds of a model do not compile again
-def _initializer(
-    net: nn.Module,
-    terms: Sequence[Term],
-    tx: optax.GradientTransformation,
-    max_len: int,
-    batch_size: int,
-    mesh: Mesh,
-    like: tuple[jax.ShapeDtypeStruct, ...],
-    tree: ArrayPytree,
-) -> tuple[ArrayPytree, TrainState]:
-    """Returns the compiled initializer (key, frozen -> sharded state) and the shardings.
-
-    `like` and `tree` are the frozen parameters, abstract and flattened.
-    """
+    frozen = dict(model.frozen)
 
     @jax.jit  # traced once, for the shapes; the call reuses the trace
     def init(key: jax.Array, frozen: ArrayPytree) -> TrainState:
-        sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
-        return fresh(key, net, terms, tx, **sizes)
+        own = dataclasses.replace(model, frozen=frozen)
+        return fresh(key, own, max_len=max_len, batch_size=batch_size)
 
-    abstract = jax.eval_shape(init, jax.random.key(0), jax.tree.unflatten(tree, like))
-    placed = sharding.shardings(abstract, mesh)
-    made = jax.jit(lambda key, frozen: nn.unbox(init(key, frozen)), out_shardings=placed)
-    return made, placed
+    with jax.set_mesh(mesh):
+        placed = sharding.shardings(jax.eval_shape(init, jax.random.key(0), frozen), mesh)
+        made = jax.jit(lambda key, frozen: nn.unbox(init(key, frozen)), out_shardings=placed)
+        return made(jax.random.key(seed), jax.device_put(frozen, placed.frozen)), placed

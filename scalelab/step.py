@@ -84,10 +84,7 @@ def make_train_step(
       (sum, weight) pairs of float32 scalars: "loss", "<objective>_loss", "grad_norm", "finite". If
       loss or gradient is not finite, "finite" is 0 and only the step number changes. If `alive` is
       False, nothing changes.
-      It raises ValueError, when traced, as `check_microbatches` for the state.
-
-    Raises:
-      ValueError: as `check_microbatches`.
+      It and this function raise ValueError as `check_microbatches`.
     """
     check_microbatches(num_microbatches, terms)
 
@@ -175,10 +172,6 @@ def make_eval_step(
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
     "num_text_tokens". `rng` determines masks and samples.
-
-    Args:
-      net: unbound.
-      terms: the terms of the loss.
     """
 
     def eval_step(

@@ -15,6 +15,7 @@ import functools
 import importlib
 import pathlib
 import time
+import types
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -99,15 +100,10 @@ def pretraining(
 ) -> Iterator[Any]:
     """Opens a pre-training, new or stopped, for the loop; saves and ends it after the loop.
 
-    `asked` has the names of the fields that the user set by flags.
+    `asked` has the names of the fields that the user set by flags. Errors are those of `train`.
 
     Yields:
-      The `Pretraining`; if the run is finished, `opening.Finished`.
-
-    Raises:
-      ValueError: config, data or folder do not allow it.
-      OSError: the disk is full or a folder cannot be written.
-      cli.Stopped: interrupted, or loss or gradient were not finite.
+      The `Pretraining`; if the run is finished, its result alone.
     """
     import jax
 
@@ -120,7 +116,8 @@ def pretraining(
     config, start, nets = beginning.begin(config, workdir, asked)
     if (result := run_folder.claim(workdir, config)) is not None:
         print(run_folder.describe_finished(workdir, result))
-        yield opening.Finished(result)
+        left = {"blocks_ahead": 0, "steps_per_sec": 0.0, "settle": None}  # no step
+        yield types.SimpleNamespace(over=True, result=result, **left)
         return
     if machine.distributed:
         sharding.join_processes()

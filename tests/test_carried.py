@@ -81,8 +81,7 @@ def test_validation_reads_lanes_behind_a_memory_of_their_own(
     given, num_draws = config(), 4 if samples else 1
     model, mesh = state.make_model(given), tiny.one_device()
     valid = load_data(given, model.system, progress=False).phases[0].valid
-    parts = model.net, model.terms, model.tx
-    begun, placed = state.create(*parts, max_len=32, batch_size=B, seed=0, mesh=mesh)
+    begun, placed = state.create(model, max_len=32, batch_size=B, seed=0, mesh=mesh)
     batches = list(evaluation_batches(valid, B, 3, None, model.system.ORDER))
     evaluate = compile_evaluation(model, mesh, placed, begun, batches)
     found = [pairs["permuted_loss"] for pairs in evaluate(begun)]
@@ -110,8 +109,7 @@ def test_a_run_validates_in_lanes(whole: Record, config: Any, monkeypatch: Any) 
     given = config()
     model, mesh = state.make_model(given), tiny.one_device()
     data = load_data(given, model.system, progress=False)
-    parts = model.net, model.terms, model.tx
-    begun, placed = state.create(*parts, max_len=32, batch_size=B, seed=0, mesh=mesh)
+    begun, placed = state.create(model, max_len=32, batch_size=B, seed=0, mesh=mesh)
     for order in ("contiguous", "shuffled"):
         batches = evaluation_batches(data.phases[0].valid, B, 4, None, order)
         evaluate = compile_evaluation(model, mesh, placed, begun, batches)

@@ -184,7 +184,7 @@ def test_what_may_change_a_result_is_everything_but_machine() -> None:
 
 def test_differences_are_told_by_field() -> None:
     ours = resolved("system=bert")
-    theirs = json.loads(config_lib.to_json(resolved("system=bert,seed=3", machine__prefetch=1)))
+    theirs = dataclasses.asdict(resolved("system=bert,seed=3", machine__prefetch=1))
     del theirs["model"]["dtype"]
     lines = config_lib.science_diff(ours, theirs)
     assert lines == ["model.dtype: 'absent' -> 'float32'", "seed: 3 -> 0"]
@@ -325,7 +325,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_are_filled_kept_and_reach_the_system(fake: None) -> None:
     config = resolved(system="fake", system_options={"slope": 0})
     assert config.system_options == {"slope": 0.0, "kind": "a"}
-    assert config_lib.resolve(json.loads(config_lib.to_json(config))) == config
+    assert config_lib.resolve(json.loads(json.dumps(dataclasses.asdict(config)))) == config
     assert config_lib.science(config)["system_options.kind"] == "a"
     assert state.make_model(config).net == Options(0.0, "a")
 

@@ -29,7 +29,7 @@ def test_only_masks_are_special(pretrained_runs: Runs, system: str, mask: str) -
     opened = opened_run(pretrained_runs(system))
     tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
     mask_id = tokenizer.special_ids["mask"]
-    ids = fill_mask.encode(f"bada {mask} [SEP] </s>{mask}", opened, 64)
+    ids = fill_mask.encode(f"bada {mask} [SEP] </s>{mask}", opened)
     expected = [
         *frame.begin, *tokenizer.encode("bada"), mask_id, *tokenizer.encode(" [SEP] </s>"), mask_id,
         *frame.end,
@@ -93,7 +93,7 @@ def test_what_is_refused(pretrained_runs: Runs, start, arguments, message: str) 
 
 def filled_alike(opened, pipe, text: str) -> tuple[list, list]:
     """The fillings by us and by the pipeline, which are the same tokens as likely."""
-    row, theirs = fill_mask.encode(text, opened, 24), pipe(text)
+    row, theirs = fill_mask.encode(text, opened), pipe(text)
     ((ours,),) = fill_mask.fill(opened, [row], 20)
     assert [f.token_id for f in ours] == [answer["token"] for answer in theirs]
     scores = [answer["score"] for answer in theirs]

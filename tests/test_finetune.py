@@ -238,7 +238,7 @@ def test_the_auxiliary_loss(prepare) -> None:
     params, (term,) = begin(plain).params, mixed.learner.terms
 
     def parts(params: Any) -> tuple[jax.Array, jax.Array]:
-        scores, ctx = mixed.learner.scores(params, batch, train=True), Pass(jax.random.key(1))
+        scores, ctx = mixed.learner.scores(params, batch), Pass(jax.random.key(1))
         predict = lambda net: term.objective.losses(net.body, batch, ctx)["loss"]  # noqa: E731
         total, weight = mixed.learner.net.apply({"params": params}, method=predict)
         return classify.loss(scores, batch)[0] / 4, total / weight
@@ -268,7 +268,7 @@ def test_a_frozen_net_stays_and_its_top_layers_are_seen(prepare) -> None:
     hidden, _ = jax.jit(run.learner.net.body.apply, static_argnames="train")(
         {"params": state.frozen["body"]}, batch, train=False
     )
-    seen = run.learner.scores(state.params | state.frozen, batch, train=False)
+    seen = run.learner.scores(state.params | state.frozen, batch)
     given = {"params": {"head": state.params["head"]}}, hidden, batch
     expected = run.learner.net.apply(*given, train=False, method="classify")
     np.testing.assert_allclose(seen, expected, atol=1e-6)

@@ -165,9 +165,9 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
 
 def training(parts: tiny.Parts) -> tuple:
     """The training step, and abstract arguments for it."""
-    given = parts.net, parts.terms, (tx := tiny.optimizer(parts.config))
-    make = functools.partial(state.fresh, **vars(parts.config.short))
-    fresh = jax.eval_shape(lambda key: nn.unbox(make(key, *given)), jax.random.key(0))
+    model = tiny.model(parts.net, parts.terms, tx := tiny.optimizer(parts.config))
+    make = functools.partial(state.fresh, model=model, **vars(parts.config.short))
+    fresh = jax.eval_shape(lambda key: nn.unbox(make(key)), jax.random.key(0))
     return step.make_train_step(parts.net, parts.terms, tx), (fresh, batch_of(parts), 1e-3)
 
 

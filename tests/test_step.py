@@ -86,8 +86,15 @@ copy = functools.partial(jax.tree.map, jnp.copy)
 equal = functools.partial(jax.tree.map, np.testing.assert_array_equal)
 
 
+@functools.cache
+def created(tx: Any, terms: Any, net: Any) -> tuple[state.TrainState, Any]:
+    model = tiny.model(net, terms, tx)
+    return state.create(model, max_len=T, seed=0, mesh=tiny.one_device())
+
+
 def fresh(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> tuple[state.TrainState, Any]:
-    return state.create(net, terms, tx, max_len=T, seed=0, mesh=tiny.one_device())
+    begun, placed = created(tx, tuple(terms), net)
+    return copy(begun), placed
 
 
 @functools.cache
@@ -276,8 +283,11 @@ def test_a_pass_has_keys_by_name_and_step_and_one_forward_for_all_objectives() -
     assert len(draws) == 6 and again["near_draw"][0] == third["near_draw"][0]
 
 
-def test_the_step_of_a_block_and_an_evaluation_are_traced_once() -> None:
+def test_a_state_the_step_of_a_block_and_an_evaluation_are_traced_once() -> None:
+    created.cache_clear()
+    TRACED.clear()
     fresh(ADAM)
+    assert TRACED == [False]
     TRACED.clear()
     blocks(3)
     evaluation(ADAM)

@@ -172,12 +172,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def natural(text: str, least: int = 0) -> int:
-    """Parses a whole number of the command line.
-
-    Args:
-      text: the number, in decimal digits.
-      least: smallest allowed number.
-    """
+    """Parses a whole number of the command line that is at least `least`."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}: {text!r}")
     return int(text)
@@ -198,10 +193,7 @@ def run(
 ) -> None:
     """Runs a program; users' mistakes end in one message and exit code 2.
 
-    Args:
-      main: the program.
-      parser: its command line.
-      arguments: the words; None: those that the user typed.
+    Its arguments are the words that the user typed, where none are given.
     """
     with one_message(parser.when_interrupted):
         given = parser.parse_args(arguments)
@@ -214,11 +206,7 @@ def run(
 
 
 def read_config(given: argparse.Namespace) -> Config:
-    """Returns the resolved config of a pre-training from --config, --config.<field> and --init.
-
-    Raises:
-      ValueError: it is missing, or cannot be resolved.
-    """
+    """Returns the resolved config of a pre-training from --config, --config.<field> and --init."""
     values = config_values(given)
     if given.init == "none":
         raise ValueError("--init=none is for fine-tunings; leave --init out for random parameters")
@@ -311,9 +299,5 @@ def required(value: T | None, flag: str) -> T:
 
 
 def workdir(given: argparse.Namespace) -> pathlib.Path:
-    """Returns the folder that --workdir names; it need not exist.
-
-    Raises:
-      ValueError: the flag is missing.
-    """
+    """Returns the folder that --workdir names; it need not exist."""
     return pathlib.Path(required(given.workdir, "workdir"))

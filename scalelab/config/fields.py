@@ -246,13 +246,7 @@ def differing(
 
 
 def science_diff(new: object, old: object, free: Collection[str] = ()) -> list[str]:
-    """Returns lines "field: old -> new" for the science fields that differ.
-
-    Args:
-      new: a config.
-      old: the config that it replaces.
-      free: names of fields that may differ.
-    """
+    """Returns lines "field: old -> new" for the science fields that differ and are not `free`."""
     a, b = science(old), science(new)
     names = sorted(differing((a, b), free))
     return [f"{k}: {a.get(k, 'absent')!r} -> {b.get(k, 'absent')!r}" for k in names]

@@ -59,11 +59,6 @@ def arguments(text: str, names: Collection[str], example: str) -> dict[str, str]
     A part without "name=" continues the path before it, if that has a slash: "data=/a,b".
     Two commas stand for a comma inside a value: "data=/a,,b=1" is the folder "/a,b=1".
 
-    Args:
-      text: the arguments.
-      names: the valid names.
-      example: an argument to show in messages.
-
     Raises:
       ValueError: an unknown name, or a part without a name that continues no path.
     """

@@ -6,7 +6,6 @@ BPE, DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and 
 """
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -237,7 +236,7 @@ class Config:
     # Losses to sum, with optional weights: mlm+50*rtd
     objective: str = "mlm"
     # Share of tokens that masked objectives predict.
-    mask_rate: Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)] = 0.15
+    mask_rate: Part = 0.15
     # Masks (and all that masked objectives draw for an example): epoch e has those of copy e modulo
     # so many, as if masked before training; BERT's code has 10. None: drawn anew at every step.
     mask_copies: Count | None = None
@@ -421,9 +420,3 @@ def choose_validation(config: Config) -> Config:
         num_examples=evaluation.num_examples or num,
     )
     return dataclasses.replace(config, eval=chosen)
-
-
-def to_json(config: Config | Mapping[str, Any]) -> str:
-    """Serialises every field, for WORKDIR/config.json."""
-    values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
-    return json.dumps(values, indent=1)

@@ -53,7 +53,7 @@ def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
     mesh = sharding.make_mesh(tensor=tensor_parallel)
     boxed = jax.eval_shape(_initializer(opened), jax.random.key(0))
     params = jax.device_put(opened.params, sharding.shardings(boxed, mesh))
-    frozen = jax.device_put(opened.frozen_params, NamedSharding(mesh, PartitionSpec()))
+    frozen = jax.device_put(opened.model.frozen, NamedSharding(mesh, PartitionSpec()))
     return Placed(opened.net, params, frozen, mesh)
 
 
@@ -65,7 +65,7 @@ def randomize(opened: Pretrained, seed: int = 0) -> Pretrained:
 
 def _initializer(opened: Pretrained) -> Callable[[jax.Array], ArrayPytree]:
     """Returns the function key -> initial parameters, with the names of their axes."""
-    sizes = {"max_len": opened.config.short.max_len, "frozen": opened.frozen_params}
+    sizes = {"max_len": opened.config.short.max_len, "frozen": opened.model.frozen}
 
     def fresh(key: jax.Array) -> ArrayPytree:
         return objectives.init_variables(key, opened.net, opened.terms, **sizes)["params"]

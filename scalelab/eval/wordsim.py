@@ -82,9 +82,10 @@ def find_vectors(opened: "Pretrained", words: Sequence[str]) -> tuple[np.ndarray
     Raises:
       ValueError: the model has no vectors, or they are not finite.
     """
-    from scalelab.training.pretrained import by_name
+    from flax.traverse_util import flatten_dict
 
-    table = np.asarray(by_name(opened.params)[opened.net.TOKEN_TABLE], np.float64)
+    table = flatten_dict(opened.params, sep="/")[opened.net.TOKEN_TABLE]
+    table = np.asarray(table, np.float64)
     if table.ndim < 2:
         raise ValueError(f"{opened.path}: the model of {opened.config.system} has no word vectors")
     if not np.isfinite(table).all():

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
 
 from scalelab import objectives, systems
@@ -206,9 +207,7 @@ def open_model(run: RunRecord, given: ClassifierConfig, params: ArrayPytree) -> 
 
 def flat(params: ArrayPytree) -> dict[str, jax.Array]:
     """Returns parameters {"body", "head"} by path, those of the model without "body/"."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    named = {jax.tree_util.keystr(p, simple=True, separator="/"): x for p, x in leaves}
-    return {name.removeprefix("body/"): x for name, x in named.items()}
+    return {name.removeprefix("body/"): x for name, x in flatten_dict(params, sep="/").items()}
 
 
 def check_shapes(
@@ -221,9 +220,6 @@ def check_shapes(
       config: the classifier's config.
       given: path of a parameter -> array.
       vocab_size: V, added tokens included.
-
-    Raises:
-      ValueError: with the shapes of each.
     """
     count = kinds.num_outputs(config.kind, None if config.regression else config.labels)
     module = systems.load(config.system)
@@ -245,11 +241,7 @@ def check_shapes(
 
 
 def compare_shapes(path: pathlib.Path, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-    """Refuses parameters whose names or shapes differ from those of the model that was made.
-
-    Raises:
-      ValueError: with the shapes of each.
-    """
+    """Raises ValueError if parameters have other names or shapes than the model that was made."""
     there, expected = ({name: np.shape(x) for name, x in tree.items()} for tree in (given, made))
     wrong = [
         f"{name}: expected {expected.get(name)}, found {there.get(name)}"

@@ -46,10 +46,6 @@ class Joint:
       runs: the tasks, prepared for one model.
       seed: of the order of tasks and examples, of heads and dropout.
       checkpoints: where all tasks are saved.
-
-    Attributes:
-      step: steps of all tasks that were started.
-      blocks: the program that was compiled last.
     """
 
     blocks: Blocks
@@ -200,10 +196,6 @@ def draw_order(runs: Sequence[TaskRun], seed: int) -> np.ndarray:
 
     Every epoch mixes its batches anew.
 
-    Args:
-      runs: the tasks' runs.
-      seed: seed of the order, if config.order_seed is None.
-
     Raises:
       ValueError: a mixture never draws one of the tasks, or their batch sizes differ.
     """
@@ -222,12 +214,8 @@ def draw_order(runs: Sequence[TaskRun], seed: int) -> np.ndarray:
 def mixing_rates(sizes: Sequence[int], config: FinetuneConfig) -> np.ndarray:
     """Returns the rate of each task in a mixture: float64 [tasks] that sum to 1.
 
-    With examples e, limit K and temperature T the rate is proportional to min(e, K)^(1/T): Raffel
-    et al. 2020, 3.5.2.
-
-    Args:
-      sizes: number of examples of each task.
-      config: config with mixing, limit and temperature.
+    With e examples of a task, limit K and temperature T its rate is proportional to
+    min(e, K)^(1/T): Raffel et al. 2020, 3.5.2.
     """
     if config.mixing == "equal":
         return np.full(len(sizes), 1 / len(sizes))
@@ -251,12 +239,7 @@ def _draw_mixture(runs: Sequence[TaskRun], num_steps: int, rng: np.random.Genera
 
 
 def take_body(state: TrainState, other: TrainState) -> TrainState:
-    """Returns a state with the body of another, and its moments.
-
-    Args:
-      state: the state; the rest is its own.
-      other: the state that gives the body.
-    """
+    """Returns `state` with the body of `other`, and its moments."""
     in_body = lambda path: any(getattr(key, "key", None) == "body" for key in path)  # noqa: E731
     theirs = {path: x for path, x in jax.tree_util.tree_leaves_with_path(other) if in_body(path)}
     return jax.tree_util.tree_map_with_path(lambda path, x: theirs.get(path, x), state)

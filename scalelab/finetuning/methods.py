@@ -31,14 +31,10 @@ Names = Mapping[str, tuple[str, ...]]  # path of a parameter -> the names of its
 
 
 def add_adapters(module: nn.Module, width: int) -> nn.Module:
-    """Returns an unbound model with an adapter behind each layer's `ffn`.
+    """Returns an unbound model with an adapter of hidden size `width` behind each layer's `ffn`.
 
     Houlsby et al. 2019, 2.1. The output of a new adapter is 0, so that the model computes what it
     computed without it. Stacks that share a network share its adapter.
-
-    Args:
-      module: the unbound model.
-      width: of the adapter's hidden layer.
 
     Raises:
       ValueError: no layer has an `ffn`, or it is another network than FeedForward.
@@ -77,12 +73,7 @@ def is_trained(path: str, names: Names) -> bool:
 def train_only(
     tx: optax.GradientTransformation, is_trained: Callable[[str], bool]
 ) -> optax.GradientTransformation:
-    """Restricts `tx` to some parameters; the others are frozen and have no optimizer state.
-
-    Args:
-      tx: the optimizer.
-      is_trained: path of a parameter -> whether it is trained.
-    """
+    """Restricts `tx` to parameters by their path; the others have no optimizer state."""
 
     def labels(params: optax.Params) -> optax.Params:
         return jax.tree_util.tree_map_with_path(

@@ -11,14 +11,13 @@ but the new encoder has its own token table.
 """
 
 import copy
-from collections.abc import Mapping
 
 import jax
 import optax
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.finetuning.methods import NEW_ENCODER, train_only, zero_update
+from scalelab.finetuning.methods import NEW_ENCODER, Names, train_only, zero_update
 from scalelab.nn import axes
 from scalelab.nn.attention import PROJECTIONS
 from scalelab.nn.axes import constrain
@@ -86,11 +85,7 @@ class EncodedInput(nn.Module):
 def add_new_encoder(body: nn.Module, num_layers: int) -> nn.Module:
     """Returns an unbound encoder-decoder that reads its source through a new encoder.
 
-    The layers of the new encoder are like those of the pre-trained one.
-
-    Args:
-      body: the unbound model.
-      num_layers: layers of the new encoder.
+    The `num_layers` layers of the new encoder are like those of the pre-trained one.
 
     Raises:
       ValueError: the model has no encoder, or one without embeddings of its own.
@@ -109,14 +104,9 @@ def add_new_encoder(body: nn.Module, num_layers: int) -> nn.Module:
 
 
 def train_first_step(
-    tx: optax.GradientTransformation, names: Mapping[str, tuple[str, ...]]
+    tx: optax.GradientTransformation, names: Names
 ) -> optax.GradientTransformation:
-    """Restricts `tx` to the parameters that the paper's first step trains.
-
-    Args:
-      tx: the optimizer.
-      names: path of a parameter -> the names of its axes.
-    """
+    """Restricts `tx` to the parameters that the paper's first step trains."""
     assert set(KERNELS) <= names.keys(), "the layers of the encoder have other names"
 
     def is_trained(path: str) -> bool:

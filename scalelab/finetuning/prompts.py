@@ -51,12 +51,7 @@ def text_of(row: np.ndarray, task: Task, reading: Reading) -> str:
 
 
 def pad(targets: Sequence[Sequence[int]], longest: int) -> np.ndarray:
-    """Returns targets as rows [n, longest] int32, -1 behind their ends.
-
-    Args:
-      targets: ids of n targets.
-      longest: most tokens of a target.
-    """
+    """Returns the ids of n targets as rows [n, longest] int32, -1 behind their ends."""
     return np.array([[*own, *[-1] * (longest - len(own))] for own in targets], np.int32)
 
 

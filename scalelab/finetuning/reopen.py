@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import imported, kinds
-from scalelab.finetuning.imported import ClassifierConfig, ImportedClassifier
+from scalelab.finetuning.imported import ClassifierConfig
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
 from scalelab.finetuning.warm_start import WarmStart
@@ -17,7 +17,6 @@ from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, as_text, load_task, task_names
 from scalelab.training import pretrained
-from scalelab.training.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,22 +71,16 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
     if run.task == imported.TASK:
         config = dataclasses.replace(config, max_len=given.model.max_len, lm_weight=0.0)
     params = pretrained.load_trained(folder)
-    opened, classifier = _open(run, given, params)
+    if run.task == imported.TASK or given.frame == "imported":
+        opened, classifier = imported.load(run)
+    else:
+        opened, classifier = imported.open_model(run, given, params), None
     start = WarmStart(
         opened, str(folder), lambda seed: params["body"], lambda seed: "", classifier=classifier
     )
     task = _task(run, given, columns)
     task = task if task.kind == given.kind else as_text(task)
     return Finetuned(task, start, config, params)
-
-
-def _open(
-    run: RunRecord, given: ClassifierConfig, params: Params
-) -> tuple[Pretrained, ImportedClassifier | None]:
-    """Opens model and tokenizer as those of a pre-training, without the rows of added tokens."""
-    if run.task == imported.TASK or given.frame == "imported":
-        return imported.load(run)
-    return imported.open_model(run, given, params), None
 
 
 def _task(run: RunRecord, given: ClassifierConfig, columns: Sequence[str]) -> Task:

@@ -141,13 +141,7 @@ class TaskRun:
             self.trained = self._learner(self.learner.net.num_rows, self.rows.size, ids)
 
     def _learner(self, num_rows: int, vocab_size: int, ids: Mapping[str, int]) -> FinetuneStep:
-        """Builds the classifier and its optimizer.
-
-        Args:
-          num_rows: rows of an example.
-          vocab_size: rows of the token table, which may be narrow.
-          ids: role -> row of each special token in this table.
-        """
+        """Builds the classifier, of a token table that may be narrow, and its optimizer."""
         config, opened = self.config, self.start.opened
         pretraining, optim = opened.config, config.optim
         sizes = dataclasses.replace(pretraining.model, dropout_rate=config.dropout_rate)
@@ -198,7 +192,6 @@ class TaskRun:
             sizes.num_layers,
             config.method,
             self.num_steps if config.method == methods.UNFREEZING else 0,
-            self.task.kind in kinds.GENERATED,
             pretrained_head=head.pretrained and not head.lstm_width,
         )
 
@@ -316,11 +309,7 @@ class TaskRun:
         return run_folder.claim(self.folder(seed), self.describe(seed))
 
     def result(self, seed: int) -> dict[str, Any]:
-        """Reads the result.json of a finished seed.
-
-        Raises:
-          ValueError: it is missing or damaged.
-        """
+        """Reads the result.json of a finished seed; raises ValueError if there is no sound one."""
         result = run_files.read_result(self.folder(seed))
         if result is None:
             raise ValueError(f"{self.folder(seed)} has no result.json")

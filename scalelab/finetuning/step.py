@@ -25,6 +25,7 @@ from scalelab.nn import axes
 from scalelab.nn.heads import BiLSTMHead, ClassHead, WeightedLayers
 from scalelab.nn.stack import INPUTS, STATES
 from scalelab.objectives import (
+    Batch,
     Objective,
     Pairs,
     Pass,
@@ -35,14 +36,10 @@ from scalelab.objectives import (
 )
 from scalelab.optim import adamw
 from scalelab.state import TrainState
-from scalelab.step import Blocks
+from scalelab.step import Blocks, Metrics
 
-Batch = dict[str, jax.Array]
 Params = dict[str, ArrayPytree]  # "body", "head"
-Metrics = dict[str, tuple[jax.Array, jax.Array]]
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
-
-
 TASK = "task"  # name of the head's objective
 DECOMPOSABLE = "decomposable"  # the kind of head that compares the tokens of two texts
 
@@ -99,8 +96,6 @@ class FinetuneStep:
     num_layers: int = 0  # layers of the model, for layer_decay
     method: str | None = None  # see `finetuning.methods`; None: all parameters are trained
     num_steps: int = 0  # steps of the training, for gradual unfreezing
-    # Whether the token table scores the answers: it is unfrozen from the start, as in T5.
-    generates: bool = False
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
@@ -128,14 +123,7 @@ class FinetuneStep:
         return params
 
     def check_start(self, pretrained: ArrayPytree) -> None:
-        """Checks that this model has the modules that an earlier fine-tuning has added.
-
-        Args:
-          pretrained: parameters of the initial model.
-
-        Raises:
-          ValueError: this model lacks an added module, or has one of another shape.
-        """
+        """Raises ValueError if this model lacks a module that an earlier fine-tuning has added."""
         given = flatten_dict(pretrained)
         if all(methods.ADDED.keys().isdisjoint(path) for path in given):
             return
@@ -176,7 +164,8 @@ class FinetuneStep:
         if self.layer_decay is not None:
             tx = optax.chain(tx, optax.stateless(scale))
         if self.method == methods.UNFREEZING:
-            last = () if self.generates else embedding
+            # A model that generates scores with its token table: unfrozen from the start, as in T5.
+            last = () if hasattr(self.net, "predict") else embedding
             tx = optax.chain(tx, methods.unfreeze(names, self.num_layers, self.num_steps, last))
         return tx
 
@@ -228,24 +217,20 @@ class FinetuneStep:
         chosen = layers[-self.feature_layers :]  # pyright: ignore[reportOptionalOperand]
         return jax.lax.stop_gradient(jnp.concatenate(chosen, axis=-1))
 
-    def scores(
-        self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None
-    ) -> jax.Array:
-        """Returns the scores [B, ..., C] of a batch.
+    def scores(self, params: Params, batch: Batch) -> jax.Array:
+        """Returns the scores [B, ..., C] of a batch, without dropout.
 
         Args:
           params: "body" and "head".
           batch: tokens [B R, T], lengths [B R] and examples [B R].
-          train: whether dropout is on.
-          rng: key of dropout; None: there is no dropout.
         """
-        ctx = Pass(jax.random.key(0) if rng is None else rng, train=train)
-        rngs = {"dropout": ctx.key("dropout")} if train else {}
         if self.feature_layers:
             hidden = self.features(params, batch)
             given = {"params": {"head": params["head"]}}, hidden, batch
-            return self.net.apply(*given, train=train, method="classify", rngs=rngs)
-        return self.net.apply({"params": params}, batch, ctx.hidden, train=train, rngs=rngs)
+            return self.net.apply(*given, train=False, method="classify")
+        return self.net.apply(
+            {"params": params}, batch, Pass(jax.random.key(0)).hidden, train=False
+        )
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
         """Returns scores [B, ..., C] without dropout, or what the model's `predict` makes.
@@ -258,7 +243,7 @@ class FinetuneStep:
         with nn.logical_axis_rules(sharding.activation_rules()):
             if hasattr(self.net, "predict"):
                 return self.net.apply({"params": {**params, **fixed}}, batch, method="predict")
-            return self.scores({**params, **fixed}, batch, train=False)
+            return self.scores({**params, **fixed}, batch)
 
 
 def _classify_and_predict(
@@ -303,22 +288,17 @@ class Program:
 def compiled(learner: FinetuneStep, mesh: Mesh) -> Program:
     """Returns the program of a learner on the devices of a mesh."""
     placed, replicated = learner.shardings(mesh), NamedSharding(mesh, PartitionSpec())
-    predict = jax.jit(
+    jitted = jax.jit(
         learner.predict_step,
         in_shardings=(placed.params, placed.frozen, sharding.batch_sharding(mesh)),
         out_shardings=replicated,
     )
-    return Program(learner, mesh, _on(mesh, predict), placed)
 
+    def predict(params: Params, fixed: Params, batch: Batch) -> jax.Array:
+        with jax.set_mesh(mesh):  # while it is traced
+            return jitted(params, fixed, batch)
 
-def _on(mesh: Mesh, function: Callable[..., ArrayPytree]) -> Callable[..., ArrayPytree]:
-    """Lets a compiled function see the mesh while it is traced."""
-
-    def call(*arguments: ArrayPytree) -> ArrayPytree:
-        with jax.set_mesh(mesh):
-            return function(*arguments)
-
-    return call
+    return Program(learner, mesh, predict, placed)
 
 
 def make_head(

@@ -53,15 +53,12 @@ class Finetuning:
         them saves all, and the scores after the last step are taken once all have ended.
 
     Attributes:
-      state: the training state.
-      step: steps that were started.
       num_steps: steps of the whole training.
       progress: how far the seed has come.
-      steps_per_sec: of the last block.
-      blocks: the program that was compiled last.
     """
 
     blocks: Blocks
+    _writer: metrics.Writer  # from `open` on
 
     def __init__(self, run: TaskRun, seed: int, checkpoints: Checkpoints | None = None) -> None:
         self.run, self.seed, self.config, self.checkpoints = run, seed, run.config, checkpoints
@@ -81,7 +78,6 @@ class Finetuning:
         self._best = jax.tree.map(jnp.copy, self.state.params) if self.config.patience else {}
         self._outputs: results.Outputs = {}  # outputs of the last evaluation
         self._evaluated = -1  # its step
-        self._writer: metrics.Writer | None = None
 
     def open(self) -> None:
         """Writes config.json and opens metrics.jsonl; `close` closes it."""
@@ -93,8 +89,7 @@ class Finetuning:
 
     def close(self) -> None:
         """Closes metrics.jsonl."""
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
     # --- Position ----------------
 
@@ -217,7 +212,6 @@ class Finetuning:
     def validate_and_save(self, say: Callable[[str], object] = print) -> None:
         """Writes a line and evaluates, if these are due; no step may be in flight."""
         del say
-        assert self._writer is not None
         if self.is_due(self.config.machine.log_every_steps):
             given, rate = (self.progress.clocks, self.progress.totals), float(self._rate)
             self._writer.write_means(*given, learning_rate=rate)
@@ -231,7 +225,6 @@ class Finetuning:
 
     def evaluate(self) -> None:
         """Scores the dev splits, writes the scores, and keeps the parameters if they are best."""
-        assert self._writer is not None
         self._outputs, self._evaluated = self.predict(self.state.params), self.step
         better, values = results.judge(self.run, self.progress, self.step, self._outputs)
         self._writer.write(self.progress.clocks, values)

@@ -82,16 +82,13 @@ def _after_mnli(opened: Pretrained, init: str, folder: pathlib.Path, digest: str
 
 
 def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examples: int) -> None:
-    """Refuses a config that does not fit the model or the number of training examples.
+    """Raises ValueError if a config does not fit the model or the number of training examples.
 
     Args:
       opened: the model.
       config: config of the fine-tuning.
       title: the task's title, for the message.
       num_examples: training examples of the task.
-
-    Raises:
-      ValueError: with the task's title, the field, and what to set it to.
     """
     num_examples = min(num_examples, config.max_train_examples or num_examples)
     net, system, words = opened.config.model, opened.system, config.head.kind == kinds.WORDS

@@ -121,26 +121,14 @@ def linear(elapsed: float, warmup: float, total: float) -> float:
 
 
 def cosine(elapsed: float, warmup: float, total: float) -> float:
-    """Linear warm-up, then half a cosine down to 0 (Radford et al. 2018, 4.1).
-
-    Args:
-      elapsed: as in `linear`.
-      warmup: as in `linear`.
-      total: as in `linear`.
-    """
+    """Linear warm-up, then half a cosine down to 0 (Radford et al. 2018, 4.1)."""
     if elapsed < warmup:
         return elapsed / warmup
     return 0.5 * (1.0 + math.cos(math.pi * _after_warmup(elapsed, warmup, total)))
 
 
 def constant(elapsed: float, warmup: float, total: float) -> float:
-    """Linear warm-up, then no decay.
-
-    Args:
-      elapsed: as in `linear`.
-      warmup: as in `linear`.
-      total: unused.
-    """
+    """Linear warm-up, then no decay."""
     del total
     return min(1.0, elapsed / warmup) if warmup else 1.0
 
@@ -149,11 +137,7 @@ SCHEDULES: dict[str, Schedule] = {"linear": linear, "cosine": cosine, "constant"
 
 
 def get_schedule(name: str) -> Schedule:
-    """Finds a schedule by name.
-
-    Raises:
-      ValueError: no such schedule.
-    """
+    """Returns a schedule by its name; raises ValueError if there is none."""
     if name not in SCHEDULES:
         raise ValueError(f"unknown schedule {name!r}: {nearest(name, SCHEDULES)}")
     return SCHEDULES[name]

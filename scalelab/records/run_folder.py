@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
-from scalelab.helpers.files import write_json, write_text
+from scalelab.helpers.files import write_json
 from scalelab.records import json_files, run_files
 
 # The version of the numbers: two runs compare where config, data and this agree. Raise it when the
@@ -166,7 +166,7 @@ def write_description(
     """
     if (result := run_files.read_result(workdir)) is not None:
         (workdir / "result.json").rename(workdir / f"result-step{result.steps}.json")
-    write_text(workdir / "config.json", config_lib.to_json(config) + "\n")
+    write_json(workdir / "config.json", json_files.dump(config))
     path = workdir / "environment.json"
     earlier = json_files.read_object(path) or {}
     json_files.fill(run_files.Environment, earlier, path)

@@ -13,14 +13,16 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
 
 from scalelab import systems
 from scalelab.config.pretraining import Config, Tokenizer
 from scalelab.nn import axes
+from scalelab.optim.adamw import parameter_name
 from scalelab.records import run_files
 from scalelab.training import pretrained
-from scalelab.training.pretrained import Pretrained, by_name
+from scalelab.training.pretrained import Pretrained
 
 LAYERED = (axes.LAYERS, axes.GROUPS)
 
@@ -54,10 +56,10 @@ class Start:
         """
         if self.opened is None:
             return made
-        given = by_name(self.opened.params)
+        given = flatten_dict(self.opened.params, sep="/")
 
         def take(key: jax.tree_util.KeyPath, new: jax.Array, where: jax.NamedSharding) -> jax.Array:
-            taken = self.taken.get(pretrained.parameter_name(key))
+            taken = self.taken.get(parameter_name(key))
             if taken is None:
                 return new
             # A copy, because a step reuses its state's memory, and other seeds need these arrays.
@@ -212,10 +214,8 @@ def _fit(
     """
     path, source = opened.path, opened.config
     boxed = pretrained.abstract_params(config, opened.tokenizer, frozen)
-    is_box = lambda x: isinstance(x, nn.LogicallyPartitioned)  # noqa: E731
-    leaves = jax.tree_util.tree_leaves_with_path(boxed, is_leaf=is_box)
-    wanted = {pretrained.parameter_name(key): box for key, box in leaves}
-    given = {name: leaf.shape for name, leaf in by_name(opened.params).items()}
+    wanted = flatten_dict(boxed, sep="/")
+    given = {name: leaf.shape for name, leaf in flatten_dict(opened.params, sep="/").items()}
     taken = match(wanted, given)
     wrong = [
         f"{name}: {list(given[name])} there, {list(wanted[name].value.shape)} here"

@@ -56,22 +56,12 @@ class Blueprint(Model):
         )
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """A batch [B, ...] in the abstract, as training gives it to the step.
-
-        Args:
-          length: T.
-          batch_size: B.
-        """
+        """A batch [B, ...] of examples of T tokens in the abstract, as the step takes it."""
         arrays = formats.arrays_of(self.config.data.format, self.config.format_options)
         return jax.eval_shape(lambda: objectives.example_batch(length, arrays, batch_size))
 
     def random_batch(self, length: int, batch_size: int) -> dict[str, np.ndarray]:
-        """A batch of full length, its tokens random but for the special ones.
-
-        Args:
-          length: T.
-          batch_size: B.
-        """
+        """A batch of full length, its tokens random but for the special ones."""
         first, last = len(self.system.SPECIAL_TOKENS), self.config.tokenizer.vocab_size
         rng, shapes = np.random.default_rng(0), self.batch(length, batch_size)
         made = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
@@ -84,13 +74,7 @@ class Blueprint(Model):
         return made
 
     def compile(self, length: int, batch_size: int, mesh: Mesh) -> jax.stages.Compiled:
-        """Compiles the training step for a batch: run(state, batch, learning_rate).
-
-        Args:
-          length: T.
-          batch_size: B.
-          mesh: the devices.
-        """
+        """Compiles the training step for a batch: run(state, batch, learning_rate)."""
         placed = sharding.shardings(self.boxed, mesh)
         made = step.make_train_step(
             self.net, self.terms, self.tx, self.config.machine.num_microbatches
@@ -99,11 +83,8 @@ class Blueprint(Model):
 
     def start(self, mesh: Mesh) -> TrainState:
         """A fresh state on the devices."""
-        sizes = vars(self.config.short)
-        return state.create(
-            self.net, self.terms, self.tx, **sizes, frozen=self.frozen, seed=self.config.seed,
-            mesh=mesh,
-        )[0]  # fmt: skip
+        config = self.config
+        return state.create(self, **vars(config.short), seed=config.seed, mesh=mesh)[0]
 
 
 def draw(config: Config) -> Blueprint:
@@ -114,11 +95,8 @@ def draw(config: Config) -> Blueprint:
     """
     model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
     state.check_phases(model, config)
-    sizes = vars(config.short) | {"frozen": model.frozen}
-    boxed = jax.eval_shape(
-        lambda key: state.fresh(key, model.net, model.terms, model.tx, **sizes),
-        jax.random.key(0),
-    )
+    fresh = functools.partial(state.fresh, model=model, **vars(config.short))
+    boxed = jax.eval_shape(fresh, jax.random.key(0))
     return Blueprint(**vars(model), config=config, boxed=boxed)
 
 
@@ -174,7 +152,7 @@ def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> Ste
     run = plan.compile(length, batch_size, mesh)
     compile_secs = time.perf_counter() - begun
     now = plan.start(mesh)
-    batch = sharding.put_batch(plan.random_batch(length, batch_size), mesh, batch_size)
+    batch = jax.device_put(plan.random_batch(length, batch_size), sharding.batch_sharding(mesh))
     each = []
     for _ in range(UNTIMED + TIMED):
         begun = time.perf_counter()

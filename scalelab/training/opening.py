@@ -24,21 +24,8 @@ from scalelab.training.pretraining import Pretraining
 from scalelab.training.progress import Progress
 
 
-class Finished:
-    """A run that has its result already: no step is left."""
-
-    over, blocks_ahead, steps_per_sec, settle = True, 0, 0.0, None
-
-    def __init__(self, result: dict[str, Any]) -> None:
-        self.result = result
-
-
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
-
-    Args:
-      config: config of the pre-training.
-      nets: frozen models, by name.
 
     Raises:
       ValueError: the config does not suit the devices, or needs more memory than they have.
@@ -74,16 +61,12 @@ def open_run(
       mesh: the devices.
       say: prints what the run is made of.
     """
-    system, max_len = systems.load(config.system), config.short.max_len
-    tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0
+    system, is_chief = systems.load(config.system), jax.process_index() == 0
+    tokenizer_dir = start and start.tokenizer_dir
     data = loading.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
     check_tokenizers(nets, data.tokenizer)
     model = state.make_model(config, data.tokenizer.special_ids, nets, data.tokenizer.joins)
-    fresh, placed = state.create(
-        model.net, model.terms, model.tx,
-        max_len=max_len, batch_size=config.short.batch_size, frozen=model.frozen,
-        seed=config.seed, mesh=mesh,
-    )  # fmt: skip
+    fresh, placed = state.create(model, **vars(config.short), seed=config.seed, mesh=mesh)
     if start is not None:
         fresh = fresh.replace(params=start.put(fresh.params, placed.params))
     costs = flops.count_phases(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
 
 from scalelab import objectives as objectives_lib
@@ -20,7 +21,6 @@ from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.helpers.files import reading
 from scalelab.objectives import Term
-from scalelab.optim.adamw import parameter_name
 from scalelab.records import run_files
 from scalelab.records.run_files import RunRecord
 from scalelab.state import Model, make_model
@@ -51,29 +51,25 @@ class Pretrained:
     frozen: "Mapping[str, Pretrained]" = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def _model(self) -> Model:
+    def model(self) -> Model:
+        """The parts of its training program; `frozen` has parameters of other runs' models."""
         ids, joins = self.tokenizer.special_ids, self.tokenizer.joins
         return make_model(self.config, ids, self.frozen, joins)
 
     @property
     def net(self) -> nn.Module:
         """Its model, unbound."""
-        return self._model.net
+        return self.model.net
 
     @property
     def terms(self) -> tuple[Term, ...]:
         """The summands of its loss."""
-        return self._model.terms
+        return self.model.terms
 
     @property
     def own_terms(self) -> tuple[Term, ...]:
         """Those of `terms` that use no model of another run."""
         return tuple(t for t in self.terms if not frozen_names(objectives_lib.load(t.name)))
-
-    @property
-    def frozen_params(self) -> dict[str, ArrayPytree]:
-        """The parameters of the models of other runs that its loss uses, by their names."""
-        return {name: opened.params for name, opened in self.frozen.items()}
 
     @property
     def predicts(self) -> str | None:
@@ -86,19 +82,14 @@ class Pretrained:
         return any(getattr(t.objective, "shifts_masks", False) for t in self.terms)
 
     @property
-    def reading(self) -> systems.Reading:
-        """The system's declaration of the special tokens around a single text."""
-        return systems.reading(self.system)
-
-    @property
     def reading_notes(self) -> tuple[str, ...]:
         """A note for tables if pre-training had no such inputs as `frame_text` makes; else ()."""
         name = self.config.system
         note = f"single texts are framed as {name} declares; pre-training had no such inputs"
-        return () if self.reading.trained else (note,)
+        return () if systems.reading(self.system).trained else (note,)
 
     def frame_text(self, *, causal: bool) -> FramedText:
-        """Returns the ids of the special tokens around a single text, by `reading`.
+        """Returns the ids of the special tokens around a single text, as the system declares.
 
         Args:
           causal: whether each token is predicted from the tokens before it.
@@ -106,7 +97,7 @@ class Pretrained:
         Raises:
           ValueError: the tokenizer has no token of a role.
         """
-        asked, frame = self.reading, self.tokenizer.frame()
+        asked, frame = systems.reading(self.system), self.tokenizer.frame()
         ids = systems.special_ids(self.system, self.tokenizer.special_ids)
 
         def find(roles: Sequence[str] | None, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -170,7 +161,7 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     if saved is None:
         raise ValueError(f"the run in {path} has saved no checkpoint yet")
     shapes = [
-        {name: leaf.shape for name, leaf in by_name(tree).items()}
+        {name: leaf.shape for name, leaf in flatten_dict(tree, sep="/").items()}
         for tree in (expected, saved["params"])
     ]
     if shapes[0] != shapes[1]:
@@ -218,12 +209,6 @@ def tree_digest(params: ArrayPytree) -> str:
     return f"{crc:08x}"
 
 
-def by_name(params: ArrayPytree) -> dict[str, jax.Array]:
-    """Returns the leaves of a tree of parameters by their names."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {parameter_name(path): leaf for path, leaf in leaves}
-
-
 def resolve_config(run: RunRecord) -> Config:
     """Returns the config of a pre-training run; raises ValueError if it is none."""
     if run.task == "imported":
@@ -260,11 +245,7 @@ def _read(directory: pathlib.Path, step: int | None = None) -> ArrayPytree:
 
 
 def load_frozen(places: str | None) -> dict[str, Pretrained]:
-    """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN".
-
-    Raises:
-      ValueError: another form, or no such run.
-    """
+    """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN"."""
     found = {}
     for part in places.split(",") if places else ():
         name, equals, folder = part.partition("=")
@@ -293,11 +274,7 @@ def freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
 
 
 def check_tokenizers(frozen: Mapping[str, Pretrained], tokenizer: Tokenizer) -> None:
-    """Refuses models of other runs whose token ids mean other pieces than this run's.
-
-    Raises:
-      ValueError: with the first piece in which they differ.
-    """
+    """Raises ValueError if token ids of a model of another run mean other pieces than here."""
     for name, opened in frozen.items():
         theirs, ours = opened.tokenizer, tokenizer
         sizes = f"{theirs.vocab_size:,} pieces there, {ours.vocab_size:,} here"

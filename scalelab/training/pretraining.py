@@ -138,9 +138,6 @@ class Pretraining:
     def plan_block(self, most: int) -> tuple[list[Row], list[np.float32]]:
         """Advances the clocks by the next steps, up to the first after which something is due.
 
-        Args:
-          most: steps, at least 1.
-
         Returns:
           The row and the learning rate of each step.
         """

@@ -41,10 +41,10 @@ def test_the_declaration_frames_a_text(system: dict, causal: bool, expected: Any
 
 
 def test_whether_training_had_such_texts() -> None:
-    assert opened().reading.trained and opened(READING=SEPARATE).reading.trained
-    assert not opened(START="pad").reading.trained  # nobody declared that it had
-    assert not opened(START="pad", READING=SPANS).reading.trained
-    assert opened(START="pad", READING=Reading(source=())).reading.trained
+    assert not opened().reading_notes and not opened(READING=SEPARATE).reading_notes
+    assert opened(START="pad").reading_notes  # nobody declared that it had
+    assert opened(START="pad", READING=SPANS).reading_notes
+    assert not opened(START="pad", READING=Reading(source=())).reading_notes
 
 
 def test_scores_of_documents_are_marked() -> None:

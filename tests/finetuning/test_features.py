@@ -122,7 +122,7 @@ def test_the_net_stays_and_the_weights_of_layers_are_learnt(width: int | None, p
 
     def norms(run: TaskRun) -> tuple[float, float]:
         def loss(params: Any) -> jax.Array:
-            return run.learner.loss(run.learner.scores(params, batch, train=False), batch)[0]
+            return run.learner.loss(run.learner.scores(params, batch), batch)[0]
 
         found = jax.jit(jax.grad(loss))(run.first_params(0))
         return tuple(

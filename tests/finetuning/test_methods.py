@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from flax.traverse_util import flatten_dict
 from test_finetune import config, records
 from test_words import one_bucket, prepare, translator  # noqa: F401
 
@@ -18,7 +19,7 @@ from scalelab.finetuning.step import compiled
 from scalelab.finetuning.training import Finetuning
 from scalelab.nn import axes
 from scalelab.tasks.task import Splits, load_task
-from scalelab.training.pretrained import by_name, load_trained
+from scalelab.training.pretrained import load_trained
 
 ADAPTERS = {"method": "adapters", "adapter_width": 2}
 FIELDS = {"epochs": 1.0, "batch_size": 8, "optim.weight_decay": 0.1, "optim.learning_rate": 1e-2}
@@ -46,8 +47,8 @@ def bert(wikitext, cache_dir, tmp_path):
 def changed(before: Any, after: Any) -> set[str]:
     """Paths of the parameters whose bytes differ; of stacked ones, each layer's with its index."""
     found = set()
-    for path, old in by_name(before).items():
-        new, old = np.asarray(by_name(after)[path]), np.asarray(old)
+    for path, old in flatten_dict(before, sep="/").items():
+        new, old = np.asarray(flatten_dict(after, sep="/")[path]), np.asarray(old)
         if "/layer/" in path:
             found |= {
                 f"{path}#{i}" for i in range(len(old)) if old[i].tobytes() != new[i].tobytes()
@@ -64,13 +65,13 @@ def test_only_adapters_norms_and_head_are_trained(system, bert, prepare) -> None
     finetune.train([run], 0, run.workdir)
     moved = {path.partition("#")[0] for path in changed(before, load_trained(run.folder(0)))}
     names = axes.names_by_path(jax.eval_shape(run.learner.fresh, jax.random.key(0)))
-    trained = {path for path in by_name(before) if methods.is_trained(path, names)}
+    trained = {path for path in flatten_dict(before, sep="/") if methods.is_trained(path, names)}
     assert moved <= trained
     assert {p.split("/")[-3] for p in trained if "adapter" in p} == {"adapter"}
     rest = {p for p in trained - moved if "key" not in p}  # some gradients of norms may be 0
     assert not {p for p in rest if "adapter" in p or "head" in p.split("/")[0]}
     state = run.first_state(0, run.first_params(0))
-    size = sum(by_name(before)[path].size for path in trained)
+    size = sum(flatten_dict(before, sep="/")[path].size for path in trained)
     counted = sum(x.size for x in jax.tree.leaves(state.opt_state) if x.ndim)
     assert counted == 2 * size  # both moments of these, none of the others
 
@@ -80,7 +81,7 @@ def test_a_new_adapter_changes_no_output(system, bert, prepare) -> None:  # noqa
     def outputs(**fields: Any) -> tuple[TaskRun, Any, np.ndarray]:
         run = bert(**fields) if system == "bert" else prepare(system, "text", **FIELDS, **fields)
         params, batch = run.first_params(0), run.train.gather(np.arange(6), 60)
-        scores = jax.jit(lambda params: run.learner.scores(params, batch, train=False))
+        scores = jax.jit(lambda params: run.learner.scores(params, batch))
         return run, params, np.asarray(scores(params))
 
     _, _, plain = outputs()
@@ -90,10 +91,10 @@ def test_a_new_adapter_changes_no_output(system, bert, prepare) -> None:  # noqa
         lambda path, x: x + ("adapter" in jax.tree_util.keystr(path)), params
     )
     batch = run.train.gather(np.arange(6), 60)
-    assert (np.asarray(run.learner.scores(large, batch, train=False)) != adapted).any()
-    places = [p for p in by_name(params) if p.endswith("adapter/inner/kernel")]
+    assert (np.asarray(run.learner.scores(large, batch)) != adapted).any()
+    places = [p for p in flatten_dict(params, sep="/") if p.endswith("adapter/inner/kernel")]
     assert len(places) == 1 + run.has_source  # behind the networks of each stack
-    assert {by_name(params)[p].shape[-1] for p in places} == {2}
+    assert {flatten_dict(params, sep="/")[p].shape[-1] for p in places} == {2}
 
 
 def take_steps(run: TaskRun, num_steps: int) -> list[Any]:

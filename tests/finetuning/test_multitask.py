@@ -13,6 +13,7 @@ from scalelab import finetune, step
 from scalelab.finetuning import warm_start
 from scalelab.finetuning.joint import Joint, draw_order
 from scalelab.finetuning.run import TaskRun
+from scalelab.objectives import Pass
 from scalelab.optim.adamw import is_decayed
 from scalelab.records import run_files as records_lib
 from scalelab.tasks.batches import TaskBatches
@@ -79,6 +80,13 @@ def take_step(joint: Joint) -> dict[str, float]:
     return {name: float(total[0] / weight[0]) for name, (total, weight) in found.items()}
 
 
+def scores_in_training(run: TaskRun, params: Any, batch: Any, rng: jax.Array) -> jax.Array:
+    """Scores with dropout, from the key of a step."""
+    ctx = Pass(rng, train=True)
+    rngs = {"dropout": ctx.key("dropout")}
+    return run.learner.net.apply({"params": params}, batch, ctx, train=True, rngs=rngs)
+
+
 def test_a_hard_step_is_the_tasks_own_and_leaves_other_heads(prepare, monkeypatch) -> None:
     """A step of the second task, whose head has other layers, on the body of the first."""
     shared, single = {"sharing": "hard", "sharing_tasks": "rte,stsb"}, {"head__kind": "single"}
@@ -97,7 +105,7 @@ def test_a_hard_step_is_the_tasks_own_and_leaves_other_heads(prepare, monkeypatc
 
     def loss(params: Any) -> jax.Array:
         rng = jax.random.fold_in(jax.random.wrap_key_data(before.rng), before.step)
-        scores = alone.learner.scores(params, batch, train=True, rng=rng)
+        scores = scores_in_training(alone, params, batch, rng)
         return alone.learner.loss(scores, batch)[0] / batch["weights"].sum()
 
     norm = np.sqrt(sum((g**2).sum() for g in jax.tree.leaves(jax.grad(loss)(before.params))))
@@ -130,7 +138,7 @@ def torch_bodies(runs: list[TaskRun], steps: int) -> list[np.ndarray]:
         batch = run.batches(0)(place)
 
         def loss(params: Any, run: Any = run, batch: Any = batch) -> jax.Array:
-            scores = run.learner.scores(params, batch, train=True, rng=jax.random.key(0))
+            scores = scores_in_training(run, params, batch, jax.random.key(0))
             return run.learner.loss(scores, batch)[0] / batch["weights"].sum()
 
         found = jax.grad(loss)(whole)

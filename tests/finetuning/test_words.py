@@ -214,7 +214,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_tokens(prepare: Prepare, s
             if place < len(ids):
                 total, count = total - row[ids[place]], count + 1
     batch = run.train.gather(np.array([0, 1, 2, -1]), 60)  # the last counts nothing
-    found = run.learner.loss(run.learner.scores(params, batch, train=False), batch)
+    found = run.learner.loss(run.learner.scores(params, batch), batch)
     np.testing.assert_allclose(found, [total, count], rtol=1e-4)
 
 

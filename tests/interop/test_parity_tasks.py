@@ -89,7 +89,7 @@ def ours(system: str, problem: str, reads: str, params: Any) -> dict[str, Any]:
     batch = make_batch(system) | {"labels": labels, "weights": np.ones(len(labels), np.float32)}
 
     def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:
-        scores = learner.scores(params, batch, train=False)
+        scores = learner.scores(params, batch)
         total, weight = learner.loss(scores, batch)
         return total / weight, scores
 

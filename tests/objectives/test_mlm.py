@@ -203,7 +203,8 @@ def places_by_epoch(copies: int | None, start: int = 0) -> dict[tuple[int, int],
     store = ExampleStore(arrays, {"num_examples": size, "ragged": {"tokens": length}, "flat": []})
     batches = Batches(store, 4, length, seed=3, mask_copies=copies)
     net, terms, tx = Number(), (Term(Places(V, 3, (3,), 0.3)),), optax.scale(-1.0)
-    now, _ = state.create(net, terms, tx, max_len=length, seed=0, mesh=tiny.one_device())
+    model, mesh = tiny.model(net, terms, tx), tiny.one_device()
+    now, _ = state.create(model, max_len=length, seed=0, mesh=mesh)
     run, now = jax.jit(step.make_train_step(net, terms, tx)), now.replace(step=jnp.int32(start))
     found = {}
     for t in range(start, 12 * size // 4):

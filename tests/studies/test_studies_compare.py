@@ -36,7 +36,7 @@ def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_pa
         facts = {"system": run.system, "shape": run.shape, "n_model": 1, "seed": run.seed}
         result = RunResult(**facts, **clocks, data_hash="d", eval={"128": {"loss": 3.0}})
         run_files.write_result(folder, result)
-        (folder / "config.json").write_text(config_lib.to_json(run.config))
+        (folder / "config.json").write_text(json.dumps(dataclasses.asdict(run.config)))
         (folder / "environment.json").write_text(json.dumps({"numerics": 1}))
     study = study_runs.read(tmp_path)
     assert all(run.finished for run in study.runs) and comparability.check(study) == []

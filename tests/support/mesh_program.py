@@ -74,7 +74,7 @@ def fill(run: str) -> list[float]:
 
     opened = pretrained.load(run)
     texts = ("bada [MASK] gedu", "[MASK] dodo [MASK].", "[MASK]")
-    rows = [fill_mask.encode(text, opened, 64) for text in texts]
+    rows = [fill_mask.encode(text, opened) for text in texts]
     return [f.probability for masks in fill_mask.fill(opened, rows, 3) for m in masks for f in m]
 
 

@@ -26,9 +26,9 @@ class Subject:
         self.expected = declared.get(name)
         self.mesh = mesh or tiny.one_device()
         self.tx = tiny.keep_gradients(tiny.optimizer(self.parts.config))
-        given = self.parts.net, self.parts.terms, self.tx
+        given = tiny.model(self.parts.net, self.parts.terms, self.tx)
         sizes = dict(max_len=tiny.LENGTH, batch_size=tiny.BATCH)
-        self.fresh, self.placed = state.create(*given, **sizes, seed=0, mesh=self.mesh)
+        self.fresh, self.placed = state.create(given, **sizes, seed=0, mesh=self.mesh)
         self.run = self.compile(self.parts)
 
     def compile(self, parts: tiny.Parts) -> Any:
@@ -39,7 +39,7 @@ class Subject:
         return step.compile_train(made, self.mesh, self.placed, self.fresh, self.batch(0))
 
     def put(self, batch: dict[str, Any]) -> dict[str, jax.Array]:
-        return sharding.put_batch(batch, self.mesh, len(batch["tokens"]))
+        return jax.device_put(batch, sharding.batch_sharding(self.mesh))
 
     def batch(self, seed: int, **changes: Any) -> dict[str, jax.Array]:
         return self.put(tiny.batch(self.module, seed) | changes)

@@ -216,6 +216,13 @@ def parts_of(resolved: config_lib.Config, module: Any, ids: dict[str, int] | Non
     )
 
 
+def model(net: Any, terms: Any, tx: Any) -> Any:
+    """The parts of a training program, of no system of ours."""
+    from scalelab import state
+
+    return state.Model(types.ModuleType("none"), net, tuple(terms), tx, {})  # type: ignore
+
+
 def optimizer(resolved: config_lib.Config) -> Any:
     from scalelab.optim import adamw
 
@@ -315,11 +322,9 @@ def write_run(
     module = systems.load(system)
     data = load_data(made, module, progress=False)
     whole = parts_of(made, module, data.tokenizer.special_ids)
-    net, objectives, tx = whole.net, whole.terms, optimizer(made)
-    make = functools.partial(state.fresh, max_len=32)
-    abstract = jax.eval_shape(
-        lambda key: nn.unbox(make(key, net, objectives, tx)), jax.random.key(0)
-    )
+    parts = model(whole.net, whole.terms, optimizer(made))
+    make = functools.partial(state.fresh, model=parts, max_len=32)
+    abstract = jax.eval_shape(lambda key: nn.unbox(make(key)), jax.random.key(0))
     rng = np.random.default_rng(zlib.crc32(system.encode()))
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:

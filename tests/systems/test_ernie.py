@@ -115,7 +115,8 @@ def test_a_step_trains_the_task_of_the_plan() -> None:
     fields = FIELDS | {"objective": "+".join([*names, "continual"]), "system_options__num_tasks": 3}
     parts = tiny.parts("ernie", **fields, objective_options__task_steps=(4, 3, 2))
     mesh, tx = tiny.one_device(), tiny.keep_gradients(tiny.optimizer(parts.config))
-    now, _ = state.create(parts.net, parts.terms, tx, max_len=tiny.LENGTH, seed=0, mesh=mesh)
+    model = tiny.model(parts.net, parts.terms, tx)
+    now, _ = state.create(model, max_len=tiny.LENGTH, seed=0, mesh=mesh)
     run = jax.jit(step.make_train_step(parts.net, parts.terms, tx))
     counts = continual.ledger(3, continual.Options((4, 3, 2)))
     plan = [*continual.order(counts)]

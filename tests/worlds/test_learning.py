@@ -69,7 +69,8 @@ def learn(
         **fields,
     )
     tx, mesh = tiny.optimizer(parts.config), tiny.one_device()
-    now, placed = state.create(parts.net, parts.terms, tx, max_len=max_len, seed=0, mesh=mesh)
+    model = tiny.model(parts.net, parts.terms, tx)
+    now, placed = state.create(model, max_len=max_len, seed=0, mesh=mesh)
     made = step.make_train_step(parts.net, parts.terms, tx)
     run = step.compile_train(made, mesh, placed, now, batch(draw(0), units))
     for k in range(num_steps):

@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 from flax import linen as nn
 
 from scalelab.helpers.names import load_module
-
-if TYPE_CHECKING:
-    from scalelab.tasks.examples import Reading, TaskExamples
-    from scalelab.tasks.records import Records
-    from scalelab.tasks.task import Task
+from scalelab.tasks.examples import Reading, TaskExamples
+from scalelab.tasks.records import Records
+from scalelab.tasks.task import Task
 
 WORDS = "words"  # the kind that generates label words; and config.head.kind of GENERATED
 GENERATED = (WORDS, "answer_words", "texts")  # kinds whose answers the model writes
@@ -43,8 +41,8 @@ class Kind(Protocol):
     NUM_OUTPUTS: int | None
 
     def encode(
-        self, task: "Task", records: "Records", reading: "Reading", both_orders: bool
-    ) -> "TaskExamples":
+        self, task: Task, records: Records, reading: Reading, both_orders: bool
+    ) -> TaskExamples:
         """Makes the token rows of records.
 
         Args:
@@ -57,11 +55,11 @@ class Kind(Protocol):
 
     def decode(
         self,
-        task: "Task",
-        records: "Records",
-        made: "TaskExamples",
+        task: Task,
+        records: Records,
+        made: TaskExamples,
         outputs: np.ndarray,
-        reading: "Reading",
+        reading: Reading,
     ) -> Decoded:
         """Turns outputs into answers, one for each record.
 
@@ -96,15 +94,15 @@ class Kind(Protocol):
         """
         ...
 
-    def num_rows(self, task: "Task", both_orders: bool) -> int:
+    def num_rows(self, task: Task, both_orders: bool) -> int:
         """Returns R, the rows of tokens of an example; absent: 1."""
         ...
 
-    def chance_loss(self, train: "TaskExamples") -> float:
+    def chance_loss(self, train: TaskExamples) -> float:
         """Returns the loss of the best constant prediction; absent: unknown."""
         ...
 
-    def make_net(self, body: nn.Module, task: "Task", reading: "Reading", config: Any) -> nn.Module:
+    def make_net(self, body: nn.Module, task: Task, reading: Reading, config: Any) -> nn.Module:
         """Makes the model, whose `predict` makes the outputs; absent: a `Classifier`.
 
         Args:
@@ -122,10 +120,5 @@ def load(name: str) -> ModuleType:
 
 
 def num_outputs(name: str, labels: Sequence[str] | None) -> int:
-    """Returns the outputs of a head.
-
-    Args:
-      name: name of the kind.
-      labels: the task's labels; None: the task has scores.
-    """
+    """Returns the outputs of a head of a kind; `labels` is None for scores."""
     return load(name).NUM_OUTPUTS or len(labels or "1")

@@ -8,14 +8,13 @@ import jax
 import numpy as np
 
 from scalelab.finetuning.kinds import Decoded, classify
-from scalelab.nets.classifier import one_vector
+from scalelab.nets.classifier import Batch, one_vector
 from scalelab.tasks.examples import Reading, TaskExamples, assemble, store_of
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task
 
 HEAD = "double"
 NUM_OUTPUTS = 1
-Batch = dict[str, jax.Array]
 
 
 def num_rows(task: Task, both_orders: bool) -> int:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.finetuning.kinds import Decoded
-from scalelab.nets.classifier import one_vector
+from scalelab.nets.classifier import Batch, one_vector
 from scalelab.tasks import examples, metrics
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
@@ -13,7 +13,6 @@ from scalelab.tasks.task import Task
 
 HEAD = "double"
 NUM_OUTPUTS = None
-Batch = dict[str, jax.Array]
 vectors = one_vector
 
 
