@@ -143,7 +143,11 @@ def parser() -> cli.Parser:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Fills the masks of the texts on the command line."""
+    """Fills the masks of the texts on the command line.
+
+    Raises:
+      ValueError: run or texts do not allow it.
+    """
     from scalelab.resources import host
     from scalelab.training import pretrained
 

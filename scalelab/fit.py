@@ -188,7 +188,11 @@ def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tupl
 
 
 def fit(config: Config, device: str | None, memory: str | None) -> str:
-    """Describes what a config's steps need, and whether that fits."""
+    """Describes what a config's steps need, and whether that fits.
+
+    Raises:
+      ValueError: config or device do not allow it.
+    """
     import jax
 
     from scalelab import sharding

@@ -112,7 +112,11 @@ def count_work(plan: "Blueprint", shape: Shape, tile: int) -> float:
 
 
 def advise(given: argparse.Namespace) -> str:
-    """Returns the lines for a terminal; work and time are relative to the first possible shape."""
+    """Returns the lines for a terminal; work and time are relative to the first possible shape.
+
+    Raises:
+      ValueError: impossible arguments.
+    """
     wanted = Shape.read(given.near)
     if given.batch_size * given.length > MOST_TOKENS:
         raise ValueError(f"--batch_size times --length: expected at most {MOST_TOKENS:,} tokens")

@@ -15,7 +15,6 @@ import functools
 import importlib
 import pathlib
 import time
-import types
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +102,7 @@ def pretraining(
     `asked` has the names of the fields that the user set by flags. Errors are those of `train`.
 
     Yields:
-      The `Pretraining`; if the run is finished, its result alone.
+      The `Pretraining`; if the run is finished, `opening.Finished`.
     """
     import jax
 
@@ -116,8 +115,7 @@ def pretraining(
     config, start, nets = beginning.begin(config, workdir, asked)
     if (result := run_folder.claim(workdir, config)) is not None:
         print(run_folder.describe_finished(workdir, result))
-        left = {"blocks_ahead": 0, "steps_per_sec": 0.0, "settle": None}  # no step
-        yield types.SimpleNamespace(over=True, result=result, **left)
+        yield opening.Finished(result)
         return
     if machine.distributed:
         sharding.join_processes()

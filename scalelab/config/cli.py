@@ -206,7 +206,11 @@ def run(
 
 
 def read_config(given: argparse.Namespace) -> Config:
-    """Returns the resolved config of a pre-training from --config, --config.<field> and --init."""
+    """Returns the resolved config of a pre-training from --config, --config.<field> and --init.
+
+    Raises:
+      ValueError: it is missing, or cannot be resolved.
+    """
     values = config_values(given)
     if given.init == "none":
         raise ValueError("--init=none is for fine-tunings; leave --init out for random parameters")
@@ -299,5 +303,9 @@ def required(value: T | None, flag: str) -> T:
 
 
 def workdir(given: argparse.Namespace) -> pathlib.Path:
-    """Returns the folder that --workdir names; it need not exist."""
+    """Returns the folder that --workdir names; it need not exist.
+
+    Raises:
+      ValueError: the flag is missing.
+    """
     return pathlib.Path(required(given.workdir, "workdir"))

@@ -25,7 +25,7 @@ def load(path: pathlib.Path) -> types.ModuleType:
     """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
-        wrong = "expected a config file, *.py, but got" if path.is_file() else "no such config file:"
+        wrong = "expected a config file, *.py; got" if path.is_file() else "no such config file:"
         raise ValueError(f"{wrong} {path}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -201,7 +201,11 @@ def settings(config: FinetuneConfig) -> dict[str, Any]:
 
 
 def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nested values with some fields replaced, such as {"optim.eps": 1e-8}."""
+    """Returns nested values with some fields replaced, such as {"optim.eps": 1e-8}.
+
+    Raises:
+      ValueError: no such field.
+    """
     flat = flatten(values)
     copy = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
     for field, value in settings.items():

@@ -24,6 +24,15 @@ from scalelab.training.pretraining import Pretraining
 from scalelab.training.progress import Progress
 
 
+class Finished:
+    """A run that has its result already: no step is left."""
+
+    over, blocks_ahead, steps_per_sec, settle = True, 0, 0.0, None
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self.result = result
+
+
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     """Configures JAX, arranges the devices, and checks that the config fits them.
 

@@ -245,7 +245,11 @@ def _read(directory: pathlib.Path, step: int | None = None) -> ArrayPytree:
 
 
 def load_frozen(places: str | None) -> dict[str, Pretrained]:
-    """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN"."""
+    """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN".
+
+    Raises:
+      ValueError: another form, or no such run.
+    """
     found = {}
     for part in places.split(",") if places else ():
         name, equals, folder = part.partition("=")
