@@ -41,7 +41,9 @@ class Floor:
         self.compile_secs = time.perf_counter() - begun
 
     def gradients(self, made: Matrices, x: jax.Array) -> tuple[Matrices, jax.Array]:
-        """Returns the gradients of both; the scores are their own gradient, so none is constant.
+        """Returns the gradients of matrices and inputs.
+
+        The scores are their own gradient, so that none is constant.
 
         Args:
           made: name -> matrix.

@@ -53,7 +53,8 @@ def encode(text: str, opened: "Pretrained") -> "np.ndarray":
     ids = np.concatenate([frame.begin, inner, frame.end])
     if mask_id not in ids:
         raise ValueError(f"there is no mask in {text!r}: write {MASKS[0]} where a token is wanted")
-    if len(ids) > (max_len := opened.config.model.max_len):
+    max_len = opened.config.model.max_len
+    if len(ids) > max_len:
         raise ValueError(
             f"{text[:40]!r}... has {len(ids)} tokens, special ones included, and the model"
             f" {max_len} positions: shorten it"

@@ -111,6 +111,8 @@ def fine_tune_jointly(
 ) -> list[dict[str, Any]]:
     """Fine-tunes several tasks that share their body; see `finetuning.joint`.
 
+    Errors are those of `fine_tune`.
+
     Args:
       tasks: the tasks.
       start: as in `fine_tune`.
@@ -120,7 +122,7 @@ def fine_tune_jointly(
       overrides: name of a task -> its fields, as in `fine_tune`.
 
     Returns:
-      The result of each seed of each task; errors are those of `fine_tune`.
+      The result of each seed of each task.
     """
     runs = []
     for task in tasks:

@@ -179,7 +179,10 @@ def replicate(
 
 
 def rows_sharding(mesh: Mesh, batch_size: int | None) -> NamedSharding:
-    """Returns the sharding of rows [K, B, ...] of a block of steps, as for `put_rows`."""
+    """Returns the sharding of rows [K, B, ...] of a block of steps, as for `put_rows`.
+
+    Without a batch size every device has all rows.
+    """
     return NamedSharding(mesh, PartitionSpec(*((None, ("data", "fsdp")) if batch_size else ())))
 
 

@@ -84,7 +84,9 @@ def make_train_step(
       (sum, weight) pairs of float32 scalars: "loss", "<objective>_loss", "grad_norm", "finite". If
       loss or gradient is not finite, "finite" is 0 and only the step number changes. If `alive` is
       False, nothing changes.
-      It and this function raise ValueError as `check_microbatches`.
+
+    Raises:
+      ValueError: as `check_microbatches`, for the terms; for the state when it is traced.
     """
     check_microbatches(num_microbatches, terms)
 

@@ -184,7 +184,8 @@ def test_what_may_change_a_result_is_everything_but_machine() -> None:
 
 def test_differences_are_told_by_field() -> None:
     ours = resolved("system=bert")
-    theirs = dataclasses.asdict(resolved("system=bert,seed=3", machine__prefetch=1))
+    other = dataclasses.asdict(resolved("system=bert,seed=3", machine__prefetch=1))
+    theirs = json.loads(json.dumps(other))  # as config.json has it
     del theirs["model"]["dtype"]
     lines = config_lib.science_diff(ours, theirs)
     assert lines == ["model.dtype: 'absent' -> 'float32'", "seed: 3 -> 0"]

@@ -193,7 +193,7 @@ def run(
 ) -> None:
     """Runs a program; users' mistakes end in one message and exit code 2.
 
-    Its arguments are the words that the user typed, where none are given.
+    `arguments` are the words of the command line; None: those that the user typed.
     """
     with one_message(parser.when_interrupted):
         given = parser.parse_args(arguments)

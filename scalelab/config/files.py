@@ -21,7 +21,7 @@ def load(path: pathlib.Path) -> types.ModuleType:
     """Runs a config file, such as FOLDER / "pretrain.py", for its `get_config`.
 
     Raises:
-      ValueError: there is no such file, or it is not Python.
+      ValueError: there is no such file, or its name does not end in .py.
     """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():

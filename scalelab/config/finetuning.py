@@ -189,7 +189,7 @@ def _check_mixing(config: FinetuneConfig) -> None:
 
 
 def with_head_kind(values: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Returns nested values with this head.kind where they have None."""
+    """Returns a copy of nested values with this head.kind where they have None."""
     head = values.get("head")
     is_open = isinstance(head, Mapping) and "kind" in head and head["kind"] is None
     return {**values, "head": {**head, "kind": kind}} if is_open else values

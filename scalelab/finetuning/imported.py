@@ -220,6 +220,9 @@ def check_shapes(
       config: the classifier's config.
       given: path of a parameter -> array.
       vocab_size: V, added tokens included.
+
+    Raises:
+      ValueError: names or shapes of parameters differ; the message lists them.
     """
     count = kinds.num_outputs(config.kind, None if config.regression else config.labels)
     module = systems.load(config.system)

@@ -141,7 +141,11 @@ class TaskRun:
             self.trained = self._learner(self.learner.net.num_rows, self.rows.size, ids)
 
     def _learner(self, num_rows: int, vocab_size: int, ids: Mapping[str, int]) -> FinetuneStep:
-        """Builds the classifier, of a token table that may be narrow, and its optimizer."""
+        """Builds the classifier and its optimizer, for `num_rows` rows of an example.
+
+        `vocab_size` counts the rows of the token table, which may be narrow; `ids` are the rows of
+        the special tokens in this table, by role.
+        """
         config, opened = self.config, self.start.opened
         pretraining, optim = opened.config, config.optim
         sizes = dataclasses.replace(pretraining.model, dropout_rate=config.dropout_rate)

@@ -164,7 +164,7 @@ class FinetuneStep:
         if self.layer_decay is not None:
             tx = optax.chain(tx, optax.stateless(scale))
         if self.method == methods.UNFREEZING:
-            # A model that generates scores with its token table: unfrozen from the start, as in T5.
+            # The token table of a generating model is its output layer: trained from the start.
             last = () if hasattr(self.net, "predict") else embedding
             tx = optax.chain(tx, methods.unfreeze(names, self.num_layers, self.num_steps, last))
         return tx

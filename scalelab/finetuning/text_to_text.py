@@ -35,13 +35,13 @@ class TextToText(nn.Module):
     length_penalty: float = 1.0
     num_rows: int = 1
 
-    def __call__(self, batch: Batch, hidden: States, *, train: bool) -> jax.Array:
+    def __call__(self, batch: Batch, states: States, *, train: bool) -> jax.Array:
         """Returns scores [B, M, V] of the tokens at the targets' places.
 
         Args:
           batch: a prompt, and labels [B, M], the targets, -1 behind their end.
-          hidden: computes the states of the body, such as `objectives.Pass.hidden`.
-          train: unused, as `hidden` knows it.
+          states: computes the states of the body, such as `objectives.Pass.hidden`.
+          train: unused, as `states` knows it.
         """
         del train
         labels = batch.get("labels", jnp.zeros((len(batch["lengths"]), self.longest), jnp.int32))
@@ -52,7 +52,7 @@ class TextToText(nn.Module):
         tokens = jnp.pad(prompt["tokens"], ((0, 0), (0, self._room)))
         tokens = tokens.at[rows, places[:, 1:]].set(inputs)
         read = prompt | {"tokens": tokens, "lengths": prompt["lengths"] + counts}
-        return token_logits(self.body, hidden(self.body, read)[rows, places])
+        return token_logits(self.body, states(self.body, read)[rows, places])
 
     @property
     def _room(self) -> int:

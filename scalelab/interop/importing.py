@@ -29,7 +29,7 @@ CORPUS = "imported"  # the value of config.data.corpus
 
 
 def run(source: str, workdir: pathlib.Path) -> list[str]:
-    """Imports a checkpoint, a folder or a name on the hub; returns lines for the user.
+    """Imports a checkpoint, a folder or a hub's name, as a new run; returns lines for the user.
 
     Raises:
       ValueError: the source is damaged or not supported, or the folder is in use.

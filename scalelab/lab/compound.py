@@ -62,7 +62,7 @@ def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
 
 
 def coefficients(base: Shape) -> tuple[float, float, float]:
-    """Returns phi = log2(L H^2) of a base, and alpha and beta, by which a step of phi grows it."""
+    """Returns a base's phi = log2(L H^2), and alpha and beta: depth and width grow so per phi."""
     phi = size_to_phi(base.n_model)
     return phi, base.num_layers ** (1 / phi), base.width ** (1 / phi)
 
@@ -95,7 +95,7 @@ def _round(value: float) -> int:
 TARGETS: dict[str, Callable[[str, float], float]] = {
     "target_n": lambda text, _: size_to_phi(quantities.parse(text)),
     "phi": lambda text, _: float(text),
-    "step": lambda text, base: base + float(text),
+    "step": lambda text, base_phi: base_phi + float(text),
 }
 
 
@@ -115,15 +115,15 @@ def scale(given: argparse.Namespace) -> str:
       ValueError: a target is no number or too far away.
     """
     base, rows = Shape.parse(given.base), []
-    own, alpha, beta = coefficients(base)
+    base_phi, alpha, beta = coefficients(base)
     for name, to_phi in TARGETS.items():
         for target in filter(None, (getattr(given, name) or "").split(",")):
-            phi = to_phi(target, own)
+            phi = to_phi(target, base_phi)
             shape = shape_at(phi, alpha)
             off = f"{shape.n_model / (PER_SQUARE * 2**phi) - 1:+.1%}"
             rows.append([target, f"{phi:.3f}", str(shape), f"{shape.n_model:,}", off])
     return (
-        f"base {base}, N = {base.n_model:,}: phi = {own:.4f}, alpha = {alpha:.4f},"
+        f"base {base}, N = {base.n_model:,}: phi = {base_phi:.4f}, alpha = {alpha:.4f},"
         f" beta = {beta:.4f}\n"
     ) + ("\n" + tables.plain(("target", "phi", "A x H x L", "N", "off"), rows) if rows else "")
 

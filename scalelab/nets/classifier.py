@@ -61,12 +61,12 @@ class Classifier(nn.Module):
     source: str | None = None
     start: int | None = None
 
-    def __call__(self, batch: Batch, hidden: States, *, train: bool) -> jax.Array:
+    def __call__(self, batch: Batch, states: States, *, train: bool) -> jax.Array:
         """Scores examples: [B, ..., C] float32.
 
         Args:
           batch: tokens [B R, T], lengths, examples, and second_starts of the same rows.
-          hidden: computes the states of the body, such as `objectives.Pass.hidden`.
+          states: computes the states of the body, such as `objectives.Pass.hidden`.
           train: whether dropout is on.
         """
         if self.source is not None:
@@ -77,7 +77,7 @@ class Classifier(nn.Module):
             if self.source == "source":
                 read, lengths = read[:, :1], jnp.ones_like(lengths)
             batch |= {"tokens": read, "lengths": lengths}
-        return self.classify(hidden(self.body, batch), batch, train=train)
+        return self.classify(states(self.body, batch), batch, train=train)
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:
         """Returns the scores [B, ..., C] of hidden states.

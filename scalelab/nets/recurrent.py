@@ -93,7 +93,10 @@ class RecurrentStack(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: dict[str, ArrayPytree] | None
     ) -> tuple[jax.Array, dict[str, ArrayPytree] | None]:
-        """Applies the stack and the attention to [B, T, D]."""
+        """Applies the stack and the attention to [B, T, D], as `nn.layer.Layer`.
+
+        The cache has "states" of the layers and perhaps "earlier" states (`init_cache`).
+        """
         found = cache or {}
         carry, states = self.stack(carry, ctx, found.get("states"))
         made = {"states": states}

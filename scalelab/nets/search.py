@@ -40,7 +40,7 @@ class TwoDirections(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer in both directions to whole texts [B, T, D], without a cache."""
+        """Applies the layer in both directions to whole texts [B, T, D]; the cache is None."""
         del cache
         assert ctx.mask.lengths is not None
         ahead, _ = self.forward(carry, ctx, None)
@@ -200,7 +200,7 @@ class Readout(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the stack to the tokens' vectors [B, T, D]."""
+        """Applies the stack to the tokens' vectors [B, T, D], as `nn.layer.Layer`."""
         (states, contexts), cache = self.stack((carry, jnp.zeros_like(carry)), ctx, cache)
         joined = jnp.concatenate([states, carry, contexts], axis=-1)
         linear = Linear(*NAMES, (2 * self.width,), self.kernel_init, self.dtype, None, name="out")

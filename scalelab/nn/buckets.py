@@ -79,7 +79,7 @@ class RelativeStack(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the stack to [B, T, D]; positions and mask of `ctx` give the biases."""
+        """As `nn.layer.Layer`; positions and mask of `ctx` give the biases."""
         names, shape = (axes.POSITIONS, axes.HEADS), (NUM_BUCKETS, self.num_heads)
         table = axes.parameter(self, "buckets", self.table_init, names, shape)
         num_keys = carry.shape[1] if cache is None else jax.tree.leaves(cache)[0].shape[3]

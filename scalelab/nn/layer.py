@@ -72,7 +72,7 @@ class PostNorm(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer to [B, T, D]."""
+        """Applies the layer to [B, T, D], as `Layer`."""
         drop = partial(Dropout, self.dropout_rate)
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(carry, ctx, own)
@@ -109,7 +109,7 @@ class PreNorm(nn.Module):
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the layer to [B, T, D]."""
+        """Applies the layer to [B, T, D], as `Layer`."""
         drop = partial(Dropout, self.dropout_rate)
         own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
         mixed, own = self.attention(self.attention_norm(carry), ctx, own)

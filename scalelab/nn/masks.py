@@ -37,10 +37,7 @@ class Mask:
     causal: bool = flax.struct.field(pytree_node=False, default=False)
 
     def dense(self, num_queries: int, num_keys: int) -> jax.Array | None:
-        """Returns a dense mask, bool, broadcastable to [B, N, T, S], True = may see.
-
-        None if everything may be seen.
-        """
+        """Returns a mask, bool, broadcastable to [B, N, T, S], True = may see; None: all may."""
         keys = jnp.arange(num_keys)[None, None, :]
         parts = []
         if self.visible is not None:

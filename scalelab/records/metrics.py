@@ -191,10 +191,10 @@ def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
 def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: float) -> float:
     """Returns the loss per UTF-8 byte of the source text, which compares across tokenizers.
 
-    Gao et al. 2020 ("The Pile"), 3.1. Special tokens are no tokens of the text. For CLM it is exact
-    except for the first token of each example. For MLM the mean loss of a masked token, at the mask
-    rate of the run, stands for every token. That is not a likelihood, nor a pseudo-likelihood, for
-    which one token at a time is masked.
+    Gao et al. 2020 ("The Pile"), 3.1. `num_text_tokens` is without special tokens. For CLM the
+    result is exact except for the first token of each example. For MLM the mean loss of a masked
+    token, at the mask rate of the run, stands for every token. That is not a likelihood, nor a
+    pseudo-likelihood, for which one token at a time is masked.
     """
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 

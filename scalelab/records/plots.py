@@ -32,7 +32,8 @@ Labels = Sequence[str] | None  # names of the C classes
 def style(index: int, **more: Any) -> dict[str, Any]:
     """Returns the look of a line, by its number from 0, as arguments for matplotlib.
 
-    The first 252 differ, and neighbors differ in color, marker and dashes; `more` replaces some.
+    The first 252 differ, and neighbors differ in color, marker and dashes; `more` replaces or adds
+    arguments.
     """
     dash = DASHES[index % len(DASHES)]
     return {

@@ -135,5 +135,5 @@ def count_phases(
 
 
 def device_peak(kind: str) -> float | None:
-    """Returns the published peak in FLOP/s of a `device_kind`; None: unknown, as of every CPU."""
+    """Returns the published peak in FLOP/s of a `device_kind`; None: unknown, as for every CPU."""
     return next((peak for name, peak in PEAKS.items() if name in kind), None)

@@ -55,10 +55,10 @@ def num_gpus() -> int:
 
 
 def bind_to_cores(slot: int, num_workers: int) -> None:
-    """Binds this thread, and the processes that it will start, to one of `num_workers` even parts.
+    """Binds this thread, and processes that it starts, to one of `num_workers` parts of the cores.
 
-    XLA has a thread for each core that it may use; processes that share cores would wait for each
-    other within every operation.
+    `slot` is the number of the part, from 0. XLA has a thread for each core that it may use;
+    processes that share cores would wait for each other within every operation.
     """
     mine = cores()
     if hasattr(os, "sched_setaffinity") and 1 < num_workers <= len(mine):
@@ -120,7 +120,7 @@ def peak_memory_bytes() -> int:
 def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
     """Sets the options of JAX that every program that trains or evaluates shares.
 
-    A folder `compile_cache_dir` keeps compiled programs for the next start.
+    `compile_cache_dir` keeps compiled programs for the next start; None: nothing is kept.
     """
     import jax
 

@@ -13,6 +13,7 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
 
     A run that is there already is left as it is, so that packing again adds later ones. `study
     report` and `study run` take TO as --workdir; its runs are in one file (records/archive.py).
+    `name` None: the only study of the folder.
     """
     study = study_runs.read(workdir, name)
     open_runs = {job.run for job in jobs.list_jobs(study) if job.state != jobs.DONE}

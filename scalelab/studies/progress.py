@@ -112,7 +112,7 @@ class Pace:
         self._first, self._begun = math.nan, math.nan
 
     def correct(self, planned: float | None, num_workers: int) -> float | None:
-        """Returns the seconds left for all workers, given the plan of one; None without a plan."""
+        """Returns the seconds left for all workers; `planned`: those of one worker, or None."""
         if planned is None:
             return None
         if math.isnan(self._first):
@@ -205,8 +205,8 @@ def describe_working(status: Status) -> list[list[str]]:
 def screen(stream: TextIO, num_workers: int, plan: Plan) -> Iterator[Callable[[Status], None]]:
     """Yields a function that shows the state if it has changed or some time has passed.
 
-    In a terminal it is a live table, which ends with the block; elsewhere a line when a job begins
-    or ends, or 30 s on.
+    At a terminal the function updates a live table, which ends with the block; elsewhere it prints
+    a line when a job begins or ends, and every 30 s.
     """
     live = Live(console=Console(file=stream), auto_refresh=False) if stream.isatty() else None
     pace, shown = Pace(), None

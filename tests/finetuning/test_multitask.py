@@ -84,7 +84,7 @@ def scores_in_training(run: TaskRun, params: Any, batch: Any, rng: jax.Array) ->
     """Scores with dropout, from the key of a step."""
     ctx = Pass(rng, train=True)
     rngs = {"dropout": ctx.key("dropout")}
-    return run.learner.net.apply({"params": params}, batch, ctx, train=True, rngs=rngs)
+    return run.learner.net.apply({"params": params}, batch, ctx.hidden, train=True, rngs=rngs)
 
 
 def test_a_hard_step_is_the_tasks_own_and_leaves_other_heads(prepare, monkeypatch) -> None:

@@ -179,7 +179,7 @@ def _row(name: str, right: Sequence[np.ndarray], words: Mapping[str, np.ndarray]
 
 
 def word_sets(types: Sequence[Sequence[str]], gold: np.ndarray) -> dict[str, np.ndarray]:
-    """Finds the test examples whose word type has one label in train, and those with more.
+    """Finds the test examples whose word type has one label in train, and those with several.
 
     A vector of the word alone can only answer one label for each type, so what context adds shows
     in the ambiguous ones.

@@ -53,7 +53,7 @@ Pools = dict[str, pd.DataFrame]
 
 
 def load(folders: Sequence[pathlib.Path], where: str = "") -> list[LoadedRun]:
-    """Loads the runs below some folders that satisfy `where` (see `run_table.where`; "": all).
+    """Loads the runs below some folders, those that satisfy `where` (`run_table.where`; "": all).
 
     Raises:
       ValueError: a folder does not exist, or there are no such runs.
