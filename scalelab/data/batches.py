@@ -105,8 +105,11 @@ class Batches:
             epochs = ((places + 1) * self.batch_size - 1) // size - rows
             return places % size, epochs
         epochs, places = np.divmod(rows + steps * self.batch_size, size)
-        keys = draws.bits(draws.key(self.seed, self.max_len), epochs)
-        return permute(places, size, keys), epochs
+        return permute(places, size, draws.bits(self._key, epochs)), epochs
+
+    @functools.cached_property
+    def _key(self) -> int:
+        return draws.key(self.seed, self.max_len)  # 20 microseconds: too much for every step
 
     def mask_ids(self, ids: np.ndarray, epochs: np.ndarray) -> dict[str, np.ndarray]:
         """Returns {"mask_ids": [B] int32}, numbers of examples' copies; {} without mask_copies.

@@ -81,7 +81,7 @@ def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
 
 
 def group_of(layer: Any, num_layers: int, num_groups: int) -> Any:
-    """Returns the index of the group of a layer, which is an int or a scalar array."""
+    """Returns the index of a layer's group; `layer` is an int or a scalar array."""
     # A constant index keeps the loop's backward pass from storing the parameters of each layer.
     return 0 if num_groups == 1 else layer * num_groups // num_layers
 

@@ -177,7 +177,7 @@ ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)
 
 
 class ClassHead(nn.Module):
-    """Dropout, affine map to classes; perhaps behind dropout, affine map and activation.
+    """An affine map to classes behind dropout, with or without a hidden layer before it.
 
     Without the hidden layer: Radford et al. 2018, 3.2; with it: protocol, "Fine-tuning".
 

@@ -136,7 +136,8 @@ def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
 def compiling(cache_dir: str | None, program: str) -> Iterator[str]:
     """Keeps the seconds that a program takes to compile inside, beside the compiled programs.
 
-    Yields " (8.1 s last time)" for a program that was compiled before, else "".
+    Yields " (8.1 s last time)" for a program that was compiled before, else "". Without a
+    `cache_dir` nothing is kept.
     """
     path, begun = pathlib.Path(os.path.expanduser(cache_dir or "")), time.perf_counter()
     path /= "compile_times.json"
