@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.decode.loop import Continuation, State, check, fill, fill_sources
-from scalelab.decode.stepper import Source, Stepper
+from scalelab.decode.stepper import Reader, Source
 
 NEVER = -1e9  # a score worse than any text's, and finite
 
 
 def search(
-    stepper: Stepper,
+    stepper: Reader,
     prompts: Sequence[np.ndarray],
     *,
     num_beams: int,
@@ -73,7 +73,7 @@ def _take_rows(x: jax.Array, places: jax.Array) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(4, 5, 6, 7, 8))
 def search_rows(
-    stepper: Stepper,
+    stepper: Reader,
     tokens: jax.Array,
     lengths: jax.Array,
     source: Source | None,

@@ -11,7 +11,7 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.decode.choose import Rules, choose, repeats
-from scalelab.decode.stepper import Source, Stepper
+from scalelab.decode.stepper import Reader, Source
 
 SHORTEST = 16  # shortest bucket of lengths; longer ones double it, and each compiles once
 ENDINGS = ("length", "end", "repetition")
@@ -48,7 +48,7 @@ def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) 
 
 
 def generate(
-    stepper: Stepper,
+    stepper: Reader,
     prompts: Sequence[np.ndarray],
     rules: Rules,
     *,
@@ -89,7 +89,7 @@ def generate(
 
 @functools.partial(jax.jit, static_argnames=("rules", "max_new_tokens", "max_len", "end_token"))
 def generate_rows(
-    stepper: Stepper,
+    stepper: Reader,
     tokens: jax.Array,
     lengths: jax.Array,
     source: Source | None,

@@ -9,6 +9,7 @@ Reading the parameters from memory dominates a step of a few tokens.
   table. So a second copy of the table is kept as blocks of columns, which are read in order.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import flax.struct
@@ -91,6 +92,47 @@ class Stepper:
         return logits if bias is None else logits + bias
 
 
+@flax.struct.dataclass
+class Ensemble:
+    """Models that write one text together (Raffel et al. 2020, T5, 3.6); has a Stepper's methods.
+
+    The probability of a token is the mean of the members'.
+
+    Attributes:
+      members: models with the same tokens; sizes and kinds of their nets may differ.
+    """
+
+    members: Sequence[Stepper]
+
+    def init_cache(self, batch_size: int, max_len: int, source: Source | None = None) -> Cache:
+        """Returns the members' empty caches as one; each member reads the source, if any."""
+        return _join([own.init_cache(batch_size, max_len, source) for own in self.members])
+
+    def __call__(
+        self, tokens: jax.Array, lengths: jax.Array, cache: Cache
+    ) -> tuple[jax.Array, Cache]:
+        """Reads the next tokens.
+
+        Args:
+          tokens: [B, T] int32, the next tokens after the tokens in the cache.
+          lengths: [B] int32, number of real tokens, at least 1.
+          cache: from `init_cache` or an earlier call.
+
+        Returns:
+          Log probabilities [B, V] float32 of the token after each row's last token, and the cache.
+        """
+        logs, caches = [], []
+        for member, layers in zip(self.members, cache.layers, strict=True):
+            logits, read = member(tokens, lengths, cache.replace(layers=layers))
+            logs.append(jax.nn.log_softmax(logits))
+            caches.append(read)
+        mean = jax.nn.logsumexp(jnp.stack(logs), axis=0) - jnp.log(float(len(logs)))
+        return mean, _join(caches)
+
+
+Reader = Stepper | Ensemble
+
+
 def prepare(net: Any, params: ArrayPytree) -> Stepper:
     """Returns a stepper with a copy of a model's parameters.
 
@@ -121,6 +163,11 @@ def prepare(net: Any, params: ArrayPytree) -> Stepper:
         return _unstack(leaf) if axis in (axes.LAYERS, axes.GROUPS) else leaf
 
     return Stepper(path_aware_map(lay_out, params), blocks, net)
+
+
+def _join(caches: Sequence[Cache]) -> Cache:
+    """Returns the first cache with the layers of all; lengths are alike."""
+    return caches[0].replace(layers=tuple(cache.layers for cache in caches))
 
 
 def _unstack(stacked: jax.Array) -> Unstacked:

@@ -6,12 +6,17 @@ Each RUN is the folder of one seed, such as runs/bert/tasks/sst2/seed0. Task, de
 must be the same. An ensemble predicts the class with the largest mean probability, or the mean
 score of a regression (Raffel et al. 2020, T5, 3.6). Models that answer in words (--as=text) give
 one class the probability 1: their ensemble is a vote. The log loss, -log p of the right class in
-nats, of an ensemble is never above the mean of its members'.
+nats, of an ensemble is never above the mean of its members'. Models that generate texts, such as
+translations, write them anew, together: the probability of a token is the mean of theirs. Their
+folders must have checkpoints, and their tokenizers must be the same.
 """
 
 import argparse
+import dataclasses
 import pathlib
+import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,18 +54,16 @@ def open_runs(folders: Sequence[pathlib.Path]) -> tuple[str, list[SeedRun]]:
     return str(kinds[0][0]), runs
 
 
-def average(members: Sequence[Predictions]) -> Predictions:
-    """Returns the ensemble's predictions.
-
-    Raises:
-      ValueError: dev sets or labels differ, or the predictions cannot be averaged.
-    """
-    first = members[0]
+def check_data(members: Sequence[Predictions]) -> None:
+    """Raises ValueError if dev sets or labels differ."""
     for member in members[1:]:
-        if different := task_runs.differ(first, member):
+        if different := task_runs.differ(members[0], member):
             raise ValueError(f"the runs were scored on different data: {different}")
-    if first.gold.dtype.kind == "U":
-        raise ValueError("the answers are texts, which have no average")
+
+
+def average(members: Sequence[Predictions]) -> Predictions:
+    """Returns the ensemble's predictions; raises ValueError if packed ones are given."""
+    first = members[0]
     if first.labels is None:
         scores = np.stack([member.predicted for member in members]).mean(axis=0, dtype=np.float64)
         return Predictions(first.texts, first.gold, scores.astype(np.float32))
@@ -70,6 +73,52 @@ def average(members: Sequence[Predictions]) -> Predictions:
     shares = np.stack(known).mean(axis=0, dtype=np.float64)
     best = shares.argmax(axis=1).astype(np.int32)
     return Predictions(first.texts, first.gold, best, first.labels, shares)
+
+
+def write_texts(folders: Sequence[pathlib.Path], given: Predictions) -> Predictions:
+    """Returns the texts that fine-tuned models write together.
+
+    Args:
+      folders: the folders of seeds, with checkpoints.
+      given: predictions of one of them, for their texts and gold.
+
+    Raises:
+      ValueError: a folder has no model, or tokenizers or the limits of answers differ.
+    """
+    import jax  # with this come the models, which no other ensemble needs
+
+    from scalelab.decode import stepper
+    from scalelab.finetuning import reopen
+    from scalelab.tasks.records import Records
+
+    if given.texts is None:
+        raise ValueError("packed predictions have no texts: give folders of runs")
+    records, kinds = Records(given.texts, None, str(folders[0]), ""), []
+    opened = [reopen.load(folder) for folder in folders]
+    with tempfile.TemporaryDirectory() as cache_dir:
+        runs = [own.prepare(records, cache_dir) for own in opened]
+    for folder, run in zip(folders, runs, strict=True):
+        net = run.learner.net
+        kinds.append((run.tokenizer_digest, run.config.max_len, net.num_beams, net.length_penalty))
+        if kinds[-1] != kinds[0]:
+            raise ValueError(
+                f"{folders[0]} and {folder} cannot write together: their tokenizers, max_len, or"
+                " beams differ"
+            )
+    params = [own.params for own in opened]
+
+    @jax.jit
+    def predict(params: list[Any], batch: dict[str, np.ndarray]) -> jax.Array:
+        bodies = [
+            (run.learner.net.body, own["body"]) for run, own in zip(runs, params, strict=True)
+        ]
+        members = [stepper.prepare(*body) for body in bodies]
+        return runs[0].learner.net.decode(stepper.Ensemble(members), batch)
+
+    first = runs[0]
+    outputs = first.predict(lambda batch: predict(params, batch), first.train)
+    found = first.kind.decode(first.task, records, first.train, outputs, first.reading)
+    return dataclasses.replace(given, predicted=found.answers)
 
 
 def log_loss(made: Predictions) -> float:
@@ -88,13 +137,16 @@ def score(folders: Sequence[pathlib.Path]) -> pd.DataFrame:
         name = f"predictions{f'-{split}' * (place > 0)}"
         paths = [run.folder / f"{name}.tsv" for run in runs]
         members = [predictions.read(p if p.exists() else p.with_suffix(".npz")) for p in paths]
-        scored = [*members, average(members)]
+        check_data(members)
+        texts = members[0].gold.dtype.kind == "U"
+        whole = write_texts(folders, members[0]) if texts else average(members)
+        scored = [*members, whole]
         for metric in (metric for own, metric in runs[0].scores if own == split):
             values = [float(metrics.METRICS[metric](m.gold, m.predicted)) for m in scored]
             rows.append((task, split, metric, np.mean(values[:-1]), max(values[:-1]), values[-1]))
         if scored[-1].probabilities is not None:
-            *own, whole = map(log_loss, scored)
-            rows.append((task, split, "log loss", np.mean(own), min(own), whole))
+            *own, mean = map(log_loss, scored)
+            rows.append((task, split, "log loss", np.mean(own), min(own), mean))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

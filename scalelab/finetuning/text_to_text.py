@@ -70,9 +70,16 @@ class TextToText(nn.Module):
         return read | {"tokens": ones[:, None] * self.start, "lengths": ones}
 
     def predict(self, batch: Batch) -> jax.Array:
-        """Decodes: as `_choose` with targets, else the tokens [B, M] float32, -1 behind the end."""
-        read, (body, variables) = self._prompt(batch), self.body.unbind()
-        made, size = stepper.prepare(body, variables["params"]), len(batch["lengths"])
+        """Decodes a batch of prompts; see `decode`."""
+        body, variables = self.body.unbind()
+        return self.decode(stepper.prepare(body, variables["params"]), batch)
+
+    def decode(self, made: stepper.Reader, batch: Batch) -> jax.Array:
+        """Decodes a batch of prompts with models that are given; those of the body are not read.
+
+        Returns what `_choose` does with targets, else the tokens [B, M] float32, -1 behind the end.
+        """
+        read, size = self._prompt(batch), len(batch["lengths"])
         tokens, lengths = read["tokens"], read["lengths"]
         source = None if self.start is None else (read["source"], read["source_lengths"])
         max_len = tokens.shape[1] + self._room
@@ -93,7 +100,7 @@ class TextToText(nn.Module):
         ends = written == self.end
         return jnp.where(jnp.cumsum(ends, axis=1) > ends, -1.0, written)
 
-    def _choose(self, made: stepper.Stepper, scores: jax.Array, cache: object) -> jax.Array:
+    def _choose(self, made: stepper.Reader, scores: jax.Array, cache: object) -> jax.Array:
         """Returns [B, 2 + M] float32.
 
         They are the target, 1 if no other token had a higher score, else 0, and the tokens that

@@ -17,21 +17,22 @@ SOURCES = [RNG.integers(0, small.VOCAB, n).astype(np.int32) for n in (4, 17, 1, 
 PROMPTS = [RNG.integers(0, small.VOCAB, n).astype(np.int32) for n in (3, 1, 6, 2)]
 SIZES: dict[str, Any] = {"max_new_tokens": NEW, "max_len": small.MAX_LEN}
 NET = small.build()
+Texts = list[tuple[float, list[int]]]
 
 
-def next_logs(source: Any, text: Any) -> np.ndarray:
+def next_logs(source: Any, text: Any, net: Any = NET) -> np.ndarray:
     """Log chances [V] behind a text, by the whole pass; by hand from hidden states on."""
     rows = np.zeros((2, 1, small.MAX_LEN), np.int32)
     for row, ids in zip(rows, (source, text), strict=True):
         row[0, : len(ids)] = ids
-    params = small.parameters(NET)
+    params = small.parameters(net)
     batch = small.batch(rows[0], [len(source)], rows[1], [len(text)])
-    last = np.asarray(small.hidden(NET, params, batch)[0])[0, len(text) - 1]
+    last = np.asarray(small.hidden(net, params, batch)[0])[0, len(text) - 1]
     scores = np.asarray(params["decoder"]["embed"]["tokens"]["table"], np.float64) @ last
     return scores - scores.max() - np.log(np.exp(scores - scores.max()).sum())
 
 
-def greedy_by_hand(source: Any, prompt: Any) -> list[int]:
+def greedy_by_hand(source: Any, prompt: Any, next_logs: Any = next_logs) -> list[int]:
     text = list(map(int, prompt))
     while len(text) < len(prompt) + NEW:
         text.append(int(next_logs(source, text).argmax()))
@@ -40,10 +41,10 @@ def greedy_by_hand(source: Any, prompt: Any) -> list[int]:
     return text[len(prompt) :]
 
 
-def beams_by_hand(source: Any, prompt: Any) -> list[tuple[float, list[int]]]:
+def beams_by_hand(source: Any, prompt: Any, next_logs: Any = next_logs) -> Texts:
     """The K best (score, text): those that end among the K best of a step, the others go on."""
-    going: list[tuple[float, list[int]]] = [(0.0, [])]
-    ended: list[tuple[float, list[int]]] = []
+    going: Texts = [(0.0, [])]
+    ended: Texts = []
     for count in range(1, NEW + 1):
         found = []
         for total, text in going:
@@ -60,8 +61,10 @@ def beams_by_hand(source: Any, prompt: Any) -> list[tuple[float, list[int]]]:
     return [(score, text[:-1] if text[-1] == END else text) for score, text in ended]
 
 
-def greedy(sources: Any, prompts: Any, start: int | None = START) -> list[list[int]]:
-    made, given = stepper.prepare(NET, small.parameters(NET)), {"sources": sources, **SIZES}
+def greedy(
+    sources: Any, prompts: Any, start: int | None = START, made: Any = None
+) -> list[list[int]]:
+    made, given = made or stepper.prepare(NET, small.parameters(NET)), {"sources": sources, **SIZES}
     found = loop.generate(made, begun(prompts, sources, start), Rules(), **given, end_token=END)
     return [text.tokens.tolist() for text in found]
 

@@ -100,9 +100,3 @@ def test_what_cannot_be_averaged_is_refused(runs, capsys, changes, message: str)
     else:
         given = runs[:1] + [runs[0].parent / "seed7"] * (changes == "none")
     assert message in law_folders.fails(capsys, ensemble, *map(str, given))
-
-
-def test_texts_have_no_average() -> None:
-    words = np.array(["a", "b"])
-    with pytest.raises(ValueError, match="texts"):
-        ensemble.average([predictions.Predictions(([], []), words, words)] * 2)

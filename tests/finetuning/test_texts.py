@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ from test_words import call, draw, one_bucket, prepare, prompts, translator  # n
 from scalelab import finetune
 from scalelab.config.fields import science_diff
 from scalelab.config.finetuning import settings
-from scalelab.decode import beam, stepper
+from scalelab.decode import beam, loop, stepper
+from scalelab.decode.choose import Rules
+from scalelab.eval import ensemble
 from scalelab.finetuning import prompts as prompts_lib
-from scalelab.finetuning import results
+from scalelab.finetuning import reopen, results
+from scalelab.records import predictions
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records
@@ -160,3 +164,41 @@ def test_a_planted_translation_is_learnt(prepare, tmp_path: pathlib.Path, system
     assert result["eval"]["dev"]["exact_match"] > 0.9
     assert result["invalid"] == {"dev": 0} and result["degenerate"] is None
     assert finetune.results.evaluate_again(run, 0) == result["eval"]
+
+
+@pytest.mark.parametrize("system", ["gpt2", "translator"])
+def test_models_that_write_together(prepare, tmp_path, monkeypatch, system: str) -> None:  # noqa: F811
+    monkeypatch.setattr(reopen, "load_task", lambda _: TASK)
+    fields = {"epochs": 20.0, "optim.learning_rate": 1e-2}
+    run = prepare(system, None, task=TASK, records=planted(48, 0), num_rows=48, **fields)
+    for seed in range(2):
+        finetune.train([run], seed, run.workdir)
+    one, other = (run.folder(seed) for seed in range(2))
+    given = predictions.read(one / "predictions.tsv")
+    alone = [predictions.read(f / "predictions.tsv").predicted.tolist() for f in (one, other)]
+    assert alone[0] != alone[1]
+    for folder, texts in zip((one, other), alone, strict=True):
+        assert ensemble.write_texts([folder] * 2, given).predicted.tolist() == texts
+    net, members = run.learner.net.body, [reopen.load(folder).params for folder in (one, other)]
+    made = stepper.Ensemble([stepper.prepare(net, params["body"]) for params in members])
+    read = [np.array(ids, np.int32) for ids in prompts(run, run.splits.dev["dev"], "say:")]
+    begun = [np.array([run.reading.start])] * len(read) if run.has_source else read
+    sizes = {"max_new_tokens": TASK.answer_len, "max_len": 60 + TASK.answer_len}
+    found = loop.generate(
+        made, begun, Rules(), **sizes, end_token=prompts_lib.end_token(run.task, run.reading),
+        sources=read if run.has_source else None,
+    )  # fmt: skip
+    expected = [prompts_lib.text_of(text.tokens, run.task, run.reading) for text in found]
+    together = ensemble.write_texts([one, other], given).predicted.tolist()
+    assert together == expected and together != alone[0]
+    table = ensemble.score([one, other])
+    pairs = zip(together, given.texts[0], strict=True)
+    right = np.mean([text == CIPHER[read.split()[-1]] for text, read in pairs])
+    assert table["ensemble"].tolist() == [pytest.approx(right)]
+    path = other / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_beams": 2}))
+    with pytest.raises(ValueError, match="beams differ"):
+        ensemble.score([one, other])
+    shutil.rmtree(other / "checkpoints")
+    with pytest.raises(ValueError, match="seed1"):
+        ensemble.score([one, other])
