@@ -24,7 +24,7 @@ nn: helpers
 nets: nn
 formats: config helpers
 optim: helpers nn
-decode: nn
+decode: nn resources.host
 objectives: config formats helpers nn
 systems: config helpers nets nn
 sharding: helpers nn
@@ -40,7 +40,7 @@ tasks: config data formats helpers records resources
 finetuning: config data decode formats helpers nets nn objectives optim records resources sharding
   state step systems tasks training
 finetune: config finetuning records resources tasks train training
-eval: config data finetune finetuning helpers lab nn objectives records resources sharding
+eval: config data decode finetune finetuning helpers lab nn objectives records resources sharding
   tasks training
 lab: config eval.names eval.score_names helpers records tasks
 thesis: config eval.score_names helpers lab records

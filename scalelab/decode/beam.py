@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.decode.loop import Continuation, State, check, fill, fill_sources
+from scalelab.decode.loop import Continuation, State, check, fill, fill_sources, in_parts
 from scalelab.decode.stepper import Reader, Source
 
 NEVER = -1e9  # a score worse than any text's, and finite
@@ -53,10 +53,11 @@ def search(
       ValueError: as in `loop.check` and `loop.fill`; or the vocabulary has fewer than 2 K tokens.
     """
     check(prompts, max_new_tokens, max_len)
-    given = fill(prompts, max_len), sources and fill_sources(sources, max_len)
-    (tokens, lengths), source = jax.device_put(given, rows)
+    given = (*fill(prompts, max_len), sources and fill_sources(sources, max_len))
     sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
-    written, scores = jax.device_get(search_rows(stepper, tokens, lengths, source, *sizes))
+    written, scores = in_parts(
+        lambda *own: search_rows(stepper, *own, *sizes), given, rows, num_beams
+    )
 
     def cut(row: np.ndarray, score: np.ndarray) -> Continuation:
         ends = np.flatnonzero(row == (-1 if end_token is None else end_token))

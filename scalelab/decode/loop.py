@@ -1,9 +1,10 @@
 """Continues prompts token by token, in one compiled loop over an explicit cache."""
 
+import concurrent.futures
 import dataclasses
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,9 @@ from flax.typing import ArrayPytree
 
 from scalelab.decode.choose import Rules, choose, repeats
 from scalelab.decode.stepper import Reader, Source
+from scalelab.resources import host
 
+ROWS = 16  # fewest texts of a part
 SHORTEST = 16  # shortest bucket of lengths; longer ones double it, and each compiles once
 ENDINGS = ("length", "end", "repetition")
 State = dict[str, ArrayPytree]  # name -> array, or the cache
@@ -73,18 +76,56 @@ def generate(
       sources: token ids of each prompt's source; None: the model has none.
     """
     check(prompts, max_new_tokens, max_len)
-    given = fill(prompts, max_len), sources and fill_sources(sources, max_len)
-    (tokens, lengths), source = jax.device_put(given, rows)
+    tokens, lengths = fill(prompts, max_len)
+    source = sources and fill_sources(sources, max_len)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
         keys = jnp.broadcast_to(jax.random.key(0), len(tokens))
-    keys = jax.device_put(keys, rows)
-    sizes = (max_new_tokens, max_len, end_token)
-    found = generate_rows(stepper, tokens, lengths, source, keys, rules, *sizes)
+    sizes = (rules, max_new_tokens, max_len, end_token)
+    found = in_parts(
+        lambda *given: generate_rows(stepper, *given, *sizes), (tokens, lengths, source, keys), rows
+    )
     return [
         Continuation(row[:count], ENDINGS[ending])
-        for row, count, ending in zip(*jax.device_get(found), strict=True)
+        for row, count, ending in zip(*found, strict=True)
     ]
+
+
+def in_parts(
+    decode: Callable[..., ArrayPytree],
+    given: Sequence[ArrayPytree],
+    rows: jax.sharding.Sharding | None,
+    beams: int = 1,
+) -> ArrayPytree:
+    """Decodes rows; on one CPU in parts of equal size, each in a thread.
+
+    A program uses several cores in its matrix products alone, which are small in decoding. Every
+    part reads all parameters, so a part has at least ROWS texts.
+
+    Args:
+      decode: maps `given` on the device to arrays whose first axis is the rows.
+      given: arrays with rows as their first axis.
+      rows: their sharding; None: one device.
+      beams: texts of each row.
+
+    Returns:
+      The arrays of `decode`, on the host.
+    """
+    count = len(jax.tree.leaves(given)[0])
+    on_cpu = jax.default_backend() == "cpu" and (rows is None or rows.num_devices == 1)
+    size = -(-count // max(1, min(len(host.cores()), count * beams // ROWS))) if on_cpu else count
+    # The last part is filled with its last row, so that all have one shape.
+    places = np.minimum(np.arange(-(-count // size) * size), count - 1).reshape(-1, size)
+
+    def part(own: np.ndarray) -> ArrayPytree:
+        taken = jax.tree.map(lambda x: x[own], given) if size < count else given
+        return jax.device_get(decode(*jax.device_put(taken, rows)))
+
+    if len(places) == 1:
+        return part(places[0])
+    with concurrent.futures.ThreadPoolExecutor(len(places)) as pool:
+        found = list(pool.map(part, places))
+    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *found)
 
 
 @functools.partial(jax.jit, static_argnames=("rules", "max_new_tokens", "max_len", "end_token"))
