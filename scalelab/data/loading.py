@@ -71,13 +71,13 @@ class Data:
         store = phase.train
         num = min(len(store), 2000)
         rows, num_words, num_tokens = np.arange(num) * len(store) // num, 0, 0
-        starts = store.array("tokens_starts")
+        starts = store.arrays["tokens_starts"]
         for start, stop in zip(starts[rows], starts[rows + 1], strict=True):
-            tokens = store.array("tokens")[start:stop]
+            tokens = store.arrays["tokens"][start:stop]
             text = self.tokenizer.decode(tokens[~np.isin(tokens, special)])
             num_words += sum(any(map(str.isalnum, part)) for part in text.split())
             num_tokens += len(tokens)
-        stored = int(store.array("tokens_starts")[-1])  # the clock may count other arrays
+        stored = int(store.arrays["tokens_starts"][-1])  # the clock may count other arrays
         return num_words / num_tokens * (stored / phase.epoch_tokens)
 
 

@@ -107,10 +107,7 @@ def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
 
     A wide type becomes that of a batch: tokens and offsets are below 2^31.
     """
-    names = [*store.meta["flat"]]
-    for name in store.meta["ragged"]:
-        names += [name, f"{name}_starts"]
-    arrays = {name: store.array(name) for name in names}
+    arrays = store.arrays
     if any(values.size > LARGEST for values in arrays.values()):
         return None
     wide = {n for n, v in arrays.items() if v.dtype.itemsize > 4 or v.dtype == np.uint32}
