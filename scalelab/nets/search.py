@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 from jax.typing import DTypeLike
 
-from scalelab.nn import axes, recurrence
+from scalelab.nn import axes
 from scalelab.nn.attention import MASKED_SCORE, WEIGHTS
 from scalelab.nn.axes import constrain, parameter, part
 from scalelab.nn.compatibility import Compatibility
@@ -126,7 +126,7 @@ class SearchLayer(nn.Module):
             return state, (state, context, weights)
 
         start = found["states"]
-        _, (states, contexts, weights) = jax.lax.scan(step, start, inputs, unroll=recurrence.UNROLL)
+        _, (states, contexts, weights) = jax.lax.scan(step, start, inputs)
         if weights is not None:
             self.sow("intermediates", WEIGHTS, weights.swapaxes(0, 1)[:, None])
         if cache is not None:
@@ -160,7 +160,6 @@ class SearchLayer(nn.Module):
             return lambda hidden: (found["context"], None)
         assert ctx.source_mask is not None
         allowed = ctx.source_mask.dense(1, found["keys"].shape[1])
-        assert allowed is not None
         scorer, keys = score.scorer(), found["keys"].astype(jnp.float32)
         values = found["values"].astype(jnp.float32)
 
