@@ -68,7 +68,7 @@ class Pretraining:
         self.name = run_folder.name(config)
         self.clocks, self._rate = clocks, np.float32(0)
         self.now = clocks.at(plan.clock)  # on the budget's clock, blocks in flight included
-        self._schedule = adamw.get_schedule(config.optim.schedule)
+        self._schedule = adamw.SCHEDULES[config.optim.schedule]
         # Seconds beside training.
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         # Of the last blocks that were waited for; the loss is the mean of the last one.
