@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 from jax.typing import DTypeLike
 
-from scalelab.nn import axes
+from scalelab.nn import axes, recurrence
 from scalelab.nn.attention import MASKED_SCORE, WEIGHTS
 from scalelab.nn.axes import constrain, parameter, part
 from scalelab.nn.compatibility import Compatibility
@@ -126,7 +126,7 @@ class SearchLayer(nn.Module):
             return state, (state, context, weights)
 
         start = found["states"]
-        _, (states, contexts, weights) = jax.lax.scan(step, start, inputs)
+        _, (states, contexts, weights) = jax.lax.scan(step, start, inputs, unroll=recurrence.UNROLL)
         if weights is not None:
             self.sow("intermediates", WEIGHTS, weights.swapaxes(0, 1)[:, None])
         if cache is not None:

@@ -20,6 +20,7 @@ from scalelab.nn.linear import ZEROS, Linear
 from scalelab.nn.masks import Context
 
 State = dict[str, jax.Array]  # name -> [B, D] float32; the layer's result is "hidden"
+UNROLL = 1  # steps of time in a turn of the loop
 
 
 class Cell(NamedTuple):
@@ -95,7 +96,7 @@ def _forward(
         state = cell.update(given.astype(jnp.float32), recurrent, state)
         return state, (state, recurrent)
 
-    _, (states, recurrent) = jax.lax.scan(step, start, given)
+    _, (states, recurrent) = jax.lax.scan(step, start, given, unroll=UNROLL)
     return (states["hidden"], states), (given, kernel, start, states, recurrent)
 
 
@@ -112,7 +113,7 @@ def _backward(cell: Cell, kept: tuple, gradients: tuple[jax.Array, State]) -> tu
         return earlier | {"hidden": earlier["hidden"] + through}, (given, recurrent)
 
     zeros, inputs = jax.tree.map(jnp.zeros_like, start), (gradients[0], given, recurrent, before)
-    _, (own, through) = jax.lax.scan(step, zeros, inputs, reverse=True)
+    _, (own, through) = jax.lax.scan(step, zeros, inputs, reverse=True, unroll=UNROLL)
     rows, columns = (
         x.reshape(-1, x.shape[-1]).astype(kernel.dtype) for x in (before["hidden"], through)
     )
