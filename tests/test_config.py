@@ -107,7 +107,7 @@ def test_whole_numbers_serve_as_floats_and_none_where_it_may() -> None:
     dict(seed=-1), dict(optim__learning_rate=-1e-4),
     dict(optim__learning_rate=float("nan")), dict(optim__beta2=1.0), dict(optim__eps=0.0),
     dict(optim__eps=1e-60), dict(optim__learning_rate=1e38), dict(optim__weight_decay=1e300),
-    dict(optim__clip_norm=0.0),
+    dict(optim__clip_norm=0.0), dict(optim__schedule="liner"), dict(machine__remat="some"),
 ])  # fmt: skip
 def test_impossible_values_are_refused_by_field_and_value(fields: dict[str, object]) -> None:
     field, value = next(iter(fields.items()))

@@ -138,7 +138,7 @@ def test_result_json(whole: Record, lab: Lab) -> None:
     assert result["system"] == "roberta" and result["shape"] == {"A": 2, "H": 8, "L": 1}
     assert result["n_model"] == 12 * 8 * 8 and result["seed"] == 0
     data = load_data(lab.config(), systems.load("roberta"), progress=False)
-    lengths = [np.diff(phase.train.array("tokens_starts")) for phase in data.phases]
+    lengths = [np.diff(phase.train.arrays["tokens_starts"]) for phase in data.phases]
     assert result["phases"] == [  # an epoch of each phase
         {
             "max_len": max_len,

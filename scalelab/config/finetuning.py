@@ -21,7 +21,7 @@ from scalelab.config.fields import (
     fill,
     flatten,
 )
-from scalelab.config.pretraining import AdamW
+from scalelab.config.pretraining import AdamW, Schedule
 from scalelab.helpers.names import nearest
 
 
@@ -45,7 +45,7 @@ class Optim(AdamW):
 
     learning_rate: NotNegative = 2e-5  # at the end of the warm-up
     # After the warm-up: linear or cosine, to zero at the end; or constant.
-    schedule: str = "linear"
+    schedule: Schedule = "linear"
     warmup_rate: Probability = 0.0  # share of all steps
     # Factor of the rate from layer to layer; None: off.
     layer_decay: Annotated[float, ("a factor in (0, 1]", lambda x: 0 < x <= 1)] | None = None

@@ -168,12 +168,15 @@ class AdamW:
         return {name: getattr(self, name) for name in names}
 
 
+Schedule = Annotated[str, choice("linear", "cosine", "constant")]  # names in optim.adamw.SCHEDULES
+
+
 @dataclasses.dataclass(frozen=True)
 class Optim(AdamW):
     """AdamW, its schedule and the budget."""
 
     # After the warm-up: linear or cosine, to zero at the end of the budget; or constant.
-    schedule: str = "linear"
+    schedule: Schedule = "linear"
     total_epochs: Epochs | None = 10.0  # the budget: exactly one of the five
     total_steps: Annotated[int, between(1, 10**15)] | None = None  # optimizer steps
     total_tokens: Budget | None = None  # training tokens, without padding
@@ -206,7 +209,8 @@ class Machine:
     fsdp_parallel: int = 1  # devices that share the examples and hold a part of the model each
     tensor_parallel: int = 1  # devices that split heads, FFN and vocabulary
     num_microbatches: Count = 1  # gradient accumulation within a step
-    remat: str = "none"  # what the backward pass recomputes: none, dots, full
+    # What the backward pass recomputes.
+    remat: Annotated[str, choice("none", "dots", "full")] = "none"
     # device: examples lie on the device if they fit, else as "tf"; tf: the host makes the batches
     # by tf.data where TensorFlow is installed, else as "numpy"; numpy: in a thread.
     loader: Annotated[str, choice("device", "tf", "numpy")] = "device"

@@ -16,7 +16,7 @@ import logging
 import math
 import os
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Literal
 
@@ -137,22 +137,12 @@ class Batches:
         else:  # corrupts the rows of all hosts, because the global tokens are counted after it
             batch = self.store.gather(ids)
             batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids)
-            num_tokens = count_tokens(batch, self.counted_arrays)
+            num_tokens = sum(batch[lengths_name(name)].sum() for name in self.counted_arrays)
             batch = {name: values[self.rows] for name, values in batch.items()}
         batch |= self.mask_ids(ids[self.rows], epochs[self.rows])
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
         batch["num_tokens"] = np.asarray(num_tokens, np.int32)
         return batch
-
-
-def count_tokens(batch: Batch, names: Iterable[str]) -> int:
-    """Returns the number of tokens in ragged arrays of a batch, without padding.
-
-    Args:
-      batch: with the lengths [B] of these arrays.
-      names: names of the ragged arrays.
-    """
-    return sum(int(batch[lengths_name(name)].sum()) for name in names)
 
 
 def evaluation_batches(

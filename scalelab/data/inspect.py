@@ -50,14 +50,14 @@ def table(phases: Sequence[PhaseData]) -> str:
         (p, n, store) for p in phases for n, store in (("train", p.train), ("valid", p.valid))
     ]
     for phase, split, store in splits:
-        meta = store.meta
-        text = meta["num_text_tokens"] + meta["dropped_tokens"]
+        dropped = store.meta["dropped_tokens"]
+        text = int(store.arrays["num_text_tokens"].sum()) + dropped
         rows.append([
             f"{phase.max_len}, {split}",
             f"{len(store):,}",
             f"{(num_tokens := phase.count_tokens(store)):,}",
             f"{num_tokens / max(len(store), 1):.2f}",
-            f"{meta['dropped_tokens'] / max(text, 1):.1%}",
+            f"{dropped / max(text, 1):.1%}",
             f"{phase.padding_share:.1%}" if split == "train" else "",
             *summarize_arrays(store).values(),
             str(phase.batch_size),
@@ -75,11 +75,12 @@ def summarize_arrays(store: ExampleStore) -> dict[str, str]:
         if name in ALWAYS:
             continue
         if name in store.meta["ragged"]:
-            found[f"mean length of {name}"] = f"{np.diff(store.array(f'{name}_starts')).mean():.2f}"
-        elif store.array(name).dtype in (np.int8, np.bool_):
-            found[f"{name} = 1"] = f"{np.mean(store.array(name) == 1):.2%}"
+            mean = np.diff(store.arrays[f"{name}_starts"]).mean()
+            found[f"mean length of {name}"] = f"{mean:.2f}"
+        elif store.arrays[name].dtype in (np.int8, np.bool_):
+            found[f"{name} = 1"] = f"{np.mean(store.arrays[name] == 1):.2%}"
         else:
-            found[f"mean {name}"] = f"{store.array(name).mean():.2f}"
+            found[f"mean {name}"] = f"{store.arrays[name].mean():.2f}"
     return found
 
 

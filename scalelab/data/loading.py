@@ -6,7 +6,6 @@ corpora (documents) -> sentences -> tokenizers (ids) -> formats (examples) -> st
 
 import dataclasses
 import functools
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from scalelab import formats
 from scalelab.config.pretraining import Config
 from scalelab.data.batches import evaluation_batches
 from scalelab.data.phases import PhaseData, make_phases
+from scalelab.helpers.progress import timed
 
 if TYPE_CHECKING:
     from scalelab.data.prepare import Prepared
@@ -71,13 +71,13 @@ class Data:
         store = phase.train
         num = min(len(store), 2000)
         rows, num_words, num_tokens = np.arange(num) * len(store) // num, 0, 0
-        starts = store.array("tokens_starts")
+        starts = store.arrays["tokens_starts"]
         for start, stop in zip(starts[rows], starts[rows + 1], strict=True):
-            tokens = store.array("tokens")[start:stop]
+            tokens = store.arrays["tokens"][start:stop]
             text = self.tokenizer.decode(tokens[~np.isin(tokens, special)])
             num_words += sum(any(map(str.isalnum, part)) for part in text.split())
             num_tokens += len(tokens)
-        stored = int(store.array("tokens_starts")[-1])  # the clock may count other arrays
+        stored = int(store.arrays["tokens_starts"][-1])  # the clock may count other arrays
         return num_words / num_tokens * (stored / phase.epoch_tokens)
 
 
@@ -102,11 +102,10 @@ def load_data(
     """
     formats.load(config.data.format)  # a misspelt name is refused before the long work
     prepared = _prepare(config, system, tokenizer_dir, progress=progress)
-    started = time.perf_counter()
     specials = prepared.tokenizer.specials(system.FRAME, getattr(system, "START", None))
-    given = config, prepared.documents, specials, prepared.key, system.ORDER, progress
-    phases = make_phases(*given, prepared.tokenizer)
-    timings = prepared.timings | {"examples": time.perf_counter() - started}
+    given, timings = (config, prepared.documents, specials, prepared.key), prepared.timings
+    with timed(timings, "examples"):
+        phases = make_phases(*given, system.ORDER, progress, prepared.tokenizer)
     train, valid = (prepared.documents[split] for split in ("train", "valid"))
     entropy = unigram_entropy(train.tokens)
     facts = {"corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}"}

@@ -69,7 +69,7 @@ class PhaseData:
     def count_tokens(self, store: ExampleStore) -> int:
         """Returns `epoch_tokens` for the examples of a store, `train` or `valid`."""
         if self.corrupt is None:
-            return sum(int(store.array(f"{name}_starts")[-1]) for name in self.counted_arrays)
+            return sum(int(store.arrays[f"{name}_starts"][-1]) for name in self.counted_arrays)
         found = self.lengths(store).values()
         return round(sum(int(x.sum()) for x in found) / max(map(len, found)) * len(store))
 
@@ -79,7 +79,7 @@ class PhaseData:
         If the format corrupts its rows, n is a sample.
         """
         if self.corrupt is None:
-            return {x: np.diff(store.array(f"{x}_starts")) for x in self.counted_arrays}
+            return {x: np.diff(store.arrays[f"{x}_starts"]) for x in self.counted_arrays}
         most = self.batch_size, NUM_SAMPLED_BATCHES
         batches = list(evaluation_batches(store, *most, self.corrupt))
         there = np.concatenate([batch["lengths"] > 0 for batch in batches])

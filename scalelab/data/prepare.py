@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from scalelab.data import cache, parallel, sentences, tokenizers
 from scalelab.data.corpora import TURNS, UNITS, Corpus, assign_split, pieces
 from scalelab.data.store import ArrayWriter, load_array
 from scalelab.formats import SPEAKER, Documents
-from scalelab.helpers.progress import show_bar
+from scalelab.helpers.progress import show_bar, timed
 
 VERSION = "2"  # version of what the stages write
 UNITS_VERSION = 1
@@ -67,21 +66,21 @@ def prepare_documents(
       ValueError: the corpus is missing, empty or unreadable, or too small for the vocabulary.
     """
     timings: dict[str, float] = {}
-    with _timed(timings, "fingerprint"):
+    with timed(timings, "fingerprint"):
         text_key = sentences_key(source)
 
     def text_dir() -> Path:
-        with _timed(timings, "sentences"):
+        with timed(timings, "sentences"):
             return prepare_sentences(source, text_key, cache_dir, num_workers, progress)
 
     def train(into: Path) -> None:
         texts = _Texts(text_dir() / "train.txt", progress)
-        with _timed(timings, "tokenizer"):
+        with timed(timings, "tokenizer"):
             tokenizers.train(spec, texts, into)
 
     def encode(into: Path) -> None:
         texts = text_dir()
-        with _timed(timings, "tokens"):
+        with timed(timings, "tokens"):
             for split in source.splits:
                 _encode(tokenizer_dir, texts / f"{split}.txt", into, num_workers, progress)
 
@@ -101,7 +100,7 @@ def prepare_documents(
     }
     opened = tokenizers.Tokenizer.load(tokenizer_dir)
     if source.source.spans is not None:
-        with _timed(timings, "units"):
+        with timed(timings, "units"):
             documents = _add_units(documents, source, opened, text_dir, cache_dir, key)
     return Prepared(opened, tokenizer_dir, documents, text_key["corpus"], key, timings)
 
@@ -293,10 +292,3 @@ def _encode(tokenizer_dir: Path, path: Path, into: Path, num_workers: int, progr
             sentence_bytes.append(made.num_bytes)
             tokens.append(made.tokens)
             tick(made.size)
-
-
-@contextlib.contextmanager
-def _timed(timings: dict[str, float], stage: str) -> Iterator[None]:
-    begun = time.perf_counter()
-    yield
-    timings[stage] = timings.get(stage, 0.0) + time.perf_counter() - begun

@@ -1,6 +1,7 @@
 """Arrays and examples on disk: appended piece by piece, then memory-mapped."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import types
@@ -99,15 +100,9 @@ def write(
                     before = writers[array.name].length - len(rows.values)
                     append(f"{array.name}_starts", rows.starts[1:].astype(np.int64) + before)
             dropped_tokens += int(chunk.dropped_tokens)
-    made = {name: load_array(directory / f"{name}.npy") for name in sorted(writers)}
-    lengths = np.diff(made["tokens_starts"])
     meta = {
         "dropped_tokens": dropped_tokens,
-        "num_bytes": int(np.sum(made.get("num_bytes", 0), dtype=np.int64)),
-        "num_text_tokens": int(np.sum(made.get("num_text_tokens", 0), dtype=np.int64)),
-        "num_examples": len(lengths),
-        "num_tokens": int(lengths.sum()),
-        "files": list(made),
+        "files": sorted(writers),
         "flat": [array.name for array in declared if array.kind == "flat"],
         "ragged": ragged,
     }
@@ -127,17 +122,18 @@ def _check(chunk: Examples, declared: Iterable[Array]) -> None:
             raise ValueError(f"array {name!r}: {count} rows for {len(chunk)} examples")
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class ExampleStore:
     """The examples of one split and phase, opened for reading.
 
-    `meta` has num_examples, flat (names), ragged (name -> longest row of a batch), and from `write`
-    num_tokens (special ones included), num_text_tokens, num_bytes and dropped_tokens.
+    Attributes:
+      arrays: flat arrays X [n, ...], and ragged ones as X [items, ...] and X_starts [n + 1].
+      meta: ragged (name -> longest row of a batch), and from `write` flat (names) and
+        dropped_tokens.
     """
 
-    def __init__(self, arrays: dict[str, np.ndarray], meta: dict) -> None:
-        """Wraps flat arrays X [n, ...], and ragged ones as X [items, ...] and X_starts [n + 1]."""
-        self._arrays = arrays
-        self.meta = meta
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> "ExampleStore":
@@ -149,15 +145,11 @@ class ExampleStore:
         return cls({name: array.view(np.ndarray) for name, array in arrays.items()}, meta)
 
     def __len__(self) -> int:
-        return self.meta["num_examples"]
-
-    def array(self, name: str) -> np.ndarray:
-        """Returns an array as it is stored: a flat one, X or X_starts."""
-        return self._arrays[name]
+        return len(self.arrays["tokens_starts"]) - 1
 
     def fingerprint(self) -> str:
         """Eight hexadecimal digits that change when the number or length of examples does."""
-        return f"{zlib.crc32(np.ascontiguousarray(self._arrays['tokens_starts'])):08x}"
+        return f"{zlib.crc32(np.ascontiguousarray(self.arrays['tokens_starts'])):08x}"
 
     def lengths(self, ids: np.ndarray, names: Iterable[str] = ("tokens",)) -> np.ndarray:
         """Returns the number of items of each example, special tokens included: int64 [B].
@@ -166,7 +158,7 @@ class ExampleStore:
           ids: [B] int, indices of examples.
           names: ragged arrays whose items are summed.
         """
-        offsets = [self._arrays[f"{name}_starts"] for name in names]
+        offsets = [self.arrays[f"{name}_starts"] for name in names]
         return np.sum([starts[ids + 1] - starts[ids] for starts in offsets], axis=0)
 
     def gather(self, ids: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
@@ -176,7 +168,7 @@ class ExampleStore:
           ids: [B] int, indices of examples; -1: an empty row.
           length: T of the tokens; None: the declared one.
         """
-        return gather(self._arrays, ids, self.meta["ragged"], length)
+        return gather(self.arrays, ids, self.meta["ragged"], length)
 
 
 def gather(

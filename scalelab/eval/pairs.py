@@ -45,7 +45,7 @@ def watch(training: "Pretraining") -> None:
     import jax
 
     from scalelab.eval import sentence_scores, suites
-    from scalelab.records import metrics
+    from scalelab.helpers.progress import timed
     from scalelab.training import pretrained
 
     if jax.process_count() > 1:
@@ -76,7 +76,7 @@ def watch(training: "Pretraining") -> None:
     del opened  # frees memory
 
     def judge() -> str:
-        with metrics.timed(training.timers, "eval_secs"):
+        with timed(training.timers, "eval_secs"):
             accuracy = measure(open_net(), items, request).scores["accuracy"]
         words = training.reached.words[-1] * every
         training.write_line({"eval/pairs_accuracy": accuracy, "eval/words": words} | marks)

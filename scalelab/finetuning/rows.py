@@ -92,7 +92,7 @@ def find(
     """
     if float(num_steps) * width * num_rows < WORTH:
         return None
-    counts = sum(np.bincount(e.rows.array("tokens"), minlength=num_rows) for e in examples)
+    counts = sum(np.bincount(e.rows.arrays["tokens"], minlength=num_rows) for e in examples)
     counts[list(named)] += 1
     rows = NamedRows(np.flatnonzero(counts), num_rows, path)
     saved = float(num_steps) * width * (num_rows - rows.size)

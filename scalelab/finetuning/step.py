@@ -22,7 +22,7 @@ from scalelab import sharding
 from scalelab.data.store import Layout
 from scalelab.finetuning import methods
 from scalelab.nn import axes
-from scalelab.nn.heads import BiLSTMHead, ClassHead, WeightedLayers
+from scalelab.nn.heads import BiLSTMHead, ClassHead
 from scalelab.nn.stack import INPUTS, STATES
 from scalelab.objectives import (
     Batch,
@@ -322,10 +322,10 @@ def make_head(
 
         return DecomposableHead(num_outputs, width, dropout_rate)
     hidden = width if kind == "double" else None
-    head = ClassHead(num_outputs, hidden, dropout_rate, HEAD_INIT, activation)
+    given = num_outputs, hidden, dropout_rate, HEAD_INIT, activation
     if lstm_width:
-        return BiLSTMHead(lstm_width, head, mixed_layers)
-    return WeightedLayers(mixed_layers, head) if mixed_layers else head
+        return BiLSTMHead(lstm_width, ClassHead(*given), mixed_layers)
+    return ClassHead(*given, mixed_layers)
 
 
 def choose_reads(kind: str, lstm_width: int | None, reads: str) -> str:

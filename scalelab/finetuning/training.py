@@ -70,7 +70,7 @@ class Finetuning:
         self.most_steps, self.blocks_ahead = self.config.machine.steps_per_dispatch, 1
         self.step, self._rate = 0, np.float32(0)  # steps that were started; rate of the last
         self._batches = run.batches(seed)
-        self._schedule = adamw.get_schedule(self.config.optim.schedule)
+        self._schedule = adamw.SCHEDULES[self.config.optim.schedule]
         self._program = compiled(run.trained, run.mesh)
         params = run.first_params(seed)
         self._table = None if run.rows is None else np.asarray(run.rows.table(params))

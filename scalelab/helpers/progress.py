@@ -45,6 +45,16 @@ def show_bar(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], 
         line.show(f"{label}: done in {format_secs(time.monotonic() - begun)}")
 
 
+@contextlib.contextmanager
+def timed(timers: dict[str, float], name: str) -> Iterator[None]:
+    """Adds the time spent inside to `timers[name]`, in seconds."""
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        timers[name] = timers.get(name, 0.0) + time.perf_counter() - begun
+
+
 def format_secs(secs: float) -> str:
     """Formats seconds for a person: 59s, 12m05s, 3h07m.
 

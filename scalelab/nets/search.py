@@ -160,7 +160,6 @@ class SearchLayer(nn.Module):
             return lambda hidden: (found["context"], None)
         assert ctx.source_mask is not None
         allowed = ctx.source_mask.dense(1, found["keys"].shape[1])
-        assert allowed is not None
         scorer, keys = score.scorer(), found["keys"].astype(jnp.float32)
         values = found["values"].astype(jnp.float32)
 

@@ -95,9 +95,7 @@ def _attend(
             scores = module.score(query, keys, ctx)
     if ctx.bias is not None:
         scores = scores + ctx.bias
-    allowed = ctx.mask.dense(*scores.shape[2:])
-    if allowed is not None:
-        scores = jnp.where(allowed, scores, MASKED_SCORE)
+    scores = jnp.where(ctx.mask.dense(*scores.shape[2:]), scores, MASKED_SCORE)
     weights = jax.nn.softmax(scores, axis=-1).astype(module.dtype)
     module.sow("intermediates", WEIGHTS, weights)
     weights = Dropout(module.dropout_rate, name="dropout")(weights, ctx)

@@ -187,6 +187,7 @@ class ClassHead(nn.Module):
       dropout_rate: before each map.
       kernel_init: initializer of the kernels.
       activation: of the hidden layer, a name in ACTIVATIONS.
+      num_layers: k, the layers side by side in a learned sum (`weighted_sum`); 0: one layer.
     """
 
     num_classes: int
@@ -194,12 +195,14 @@ class ClassHead(nn.Module):
     dropout_rate: float
     kernel_init: nn.initializers.Initializer
     activation: str = "tanh"
+    num_layers: int = 0
 
     @nn.compact
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
         """Returns the scores, as `TaskHead`."""
         linear = partial(Linear, (axes.WIDTH,), kernel_init=self.kernel_init)
-        x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
+        x = weighted_sum(self, self.num_layers)(vectors).astype(jnp.float32)
+        x = Dropout(self.dropout_rate, name="dropout")(x, ctx)
         if self.width is not None:
             dense = linear((axes.TRANSFORM,), (self.width,), name="dense")
             x = ACTIVATIONS[self.activation](dense(x))
@@ -215,7 +218,7 @@ class BiLSTMHead(nn.Module):
     Attributes:
       width: W, the width of each direction.
       head: (vectors [B, ..., 2 W], ctx) -> scores [B, ..., C].
-      num_layers: k, the layers in a learned sum (`weighted_sum`); 0: the input is one layer.
+      num_layers: k, as in ClassHead.
     """
 
     width: int
@@ -224,7 +227,7 @@ class BiLSTMHead(nn.Module):
 
     def setup(self) -> None:  # noqa: D102
         nn.share_scope(self, self.head)
-        self.sum = weighted_sum(self, self.num_layers) if self.num_layers else lambda x: x
+        self.sum = weighted_sum(self, self.num_layers)
         named, one = nn.with_logical_partitioning, nn.initializers
         kernel = axes.WIDTH, axes.TRANSFORM
 
@@ -254,40 +257,21 @@ class BiLSTMHead(nn.Module):
         return self.head(vectors, ctx)
 
 
-class WeightedLayers(nn.Module):
-    """A head on a learned sum of layers: scale * sum_j softmax(weights)_j h_j.
+def weighted_sum(owner: nn.Module, num_layers: int) -> Callable[[jax.Array], jax.Array]:
+    """Creates the parameters of a learned sum: scale * sum_j softmax(weights)_j h_j.
 
     Peters et al. 2018 (ELMo), equation 1; the layers may begin with its layer 0, the embeddings.
-    The parameters are in the same scope as the head's. With its initial weights the sum is the
-    mean.
-
-    Attributes:
-      num_layers: k.
-      head: (vectors [B, ..., E], ctx) -> scores [B, ..., C].
-    """
-
-    num_layers: int
-    head: nn.Module
-
-    def setup(self) -> None:  # noqa: D102
-        nn.share_scope(self, self.head)
-        self.sum = weighted_sum(self, self.num_layers)
-
-    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores of vectors [B, ..., k E], the layers' vectors side by side."""
-        return self.head(self.sum(vectors), ctx)
-
-
-def weighted_sum(owner: nn.Module, num_layers: int) -> Callable[[jax.Array], jax.Array]:
-    """Creates the parameters of a learned sum of layers in `owner`.
+    With its initial weights the sum is the mean.
 
     Args:
-      owner: a module, in its `setup`.
-      num_layers: k.
+      owner: a module, where `owner.param` may be called.
+      num_layers: k; 0: no sum.
 
     Returns:
       A function of k layers side by side, [..., k E], that returns their sum [..., E] float32.
     """
+    if not num_layers:
+        return lambda x: x
     weights = parameter(owner, "layer_weights", ZEROS, (axes.NORM,), (num_layers,))
     scale = parameter(owner, "layer_scale", nn.initializers.ones_init(), (axes.NORM,), (1,))
 

@@ -36,28 +36,23 @@ class Mask:
     query_ranks: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
 
-    def dense(self, num_queries: int, num_keys: int) -> jax.Array | None:
-        """Returns a mask, bool, broadcastable to [B, N, T, S], True = may see; None: all may."""
+    def dense(self, num_queries: int, num_keys: int) -> jax.Array:
+        """Returns a mask, bool, broadcastable to [B, N, T, S], True = may see."""
         keys = jnp.arange(num_keys)[None, None, :]
-        parts = []
+        allowed = jnp.ones((1, 1, 1), bool)
         if self.visible is not None:
             first, stop = self.visible[:, :, :1], self.visible[:, :, 1:]
-            parts.append((keys >= first) & (keys < stop))
+            allowed &= (keys >= first) & (keys < stop)
         elif self.causal:
             queries = self.query_positions
             if queries is None:
                 queries = jnp.arange(num_queries)[None, :]
-            parts.append(keys <= queries[:, :, None])
+            allowed &= keys <= queries[:, :, None]
         if self.lengths is not None:
-            parts.append(keys < self.lengths[:, None, None])
+            allowed &= keys < self.lengths[:, None, None]
         if self.ranks is not None:
             assert self.query_ranks is not None
-            parts.append(self.ranks[:, None, :] <= self.query_ranks[:, :, None])
-        if not parts:
-            return None
-        allowed = parts[0]
-        for part in parts[1:]:
-            allowed = allowed & part
+            allowed &= self.ranks[:, None, :] <= self.query_ranks[:, :, None]
         return allowed[:, None, :, :]
 
 

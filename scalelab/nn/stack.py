@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
-from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 from scalelab.nn.masks import Context
 
-# Results of the forward pass that are kept for the backward pass: all, none, or matrix products'.
+# The values of config.machine.remat -> results of the forward pass that are kept for the backward
+# pass: all, none, or matrix products'.
 REMAT_POLICIES = {
     "none": None,
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -94,10 +94,6 @@ class Stack(nn.Module):
         If mutable, the collection STATES holds the carry after each layer, stacked, and INPUTS the
         first carry.
         """
-        if self.remat not in REMAT_POLICIES:
-            raise ValueError(
-                f"unknown remat policy {self.remat!r}: {nearest(self.remat, REMAT_POLICIES)}"
-            )
         # Also unrolled with a cache: reading the parameters dominates a step of one token, and a
         # loop would first copy them out of their stack.
         unrolled = not in_a_loop(self.num_layers, self.remat) or cache is not None

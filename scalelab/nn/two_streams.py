@@ -109,7 +109,6 @@ class TwoStreamAttention(nn.Module):
         T = S - (0 if cache is None else cache.states.shape[1])  # noqa: N806
         source = content = x[:, :T]
         allowed = mask.dense(x.shape[1], S)
-        assert allowed is not None  # the mask has lengths
         if cache is not None:
             source = jnp.concatenate([jax.lax.stop_gradient(cache.states), content], axis=1)
             there = jnp.arange(S) >= (S - T - cache.sizes)[:, None]

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 
 NOT_DECAYED = re.compile(rf"(^|/)(bias|scale|\w+_bias|\w+{axes.UNDECAYED})$")
@@ -133,14 +132,8 @@ def constant(elapsed: float, warmup: float, total: float) -> float:
     return min(1.0, elapsed / warmup) if warmup else 1.0
 
 
+# The values of config.optim.schedule.
 SCHEDULES: dict[str, Schedule] = {"linear": linear, "cosine": cosine, "constant": constant}
-
-
-def get_schedule(name: str) -> Schedule:
-    """Returns a schedule by its name; raises ValueError if there is none."""
-    if name not in SCHEDULES:
-        raise ValueError(f"unknown schedule {name!r}: {nearest(name, SCHEDULES)}")
-    return SCHEDULES[name]
 
 
 def layerwise_factors(

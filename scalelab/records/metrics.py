@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalelab.config.durations import CLOCKS
@@ -238,13 +238,3 @@ def summarize_eval(
             if covers_text:
                 means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
     return means
-
-
-@contextlib.contextmanager
-def timed(timers: dict[str, float], name: str) -> Iterator[None]:
-    """Adds the time spent inside to `timers[name]`, in seconds."""
-    begun = time.perf_counter()
-    try:
-        yield
-    finally:
-        timers[name] = timers.get(name, 0.0) + time.perf_counter() - begun

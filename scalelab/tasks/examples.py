@@ -41,11 +41,11 @@ class TaskExamples:
         if most is None or most >= len(self):
             return self
         count = most * self.num_rows
-        starts = self.rows.array("tokens_starts")
+        starts = self.rows.arrays["tokens_starts"]
         arrays = {
-            "tokens": self.rows.array("tokens")[: starts[count]],
+            "tokens": self.rows.arrays["tokens"][: starts[count]],
             "tokens_starts": starts[: count + 1],
-            "second_starts": self.rows.array("second_starts")[:count],
+            "second_starts": self.rows.arrays["second_starts"][:count],
         }
         labels = None if self.labels is None else self.labels[:most]
         pieces = None if self.piece_labels is None else self.piece_labels[: starts[count]]
@@ -93,10 +93,10 @@ class TaskExamples:
             batch["labels"] = self.labels[np.maximum(ids, 0)]
             batch["labels"][ids < 0] = 0
         if self.piece_labels is not None:
-            starts = self.rows.array("tokens_starts")
+            starts = self.rows.arrays["tokens_starts"]
             aligned = {"tokens": self.piece_labels, "tokens_starts": starts}
-            meta = self.rows.meta | {"flat": []}
-            batch["labels"] = ExampleStore(aligned, meta).gather(row_ids, length)["tokens"]
+            store = ExampleStore(aligned, self.rows.meta)
+            batch["labels"] = store.gather(row_ids, length)["tokens"]
         return batch
 
 
@@ -171,8 +171,7 @@ def encode(
 def store_of(arrays: dict[str, np.ndarray]) -> ExampleStore:
     """Wraps rows: tokens, tokens_starts and second_starts as `assemble` makes them."""
     lengths = np.diff(arrays["tokens_starts"])
-    meta = {"num_examples": len(lengths), "flat": ["second_starts"]}
-    return ExampleStore(arrays, meta | {"ragged": {"tokens": int(lengths.max(initial=0))}})
+    return ExampleStore(arrays, {"ragged": {"tokens": int(lengths.max(initial=0))}})
 
 
 def kept_lengths(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:

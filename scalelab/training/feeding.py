@@ -26,7 +26,7 @@ from scalelab.data.batches import Batches, evaluation_batches, iterate
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import Arrays, ExampleStore, Layout, Row, gather
 from scalelab.formats import batch_type
-from scalelab.records import metrics
+from scalelab.helpers.progress import timed
 from scalelab.resources import host
 from scalelab.step import BlockParts, Blocks, Evaluate
 
@@ -107,10 +107,7 @@ def stored_arrays(store: ExampleStore) -> dict[str, np.ndarray] | None:
 
     A wide type becomes that of a batch: tokens and offsets are below 2^31.
     """
-    names = [*store.meta["flat"]]
-    for name in store.meta["ragged"]:
-        names += [name, f"{name}_starts"]
-    arrays = {name: store.array(name) for name in names}
+    arrays = store.arrays
     if any(values.size > LARGEST for values in arrays.values()):
         return None
     wide = {n for n, v in arrays.items() if v.dtype.itemsize > 4 or v.dtype == np.uint32}
@@ -198,7 +195,7 @@ def compiling(training: "Pretraining") -> Iterator[BlockParts]:
     training.program = training.blocks = None  # frees the examples of the phase before
     begun, model, index = time.perf_counter(), training.model, training.progress.phase
     cache = machine.compile_cache_dir
-    with host.compiling(cache, program) as note, metrics.timed(timers, "compile_secs"):
+    with host.compiling(cache, program) as note, timed(timers, "compile_secs"):
         say(f"phase {index + 1}: {what}; compiling{note}")
         seed = config.seed if config.data.order_seed is None else config.data.order_seed
         rows, sizes = sharding.host_rows(mesh, phase.batch_size), (phase.batch_size, phase.max_len)

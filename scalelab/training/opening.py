@@ -13,7 +13,6 @@ from scalelab.config.durations import make_plan
 from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config, science
 from scalelab.data import loading, tokenizers
-from scalelab.optim import adamw
 from scalelab.records import baselines, json_files, metrics, run_files, run_folder
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
@@ -48,7 +47,6 @@ def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
     model = state.make_model(config, frozen=nets)
     state.check_memory(model, config.short.max_len, mesh, host.available())
     state.check_phases(model, config)
-    adamw.get_schedule(config.optim.schedule)
     return mesh
 
 

@@ -18,6 +18,7 @@ from scalelab.config.pretraining import Config
 from scalelab.data.loading import Data
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import Row
+from scalelab.helpers.progress import timed
 from scalelab.optim import adamw
 from scalelab.records import metrics, run_folder
 from scalelab.resources import flops
@@ -67,7 +68,7 @@ class Pretraining:
         self.name = run_folder.name(config)
         self.clocks, self._rate = clocks, np.float32(0)
         self.now = clocks.at(plan.clock)  # on the budget's clock, blocks in flight included
-        self._schedule = adamw.get_schedule(config.optim.schedule)
+        self._schedule = adamw.SCHEDULES[config.optim.schedule]
         # Seconds beside training.
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         # Of the last blocks that were waited for; the loss is the mean of the last one.
@@ -232,7 +233,7 @@ class Pretraining:
     def _validate(self) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
         progress, length, begun = self.progress, self.phase.max_len, time.perf_counter()
-        with metrics.timed(self.timers, "eval_secs"):
+        with timed(self.timers, "eval_secs"):
             assert self.program is not None
             sums = metrics.sum_pairs(self.program.evaluate(self.state))
             means = metrics.summarize_eval(sums, self.model.loss_weights, self.model.token_losses)
@@ -268,7 +269,7 @@ class Pretraining:
         Args:
           rank: the lower the better; the best is kept beside the last ones.
         """
-        with metrics.timed(self.timers, "save_secs"):
+        with timed(self.timers, "save_secs"):
             state, values = self.state.replace(frozen={}), dataclasses.asdict(self.progress)
             self.checkpoints.save(state, values, rank, keep=self.reached.is_kept)
 

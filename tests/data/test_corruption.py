@@ -195,7 +195,7 @@ def test_sentinels_stand_for_what_was_dropped(prepared: Prepared) -> None:
     """Nothing of it is on disk, where the whole text is."""
     phase, ids = prepared.phase, prepared.data.tokenizer.special_ids
     sentinels = tuple(ids[role] for role, _ in SENTINELS)
-    assert not np.isin(phase.train.array("tokens"), sentinels).any()
+    assert not np.isin(phase.train.arrays["tokens"], sentinels).any()
     before = digests(prepared.folder)
     batches = Batches(
         phase.train, B, 32, SEED, corrupt=phase.corrupt, counted_arrays=phase.counted_arrays

@@ -64,13 +64,13 @@ def test_unigram_entropy_by_hand():
     assert unigram_entropy(np.array([3, 3, 7, 9])) == pytest.approx(1.5 * np.log(2))
 
 
-def counted(labels, starts, *counts):
+def counted(labels, starts, num_examples, num_tokens, num_text_tokens, dropped_tokens):
     arrays = {"label": np.repeat([0, 1], labels).astype(np.int8), "place": np.array([2, 3])}
-    names = "num_examples", "num_tokens", "num_text_tokens", "dropped_tokens"
-    meta = dict(zip(names, counts, strict=True))
-    meta |= {"flat": ["num_bytes", *arrays], "ragged": {"tokens": 9, "targets": 9}}
-    arrays |= {"targets_starts": np.array(starts), "tokens_starts": np.array([0, counts[1]])}
-    return ExampleStore(arrays, meta)
+    meta = {"flat": ["num_bytes", *arrays], "ragged": {"tokens": 9, "targets": 9}}
+    ends = np.append(np.zeros(num_examples, int), num_tokens)
+    arrays |= {"targets_starts": np.array(starts), "tokens_starts": ends}
+    arrays["num_text_tokens"] = np.array([num_text_tokens])
+    return ExampleStore(arrays, meta | {"dropped_tokens": dropped_tokens})
 
 
 def test_table_by_hand():
@@ -135,12 +135,12 @@ def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
         arguments = f"system={system},corpus=wikitext:{corpus}"
         config = config_lib.resolve(tiny.values(arguments, machine__cache_dir=str(cache_dir)))
         data = load_data(config, systems.load(system), progress=False)
-        num_tokens[system] = sum(phase.train.meta["num_tokens"] for phase in data.phases)
+        num_tokens[system] = sum(phase.train.arrays["tokens_starts"][-1] for phase in data.phases)
         shares = [len(phase.train) for phase in data.phases]
         assert shares[1] / sum(shares) == pytest.approx(0.1, abs=0.005)
         for phase in data.phases:
             if system == "bert":
-                share = phase.train.array("random_second").mean()
+                share = phase.train.arrays["random_second"].mean()
                 assert share == pytest.approx(0.5, abs=0.01)
     table = (110_888_186 + 43_274_856) / (70_025_709 + 27_692_351)
     assert num_tokens["bert"] / num_tokens["roberta"] == pytest.approx(table, rel=0.06)

@@ -190,7 +190,7 @@ def test_windows_hold_the_context_and_the_answer(prepare, system, length) -> Non
     run = prepare("squad", records, records, system=system, batch_size=4)
     made = run.dev["dev"]
     assert (len(made) > len(records)) == (length > 30)
-    starts = made.rows.array("tokens_starts")
+    starts = made.rows.arrays["tokens_starts"]
     seen: list[set[int]] = [set() for _ in range(len(records))]
     perfect = np.zeros((len(made), 32, 2), np.float32)
     for i, owner in enumerate(made.facts["owners"]):
@@ -225,7 +225,7 @@ def test_the_best_span_is_brute_force(prepare: Prepare) -> None:
     run = prepare("squad", records, records, batch_size=2)
     made = run.dev["dev"]
     scores = np.random.default_rng(1).normal(size=(len(made), 32, 2)).astype(np.float32)
-    starts, best = made.rows.array("tokens_starts"), {}
+    starts, best = made.rows.arrays["tokens_starts"], {}
     for i, owner in enumerate(made.facts["owners"]):
         begins, ends = (made.facts[x][starts[i] : starts[i + 1]] for x in ("begins", "ends"))
         for a in range(len(ends)):

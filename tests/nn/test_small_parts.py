@@ -18,7 +18,6 @@ from scalelab.nn.heads import (
     FirstTokenHead,
     PlainHead,
     TransformHead,
-    WeightedLayers,
     tied_logits,
 )
 from scalelab.nn.linear import Linear
@@ -203,7 +202,7 @@ def test_first_token_head_reads_the_first_token() -> None:
 
 
 def test_layers_are_weighted_by_a_softmax_and_scaled() -> None:
-    vectors, module = normal(2, 12), WeightedLayers(3, ClassHead(5, None, 0.0, NORMAL))
+    vectors, module = normal(2, 12), ClassHead(5, None, 0.0, NORMAL, num_layers=3)
     ctx = context(2, 1)
     p = init(module, vectors, ctx)["params"]
     p |= {"layer_weights": np.log(np.float32([1, 3, 4])), "layer_scale": np.float32([2])}

@@ -200,7 +200,7 @@ def places_by_epoch(copies: int | None, start: int = 0) -> dict[tuple[int, int],
     """(example, epoch) -> the chosen places, in 12 epochs of 10 examples by batches of 4."""
     length, size = 20, 10
     arrays = {"tokens": np.full(size * length, 10), "tokens_starts": np.arange(size + 1) * length}
-    store = ExampleStore(arrays, {"num_examples": size, "ragged": {"tokens": length}, "flat": []})
+    store = ExampleStore(arrays, {"ragged": {"tokens": length}})
     batches = Batches(store, 4, length, seed=3, mask_copies=copies)
     net, terms, tx = Number(), (Term(Places(V, 3, (3,), 0.3)),), optax.scale(-1.0)
     model, mesh = tiny.model(net, terms, tx), tiny.one_device()

@@ -108,7 +108,7 @@ def decode(
     task: Task, records: Records, made: TaskExamples, outputs: np.ndarray, reading: Reading
 ) -> Decoded:
     """Returns the text of each question's best span, given outputs [n, T, 2]."""
-    starts = made.rows.array("tokens_starts")
+    starts = made.rows.arrays["tokens_starts"]
     best = np.full(len(records), -np.inf)
     answers = [""] * len(records)
     for i, owner in enumerate(made.facts["owners"]):

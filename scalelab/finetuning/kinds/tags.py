@@ -84,7 +84,7 @@ def decode(
 ) -> Decoded:
     """Returns the tags of each sentence, joined by blanks, of outputs [n, T, C]."""
     best, tags = outputs.argmax(axis=-1), np.array(task.labels)
-    rows = np.split(made.facts["words"], made.rows.array("tokens_starts")[1:-1])
+    rows = np.split(made.facts["words"], made.rows.arrays["tokens_starts"][1:-1])
     answers = []
     for text, row, own in zip(records.texts[0], rows, best, strict=True):
         classes = np.zeros(text.count(" ") + 1, np.int64)
