@@ -158,6 +158,24 @@ def parse_value(text: str) -> Any:
         return text
 
 
+def parse_fields(lines: Sequence[str]) -> dict[str, Any]:
+    """Reads "optim.learning_rate=1e-3" lines: dotted field -> value; a word is a string.
+
+    Raises:
+      ValueError: there is no "=".
+
+    >>> parse_fields(["optim.learning_rate=1e-3", "system=bert"])
+    {'optim.learning_rate': 0.001, 'system': 'bert'}
+    """
+    found = {}
+    for line in lines:
+        field, equals, text = line.partition("=")
+        if not equals:
+            raise ValueError(f"{line!r}: expected field=value, such as optim.learning_rate=1e-3")
+        found[field] = parse_value(text)
+    return found
+
+
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flattens nested values to dotted names: {"model": {"width": 2}} -> {"model.width": 2}."""
     flat: dict[str, Any] = {}

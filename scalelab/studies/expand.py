@@ -16,7 +16,7 @@ from typing import Any
 
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import OWNERS, flatten, science, science_diff
+from scalelab.config.fields import OWNERS, flatten, parse_fields, science, science_diff
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
@@ -26,7 +26,7 @@ from scalelab.lab.load.study_runs import Row
 from scalelab.records import archive, json_files, run_files, study_file
 from scalelab.records.study_file import DEFAULT, StudyFile, StudyRun
 from scalelab.studies import finetunings
-from scalelab.studies.spec import StudySpec, parse_fields
+from scalelab.studies.spec import StudySpec
 
 BUDGETS = ("optim.total_", "optim.warmup_")
 SHOWN = 8
