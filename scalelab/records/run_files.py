@@ -15,8 +15,6 @@ from scalelab.helpers.files import Unreadable, reading, write_json
 from scalelab.helpers.names import suggest_folder
 from scalelab.records import json_files
 
-__all__ = ["Environment", "RunRecord", "RunResult", "Shape", "TaskResult", "Unreadable", "read_run"]
-
 FORMAT = 1  # version of result.json; the oldest files have none
 COMPLETED, FAILED = "completed", "failed"
 VALIDATION = ("eval/loss", "eval/max_len", "tokens", "flops", "seconds")
