@@ -29,6 +29,15 @@ Rule = tuple[str, Callable[[Any], bool]]  # what is expected, and whether a valu
 LARGEST = 2**63  # whole numbers beyond fit no array
 
 
+@dataclasses.dataclass(frozen=True)
+class Departure:
+    """One declared difference between a system and `configs/base.py`."""
+
+    field: str  # dotted name of the config field, such as "tokenizer.kind"
+    value: Any  # the system's own value
+    source: str  # paper and section of the value
+
+
 def between(least: int, most: int) -> Rule:
     """Returns the rule that a number is in a range, ends included."""
     return f"a number from {least:,} to {most:,}", lambda value: least <= value <= most
