@@ -156,7 +156,7 @@ def grid(config: ml_collections.ConfigDict, **values: Sequence[Any]) -> tuple[st
     for name, own in values.items():
         if not isinstance(own, list | tuple):
             raise ValueError(f"grid: {name}={own!r}: expected a list of values, such as ({own!r},)")
-    control = fields.flatten(config.pretrain.to_dict()) | spec.parse_fields(config.fields)
+    control = fields.flatten(config.pretrain.to_dict()) | fields.parse_fields(config.fields)
     found = [_find_field(name, control) for name in values]
     names = []
     for combination in itertools.product(*values.values()):

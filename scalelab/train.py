@@ -114,7 +114,8 @@ def pretraining(
     started, machine = time.perf_counter(), config.machine
     config, start, nets = beginning.begin(config, workdir, asked)
     if (result := run_folder.claim(workdir, config)) is not None:
-        print(run_folder.describe_finished(workdir, result))
+        steps = result["steps"]
+        print(f"{workdir} is already finished ({steps} steps). Results: {workdir}/result.json")
         yield opening.Finished(result)
         return
     if machine.distributed:

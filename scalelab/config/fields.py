@@ -29,6 +29,15 @@ Rule = tuple[str, Callable[[Any], bool]]  # what is expected, and whether a valu
 LARGEST = 2**63  # whole numbers beyond fit no array
 
 
+@dataclasses.dataclass(frozen=True)
+class Departure:
+    """One declared difference between a system and `configs/base.py`."""
+
+    field: str  # dotted name of the config field, such as "tokenizer.kind"
+    value: Any  # the system's own value
+    source: str  # paper and section of the value
+
+
 def between(least: int, most: int) -> Rule:
     """Returns the rule that a number is in a range, ends included."""
     return f"a number from {least:,} to {most:,}", lambda value: least <= value <= most
@@ -156,6 +165,24 @@ def parse_value(text: str) -> Any:
         return ast.literal_eval(text.capitalize() if text in ("true", "false") else text)
     except (ValueError, SyntaxError):
         return text
+
+
+def parse_fields(lines: Sequence[str]) -> dict[str, Any]:
+    """Reads "optim.learning_rate=1e-3" lines: dotted field -> value; a word is a string.
+
+    Raises:
+      ValueError: there is no "=".
+
+    >>> parse_fields(["optim.learning_rate=1e-3", "system=bert"])
+    {'optim.learning_rate': 0.001, 'system': 'bert'}
+    """
+    found = {}
+    for line in lines:
+        field, equals, text = line.partition("=")
+        if not equals:
+            raise ValueError(f"{line!r}: expected field=value, such as optim.learning_rate=1e-3")
+        found[field] = parse_value(text)
+    return found
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -58,10 +58,8 @@ def check_baselines(
         metric, margin = f"{objective}_{metric}", margin if with_margin else 0.0
         name, lacking = "chance", f"the trivial {metric}"
         if trivial is None:
-            name, lacking = (
-                f"the unigram entropy{f' of {array}' if array else ''}",
-                unigram_name(array),
-            )
+            name = "the unigram entropy" + f" of {array}" * bool(array)
+            lacking = unigram_name(array)
             trivial = metrics.get(lacking)
         elif callable(trivial):
             trivial = trivial(metrics)

@@ -119,9 +119,8 @@ class Writer:
                 kept.append(json_files.parse_numbers(line))
         # The validation of the untrained model is written anew.
         kept = [line for line in kept if line["step"] <= step] if step else []
-        expected = expected if step else None
         self.num_lines = len(kept)
-        if expected is not None and self.num_lines < expected:
+        if step and expected is not None and self.num_lines < expected:
             print(
                 f"warning: {path} holds {self.num_lines} of the {expected} lines written up to step"
                 f" {step}; the rest was deleted or damaged, so curves and tables of this run have"

@@ -45,12 +45,9 @@ def style(index: int, **more: Any) -> dict[str, Any]:
 
 def canvas(width: float, height: float) -> "Figure":
     """Returns a matplotlib figure, of a size in inches, that needs no display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def label_clock(axis: "Axes", title: str, log: bool = False) -> None:

@@ -10,12 +10,11 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from scalelab.config.fields import Departure
 from scalelab.config.pretraining import Shape, Tokenizer, with_moved_fields
 from scalelab.helpers.files import Unreadable, reading, write_json
 from scalelab.helpers.names import suggest_folder
 from scalelab.records import json_files
-
-__all__ = ["Environment", "RunRecord", "RunResult", "Shape", "TaskResult", "Unreadable", "read_run"]
 
 FORMAT = 1  # version of result.json; the oldest files have none
 COMPLETED, FAILED = "completed", "failed"
@@ -23,15 +22,6 @@ VALIDATION = ("eval/loss", "eval/max_len", "tokens", "flops", "seconds")
 UNKNOWN = "not recorded"
 
 Line = Mapping[str, float]  # a line of metrics.jsonl
-
-
-@dataclasses.dataclass(frozen=True)
-class Departure:
-    """A field in which a system declares that it differs from the base config, and its source."""
-
-    field: str
-    value: Any
-    source: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,10 +68,9 @@ def claim(
         result = run_files.read_result(workdir)
     except ValueError:
         raise refusal or sys.exception() from None
-    differing = [] if before is None else config_lib.science_diff(config, before)
     if before is not None and _is_extension(workdir, config, before):
-        differing, result = [], None
-    if differing:
+        result = None
+    elif before is not None and (differing := config_lib.science_diff(config, before)):
         raise ValueError(
             f"workdir {workdir} holds a run with another config;"
             " choose another --workdir, or undo:\n  " + "\n  ".join(differing)
@@ -120,13 +119,6 @@ def _is_extension(
         values = " ".join(f"--config.{name}={old.get(name)}" for name in kept)
         raise ValueError(f"{wanted}: to extend it, keep {values}")
     return True
-
-
-def describe_finished(workdir: pathlib.Path, result: Mapping[str, Any]) -> str:
-    """Returns the message about a folder with a finished run."""
-    return (
-        f"{workdir} is already finished ({result['steps']} steps). Results: {workdir}/result.json"
-    )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from scalelab.config.fields import Count, Part
+from scalelab.config.fields import Count, Departure, Part
 from scalelab.config.pretraining import Shape, rename, with_moved_fields
 from scalelab.records import json_files, run_files
 from scalelab.records.run_files import Unreadable
@@ -155,7 +155,7 @@ class StudyFile(StudyFields):
     finetune_seeds: int
     adaptation: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # by task
     chosen: tuple[str, ...] = ()  # fields that every fine-tuning chooses on dev, from a grid
-    departures: dict[str, tuple[run_files.Departure, ...]]  # by system
+    departures: dict[str, tuple[Departure, ...]]  # by system
     command: str | None = None
     # Primary scores before this one, and the number of runs that had finished with each.
     earlier_primary: tuple[tuple[Any, ...], ...] = ()

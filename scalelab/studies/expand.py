@@ -16,7 +16,7 @@ from typing import Any
 
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import OWNERS, flatten, science, science_diff
+from scalelab.config.fields import OWNERS, flatten, parse_fields, science, science_diff
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
@@ -26,7 +26,7 @@ from scalelab.lab.load.study_runs import Row
 from scalelab.records import archive, json_files, run_files, study_file
 from scalelab.records.study_file import DEFAULT, StudyFile, StudyRun
 from scalelab.studies import finetunings
-from scalelab.studies.spec import StudySpec, parse_fields
+from scalelab.studies.spec import StudySpec
 
 BUDGETS = ("optim.total_", "optim.warmup_")
 SHOWN = 8
@@ -108,7 +108,6 @@ def make_rows(spec: StudySpec, runs: Iterable[PlannedRun]) -> list[Row]:
 
 
 def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int) -> Config:
-    values = dataclasses.asdict(spec.pretrain)
     by_epochs = spec.pretrain.optim.total_epochs is not None
     departures = {d.field: d.value for d in systems.load(system).DEPARTURES}
     net = {"model.num_heads": shape.num_heads, "model.width": shape.width}
@@ -121,18 +120,15 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
         net | {"model.num_layers": shape.num_layers, "seed": seed},
         {"machine.kept_shares": spec.evaluation_shares} if spec.evaluation_shares else {},
     ]
-    for layer in layers:
-        for field, value in layer.items():
-            _set(values, field, value)
-    return config_lib.resolve(values)
+    return config_lib.resolve(_override(spec, layers))
 
 
-def _base(spec: StudySpec) -> dict[str, Any]:
-    """Returns the base config of a study's runs by dotted field, without the machine's fields."""
+def _override(spec: StudySpec, layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the nested values of the study's `pretrain`, overridden by layers of fields."""
     values = dataclasses.asdict(spec.pretrain)
-    for field, value in parse_fields(spec.fields).items():
+    for field, value in (item for layer in layers for item in layer.items()):
         _set(values, field, value)
-    return science(values)
+    return values
 
 
 def _set(values: dict[str, Any], field: str, value: Any) -> None:
@@ -188,7 +184,7 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
             for name in sorted({run.system for run in runs})
         },
         "command": command,
-        "base": _base(spec),
+        "base": science(_override(spec, [parse_fields(spec.fields)])),
         "runs": [json_files.dump(run.describe()) for run in runs],
     }
     for field in ("pretrain", "stage_order"):

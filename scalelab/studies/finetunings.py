@@ -9,10 +9,10 @@ from typing import Any
 from scalelab.config import files
 from scalelab.config import finetuning as finetune_config
 from scalelab.config import pretraining as config_lib
+from scalelab.config.fields import parse_fields
 from scalelab.config.pretraining import Config
 from scalelab.lab.compare.comparability import PREFIX
 from scalelab.records.study_file import Finetune
-from scalelab.studies.spec import parse_fields
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from scalelab.eval.score_names import MAIN, PRETRAINING_SCORES, title_of
-from scalelab.helpers.files import write_text
 from scalelab.lab.compare import comparability, estimates
 from scalelab.lab.compare.claims import UNITS, Region, with_unit
 from scalelab.lab.compare.study_scores import StudyScores
@@ -81,15 +81,13 @@ def _by_seed(points: Sequence[Point], scores: StudyScores, score: str) -> list[l
 
 def write(folder: pathlib.Path) -> None:
     """Writes the file anew from packed studies, such as those of results/."""
-    lines = [Spread._fields, *measure_spreads(folder)]
-    write_text(FILE, "".join(",".join(map(str, line)) + "\n" for line in lines))
+    pd.DataFrame(measure_spreads(folder)).to_csv(FILE, index=False)
 
 
 @functools.cache
 def load() -> Mapping[tuple[str, str], Spread]:
     """Returns (scale, score) -> spread, of the file."""
-    lines = (line.split(",") for line in FILE.read_text().splitlines()[1:])
-    spreads = [Spread(a, b, float(c), int(d), int(e), f) for a, b, c, d, e, f in lines]
+    spreads = map(Spread._make, pd.read_csv(FILE).itertuples(index=False))
     return {(own.scale, own.score): own for own in spreads}
 
 

@@ -7,11 +7,11 @@ A file of `configs/studies/` is one comparison and sets only the fields that it 
 import dataclasses
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import Count, field_names, fill, parse_value, warn
+from scalelab.config.fields import Count, field_names, fill, warn
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape, rename
 from scalelab.eval import evaluation
@@ -171,21 +171,3 @@ def _check_names(given: Iterable[str], known: Collection[str], where: str) -> No
     for name in given:
         if name not in known:
             raise ValueError(f"{where}: unknown {name!r}: {nearest(name, known)}")
-
-
-def parse_fields(lines: Sequence[str]) -> dict[str, Any]:
-    """Reads "optim.learning_rate=1e-3" lines: dotted field -> value; a word is a string.
-
-    Raises:
-      ValueError: there is no "=".
-
-    >>> parse_fields(["optim.learning_rate=1e-3", "system=bert"])
-    {'optim.learning_rate': 0.001, 'system': 'bert'}
-    """
-    found = {}
-    for line in lines:
-        field, equals, text = line.partition("=")
-        if not equals:
-            raise ValueError(f"{line!r}: expected field=value, such as optim.learning_rate=1e-3")
-        found[field] = parse_value(text)
-    return found

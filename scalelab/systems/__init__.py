@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
+from scalelab.config.fields import Departure as Departure
 from scalelab.config.fields import frozen_names, make_options
 from scalelab.helpers.names import SpecialIds, load_module
 
@@ -68,21 +69,6 @@ class Reading:
     end: tuple[str, ...] | None = None
     source: tuple[str, ...] | None = None
     trained: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class Departure:
-    """One declared difference between a system and `configs/base.py`.
-
-    Attributes:
-      field: dotted name of the config field, such as "tokenizer.kind".
-      value: the system's own value.
-      source: paper and section of the value.
-    """
-
-    field: str
-    value: object
-    source: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,14 +207,14 @@ class NetConfig(Protocol):
 
 def active_departures(
     departures: Iterable[Departure], fields: Mapping[str, object]
-) -> list[dict[str, object]]:
+) -> tuple[Departure, ...]:
     """Returns the declared differences that the run's config keeps, for its result.json.
 
     Args:
       departures: the system's DEPARTURES.
       fields: the fields of the run's config, by dotted name.
     """
-    return [dataclasses.asdict(d) for d in departures if fields[d.field] == d.value]
+    return tuple(d for d in departures if fields[d.field] == d.value)
 
 
 def special_ids(system: System, ids: Mapping[str, int] | None = None) -> SpecialIds:

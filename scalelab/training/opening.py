@@ -206,10 +206,7 @@ def finish(training: Pretraining) -> dict[str, Any]:
             )
             for p in data.phases
         ),
-        departures=tuple(
-            run_files.Departure(**departure)
-            for departure in systems.active_departures(system.DEPARTURES, science(config))
-        ),
+        departures=systems.active_departures(system.DEPARTURES, science(config)),
         **training.timers,
     )
     if jax.process_index() == 0:

@@ -176,7 +176,7 @@ def test_the_default_tasks_are_the_largest_of_glue() -> None:
 
 def test_a_word_stays_a_word_and_none_is_off() -> None:
     lines = "machine.remat=none", "model.ffn_width=None", "optim.beta1=0.8"
-    assert spec.parse_fields(lines) == {
+    assert fields.parse_fields(lines) == {
         "machine.remat": "none", "model.ffn_width": None, "optim.beta1": 0.8,
     }  # fmt: skip
 

@@ -56,14 +56,12 @@ class Side:
 
     def selects(self, row: Row) -> bool:
         """Whether the side names this row."""
-        own = ((row.fields.get(f, ABSENT), x) for f, x in self.values.items())
-        given = ((row.fields.get(f, ABSENT), x) for f, x in self.given.items())
         return (
             self.system in (None, row.system)
             and self.variant in (None, row.variant)
             and (self.shape is None or fnmatch.fnmatchcase(str(row.shape), self.shape))
-            and all(found is not ABSENT and _equal(found, x) for found, x in own)
-            and all(_equal(found, x) for found, x in given)
+            and all(f in row.fields and _equal(row.fields[f], x) for f, x in self.values.items())
+            and all(_equal(row.fields.get(f, ABSENT), x) for f, x in self.given.items())
         )
 
 

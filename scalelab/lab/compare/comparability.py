@@ -27,7 +27,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import OWNERS, differing, own_options, parse_value, science
+from scalelab.config.fields import OWNERS, differing, own_options, parse_fields, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
@@ -111,13 +111,10 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
     free, clock = set(facts.free), facts.matched
     declared = {
         system: {departure.field for departure in facts.departures.get(system, ())}
-        | {line.partition("=")[0] for line in facts.system_fields.get(system, ())} | {"system"}
+        | {*parse_fields(facts.system_fields.get(system, ())), "system"}
         for system in {point.system for point in study.points}
     }  # fmt: skip
-    changed = {
-        variant: {line.partition("=")[0] for line in lines}
-        for variant, lines in facts.variants.items()
-    }
+    changed = {variant: {*parse_fields(lines)} for variant, lines in facts.variants.items()}
     for own in changed.values():
         if "data.corpus" in own:  # another corpus has another digest
             own.add("data")
@@ -164,12 +161,11 @@ def _compare_tunings(study: Study) -> dict[str, str]:
     declared = {x.removeprefix(PREFIX) for x in departures if x.startswith(PREFIX)}
     changed = {
         variant: {
-            name.removeprefix(PREFIX): parse_value(value)
-            for name, _, value in (line.partition("=") for line in lines)
-            if name.startswith(PREFIX)
+            field.removeprefix(PREFIX): value
+            for field, value in parse_fields(lines).items() if field.startswith(PREFIX)
         }
         for variant, lines in facts.variants.items()
-    }
+    }  # fmt: skip
     rows = [
         (f"{run.name}/{part}/{task}/seed{seed.seed}", (task, f"{run.name}/{part}", run.variant),
          describe_tuning(seed) | {"init": seed.weights})

@@ -174,24 +174,22 @@ def student_resamples(
     if not terms or np.ptp(resamples) < ROUNDING:
         none = math.nan, math.nan
         return Estimate(value, *none, 0.0, math.inf, np.full(num, value), limits)
-    rng = np.random.default_rng(0)
-    shares = (np.arange(GRID) + 0.5) / GRID
-    total = sum(
-        error * rng.permutation(scipy.special.stdtrit(min(degrees, 1e9), shares))
-        for error, degrees in terms
-    )
-    total = np.sort(np.concatenate([total, -total]))
     order = np.argsort(np.argsort(resamples, kind="stable"), kind="stable")
     levels = np.append((np.arange(num) + 0.5) / num, UPPER)
     if len(terms) == 1:  # exact
-        quantiles = terms[0][0] * scipy.special.stdtrit(min(terms[0][1], 1e9), levels)
+        error, degrees = terms[0]
+        quantiles = error * scipy.special.stdtrit(min(degrees, 1e9), levels)
     else:
-        quantiles = np.quantile(total, levels)
+        rng = np.random.default_rng(0)
+        shares = (np.arange(GRID) + 0.5) / GRID
+        total = sum(
+            error * rng.permutation(scipy.special.stdtrit(min(degrees, 1e9), shares))
+            for error, degrees in terms
+        )
+        quantiles = np.quantile(np.concatenate([total, -total]), levels)
+        error, degrees = satterthwaite([(error**2, degrees) for error, degrees in terms])
     moved, reach = value + quantiles[:-1][order], float(quantiles[-1])
     low, high = np.clip((value - reach, value + reach), *limits)
-    error, degrees = terms[0]
-    if len(terms) > 1:
-        error, degrees = satterthwaite([(error**2, degrees) for error, degrees in terms])
     return Estimate(value, float(low), float(high), error, degrees, moved, limits)
 
 

@@ -141,10 +141,10 @@ def draw_differences(findings: Sequence[Finding]) -> "Figure | None":
     return figure
 
 
-def draw_cost(study: Study, scores: StudyScores, score: str | None) -> "Figure | None":
+def draw_cost(study: Study, scores: StudyScores, score: str) -> "Figure | None":
     """Draws the primary score of every row against its training FLOPs; None without two rows."""
-    known = {p: x for p in study.points if score and (x := scores.value(p, score))}
-    if score is None or len(known) < 2:
+    known = {p: x for p in study.points if (x := scores.value(p, score))}
+    if len(known) < 2:
         return None
     scale, looks = 1 if score in PRETRAINING_SCORES else 100, row_styles(study.points)
     figure = plots.canvas(7.5, max(4.2, 0.2 * len(known) + 0.4))  # a legend line is 0.2 inches

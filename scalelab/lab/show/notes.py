@@ -90,8 +90,7 @@ def _describe_task(study: Study, task: str, tuned: Mapping[str, TaskRuns | None]
     ]
     # Subsets, capped training sets and absent splits are never passed off as the whole.
     remarks = merge_numbers(x for s in seeds if s.result for x in s.result.remarks)
-    remarks = [f"{x}." if x.startswith(title) else f"{title}: {x}." for x in remarks]
-    return found + merge_cuts(remarks)
+    return found + [f"{x}." if x.startswith(title) else f"{title}: {x}." for x in remarks]
 
 
 def merge_numbers(texts: Iterable[str]) -> list[str]:
