@@ -65,7 +65,7 @@ def train(opened: contextlib.AbstractContextManager["Training"]) -> Any:
             if program is None:
                 in_flight.wait()
                 with training.compiling() as parts:
-                    training.blocks = step.compile_blocks(parts)
+                    training.blocks = step.compile_blocks(*parts)
                 in_flight.restart()
                 time_left = Eta()  # the pace since the last program was compiled
                 continue
