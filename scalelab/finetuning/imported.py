@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
@@ -239,20 +238,5 @@ def check_shapes(
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key).hidden, train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))
-    compare_shapes(path, given, made)
+    pretrained.compare_shapes(path, given, made)
     return count
-
-
-def compare_shapes(path: pathlib.Path, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-    """Raises ValueError if parameters have other names or shapes than the model that was made."""
-    there, expected = ({name: np.shape(x) for name, x in tree.items()} for tree in (given, made))
-    wrong = [
-        f"{name}: expected {expected.get(name)}, found {there.get(name)}"
-        for name in sorted(expected.keys() | there.keys())
-        if there.get(name) != expected.get(name)
-    ]
-    if wrong:
-        raise ValueError(
-            f"the checkpoint in {path} contradicts its config.json or tokenizer:"
-            f" {'; '.join(wrong[:8])}"
-        )
