@@ -23,7 +23,7 @@ from scalelab.config.finetuning import override
 from scalelab.config.pretraining import Config, Net, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import kinds, methods
-from scalelab.finetuning.step import choose_reads, make_head
+from scalelab.finetuning.step import make_head
 from scalelab.nets.classifier import Classifier
 from scalelab.records import json_files
 from scalelab.records.run_files import RunRecord
@@ -229,12 +229,9 @@ def check_shapes(
     if config.adapter_width:
         body = methods.add_adapters(body, config.adapter_width)
     adaptation = module.ADAPTATION
-    lstm_width = config.head.lstm_width
-    head = make_head(
-        config.head.kind, count, config.model.width, 0.0, adaptation.activation, 0, lstm_width
-    )
-    reads = choose_reads(config.head.kind, lstm_width, adaptation.reads)
-    whole = Classifier(body, head, reads, source=adaptation.source, start=0)
+    own, width = config.head, config.model.width
+    head = make_head(own.kind, count, width, 0.0, adaptation, 0, own.lstm_width)
+    whole = Classifier(body, *head, source=adaptation.source, start=0)
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key).hidden, train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))
