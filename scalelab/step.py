@@ -43,21 +43,19 @@ def _flatten(terms: dict[str, dict[str, tuple[jax.Array, jax.Array]]]) -> Metric
     return {f"{name}_{key}": value for name, group in terms.items() for key, value in group.items()}
 
 
-def _split(batch: Batch, count: int) -> Batch:
-    """Cuts [B, ...] into [count, B / count, ...], each microbatch spread over all devices."""
-    return {
-        k: v.reshape(v.shape[0] // count, count, *v.shape[1:]).swapaxes(0, 1)
-        for k, v in batch.items()
-    }
-
-
 def _sum_parts(compute: Callable[[Batch], ArrayPytree], batch: Batch, count: int) -> ArrayPytree:
-    """Sums the results of `compute` over `count` parts of a batch, one after another."""
+    """Sums the results of `compute` over `count` parts of a batch, one after another.
+
+    Each part [B / count, ...] is spread over all devices.
+    """
 
     def accumulate(total: ArrayPytree, part: Batch) -> tuple[ArrayPytree, None]:
         return jax.tree.map(jnp.add, total, compute(part)), None
 
-    parts = _split(batch, count)
+    parts = {
+        name: x.reshape(len(x) // count, count, *x.shape[1:]).swapaxes(0, 1)
+        for name, x in batch.items()
+    }
     first = jax.tree.map(lambda v: v[0], parts)
     zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(compute, first))
     total, _ = jax.lax.scan(accumulate, zeros, parts)
