@@ -44,21 +44,15 @@ MOST_STEPS = 64  # most steps of a block
 
 
 class Source(NamedTuple):
-    """The batches of a phase, as the device reads them.
+    """The batches of a phase, as the device reads them."""
 
-    Attributes:
-      arrays: on the device during the whole phase.
-      batch: (arrays, row) -> the batch of a row; device code.
-      stream: (start, stop) -> (tokens without padding, row) of each step.
-      row: an example of a row.
-      batch_size: B, where a row has this process's part of the batch alone; None: it is whole.
-    """
-
-    arrays: Arrays
+    arrays: Arrays  # on the device during the whole phase
+    # (arrays, row) -> the batch of a row; device code.
     batch: Callable[[Arrays, Mapping[str, jax.Array]], Batch]
+    # (start, stop) -> (tokens without padding, row) of each step.
     stream: Callable[[int, int], Iterator[tuple[int, Row]]]
-    row: Row
-    batch_size: int | None
+    row: Row  # an example of a row
+    batch_size: int | None  # B, where a row has this process's part of it alone; None: it is whole
 
     @property
     def most_steps(self) -> int:
