@@ -98,7 +98,7 @@ class Ours:
         import jax
 
         from scalelab import step as step_lib
-        from scalelab.training.loop import InFlight
+        from scalelab.train import InFlight
 
         training, in_flight = self.training, InFlight(lambda *_: None, 1)
         alive, left = np.True_, list(steps)

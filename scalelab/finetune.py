@@ -3,7 +3,7 @@
   python -m scalelab.eval.rte --init=RUN --workdir=DIR --data=GLUE_DIR [--seeds=5]
 
 `fine_tune` plans a task, chooses from the recipe's grid and trains its seeds; `train` trains one of
-them by `training/loop.py`. It runs on all devices: the batch is split over them, and with
+them by the loop of `train.py`. It runs on all devices: the batch is split over them, and with
 machine.fsdp_parallel or machine.tensor_parallel the model too. Each seed leaves a run folder
 DIR/seed0, DIR/seed1, ... with result.json and predictions.tsv. Finished seeds are not trained
 again; a stopped one continues from its checkpoint.
@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from scalelab import train as loop
 from scalelab.config import exits
 from scalelab.config.fields import science
 from scalelab.config.finetuning import override, resolve
@@ -32,7 +33,6 @@ from scalelab.records import metrics, run_folder
 from scalelab.resources import host
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
-from scalelab.training import loop
 from scalelab.training.checkpoint import Checkpoints
 
 

@@ -5,23 +5,178 @@
 The run folder holds everything the run leaves. Start the same command again to continue a stopped
 run; a finished one says so and does nothing.
 
-`pretraining` says what happens around the loop: setup, restore and end. The loop is `train` in
-`training/loop.py`, the step is in `step.py`.
+`pretraining` says what happens around the loop: setup, restore and end. `train` is the loop, also
+of fine-tuning (`finetune.py`); the step is in `step.py`.
 """
 
 import argparse
+import collections
 import contextlib
 import functools
 import importlib
 import pathlib
 import time
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
+from scalelab.helpers.progress import Eta, Progress
 from scalelab.resources import host
-from scalelab.training.loop import train as train
+
+if TYPE_CHECKING:
+    from scalelab.records.metrics import Pairs
+    from scalelab.step import Blocks
+
+BLOCK_SECS = 1.0  # the longest time of a block, about: an interrupt waits for its end
+
+
+class Training(Protocol):
+    """A training that `train.train` drives.
+
+    Such are `pretraining.Pretraining`, `finetuning.training.Finetuning`, `finetuning.joint.Joint`.
+
+    Attributes:
+      interrupt: whether the user has stopped the training.
+      say: prints a line.
+      state: the training state; a block changes it.
+      step: the number of steps that were started.
+      over: whether no more steps are to be taken.
+      done: the share of the budget that is used.
+      most_steps: of a block; None: about BLOCK_SECS.
+      blocks_ahead: how many blocks may be started before one is waited for.
+      steps_per_sec: of the last blocks; 0 before the first.
+      blocks: the program that was compiled last.
+      result: what `train` returns, set when the training ends.
+    """
+
+    interrupt: cli.Interrupt
+    say: Callable[[str], object]
+    config: Any
+    state: Any
+    step: int
+    over: bool
+    done: float
+    most_steps: int | None
+    blocks_ahead: int
+    steps_per_sec: float
+    blocks: "Blocks"
+    result: Any
+
+    # ruff: noqa: D102 (described where they are made)
+    def next_program(self) -> "tuple[Blocks, Any] | None": ...
+    def compiling(self) -> contextlib.AbstractContextManager[tuple]: ...
+    def plan_block(self, most: int) -> tuple[Sequence[Any], Sequence[Any]]: ...
+    def settle(self, steps: "Sequence[Pairs]", secs: float) -> None: ...
+    def is_anything_due(self) -> bool: ...
+    def validate_and_save(self, say: Callable[[str], object]) -> None: ...
+    def is_due(self, num_steps: int) -> bool: ...
+    def describe_progress(self, time_left: str) -> str: ...
+
+
+def train(opened: contextlib.AbstractContextManager[Training]) -> Any:
+    """Takes the steps that are left, in blocks, until the training is over or interrupted.
+
+    While the device works on a block the host makes the next one, and reads the metrics of the one
+    before. The clock of training stands still while programs compile and in whatever is due.
+
+    Args:
+      opened: opens what is trained, and ends it: `pretraining`, `finetune.finetuning`.
+
+    Returns:
+      The result of the training; of a pre-training the content of result.json.
+
+    Raises:
+      ValueError: config, data or folder do not allow it.
+      OSError: the disk is full or a folder cannot be written.
+      cli.Stopped: interrupted, or loss or gradient were not finite.
+    """
+    # Imported here, once the flags are known to be right, so that --help and typos answer at once.
+    import jax
+    import numpy as np
+
+    from scalelab import sharding, step
+
+    progress, time_left, alive, stopped = Progress(), Eta(), np.True_, False
+    with opened as training:
+        in_flight = InFlight(training.settle, training.blocks_ahead)
+        while not stopped:
+            if training.over:
+                in_flight.wait()  # on the clock of seconds, time may be left
+                if training.over:
+                    break
+            program = training.next_program()
+            if program is None:
+                in_flight.wait()
+                with training.compiling() as parts:
+                    training.blocks = step.compile_blocks(*parts)
+                in_flight.restart()
+                time_left = Eta()  # the pace since the last program was compiled
+                continue
+            blocks, arrays = program
+            time_left.start(training.done)
+            most = training.most_steps or int(BLOCK_SECS * training.steps_per_sec)
+            most = min(blocks.size, max(1, most))
+            rows, rates = training.plan_block(most)
+            training.state, found, alive = blocks(training.state, arrays, rows, rates, alive)
+            in_flight.add(found, len(rows))
+            host.release_if_low()
+            if training.is_anything_due():
+                in_flight.wait()
+                training.validate_and_save(lambda text: training.say(f"\n{text}"))
+                in_flight.restart()
+            if progress.due():
+                in_flight.wait()
+                progress.show(training.describe_progress(time_left.text(training.done)))
+            # Several processes must stop after the same step, so they ask each other, rarely.
+            if jax.process_count() == 1 or training.is_due(training.config.machine.log_every_steps):
+                stopped = sharding.any_process(training.interrupt.received is not None)
+        in_flight.wait()
+        if training.steps_per_sec:  # a step was made
+            progress.show(training.describe_progress(time_left.text(training.done)), final=True)
+    return training.result
+
+
+class InFlight:
+    """The blocks of steps that were started and not yet waited for, and their time.
+
+    Args:
+      settle: called with the metrics of each step of a block, on the host, and the seconds since
+        the block before.
+      ahead: blocks that may be on the device while the host makes the next.
+    """
+
+    def __init__(self, settle: "Callable[[Sequence[Pairs], float], None]", ahead: int) -> None:
+        self._settle, self._ahead = settle, ahead
+        self._pending: collections.deque[tuple[Pairs, int]] = collections.deque()
+        self.restart()
+
+    def restart(self) -> None:
+        """Restarts the timer after validation or a checkpoint; no step may be in flight."""
+        assert not self._pending
+        self._begun = time.perf_counter()
+
+    def add(self, found: "Pairs", count: int) -> None:
+        """Adds a block of steps that was started; waits for the block `ahead` before it.
+
+        Args:
+          found: (sum, weight) pairs of each step, on the device.
+          count: steps of the block.
+        """
+        self._pending.append((found, count))
+        self.wait(self._ahead)
+
+    def wait(self, left: int = 0) -> None:
+        """Waits until only the last `left` blocks are in flight."""
+        import jax
+
+        while len(self._pending) > left:
+            found, count = self._pending.popleft()
+            values = {n: [x.tolist() for x in pair] for n, pair in jax.device_get(found).items()}
+            now = time.perf_counter()
+            secs, self._begun = now - self._begun, now
+            steps = [{n: (s[k], w[k]) for n, (s, w) in values.items()} for k in range(count)]
+            self._settle(steps, secs)
 
 
 @contextlib.contextmanager

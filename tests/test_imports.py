@@ -39,7 +39,7 @@ data: config formats helpers systems
 tasks: config data formats helpers records resources
 finetuning: config data decode formats helpers nets nn objectives optim records resources sharding
   state step systems tasks training
-finetune: config finetuning records resources tasks training
+finetune: config finetuning records resources tasks train training
 eval: config data finetune finetuning helpers lab nn objectives records resources sharding
   tasks training
 lab: config eval.names eval.score_names helpers records tasks

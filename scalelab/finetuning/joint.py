@@ -1,4 +1,4 @@
-"""Several tasks on one body: multi-task fine-tuning as `training.loop.train` drives it.
+"""Several tasks on one body: multi-task fine-tuning as `train.train` drives it.
 
 A block has batches of one task. An epoch has the batches of all tasks in random order (Liu et al.
 2019, MT-DNN, algorithm 1). The body and its moments pass from the task that was trained to all

@@ -1,4 +1,4 @@
-"""The fine-tuning of one seed, as `training.loop.train` drives it."""
+"""The fine-tuning of one seed, as `train.train` drives it."""
 
 import contextlib
 import dataclasses

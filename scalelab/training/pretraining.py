@@ -46,7 +46,7 @@ class _Planned:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Pretraining:
-    """A pre-training, as `training.loop.train` drives it."""
+    """A pre-training, as `train.train` drives it."""
 
     workdir: pathlib.Path  # the run folder
     config: Config
