@@ -159,7 +159,10 @@ class TaskRun:
         if config.adapter_width:
             body = methods.add_adapters(body, config.adapter_width)
         if config.new_encoder_layers:
-            body = methods.add_new_encoder(body, config.new_encoder_layers)
+            # Here, as only this field needs it.
+            from scalelab.finetuning.new_encoder import add_new_encoder
+
+            body = add_new_encoder(body, config.new_encoder_layers)
         head, adaptation = config.head, opened.system.ADAPTATION
         num_outputs, rate = kinds.num_outputs(self.task.kind, self.task.labels), head.dropout_rate
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()

@@ -152,7 +152,9 @@ class FinetuneStep:
         if self.method == methods.ADAPTERS:
             tx = methods.train_only(tx, lambda path: methods.is_trained(path, names))
         elif self.method == methods.NEW_ENCODER:
-            tx = methods.train_first_step(tx, names)
+            from scalelab.finetuning import new_encoder  # here, as only this method needs it
+
+            tx = new_encoder.train_first_step(tx, names)
 
         def scale(updates: ArrayPytree, params: ArrayPytree) -> ArrayPytree:
             factors = adamw.layerwise_factors(

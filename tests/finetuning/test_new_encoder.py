@@ -17,7 +17,7 @@ from test_texts import TASK, planted
 from test_words import one_bucket  # noqa: F401
 
 from scalelab import finetune, systems
-from scalelab.finetuning import methods, warm_start
+from scalelab.finetuning import new_encoder, warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.nn.heads import token_logits
 from scalelab.tasks.task import Splits
@@ -78,7 +78,7 @@ def test_the_first_step_trains_what_is_new_and_next_to_it_the_second_all(prepare
 @pytest.mark.parametrize("system", ["t5", "bert", "rnnsearch"])
 def test_other_models_are_refused(system: str) -> None:
     with pytest.raises(ValueError, match=r"new_encoder_layers = 2.*bart and mass"):
-        methods.add_new_encoder(tiny.parts(system).net, 2)
+        new_encoder.add_new_encoder(tiny.parts(system).net, 2)
 
 
 @pytest.mark.parametrize(("fields", "message"), [
@@ -121,7 +121,7 @@ def test_it_is_bart_on_the_states_of_another_encoder() -> None:
 
     def loss(params: Any) -> tuple[jax.Array, jax.Array]:
         net = systems.load("bart").build(dataclasses.replace(sizes, dtype=jnp.float32), None, VOCAB)
-        net = methods.add_new_encoder(net, SHAPE[2])
+        net = new_encoder.add_new_encoder(net, SHAPE[2])
         hidden, _ = net.apply({"params": params}, batch, train=False)
         logits = net.apply({"params": params}, hidden, method=token_logits)
         return (logits * weights).sum(), logits
