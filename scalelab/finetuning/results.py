@@ -11,6 +11,7 @@ import numpy as np
 
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings, with_head_kind
 from scalelab.data.tokenizers import digest
+from scalelab.finetuning import prompts
 from scalelab.finetuning.kinds import Decoded
 from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
@@ -282,7 +283,7 @@ def remarks(run: TaskRun) -> list[str]:
         fields = ", ".join(f"{k} {'off' if v is None else v}" for k, v in own.items())
         lines.append(f"{title}: set beyond recipe {config.recipe}: {fields}")
     read = {"train": run.train, **run.dev_there}
-    cut = _describe_cut(read, {name: made.num_truncated for name, made in read.items()})
+    cut = _count_cut(read, {name: made.num_truncated for name, made in read.items()})
     texts = run.splits.dev.values() if run.task.kind == "texts" else ()
     golds = [gold for own in texts if own and own.labels is not None for gold in own.labels]
     lines += [f"{title}: {name} by {how}" for name in run.task.metrics
@@ -290,19 +291,25 @@ def remarks(run: TaskRun) -> list[str]:
     if cut:
         what = f"{title}: texts cut to {config.max_len} tokens"
         lines.append(f"{what}: {run.start.opened.config.system} {cut}")
-    count_cut = getattr(run.kind, "count_cut", lambda task, made, reading: 0)
-    counts = {name: count_cut(run.task, made, run.reading) for name, made in read.items()}
-    if cut := _describe_cut(read, counts):
+    if cut := _count_cut(read, {name: _count_endless(run, made) for name, made in read.items()}):
         lines.append(f"{title}: answers cut to {run.task.answer_len} tokens: {cut}")
     return lines
 
 
-def _describe_cut(read: Mapping[str, TaskExamples], counts: Mapping[str, int]) -> str:
+def _count_cut(read: Mapping[str, TaskExamples], counts: Mapping[str, int]) -> str:
     """Describes how many of each split's examples were cut; "": none."""
     parts = [
         f"{count:,} of {len(read[name]):,} ({name})" for name, count in counts.items() if count
     ]
     return ", ".join(parts)
+
+
+def _count_endless(run: TaskRun, made: TaskExamples) -> int:
+    """Counts the targets that lost their end, which `texts.encode` cut."""
+    if run.task.kind != "texts" or made.labels is None:
+        return 0
+    last = made.labels[:, -1]
+    return int(((last >= 0) & (last != prompts.end_token(run.task, run.reading))).sum())
 
 
 def describe_invalid(run: TaskRun, decoded: Mapping[str, Decoded]) -> list[str]:

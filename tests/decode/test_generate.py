@@ -13,7 +13,7 @@ import tiny
 from scalelab import systems
 from scalelab.decode import beam, loop, stepper
 from scalelab.decode.choose import Rules
-from scalelab.finetuning.prompts import TextToText
+from scalelab.finetuning.text_to_text import TextToText
 from scalelab.interop import exporting
 from scalelab.training import pretrained
 

@@ -26,8 +26,8 @@ from scalelab import finetune, predict, systems
 from scalelab.eval import glue, glue_table, program
 from scalelab.finetuning import kinds, results, step, warm_start
 from scalelab.finetuning.progress import Progress
-from scalelab.finetuning.prompts import TextToText
 from scalelab.finetuning.run import TaskRun
+from scalelab.finetuning.text_to_text import TextToText
 from scalelab.nn.heads import token_logits
 from scalelab.records import predictions, run_folder
 from scalelab.tasks import batches

@@ -102,10 +102,6 @@ class Kind(Protocol):
         """Returns the loss of the best constant prediction; absent: unknown."""
         ...
 
-    def count_cut(self, task: Task, made: TaskExamples, reading: Reading) -> int:
-        """Returns how many answers were cut; absent: none."""
-        ...
-
     def make_net(self, body: nn.Module, task: Task, reading: Reading, config: Any) -> nn.Module:
         """Makes the model, whose `predict` makes the outputs; absent: a `Classifier`.
 

@@ -11,7 +11,7 @@ from flax import linen as nn
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import prompts
 from scalelab.finetuning.kinds import WORDS, Decoded
-from scalelab.finetuning.prompts import TextToText
+from scalelab.finetuning.text_to_text import TextToText
 from scalelab.tasks import text_counts
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
@@ -37,13 +37,6 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
         own = [[*ids, end][:longest] for ids in prompts.encode_targets(first, reading)]
         targets = prompts.pad(own, longest)
     return prompts.encode(task, records, reading, targets, longest)
-
-
-def count_cut(task: Task, made: TaskExamples, reading: Reading) -> int:
-    """Returns how many answers have lost their end, because `encode` cut them."""
-    assert made.labels is not None
-    last = made.labels[:, -1]
-    return int(((last >= 0) & (last != prompts.end_token(task, reading))).sum())
 
 
 def decode(

@@ -11,7 +11,7 @@ from flax import linen as nn
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import prompts
 from scalelab.finetuning.kinds import WORDS, Decoded
-from scalelab.finetuning.prompts import TextToText
+from scalelab.finetuning.text_to_text import TextToText
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.facts import SPACING
 from scalelab.tasks.records import Records
