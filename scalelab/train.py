@@ -35,33 +35,20 @@ class Training(Protocol):
     """A training that `train.train` drives.
 
     Such are `pretraining.Pretraining`, `finetuning.training.Finetuning`, `finetuning.joint.Joint`.
-
-    Attributes:
-      interrupt: whether the user has stopped the training.
-      say: prints a line.
-      state: the training state; a block changes it.
-      step: the number of steps that were started.
-      over: whether no more steps are to be taken.
-      done: the share of the budget that is used.
-      most_steps: of a block; None: about BLOCK_SECS.
-      blocks_ahead: how many blocks may be started before one is waited for.
-      steps_per_sec: of the last blocks; 0 before the first.
-      blocks: the program that was compiled last.
-      result: what `train` returns, set when the training ends.
     """
 
-    interrupt: cli.Interrupt
-    say: Callable[[str], object]
+    interrupt: cli.Interrupt  # whether the user has stopped the training
+    say: Callable[[str], object]  # prints a line
     config: Any
-    state: Any
-    step: int
-    over: bool
-    done: float
-    most_steps: int | None
-    blocks_ahead: int
-    steps_per_sec: float
-    blocks: "Blocks"
-    result: Any
+    state: Any  # the training state; a block changes it
+    step: int  # the number of steps that were started
+    over: bool  # whether no more steps are to be taken
+    done: float  # the share of the budget that is used
+    most_steps: int | None  # of a block; None: about BLOCK_SECS
+    blocks_ahead: int  # how many blocks may be started before one is waited for
+    steps_per_sec: float  # of the last blocks; 0 before the first
+    blocks: "Blocks"  # the program that was compiled last
+    result: Any  # what `train` returns, set when the training ends
 
     # ruff: noqa: D102 (described where they are made)
     def next_program(self) -> "tuple[Blocks, Any] | None": ...
