@@ -98,7 +98,7 @@ class Ours:
         import jax
 
         from scalelab import step as step_lib
-        from scalelab.training.loop import InFlight
+        from scalelab.train import InFlight
 
         training, in_flight = self.training, InFlight(lambda *_: None, 1)
         alive, left = np.True_, list(steps)
@@ -106,7 +106,7 @@ class Ours:
             training.step = left[0]
             if training.next_program() is None:
                 with training.compiling() as parts:
-                    training.blocks = step_lib.compile_blocks(parts)
+                    training.blocks = step_lib.compile_blocks(*parts)
             blocks, arrays = training.next_program()
             follows = next((k for k, s in enumerate(left) if s != left[0] + k), len(left))
             rows, rates = training.plan_block(min(blocks.size, follows))

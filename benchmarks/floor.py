@@ -25,9 +25,9 @@ class Floor:
     """The products of a training step as one program; of a run with one phase."""
 
     def __init__(self, run: Blueprint) -> None:
-        rng, net, (phase, *_) = np.random.default_rng(0), run.config.model, run.phases
+        rng, net, phase = np.random.default_rng(0), run.config.model, run.config.short
         masked = run.system.PREDICTS == "masked"
-        rate, length = run.config.mask_rate, phase.length
+        rate, length = run.config.mask_rate, phase.max_len
         self.num_heads = net.num_heads
         self.predicted = math.ceil(rate * length) if masked else length - 1
         made = {name: draw(rng, size) for name, size in matrix_sizes(run).items()}

@@ -57,7 +57,7 @@ class Ours:
         from scalelab import sharding
 
         self.run, self.key, mesh = run, jax.random.key(1), sharding.make_mesh()
-        size = (run.phases[0].length, run.phases[0].batch_size)
+        size = run.config.short.max_len, run.config.short.batch_size
         self.batch = jax.device_put(run.random_batch(*size), sharding.batch_sharding(mesh))
         self.state, self.rate = run.start(mesh), np.float32(run.config.optim.learning_rate)
         begun = time.perf_counter()
@@ -142,7 +142,7 @@ def measure_case(
     run = blueprint.draw_alone(
         system, shape, **dict(zip(("batch_size", "length", "vocab_size"), size, strict=True))
     )
-    sides, count = make_sides(run, given, missing), run.phases[0].forward
+    sides, count = make_sides(run, given, missing), run.costs[0]
     for side in sides.values():
         side(UNTIMED)
     calls = {name: functools.partial(side, 1) for name, side in sides.items()}

@@ -204,15 +204,15 @@ def fit(config: Config, device: str | None, memory: str | None) -> str:
     host.configure_jax(machine.compile_cache_dir, net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     plan = blueprint.draw(config)
-    sharding.check_batches(mesh, [p.batch_size for p in plan.phases], machine.num_microbatches)
+    sharding.check_batches(mesh, [p.batch_size for p in config.phases], machine.num_microbatches)
     quantum = sharding.batch_ways(mesh) * machine.num_microbatches
     here = jax.devices()[0]
     available, where = capacity(device, memory, here)
     platform = devices.named(device).platform if device else None
     rows, lines = [], []
-    for i, phase in enumerate(plan.phases):
+    for i, phase in enumerate(config.phases):
 
-        def measure(batch_size: int, length: int = phase.length) -> StepMemory:
+        def measure(batch_size: int, length: int = phase.max_len) -> StepMemory:
             print(f"compiling for {batch_size} x {length}", file=sys.stderr, flush=True)
             return measure_step(plan, length, batch_size, mesh, platform)
 
@@ -222,7 +222,7 @@ def fit(config: Config, device: str | None, memory: str | None) -> str:
         growing = min(asked.between, slope(asked, other) * phase.batch_size)
         rest = asked.between - growing + asked.beside
         parts = (asked.params, asked.optimizer, growing, rest, asked.total)
-        name = f"{phase.batch_size} x {phase.length}"
+        name = f"{phase.batch_size} x {phase.max_len}"
         rows.append([str(i + 1), name, *map(_gib, parts)])
         found = largest_batch(measure, [asked, other], available, quantum)
         verdict = "fits" if asked.total <= available else "does NOT fit"

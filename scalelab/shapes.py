@@ -103,7 +103,7 @@ def padding(shape: Shape, tile: int) -> tuple[float, float]:
 
 def count_work(plan: "Blueprint", shape: Shape, tile: int) -> float:
     """Returns the FLOPs of a step of a run of a shape, with matrix products in whole tiles."""
-    forward = plan.phases[0].forward
+    forward = plan.costs[0]
     weights, heads = padding(shape, tile)
     edge = math.ceil(shape.width / tile) * tile / shape.width
     rest = (forward.head + forward.embedding) * edge

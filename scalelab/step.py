@@ -8,7 +8,6 @@ computations of that pass that the weights do not need.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -44,21 +43,19 @@ def _flatten(terms: dict[str, dict[str, tuple[jax.Array, jax.Array]]]) -> Metric
     return {f"{name}_{key}": value for name, group in terms.items() for key, value in group.items()}
 
 
-def _split(batch: Batch, count: int) -> Batch:
-    """Cuts [B, ...] into [count, B / count, ...], each microbatch spread over all devices."""
-    return {
-        k: v.reshape(v.shape[0] // count, count, *v.shape[1:]).swapaxes(0, 1)
-        for k, v in batch.items()
-    }
-
-
 def _sum_parts(compute: Callable[[Batch], ArrayPytree], batch: Batch, count: int) -> ArrayPytree:
-    """Sums the results of `compute` over `count` parts of a batch, one after another."""
+    """Sums the results of `compute` over `count` parts of a batch, one after another.
+
+    Each part [B / count, ...] is spread over all devices.
+    """
 
     def accumulate(total: ArrayPytree, part: Batch) -> tuple[ArrayPytree, None]:
         return jax.tree.map(jnp.add, total, compute(part)), None
 
-    parts = _split(batch, count)
+    parts = {
+        name: x.reshape(len(x) // count, count, *x.shape[1:]).swapaxes(0, 1)
+        for name, x in batch.items()
+    }
     first = jax.tree.map(lambda v: v[0], parts)
     zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(compute, first))
     total, _ = jax.lax.scan(accumulate, zeros, parts)
@@ -285,10 +282,24 @@ class Blocks:
         return state, found, alive
 
 
-class BlockParts(NamedTuple):
-    """The arguments of `compile_blocks`.
+def compile_blocks(
+    step: Callable[..., tuple[TrainState, Metrics]],
+    read: Callable[..., Batch],
+    mesh: Mesh,
+    placed: TrainState,
+    state: TrainState,
+    arrays: ArrayPytree,
+    row: Mapping[str, np.ndarray],
+    size: int,
+    batch_size: int | None = None,
+    has_loop: bool | None = None,
+) -> Blocks:
+    """Compiles a program of up to K training steps.
 
-    Attributes:
+    A second program reads the batches of a block. So the storage of batches cannot change how the
+    steps are compiled and rounded.
+
+    Args:
       step: from make_train_step.
       read: (arrays, row) -> batch; device code.
       mesh: the devices.
@@ -301,26 +312,6 @@ class BlockParts(NamedTuple):
       batch_size: as in `sharding.put_rows`.
       has_loop: as in `Blocks`; None: by the kind of device.
     """
-
-    step: Callable[..., tuple[TrainState, Metrics]]
-    read: Callable[..., Batch]
-    mesh: Mesh
-    placed: TrainState
-    state: TrainState
-    arrays: ArrayPytree
-    row: Mapping[str, np.ndarray]
-    size: int
-    batch_size: int | None = None
-    has_loop: bool | None = None
-
-
-def compile_blocks(parts: BlockParts) -> Blocks:
-    """Compiles a program of up to K training steps.
-
-    A second program reads the batches of a block. So the storage of batches cannot change how the
-    steps are compiled and rounded.
-    """
-    step, read, mesh, placed, state, arrays, row, size, batch_size, has_loop = parts
     size = max(size, 2)
     if has_loop is None:
         has_loop = mesh.devices.flat[0].platform != "gpu"

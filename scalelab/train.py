@@ -10,13 +10,14 @@ of fine-tuning (`finetune.py`); the step is in `step.py`.
 """
 
 import argparse
+import collections
 import contextlib
 import functools
 import importlib
 import pathlib
 import time
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
@@ -24,12 +25,43 @@ from scalelab.helpers.progress import Eta, Progress
 from scalelab.resources import host
 
 if TYPE_CHECKING:
-    from scalelab.training.loop import Training
+    from scalelab.records.metrics import Pairs
+    from scalelab.step import Blocks
 
 BLOCK_SECS = 1.0  # the longest time of a block, about: an interrupt waits for its end
 
 
-def train(opened: contextlib.AbstractContextManager["Training"]) -> Any:
+class Training(Protocol):
+    """A training that `train.train` drives.
+
+    Such are `pretraining.Pretraining`, `finetuning.training.Finetuning`, `finetuning.joint.Joint`.
+    """
+
+    interrupt: cli.Interrupt  # whether the user has stopped the training
+    say: Callable[[str], object]  # prints a line
+    config: Any
+    state: Any  # the training state; a block changes it
+    step: int  # the number of steps that were started
+    over: bool  # whether no more steps are to be taken
+    done: float  # the share of the budget that is used
+    most_steps: int | None  # of a block; None: about BLOCK_SECS
+    blocks_ahead: int  # how many blocks may be started before one is waited for
+    steps_per_sec: float  # of the last blocks; 0 before the first
+    blocks: "Blocks"  # the program that was compiled last
+    result: Any  # what `train` returns, set when the training ends
+
+    # ruff: noqa: D102 (described where they are made)
+    def next_program(self) -> "tuple[Blocks, Any] | None": ...
+    def compiling(self) -> contextlib.AbstractContextManager[tuple]: ...
+    def plan_block(self, most: int) -> tuple[Sequence[Any], Sequence[Any]]: ...
+    def settle(self, steps: "Sequence[Pairs]", secs: float) -> None: ...
+    def is_anything_due(self) -> bool: ...
+    def validate_and_save(self, say: Callable[[str], object]) -> None: ...
+    def is_due(self, num_steps: int) -> bool: ...
+    def describe_progress(self, time_left: str) -> str: ...
+
+
+def train(opened: contextlib.AbstractContextManager[Training]) -> Any:
     """Takes the steps that are left, in blocks, until the training is over or interrupted.
 
     While the device works on a block the host makes the next one, and reads the metrics of the one
@@ -51,7 +83,6 @@ def train(opened: contextlib.AbstractContextManager["Training"]) -> Any:
     import numpy as np
 
     from scalelab import sharding, step
-    from scalelab.training.loop import InFlight
 
     progress, time_left, alive, stopped = Progress(), Eta(), np.True_, False
     with opened as training:
@@ -65,7 +96,7 @@ def train(opened: contextlib.AbstractContextManager["Training"]) -> Any:
             if program is None:
                 in_flight.wait()
                 with training.compiling() as parts:
-                    training.blocks = step.compile_blocks(parts)
+                    training.blocks = step.compile_blocks(*parts)
                 in_flight.restart()
                 time_left = Eta()  # the pace since the last program was compiled
                 continue
@@ -91,6 +122,48 @@ def train(opened: contextlib.AbstractContextManager["Training"]) -> Any:
         if training.steps_per_sec:  # a step was made
             progress.show(training.describe_progress(time_left.text(training.done)), final=True)
     return training.result
+
+
+class InFlight:
+    """The blocks of steps that were started and not yet waited for, and their time.
+
+    Args:
+      settle: called with the metrics of each step of a block, on the host, and the seconds since
+        the block before.
+      ahead: blocks that may be on the device while the host makes the next.
+    """
+
+    def __init__(self, settle: "Callable[[Sequence[Pairs], float], None]", ahead: int) -> None:
+        self._settle, self._ahead = settle, ahead
+        self._pending: collections.deque[tuple[Pairs, int]] = collections.deque()
+        self.restart()
+
+    def restart(self) -> None:
+        """Restarts the timer after validation or a checkpoint; no step may be in flight."""
+        assert not self._pending
+        self._begun = time.perf_counter()
+
+    def add(self, found: "Pairs", count: int) -> None:
+        """Adds a block of steps that was started; waits for the block `ahead` before it.
+
+        Args:
+          found: (sum, weight) pairs of each step, on the device.
+          count: steps of the block.
+        """
+        self._pending.append((found, count))
+        self.wait(self._ahead)
+
+    def wait(self, left: int = 0) -> None:
+        """Waits until only the last `left` blocks are in flight."""
+        import jax
+
+        while len(self._pending) > left:
+            found, count = self._pending.popleft()
+            values = {n: [x.tolist() for x in pair] for n, pair in jax.device_get(found).items()}
+            now = time.perf_counter()
+            secs, self._begun = now - self._begun, now
+            steps = [{n: (s[k], w[k]) for n, (s, w) in values.items()} for k in range(count)]
+            self._settle(steps, secs)
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ def test_the_floor_has_the_products_that_flops_counts(system: str) -> None:
     """But the classifier of pairs; a causal model computes the whole scores, of which half
     count."""
     run = tiny_run(system)
-    count = run.phases[0].forward
+    count = run.costs[0]
     classifier = 2 * 4 * 2 * 8 * ("pair" in run.system.HEADS)
     computed = run.system.SEES == "left" and not declared.get(system).mixed_masks
     masked = count.attention if computed else 0

@@ -279,20 +279,21 @@ def science_diff(new: object, old: object, free: Collection[str] = ()) -> list[s
     return [f"{k}: {a.get(k, 'absent')!r} -> {b.get(k, 'absent')!r}" for k in names]
 
 
-def make_options(module: Any, values: Mapping[str, object]) -> Any:
+def make_options(module: Any, values: Mapping[str, object], prefix: str = "") -> Any:
     """Returns a module's Options; None if it has none.
 
     Args:
       module: a system, objective or format.
       values: option -> value; those of other modules of the group are left out, absent ones have
         their defaults.
+      prefix: of the names in messages.
     """
     kind = getattr(module, "Options", None)
     if kind is None:
         return None
     names = {field.name for field in dataclasses.fields(kind)}
     own = dataclasses.asdict(kind()) | {k: v for k, v in values.items() if k in names}
-    return fill(kind, own)
+    return fill(kind, own, prefix)
 
 
 def frozen_names(module: Any) -> tuple[str, ...]:
@@ -315,18 +316,11 @@ def complete_options(
       ValueError: an unknown module, an option that none of them has, or a wrong type.
     """
     modules: list[types.ModuleType] = [load_module(package, name) for name in names]
-    found = {}
-    for module in modules:
-        if hasattr(module, "Options"):
-            found |= dataclasses.asdict(module.Options())
+    kinds = [module.Options for module in modules if hasattr(module, "Options")]
+    known = [field.name for kind in kinds for field in dataclasses.fields(kind)]
     for name in values:
-        if name not in found:
-            has = nearest(name, found) if found else "it has no options"
+        if name not in known:
+            has = nearest(name, set(known)) if known else "it has no options"
             raise ValueError(f"unknown option config.{group}.{name} of {'+'.join(names)}: {has}")
-    for module in modules:
-        try:
-            made = make_options(module, values)
-        except ValueError as error:
-            raise ValueError(str(error).replace("config.", f"config.{group}.", 1)) from None
-        found |= dataclasses.asdict(made) if made is not None else {}
-    return found
+    made = [make_options(module, values, f"{group}.") for module in modules]
+    return {k: x for own in made if own for k, x in dataclasses.asdict(own).items()}

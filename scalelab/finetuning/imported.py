@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
@@ -24,7 +23,7 @@ from scalelab.config.finetuning import override
 from scalelab.config.pretraining import Config, Net, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import kinds, methods
-from scalelab.finetuning.step import choose_reads, make_head
+from scalelab.finetuning.step import make_head
 from scalelab.nets.classifier import Classifier
 from scalelab.records import json_files
 from scalelab.records.run_files import RunRecord
@@ -230,29 +229,11 @@ def check_shapes(
     if config.adapter_width:
         body = methods.add_adapters(body, config.adapter_width)
     adaptation = module.ADAPTATION
-    lstm_width = config.head.lstm_width
-    head = make_head(
-        config.head.kind, count, config.model.width, 0.0, adaptation.activation, 0, lstm_width
-    )
-    reads = choose_reads(config.head.kind, lstm_width, adaptation.reads)
-    whole = Classifier(body, head, reads, source=adaptation.source, start=0)
+    own, width = config.head, config.model.width
+    head = make_head(own.kind, count, width, 0.0, adaptation, 0, own.lstm_width)
+    whole = Classifier(body, *head, source=adaptation.source, start=0)
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key).hidden, train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))
-    compare_shapes(path, given, made)
+    pretrained.compare_shapes(path, given, made)
     return count
-
-
-def compare_shapes(path: pathlib.Path, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-    """Raises ValueError if parameters have other names or shapes than the model that was made."""
-    there, expected = ({name: np.shape(x) for name, x in tree.items()} for tree in (given, made))
-    wrong = [
-        f"{name}: expected {expected.get(name)}, found {there.get(name)}"
-        for name in sorted(expected.keys() | there.keys())
-        if there.get(name) != expected.get(name)
-    ]
-    if wrong:
-        raise ValueError(
-            f"the checkpoint in {path} contradicts its config.json or tokenizer:"
-            f" {'; '.join(wrong[:8])}"
-        )

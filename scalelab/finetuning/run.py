@@ -20,7 +20,6 @@ from scalelab.finetuning.step import (
     DECOMPOSABLE,
     FinetuneStep,
     Params,
-    choose_reads,
     compiled,
     make_head,
 )
@@ -178,13 +177,12 @@ class TaskRun:
                 num_outputs,
                 sizes.width,
                 rate,
-                adaptation.activation,
+                adaptation,
                 (config.feature_layers or 0) if config.feature_mix else 0,
                 head.lstm_width,
             )  # fmt: skip
-            reads = choose_reads(head.kind, head.lstm_width, adaptation.reads)
             given = num_rows, self.kind.vectors, self.source, self.reading.start
-            net = Classifier(body, made, reads, *given)
+            net = Classifier(body, *made, *given)
         return FinetuneStep(
             net,
             adamw.adamw(**optim.without_rate, parts=parts if several else ()),

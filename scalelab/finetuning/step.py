@@ -37,6 +37,7 @@ from scalelab.objectives import (
 from scalelab.optim import adamw
 from scalelab.state import TrainState
 from scalelab.step import Blocks, Metrics
+from scalelab.systems import Adaptation
 
 Params = dict[str, ArrayPytree]  # "body", "head"
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
@@ -302,17 +303,17 @@ def compiled(learner: FinetuneStep, mesh: Mesh) -> Program:
 
 
 def make_head(
-    kind: str, num_outputs: int, width: int, dropout_rate: float, activation: str,
+    kind: str, num_outputs: int, width: int, dropout_rate: float, adaptation: Adaptation,
     mixed_layers: int = 0, lstm_width: int | None = None,
-) -> nn.Module:  # fmt: skip
-    """Makes a classifier's head.
+) -> tuple[nn.Module, str]:  # fmt: skip
+    """Makes a classifier's head; returns it and what it reads, as `Classifier.reads`.
 
     Args:
       kind: "double", with a hidden layer; "single"; or "decomposable".
       num_outputs: C.
       width: of the hidden layer.
       dropout_rate: dropout on the input and the hidden layer.
-      activation: a name in nn.heads.ACTIVATIONS, of the hidden layer.
+      adaptation: the system's; its `activation` is that of the hidden layer.
       mixed_layers: number of layers side by side in a learned sum; 0: the input is one layer.
       lstm_width: width of each direction of a BiLSTM between the input, or the sum, and the head;
         None: no BiLSTM.
@@ -320,19 +321,12 @@ def make_head(
     if kind == DECOMPOSABLE:
         from scalelab.nn.decomposable import DecomposableHead  # other heads do without it
 
-        return DecomposableHead(num_outputs, width, dropout_rate)
+        return DecomposableHead(num_outputs, width, dropout_rate), "pair"
     hidden = width if kind == "double" else None
-    given = num_outputs, hidden, dropout_rate, HEAD_INIT, activation
+    given = num_outputs, hidden, dropout_rate, HEAD_INIT, adaptation.activation
     if lstm_width:
-        return BiLSTMHead(lstm_width, ClassHead(*given), mixed_layers)
-    return ClassHead(*given, mixed_layers)
-
-
-def choose_reads(kind: str, lstm_width: int | None, reads: str) -> str:
-    """Returns `Classifier.reads` for a head of `make_head`; `reads` is the system's own."""
-    if kind == DECOMPOSABLE:
-        return "pair"
-    return "ends" if lstm_width else reads
+        return BiLSTMHead(lstm_width, ClassHead(*given), mixed_layers), "ends"
+    return ClassHead(*given, mixed_layers), adaptation.reads
 
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:

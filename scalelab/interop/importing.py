@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 from flax import traverse_util
 
-from scalelab import formats, objectives, state, systems
+from scalelab import formats, objectives, systems
 from scalelab.config.pretraining import Net, resolve
 from scalelab.data import tokenizers
 from scalelab.finetuning import imported, kinds
@@ -23,6 +24,7 @@ from scalelab.interop.mapping import Map
 from scalelab.records import json_files, run_files, run_folder
 from scalelab.records.run_files import RunResult, TaskResult
 from scalelab.resources import flops, host
+from scalelab.training import pretrained
 from scalelab.training.checkpoint import Checkpoints, Weights
 
 CORPUS = "imported"  # the value of config.data.corpus
@@ -138,12 +140,9 @@ def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
         config = json_files.fill(imported.ClassifierConfig, values, path / "config.json")
         imported.check_shapes(path, config, params, opened.tokenizer.vocab_size)
         return
-    config = resolve(values)
-    model = state.make_model(config, opened.tokenizer.special_ids)
-    made = objectives.abstract_variables(model.net, model.terms, max_len=config.short.max_len)[
-        "params"
-    ]
-    imported.compare_shapes(path, params, traverse_util.flatten_dict(made, sep="/"))
+    ids = opened.tokenizer.special_ids
+    made = nn.unbox(pretrained.abstract_params(resolve(values), ids, {}))
+    pretrained.compare_shapes(path, params, traverse_util.flatten_dict(made, sep="/"))
 
 
 def _write(

@@ -245,7 +245,7 @@ def expect(
 
     plan, steps, data = measured
     tokens = [own.step_tokens for own in data.phases]
-    costs = {"tokens": tokens, "flops": [phase.forward.train for phase in plan.phases]}
+    costs = {"tokens": tokens, "flops": [cost.train for cost in plan.costs]}
     found = durations.make_plan(run.config, [p.steps_per_epoch for p in data.phases], costs)
     per_step = [step.secs for step in steps] if found.clock == "secs" else found.costs
     counts = [
@@ -256,15 +256,15 @@ def expect(
     def total(each: Sequence[float]) -> float:
         return sum(n * amount for n, amount in zip(counts, each, strict=True))
 
-    phase, scores = plan.phases[0], 0.0
-    per_token = steps[0].secs / (phase.batch_size * phase.length)
+    phase, forward, scores = run.config.short, plan.costs[0], 0.0
+    per_token = steps[0].secs / (phase.batch_size * phase.max_len)
     if spec.stages[run.stage].finetune == "all":
         from_scratch = spec.finetune.scratch and run.seed == 0
-        share = 1 - phase.forward.head / max(phase.forward.forward, 1)  # counts have no products
+        share = 1 - forward.head / max(forward.forward, 1)  # counts have no products
         scores = spec.finetune.seeds * task_tokens * share * per_token * (1 + from_scratch)
         masked = next((t.objective.predicts for t in plan.terms if t.objective.predicts), "next")
         for name, own in texts.items():
-            lengths = [min(length, phase.length) for length in own]
+            lengths = [min(length, phase.max_len) for length in own]
             passes = sum(n * n if masked == "masked" else n for n in lengths)
             times = 1 + len(spec.evaluation_shares)
             times += from_scratch and evaluation.load(name).scratch

@@ -213,7 +213,7 @@ def _fit(
         not fit, or the output embeddings, activations or epsilons differ.
     """
     path, source = opened.path, opened.config
-    boxed = pretrained.abstract_params(config, opened.tokenizer, frozen)
+    boxed = pretrained.abstract_params(config, opened.tokenizer.special_ids, frozen)
     wanted = flatten_dict(boxed, sep="/")
     given = {name: leaf.shape for name, leaf in flatten_dict(opened.params, sep="/").items()}
     taken = match(wanted, given)

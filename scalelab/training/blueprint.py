@@ -24,15 +24,6 @@ from scalelab.training.pretrained import load_frozen
 
 
 @dataclasses.dataclass(frozen=True)
-class Phase:
-    """A batch of a phase, and the FLOPs of its forward pass."""
-
-    batch_size: int
-    length: int  # tokens of every example, padding included
-    forward: Flops
-
-
-@dataclasses.dataclass(frozen=True)
 class Blueprint(Model):
     """A run's parts, unbound, and the shapes of its state."""
 
@@ -45,14 +36,11 @@ class Blueprint(Model):
         return jax.eval_shape(nn.unbox, self.boxed)
 
     @functools.cached_property
-    def phases(self) -> tuple[Phase, ...]:
-        """The batches of the phases."""
-        now, phases = self.state, self.config.phases
-        costs = flops.count_phases(
+    def costs(self) -> list[Flops]:
+        """The FLOPs of a forward pass over a batch of each phase."""
+        now = self.state
+        return flops.count_phases(
             now.params, self.net, self.terms, self.config, now.carried, now.frozen
-        )
-        return tuple(
-            Phase(p.batch_size, p.max_len, cost) for p, cost in zip(phases, costs, strict=True)
         )
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -28,7 +28,7 @@ from scalelab.data.store import Arrays, ExampleStore, Layout, Row, gather
 from scalelab.formats import batch_type
 from scalelab.helpers.progress import timed
 from scalelab.resources import host
-from scalelab.step import BlockParts, Blocks, Evaluate
+from scalelab.step import Blocks, Evaluate
 
 if TYPE_CHECKING:
     from scalelab.training.pretraining import Pretraining
@@ -44,21 +44,15 @@ MOST_STEPS = 64  # most steps of a block
 
 
 class Source(NamedTuple):
-    """The batches of a phase, as the device reads them.
+    """The batches of a phase, as the device reads them."""
 
-    Attributes:
-      arrays: on the device during the whole phase.
-      batch: (arrays, row) -> the batch of a row; device code.
-      stream: (start, stop) -> (tokens without padding, row) of each step.
-      row: an example of a row.
-      batch_size: B, where a row has this process's part of the batch alone; None: it is whole.
-    """
-
-    arrays: Arrays
+    arrays: Arrays  # on the device during the whole phase
+    # (arrays, row) -> the batch of a row; device code.
     batch: Callable[[Arrays, Mapping[str, jax.Array]], Batch]
+    # (start, stop) -> (tokens without padding, row) of each step.
     stream: Callable[[int, int], Iterator[tuple[int, Row]]]
-    row: Row
-    batch_size: int | None
+    row: Row  # an example of a row
+    batch_size: int | None  # B, where a row has this process's part of it alone; None: it is whole
 
     @property
     def most_steps(self) -> int:
@@ -184,8 +178,8 @@ class PhaseProgram:
 
 
 @contextlib.contextmanager
-def compiling(training: "Pretraining") -> Iterator[BlockParts]:
-    """Places the examples of the phase in progress; yields what its steps are compiled from.
+def compiling(training: "Pretraining") -> Iterator[tuple]:
+    """Places the examples of the phase in progress; yields the arguments of `compile_blocks`.
 
     Then compiles the validation, and validates the untrained model.
     """
@@ -208,7 +202,7 @@ def compiling(training: "Pretraining") -> Iterator[BlockParts]:
         )
         given = mesh, training.placed, training.state
         rows = source.arrays, source.row, size, source.batch_size
-        yield BlockParts(train_step, source.batch, *given, *rows)
+        yield train_step, source.batch, *given, *rows
         count = math.ceil(config.eval.num_examples / phase.batch_size)
         crosses = any(term.crosses_examples for term in model.terms)
         valid = evaluation_batches(

@@ -5,7 +5,7 @@ import functools
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -129,11 +129,7 @@ class Pretrained:
 
 
 def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
-    """Opens the run folder of a pre-training.
-
-    Args:
-      path: the run folder.
-      step: training step of the checkpoint; None: the newest.
+    """Opens the run folder of a pre-training, at the checkpoint of a step; None: the newest.
 
     Raises:
       ValueError: the folder holds none, or a part of one is missing; the message says which.
@@ -150,28 +146,35 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
     except ValueError as error:
         raise ValueError(f"the run in {path} needs the models it learned from: {error}") from None
     try:
-        expected = nn.unbox(abstract_params(config, tokenizer, frozen))
-        if tokenizer.vocab_size > config.tokenizer.vocab_size:
-            sizes = tokenizer.vocab_size, config.tokenizer.vocab_size
-            raise ValueError("tokenizer.json has {} pieces, the model {}".format(*sizes))
+        expected = nn.unbox(abstract_params(config, tokenizer.special_ids, frozen))
+        if (num := tokenizer.vocab_size) > config.tokenizer.vocab_size:
+            size = config.tokenizer.vocab_size
+            raise ValueError(f"tokenizer.json has {num} pieces, the model {size}")
     except ValueError as error:
         raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
     check_tokenizer(run)
     saved = _read(path / "checkpoints", step)
     if saved is None:
         raise ValueError(f"the run in {path} has saved no checkpoint yet")
-    shapes = [
-        {name: leaf.shape for name, leaf in flatten_dict(tree, sep="/").items()}
-        for tree in (expected, saved["params"])
-    ]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"the checkpoint in {path} is not of the model that its config.json describes: names or"
-            " shapes of parameters differ"
-        )
+    compare_shapes(path, *(flatten_dict(tree, sep="/") for tree in (saved["params"], expected)))
     system, step = systems.load(config.system), int(saved["step"])
     finished = run.result is not None
     return Pretrained(path, config, system, tokenizer, saved["params"], step, finished, frozen)
+
+
+def compare_shapes(path: pathlib.Path, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Raises ValueError if parameters have other names or shapes than the model that was made."""
+    there, expected = ({name: np.shape(x) for name, x in tree.items()} for tree in (given, made))
+    wrong = [
+        f"{name}: expected {expected.get(name)}, found {there.get(name)}"
+        for name in sorted(expected.keys() | there.keys())
+        if there.get(name) != expected.get(name)
+    ]
+    if wrong:
+        raise ValueError(
+            f"the checkpoint in {path} contradicts its config.json or tokenizer:"
+            f" {'; '.join(wrong[:8])}"
+        )
 
 
 def check_tokenizer(run: RunRecord) -> None:
@@ -225,10 +228,10 @@ def resolve_config(run: RunRecord) -> Config:
 
 
 def abstract_params(
-    config: Config, tokenizer: Tokenizer, frozen: Mapping[str, Pretrained]
+    config: Config, special_ids: Mapping[str, int], frozen: Mapping[str, Pretrained]
 ) -> ArrayPytree:
     """Returns shapes, types and axis names of the parameters that a config describes, boxed."""
-    model = make_model(config, tokenizer.special_ids, frozen)
+    model = make_model(config, special_ids, frozen)
     sizes = {"max_len": config.short.max_len, "frozen": model.frozen}
     return objectives_lib.abstract_variables(model.net, model.terms, boxed=True, **sizes)["params"]
 

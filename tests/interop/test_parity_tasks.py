@@ -74,12 +74,12 @@ def ours(system: str, problem: str, reads: str, params: Any) -> dict[str, Any]:
     name = "classify" if problem == "regression" else problem
     kind, labels, num_rows = kinds.load(name), LABELS[problem], 2 if problem == "choices" else 1
     names = ["a", "b", "c"] if problem in ("classify", "tags") else None
-    head = make_head(
+    head, _ = make_head(
         maps.load(system).head_kind(name),
         kinds.num_outputs(name, names),
         SHAPE[1],
         0.1,
-        systems.load(system).ADAPTATION.activation,
+        systems.load(system).ADAPTATION,
     )
     module = systems.load(system)
     form = (module.ADAPTATION.source, 2) if module.HAS_SOURCE else ()  # 2: id of </s>

@@ -15,14 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scalelab import objectives
+from scalelab import objectives, train
 from scalelab.helpers import progress
 from scalelab.objectives import clm, mlm, nsp
 from scalelab.records import baselines as baseline_lib
 from scalelab.records import metrics
 from scalelab.records.metrics import Clocks
 from scalelab.state import Model
-from scalelab.training import loop
 
 
 def read(folder: pathlib.Path) -> list[dict]:
@@ -88,9 +87,9 @@ def pairs(*losses: float) -> dict:
 
 def test_a_block_is_waited_for_when_the_next_was_started(monkeypatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(train, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
     settled = []
-    in_flight = loop.InFlight(lambda steps, secs: settled.append((steps, secs)), ahead=1)
+    in_flight = train.InFlight(lambda steps, secs: settled.append((steps, secs)), ahead=1)
     in_flight.wait()
     now[0] += 10
     in_flight.add(pairs(1.0, 2.0, 0.0), 2)  # the third has no step

@@ -21,8 +21,8 @@ def expect(made: spec.StudySpec, run: expand.PlannedRun, **texts: list[float]) -
     """A step takes 2 s, its compilation 5 s. Examples have 20 tokens."""
     drawn = blueprint.draw(run.config)
     phase = types.SimpleNamespace(step_tokens=160.0, steps_per_epoch=12)
-    data = types.SimpleNamespace(phases=[phase] * len(drawn.phases))
-    steps = [blueprint.StepTime(2.0, 5.0, 100) for _ in drawn.phases]
+    data = types.SimpleNamespace(phases=[phase] * len(drawn.costs))
+    steps = [blueprint.StepTime(2.0, 5.0, 100) for _ in drawn.costs]
     return plan.expect(made, run, plan.Measured(drawn, steps, data), TOKENS, texts)
 
 
@@ -32,7 +32,7 @@ def test_a_plan_adds_up_what_training_would_do(tmp_path) -> None:
     found = expect(made, first)
     assert (found["steps"], found["secs"], found["start_secs"]) == (6, 12.0, 5.0 + plan.START_SECS)
     assert found["tokens"] == pytest.approx(6 * 8 * 20)
-    forward = blueprint.draw(first.config).phases[0].forward
+    forward = blueprint.draw(first.config).costs[0]
     assert found["flops"] == pytest.approx(6 * forward.train)
     share = (forward.body + forward.attention) / forward.forward
     assert found["finetune_secs"] == pytest.approx(3 * TOKENS * share * 2.0 / (8 * 32))

@@ -131,7 +131,7 @@ def test_a_ladder_changes_one_thing_a_rung(name: str, scale: str, tmp_path) -> N
     variants = {(run.system, run.shape, run.variant) for run in runs}
     assert len(variants) == len(runs)
     assert {score for _, score in made.hypotheses} >= {"pairs" if scale == "synthetic" else "blimp"}
-    flops = {blueprint.draw(run.config).phases[0].forward.train for run in runs}
+    flops = {blueprint.draw(run.config).costs[0].train for run in runs}
     assert name != "mask_rate" or len(flops) == 5
 
 
@@ -148,7 +148,7 @@ def test_the_family_has_every_system_that_pretrains(scale: str, tmp_path) -> Non
     }  # fmt: skip
     assert {r.system for r in runs if r.stage == "tokens"} == known
     per_step = {
-        run.system: blueprint.draw(run.config).phases[0].forward.train
+        run.system: blueprint.draw(run.config).costs[0].train
         for run in runs
         if run.seed == 0 and run.stage == "tokens"
     }
