@@ -106,7 +106,7 @@ class Ours:
             training.step = left[0]
             if training.next_program() is None:
                 with training.compiling() as parts:
-                    training.blocks = step_lib.compile_blocks(*parts)
+                    training.blocks = step_lib.compile_blocks(parts)
             blocks, arrays = training.next_program()
             follows = next((k for k, s in enumerate(left) if s != left[0] + k), len(left))
             rows, rates = training.plan_block(min(blocks.size, follows))

@@ -8,6 +8,7 @@ computations of that pass that the weights do not need.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -282,24 +283,10 @@ class Blocks:
         return state, found, alive
 
 
-def compile_blocks(
-    step: Callable[..., tuple[TrainState, Metrics]],
-    read: Callable[..., Batch],
-    mesh: Mesh,
-    placed: TrainState,
-    state: TrainState,
-    arrays: ArrayPytree,
-    row: Mapping[str, np.ndarray],
-    size: int,
-    batch_size: int | None = None,
-    has_loop: bool | None = None,
-) -> Blocks:
-    """Compiles a program of up to K training steps.
+class BlockParts(NamedTuple):
+    """The arguments of `compile_blocks`.
 
-    A second program reads the batches of a block. So the storage of batches cannot change how the
-    steps are compiled and rounded.
-
-    Args:
+    Attributes:
       step: from make_train_step.
       read: (arrays, row) -> batch; device code.
       mesh: the devices.
@@ -312,6 +299,26 @@ def compile_blocks(
       batch_size: as in `sharding.put_rows`.
       has_loop: as in `Blocks`; None: by the kind of device.
     """
+
+    step: Callable[..., tuple[TrainState, Metrics]]
+    read: Callable[..., Batch]
+    mesh: Mesh
+    placed: TrainState
+    state: TrainState
+    arrays: ArrayPytree
+    row: Mapping[str, np.ndarray]
+    size: int
+    batch_size: int | None = None
+    has_loop: bool | None = None
+
+
+def compile_blocks(parts: BlockParts) -> Blocks:
+    """Compiles a program of up to K training steps.
+
+    A second program reads the batches of a block. So the storage of batches cannot change how the
+    steps are compiled and rounded.
+    """
+    step, read, mesh, placed, state, arrays, row, size, batch_size, has_loop = parts
     size = max(size, 2)
     if has_loop is None:
         has_loop = mesh.devices.flat[0].platform != "gpu"

@@ -26,7 +26,7 @@ from scalelab.resources import host
 
 if TYPE_CHECKING:
     from scalelab.records.metrics import Pairs
-    from scalelab.step import Blocks
+    from scalelab.step import BlockParts, Blocks
 
 BLOCK_SECS = 1.0  # the longest time of a block, about: an interrupt waits for its end
 
@@ -50,15 +50,15 @@ class Training(Protocol):
     blocks: "Blocks"  # the program that was compiled last
     result: Any  # what `train` returns, set when the training ends
 
-    # ruff: noqa: D102 (described where they are made)
-    def next_program(self) -> "tuple[Blocks, Any] | None": ...
-    def compiling(self) -> contextlib.AbstractContextManager[tuple]: ...
-    def plan_block(self, most: int) -> tuple[Sequence[Any], Sequence[Any]]: ...
-    def settle(self, steps: "Sequence[Pairs]", secs: float) -> None: ...
-    def is_anything_due(self) -> bool: ...
-    def validate_and_save(self, say: Callable[[str], object]) -> None: ...
-    def is_due(self, num_steps: int) -> bool: ...
-    def describe_progress(self, time_left: str) -> str: ...
+    # Described where they are made.
+    def next_program(self) -> "tuple[Blocks, Any] | None": ...  # noqa: D102
+    def compiling(self) -> contextlib.AbstractContextManager["BlockParts"]: ...  # noqa: D102
+    def plan_block(self, most: int) -> tuple[Sequence[Any], Sequence[Any]]: ...  # noqa: D102
+    def settle(self, steps: "Sequence[Pairs]", secs: float) -> None: ...  # noqa: D102
+    def is_anything_due(self) -> bool: ...  # noqa: D102
+    def validate_and_save(self, say: Callable[[str], object]) -> None: ...  # noqa: D102
+    def is_due(self, num_steps: int) -> bool: ...  # noqa: D102
+    def describe_progress(self, time_left: str) -> str: ...  # noqa: D102
 
 
 def train(opened: contextlib.AbstractContextManager[Training]) -> Any:
@@ -96,7 +96,7 @@ def train(opened: contextlib.AbstractContextManager[Training]) -> Any:
             if program is None:
                 in_flight.wait()
                 with training.compiling() as parts:
-                    training.blocks = step.compile_blocks(*parts)
+                    training.blocks = step.compile_blocks(parts)
                 in_flight.restart()
                 time_left = Eta()  # the pace since the last program was compiled
                 continue

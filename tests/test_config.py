@@ -25,6 +25,8 @@ from scalelab import objectives, state, systems, train
 from scalelab.config import durations, finetuning
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Probability, describe, field_names, flatten
+from scalelab.nn.stack import REMAT_POLICIES
+from scalelab.optim import adamw
 from scalelab.records import plots
 
 OPTIONS = {"system_options", "objective_options", "format_options"}  # empty without options
@@ -114,6 +116,15 @@ def test_impossible_values_are_refused_by_field_and_value(fields: dict[str, obje
     place = field.replace("__", ".")
     with pytest.raises(ValueError, match=f"{place} = .*{re.escape(str(value))}"):
         resolved(**fields)
+
+
+@pytest.mark.parametrize(("kind", "field", "known"), [
+    (config_lib.Optim, "schedule", adamw.SCHEDULES), (finetuning.Optim, "schedule", adamw.SCHEDULES),
+    (config_lib.Machine, "remat", REMAT_POLICIES),
+])  # fmt: skip
+def test_choices_are_those_that_the_code_knows(kind: type, field: str, known: Any) -> None:
+    _, (expected, _) = typing.get_args(typing.get_type_hints(kind, include_extras=True)[field])
+    assert expected == " or ".join(map(repr, known))
 
 
 # --- Budgets --------------------------------------------------------------------------------------

@@ -125,7 +125,8 @@ def blocks(size: int, has_loop: bool | None = None) -> tuple[Any, state.TrainSta
     made, layout = step.make_train_step(TABLE, TERMS, ADAM), Layout(batch_of(0), B)
     row = {"packed": layout.pack(batch_of(0))}
     given = tiny.one_device(), placed, begun, {}, row, size, B
-    return step.compile_blocks(made, layout.batch, *given, has_loop), begun, layout
+    parts = step.BlockParts(made, layout.batch, *given, has_loop)
+    return step.compile_blocks(parts), begun, layout
 
 
 def worked_out(begun: state.TrainState, batch: dict[str, np.ndarray]) -> tuple[dict, np.ndarray]:

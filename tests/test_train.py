@@ -21,7 +21,7 @@ import pytest
 import tiny
 from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at
 
-from scalelab import systems
+from scalelab import systems, train
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.data import tokenizers
@@ -30,7 +30,7 @@ from scalelab.eval import evaluation, pairs, suites
 from scalelab.optim import adamw
 from scalelab.records import metrics, plots, run_folder
 from scalelab.resources import flops
-from scalelab.training import checkpoint, feeding, loop, pretrained
+from scalelab.training import checkpoint, feeding, pretrained
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +413,7 @@ def own_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """A clock that stands still but when it is told how many seconds have passed."""
     now = [0.0]
     ours = types.SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
-    for module in (metrics, loop):
+    for module in (metrics, train):
         monkeypatch.setattr(module, "time", ours)
 
     def pass_time(secs: float) -> None:

@@ -4,11 +4,13 @@
 
 Each RUN is the folder of one seed, such as runs/bert/tasks/sst2/seed0. Task, dev sets and labels
 must be the same. An ensemble predicts the class with the largest mean probability, or the mean
-score of a regression (Raffel et al. 2020, T5, 3.6). Models that answer in words (--as=text) give
+score of a regression, after Raffel et al. 2020 (T5), 3.6, who average the scores before the
+softmax. Models that answer in words (--as=text) give
 one class the probability 1: their ensemble is a vote. The log loss, -log p of the right class in
 nats, of an ensemble is never above the mean of its members'. Models that generate texts, such as
 translations, write them anew, together: the probability of a token is the mean of theirs. Their
-folders must have checkpoints, and their tokenizers must be the same.
+folders must have checkpoints; tokenizer, token that begins a text, max_len and beams must be the
+same.
 """
 
 import argparse
@@ -62,7 +64,7 @@ def check_data(members: Sequence[Predictions]) -> None:
 
 
 def average(members: Sequence[Predictions]) -> Predictions:
-    """Returns the ensemble's predictions; raises ValueError if packed ones are given."""
+    """Returns the ensemble's predictions; raises ValueError if packed classes are given."""
     first = members[0]
     if first.labels is None:
         scores = np.stack([member.predicted for member in members]).mean(axis=0, dtype=np.float64)
@@ -83,7 +85,8 @@ def write_texts(folders: Sequence[pathlib.Path], given: Predictions) -> Predicti
       given: predictions of one of them, for their texts and gold.
 
     Raises:
-      ValueError: a folder has no model, or tokenizers or the limits of answers differ.
+      ValueError: a folder has no model, or no texts as answers; or the tokenizers, the tokens that
+        begin a text, the longest texts or the beams differ.
     """
     import jax  # with this come the models, which no other ensemble needs
 
@@ -99,11 +102,12 @@ def write_texts(folders: Sequence[pathlib.Path], given: Predictions) -> Predicti
         runs = [own.prepare(records, cache_dir) for own in opened]
     for folder, run in zip(folders, runs, strict=True):
         net = run.learner.net
-        kinds.append((run.tokenizer_digest, run.config.max_len, net.num_beams, net.length_penalty))
+        beams = net.num_beams, net.length_penalty
+        kinds.append((run.tokenizer_digest, net.start, run.config.max_len, *beams))
         if kinds[-1] != kinds[0]:
             raise ValueError(
-                f"{folders[0]} and {folder} cannot write together: their tokenizers, max_len, or"
-                " beams differ"
+                f"{folders[0]} and {folder} cannot write together: their tokenizer, the token that"
+                " begins a text, max_len, num_beams or length_penalty differ"
             )
     params = [own.params for own in opened]
 
@@ -138,15 +142,19 @@ def score(folders: Sequence[pathlib.Path]) -> pd.DataFrame:
         paths = [run.folder / f"{name}.tsv" for run in runs]
         members = [predictions.read(p if p.exists() else p.with_suffix(".npz")) for p in paths]
         check_data(members)
-        texts = members[0].gold.dtype.kind == "U"
-        whole = write_texts(folders, members[0]) if texts else average(members)
+        if runs[0].config.get("kind") == "texts":
+            whole = write_texts(folders, members[0])
+        elif members[0].gold.dtype.kind == "U":
+            raise ValueError(f"{task}: tags and spans of a text have no average")
+        else:
+            whole = average(members)
         scored = [*members, whole]
         for metric in (metric for own, metric in runs[0].scores if own == split):
             values = [float(metrics.METRICS[metric](m.gold, m.predicted)) for m in scored]
             rows.append((task, split, metric, np.mean(values[:-1]), max(values[:-1]), values[-1]))
         if scored[-1].probabilities is not None:
-            *own, mean = map(log_loss, scored)
-            rows.append((task, split, "log loss", np.mean(own), min(own), mean))
+            *own, together = map(log_loss, scored)
+            rows.append((task, split, "log loss", np.mean(own), min(own), together))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -27,7 +27,7 @@ from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.training import Finetuning, Saved
 from scalelab.records import metrics
 from scalelab.state import TrainState
-from scalelab.step import Blocks
+from scalelab.step import BlockParts, Blocks
 from scalelab.training.checkpoint import Checkpoints
 
 
@@ -118,8 +118,8 @@ class Joint:
         return self._now.next_program()
 
     @contextlib.contextmanager
-    def compiling(self) -> Iterator[tuple]:
-        """Yields the arguments of `compile_blocks` for the next step."""
+    def compiling(self) -> Iterator[BlockParts]:
+        """Yields what the program of the next step is compiled from."""
         with self._now.compiling() as parts:
             yield parts
             self._now.blocks = self.blocks

@@ -24,7 +24,7 @@ from scalelab.optim import adamw
 from scalelab.records import metrics, run_folder
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
-from scalelab.step import Blocks, make_train_step
+from scalelab.step import BlockParts, Blocks, make_train_step
 from scalelab.training.checkpoint import Checkpoints
 
 MOST_STEPS = 8  # most steps of a block, whose batches have one length
@@ -142,8 +142,8 @@ class Finetuning:
         return found and (found.blocks, {})
 
     @contextlib.contextmanager
-    def compiling(self) -> Iterator[tuple]:
-        """Yields the arguments of `compile_blocks` for the length of the next batch."""
+    def compiling(self) -> Iterator[BlockParts]:
+        """Yields what the program for the length of the next batch is compiled from."""
         cache, program = self.config.machine.compile_cache_dir, self._program
         learner, net, length = program.learner, self.run.start.opened.config.model, self._length
         what = f"{self.run.task.name}, {net.shape}, length {length}"
@@ -156,7 +156,7 @@ class Finetuning:
             made = make_train_step(learner.net, learner.all_terms, learner.optimizer)
             given = program.mesh, program.shardings, self.state, {}, row, most, size
             # The host starts each step: a block has few, because the lengths of batches change.
-            yield made, layout.batch, *given, False
+            yield BlockParts(made, layout.batch, *given, has_loop=False)
             cost = flops.of_program(
                 lambda params, frozen, row, key: objectives.forward(
                     learner.net, params, layout.batch({}, row), learner.all_terms,

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.eval.score_names import MAIN, PRETRAINING_SCORES, title_of
+from scalelab.helpers.files import write_text
 from scalelab.lab.compare import comparability, estimates
 from scalelab.lab.compare.claims import UNITS, Region, with_unit
 from scalelab.lab.compare.study_scores import StudyScores
@@ -81,7 +82,7 @@ def _by_seed(points: Sequence[Point], scores: StudyScores, score: str) -> list[l
 
 def write(folder: pathlib.Path) -> None:
     """Writes the file anew from packed studies, such as those of results/."""
-    pd.DataFrame(measure_spreads(folder)).to_csv(FILE, index=False)
+    write_text(FILE, pd.DataFrame(measure_spreads(folder)).to_csv(index=False))
 
 
 @functools.cache

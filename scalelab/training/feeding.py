@@ -28,7 +28,7 @@ from scalelab.data.store import Arrays, ExampleStore, Layout, Row, gather
 from scalelab.formats import batch_type
 from scalelab.helpers.progress import timed
 from scalelab.resources import host
-from scalelab.step import Blocks, Evaluate
+from scalelab.step import BlockParts, Blocks, Evaluate
 
 if TYPE_CHECKING:
     from scalelab.training.pretraining import Pretraining
@@ -178,8 +178,8 @@ class PhaseProgram:
 
 
 @contextlib.contextmanager
-def compiling(training: "Pretraining") -> Iterator[tuple]:
-    """Places the examples of the phase in progress; yields the arguments of `compile_blocks`.
+def compiling(training: "Pretraining") -> Iterator[BlockParts]:
+    """Places the examples of the phase in progress; yields what its steps are compiled from.
 
     Then compiles the validation, and validates the untrained model.
     """
@@ -202,7 +202,7 @@ def compiling(training: "Pretraining") -> Iterator[tuple]:
         )
         given = mesh, training.placed, training.state
         rows = source.arrays, source.row, size, source.batch_size
-        yield train_step, source.batch, *given, *rows
+        yield BlockParts(train_step, source.batch, *given, *rows)
         count = math.ceil(config.eval.num_examples / phase.batch_size)
         crosses = any(term.crosses_examples for term in model.terms)
         valid = evaluation_batches(

@@ -100,3 +100,14 @@ def test_what_cannot_be_averaged_is_refused(runs, capsys, changes, message: str)
     else:
         given = runs[:1] + [runs[0].parent / "seed7"] * (changes == "none")
     assert message in law_folders.fails(capsys, ensemble, *map(str, given))
+
+
+def test_tags_and_spans_have_no_average(tmp_path) -> None:
+    task_folders.write_all(tmp_path, tasks=("rte",), num_seeds=2)
+    folders = [tmp_path / f"rte/seed{k}" for k in range(2)]
+    for folder in folders:
+        words = np.array(["a", "b"])
+        given = {"texts": [["x", "y"]], "gold": words, "labels": None}
+        predictions.write(folder / "predictions.tsv", outputs=words[:, None], **given)
+    with pytest.raises(ValueError, match="no average"):
+        ensemble.score(folders)

@@ -104,7 +104,7 @@ def take_steps(run: TaskRun, num_steps: int) -> list[Any]:
         found.append(jax.device_get(training.state.params))
         if training.next_program() is None:
             with training.compiling() as parts:
-                training.blocks = step.compile_blocks(*parts)
+                training.blocks = step.compile_blocks(parts)
         blocks, arrays = training.next_program() or pytest.fail()
         rows, rates = training.plan_block(1)
         training.state, _, _ = blocks(training.state, arrays, rows, rates, np.True_)

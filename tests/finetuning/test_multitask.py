@@ -72,7 +72,7 @@ def take_step(joint: Joint) -> dict[str, float]:
     """Takes the next step; returns its metrics."""
     if joint.next_program() is None:
         with joint.compiling() as parts:
-            joint.blocks = step.compile_blocks(*parts)
+            joint.blocks = step.compile_blocks(parts)
     blocks, arrays = joint.next_program() or pytest.fail()
     rows, rates = joint.plan_block(1)
     assert rates[0] > 0

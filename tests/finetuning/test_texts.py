@@ -197,7 +197,7 @@ def test_models_that_write_together(prepare, tmp_path, monkeypatch, system: str)
     assert table["ensemble"].tolist() == [pytest.approx(right)]
     path = other / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"num_beams": 2}))
-    with pytest.raises(ValueError, match="beams differ"):
+    with pytest.raises(ValueError, match="num_beams or length_penalty differ"):
         ensemble.score([one, other])
     shutil.rmtree(other / "checkpoints")
     with pytest.raises(ValueError, match="seed1"):

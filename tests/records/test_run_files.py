@@ -7,9 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scalelab.config.fields import Departure
+from scalelab.config.pretraining import Shape
 from scalelab.lab.show import card
 from scalelab.records import json_files, run_files
-from scalelab.records.run_files import RunResult, Shape, TaskResult, Unreadable
+from scalelab.records.run_files import RunResult, TaskResult, Unreadable
 
 CONFIG = {"system": "bert", "seed": 0, "model": {"num_heads": 2, "width": 8, "num_layers": 2},
           "data": {"corpus": "a"}, "tokenizer": {"kind": "bpe", "vocab_size": 9}}  # fmt: skip
@@ -17,7 +19,7 @@ RUN = RunResult(
     system="bert", shape=Shape(2, 8, 2), n_model=Shape(2, 8, 2).n_model, seed=0, steps=10,
     tokens=20, flops=3.0, seconds=0.5, params=7, eval={"8": {"loss": 4.5, "step": 10}},
     data_hash="a1", corpus=run_files.Corpus(2, 30), phases=(run_files.PhaseData(8, 4, 30),),
-    departures=(run_files.Departure("objective", "mlm", "paper"),),
+    departures=(Departure("objective", "mlm", "paper"),),
 )  # fmt: skip
 TASK = TaskResult(
     system="bert", shape=Shape(2, 8, 2), n_model=1536, seed=1, task="cola",

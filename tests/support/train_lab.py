@@ -91,7 +91,7 @@ class Lab:
     def _remembering(self, compile_step: Callable[..., Any], name: str) -> Callable[..., Any]:
         def compile_once(*args: Any) -> Any:
             if name == "compile_blocks":
-                state, *given = args[4:]
+                state, *given = args[0][4:]
             else:
                 args = (*args[:-1], list(args[-1]))
                 state, *given = args[3:]

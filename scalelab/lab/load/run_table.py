@@ -25,6 +25,7 @@ import pandas as pd
 
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
+from scalelab.config.pretraining import Shape
 from scalelab.eval.score_names import MAIN, TASK_SCORES
 from scalelab.helpers.names import nearest, suggest_folder
 from scalelab.lab.load import task_runs
@@ -206,7 +207,7 @@ def _describe_config(folder: pathlib.Path, config: Mapping[str, Any]) -> Row:
     sizes = {name: flat.get(f"model.{field}") for name, field in
              (("heads", "num_heads"), ("width", "width"), ("layers", "num_layers"))}  # fmt: skip
     whole = all(type(size) is int for size in sizes.values())
-    shape = run_files.Shape(*sizes.values()) if whole else None
+    shape = Shape(*sizes.values()) if whole else None
     return dict.fromkeys(COLUMNS) | flat | sizes | {
         "run": str(folder),
         "shape": str(shape) if shape else None,
