@@ -96,8 +96,8 @@ class Stepper:
 class Ensemble:
     """Models that write one text together; has a Stepper's methods.
 
-    The probability of a token is the mean of the members'. Raffel et al. 2020 (T5), 3.6, average the
-    scores before the softmax instead.
+    The probability of a token is the mean of the members'. Raffel et al. 2020 (T5), 3.6, average
+    the scores before the softmax instead.
 
     Attributes:
       members: models with the same tokens; sizes and kinds of their nets may differ.
