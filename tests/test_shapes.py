@@ -63,7 +63,7 @@ def test_tiles_by_hand() -> None:
 def test_work_by_hand() -> None:
     def work_of(shape: Shape, **more: float) -> float:
         forward = flops.Flops(body=100.0, attention=10.0, head=7.0, **more)
-        plan = types.SimpleNamespace(phases=(types.SimpleNamespace(forward=forward),))
+        plan = types.SimpleNamespace(costs=[forward])
         return shapes.count_work(plan, shape, 64)
 
     assert work_of(Shape(1, 64, 1)) == pytest.approx(3 * 117)

@@ -27,6 +27,7 @@ from scalelab.config import pretraining as config_lib
 from scalelab.data import tokenizers
 from scalelab.data.loading import load_data
 from scalelab.eval import evaluation, pairs, suites
+from scalelab.helpers import progress
 from scalelab.optim import adamw
 from scalelab.records import metrics, plots, run_folder
 from scalelab.resources import flops
@@ -412,8 +413,10 @@ def test_a_cut_metrics_file_is_named_and_continued(keep: int, lab, whole, tmp_pa
 def own_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """A clock that stands still but when it is told how many seconds have passed."""
     now = [0.0]
-    ours = types.SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
-    for module in (metrics, train):
+    ours = types.SimpleNamespace(
+        perf_counter=lambda: now[0], time=time.time, monotonic=time.monotonic
+    )
+    for module in (metrics, train, progress):
         monkeypatch.setattr(module, "time", ours)
 
     def pass_time(secs: float) -> None:

@@ -75,9 +75,14 @@ class TextToText(nn.Module):
         return self.decode(stepper.prepare(body, variables["params"]), batch)
 
     def decode(self, made: stepper.Reader, batch: Batch) -> jax.Array:
-        """Decodes a batch of prompts with models that are given; those of the body are not read.
+        """Decodes prompts with a model that is given; the parameters of `body` are not read.
 
-        Returns what `_choose` does with targets, else the tokens [B, M] float32, -1 behind the end.
+        Args:
+          made: the model, or several that write together.
+          batch: prompts, as for `__call__`.
+
+        Returns:
+          As `_choose` with targets, else the tokens [B, M] float32, -1 behind the end.
         """
         read, size = self._prompt(batch), len(batch["lengths"])
         tokens, lengths = read["tokens"], read["lengths"]

@@ -65,7 +65,7 @@ FAULTS = {
     "written one place off": (KeyValueCache, "write", shifted_write),
     "read one place off": (stepper.Stepper, "__call__", shifted_lengths),
     "padding is text": (stepper.Stepper, "__call__", padding_read),
-    "no mask": (Mask, "dense", lambda self, num_queries, num_keys: None),
+    "no mask": (Mask, "dense", lambda self, t, s: np.ones((1, 1, 1, 1), bool)),
     "no lengths": (Mask, "dense", lambda self, t, s: DENSE(self.replace(lengths=None), t, s)),
     "no order": (Mask, "dense", lambda self, t, s: DENSE(self.replace(causal=False), t, s)),
 }

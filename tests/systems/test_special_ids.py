@@ -90,7 +90,7 @@ def test_positions_of_rows_of_a_narrow_table() -> None:
     """A fine-tuning that trains some rows of the table keeps those of the special tokens."""
     from scalelab.finetuning import rows
 
-    store = types.SimpleNamespace(array=lambda name: np.array([40, 50]))
+    store = types.SimpleNamespace(arrays={"tokens": np.array([40, 50])})
     examples: Any = [types.SimpleNamespace(rows=store)]
     found = rows.find(examples, "table", 1000, 2**16, 10**9, named=[7, 9])
     assert found is not None and found.ids.tolist() == [7, 9, 40, 50]
