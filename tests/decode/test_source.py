@@ -104,12 +104,14 @@ def test_beams_are_the_search_by_hand(prompts: Any) -> None:
 
 
 @flax.struct.dataclass
-class Fixed(stepper.Stepper):
-    """As if each text of the first prompt had the cache of the text beside it."""
+class Moved(stepper.Stepper):
+    """Each text gets the cache of another: `moved` [B * K] says whose."""
+
+    moved: Any = None
 
     def __call__(self, tokens: Any, lengths: Any, cache: Any) -> Any:
         if tokens.shape[1] == 1:
-            layers = jax.tree.map(lambda x: x.at[:K].set(x[(np.arange(K) + 1) % K]), cache.layers)
+            layers = jax.tree.map(lambda x: x[self.moved], cache.layers)
             cache = cache.replace(layers=layers)
         return super().__call__(tokens, lengths, cache)
 
@@ -125,8 +127,12 @@ def test_the_caches_of_beams_go_with_them() -> None:
     params = filter(is_unstacked, jax.tree.leaves(made.params, is_leaf=is_unstacked))
     layers = {small.ENCODER_LAYERS, small.DECODER_LAYERS}  # both stacks, wherever they lie
     assert {len(part.parts) for part in params} == layers
-    found, *others = beams(SOURCES, PROMPTS, Fixed(made.params, made.blocks, NET), None)
-    expected, *same = beams(SOURCES, PROMPTS, None, None)
+    own = np.arange(len(PROMPTS) * K)
+    first_moved = np.append([1, 2, 0], own[K:])
+    (expected, *same), (found, *others) = (
+        beams(SOURCES, PROMPTS, Moved(made.params, made.blocks, NET, moved), None)
+        for moved in (own, first_moved)
+    )
     assert [text.score for text in found] != pytest.approx([text.score for text in expected])
     for ours, theirs in zip(others, same, strict=True):
         assert [text.tokens.tolist() for text in ours] == [text.tokens.tolist() for text in theirs]
