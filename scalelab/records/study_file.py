@@ -75,7 +75,9 @@ class Finetune:
     # Datasets.
     data: str | None = None
     scratch: bool = False  # True: also fine-tune the first seed's model from random weights
-    fields: tuple[str, ...] = ()  # as in configs/finetune.py: ("epochs=2", "sst2.epochs=1")
+    # As in configs/finetune.py: ("epochs=2", "sst2.epochs=1"). With "head.kind=words" the answers
+    # are generated, as by --as=text.
+    fields: tuple[str, ...] = ()
     keep: bool = False  # True: keep the parameters of fine-tuned models on disk
 
 

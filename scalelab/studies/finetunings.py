@@ -37,6 +37,13 @@ def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
     return found | own
 
 
+def load_task(finetune: Finetune, name: str) -> task_lib.Task:
+    """Returns a task of a study; its answers are words if its fields have head.kind=words."""
+    task = task_lib.load_task(name)
+    is_text = task_fields(finetune.fields, name).get("head.kind") == "words"
+    return task_lib.as_text(task) if is_text else task
+
+
 def split_lines(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns a variant's fields of pre-training, and those of fine-tuning without "finetune."."""
     own = tuple(line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX))

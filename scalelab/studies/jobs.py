@@ -102,7 +102,6 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
     from scalelab import finetune as finetune_lib
     from scalelab.finetuning import warm_start
     from scalelab.studies import finetunings
-    from scalelab.tasks import task as task_lib
 
     asked = finetunings.tune_variant(study.facts.finetune, study.facts.variants[run.variant])
     finetunings.prepare(asked.data, config_lib.resolve(run.config), study.workdir)
@@ -128,7 +127,8 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
         init = ("none", str(run.folder)) if prefix else (str(run.folder),)
         folder = run.folder / (prefix or "tasks") / task
         start = warm_start.open_start(*init)
-        finetune_lib.fine_tune(task_lib.load_task(task), start, values, folder, options, overrides)
+        loaded = finetunings.load_task(asked, task)
+        finetune_lib.fine_tune(loaded, start, values, folder, options, overrides)
         if not asked.keep:
             for kept in folder.glob("seed*/checkpoints"):
                 shutil.rmtree(kept)

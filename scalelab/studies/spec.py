@@ -28,8 +28,8 @@ from scalelab.records.study_file import (
     rename_default,
     rename_fields,
 )
+from scalelab.studies import finetunings
 from scalelab.tasks import recipes
-from scalelab.tasks import task as task_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     _check_names(spec.free, FACTORS, "config.free")
     recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
-        task_lib.load_task(task)
+        finetunings.load_task(spec.finetune, task)
     owners = [line.partition("=")[0].rpartition(".")[0] for line in spec.evaluation_fields]
     _check_names(owners, spec.evaluations, "config.evaluation_fields")
     for name in spec.evaluations:
@@ -120,8 +120,10 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
     _check_names([stage.finetune], ("all", "none"), f"{where}.finetune")
     if stage.finetune != "none" and (spec.finetune.tasks or spec.evaluations):
         from scalelab import systems  # late: it imports JAX, which --help does without
+        from scalelab.finetuning.kinds import GENERATED
 
-        written = all(task_lib.load_task(name).kind == "texts" for name in spec.finetune.tasks)
+        tasks = [finetunings.load_task(spec.finetune, name) for name in spec.finetune.tasks]
+        written = all(task.kind in GENERATED for task in tasks)
         measured = all(evaluation.load(name).source for name in spec.evaluations)
         for name in stage.systems:
             system = systems.load(name)
