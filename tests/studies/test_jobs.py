@@ -227,7 +227,8 @@ def test_evaluations_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None
 
 
 def test_arms_that_differ_in_fine_tuning_alone_train_once(tmp_path, monkeypatch) -> None:
-    variants = {"default": (), "long": ("finetune.epochs=5",), "high": ("mask_rate=0.4",)}
+    variants = {"default": (), "long": ("finetune.epochs=5", "finetune.head.kind=words"),
+                "high": ("mask_rate=0.4",)}  # fmt: skip
     stage = a_study.stage(systems=("bert",), variants=tuple(variants))
     planned(tmp_path, finetune__tasks=("wnli",), variants=variants, stages={"main": stage})
     finish(tmp_path, "bert-2x8x1-seed0")
@@ -241,10 +242,11 @@ def test_arms_that_differ_in_fine_tuning_alone_train_once(tmp_path, monkeypatch)
     assert not jobs.copy_twin(copied, long)  # it is there
     asked = []
     monkeypatch.setattr("scalelab.finetuning.warm_start.open_start", lambda *given: given)
-    monkeypatch.setattr("scalelab.finetune.fine_tune", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr("scalelab.finetune.fine_tune", lambda *given: asked.append(given))
     for run in (default, long):
         jobs.finetune(copied, run, ("wnli",))
-    assert asked == [{}, {"epochs": 5}]
+    assert [given[-1] for given in asked] == [{}, {"epochs": 5, "head.kind": "words"}]
+    assert [given[0].kind for given in asked] == ["classify", "words"]
 
 
 def test_a_net_for_each_way_to_read(tmp_path, monkeypatch) -> None:

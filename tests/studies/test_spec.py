@@ -11,7 +11,7 @@ from scalelab import systems
 from scalelab.config import fields, files
 from scalelab.helpers import names
 from scalelab.records import study_file
-from scalelab.studies import expand, spec
+from scalelab.studies import expand, finetunings, spec
 from scalelab.tasks import glue
 from scalelab.training import blueprint
 
@@ -248,6 +248,18 @@ def test_bad_fields_of_fine_tunings(fields, message, tmp_path) -> None:
     made = a_study.make(finetune__tasks=("wnli",), finetune__fields=fields)
     with pytest.raises(ValueError, match=message):
         expand.write(made, expand.expand_runs(made), tmp_path, "")
+
+
+def test_a_model_with_a_source_takes_tasks_whose_answers_are_words() -> None:
+    """A T5 has no class head."""
+    stage = {"main": dict(systems=("t5",), shapes=("2x8x1",), variants=("default",), finetune="all")}
+    asked = {"stages": stage, "finetune__tasks": ("wnli", "stsb")}
+    words = a_study.make(**asked, finetune__fields=("head.kind=words",))
+    kinds = [finetunings.load_task(words.finetune, task).kind for task in words.finetune.tasks]
+    assert kinds == ["words", "words"]
+    for fields in (), ("wnli.head.kind=words",):  # none, or one of two
+        with pytest.raises(ValueError, match="'t5' reads a source, which tasks"):
+            a_study.make(**asked, finetune__fields=fields)
 
 
 @pytest.mark.parametrize(
