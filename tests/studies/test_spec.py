@@ -252,14 +252,14 @@ def test_bad_fields_of_fine_tunings(fields, message, tmp_path) -> None:
 
 def test_a_model_with_a_source_takes_tasks_whose_answers_are_words() -> None:
     """A T5 has no class head."""
-    stage = {"main": dict(systems=("t5",), shapes=("2x8x1",), variants=("default",), finetune="all")}
-    asked = {"stages": stage, "finetune__tasks": ("wnli", "stsb")}
+    stage = dict(systems=("t5",), shapes=("2x8x1",), variants=("default",), finetune="all")
+    asked = {"stages": {"main": stage}, "finetune__tasks": ("wnli", "stsb")}
     words = a_study.make(**asked, finetune__fields=("head.kind=words",))
     kinds = [finetunings.load_task(words.finetune, task).kind for task in words.finetune.tasks]
     assert kinds == ["words", "words"]
-    for fields in (), ("wnli.head.kind=words",):  # none, or one of two
+    for lines in (), ("wnli.head.kind=words",):  # none, or one of two
         with pytest.raises(ValueError, match="'t5' reads a source, which tasks"):
-            a_study.make(**asked, finetune__fields=fields)
+            a_study.make(**asked, finetune__fields=lines)
 
 
 @pytest.mark.parametrize(
