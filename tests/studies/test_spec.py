@@ -80,7 +80,8 @@ def test_encoder_decoders_on_real_text(name: str, runs: int, tmp_path) -> None:
     given = f"scale=nano,corpus=wikitext:{tmp_path}/text,data={tmp_path},seeds=1"
     made = spec.resolve(module.get_config(given).to_dict())
     assert len(expand.expand_runs(made)) == runs and made.hypotheses
-    assert {line[1] for line in made.hypotheses} == {"multi30k_de"}
+    both = {"dialogsum"} if name == "t5_spans" else set()
+    assert {line[1] for line in made.hypotheses} == {"multi30k_de"} | both
     if name == "t5_data":
         for arm, count in {"whole": 40, "passes_16": 1}.items():
             made = (tmp_path / f"text-{arm}/wiki.train.raw").read_text()
@@ -244,9 +245,9 @@ def test_bad_studies(changes: dict, message: str) -> None:
     ],
 )
 def test_bad_fields_of_fine_tunings(fields, message, tmp_path) -> None:
-    """Before anything starts: when the study's file is written."""
-    made = a_study.make(finetune__tasks=("wnli",), finetune__fields=fields)
+    """Before anything starts: at the latest when the study's file is written."""
     with pytest.raises(ValueError, match=message):
+        made = a_study.make(finetune__tasks=("wnli",), finetune__fields=fields)
         expand.write(made, expand.expand_runs(made), tmp_path, "")
 
 
