@@ -53,7 +53,8 @@ class SearchLayer(nn.Module):
 
     Bahdanau et al. 2015, A.1.2 and A.2.2: the context c_i = sum_j a_ij h_j, where a_i is the
     softmax of score(s_{i-1}, h_j), and s_i = cell(s_{i-1}, x_i, c_i). The first state is tanh(W h),
-    with the state h in which the source's backward half ends.
+    with the state h in which the source's backward half ends. With `query="current"` a_i compares
+    s_i, and s_i = cell(s_{i-1}, x_i) reads no context (Luong et al. 2015, 3.1).
 
     The cache is {"states": [B, D] each, "keys" and "values": [B, S, D]}. Without a score it is
     {"states", "context": [B, D]}.
@@ -62,6 +63,7 @@ class SearchLayer(nn.Module):
       cell: a name in nn.recurrence.CELLS.
       score: a name in nn.compatibility.SCORES; None: the context is the last state of each
         direction of the source.
+      query: "current" as above; None: the state before.
       width: D; the last D // 2 numbers of the source's states are those of the backward half.
       max_len: the largest number of source tokens.
       dropout_rate: on the states that the layer gives, not on those that it keeps.
@@ -71,6 +73,7 @@ class SearchLayer(nn.Module):
 
     cell: str
     score: str | None
+    query: str | None
     width: int
     max_len: int
     dropout_rate: float
@@ -111,8 +114,9 @@ class SearchLayer(nn.Module):
         assert found is not None, "the layer needs a source"
         inputs = Linear(*NAMES, shape, *rule, name="input")(x.swapaxes(0, 1))
         kernel, bias = recurrent_parameters(self, cell, self.width, self.kernel_init)
-        names, size = NAMES[0] + NAMES[1], (self.width, *shape)
-        context_kernel = parameter(self, "context_kernel", self.kernel_init, names, size)
+        names, size, context_kernel = NAMES[0] + NAMES[1], (self.width, *shape), None
+        if self.query is None:
+            context_kernel = parameter(self, "context_kernel", self.kernel_init, names, size)
         look = self._searcher(found, ctx, score)
 
         def times(rows: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -120,10 +124,11 @@ class SearchLayer(nn.Module):
             return product("bd,dg->bg", rows.astype(self.dtype), kernel.astype(self.dtype))
 
         def step(state: State, x: jax.Array) -> tuple[State, tuple]:
-            context, weights = look(state["hidden"])
-            given = x.astype(jnp.float32) + times(context, context_kernel)
+            found, given = look(state["hidden"]), x.astype(jnp.float32)
+            if context_kernel is not None:
+                given += times(found[0], context_kernel)
             state = cell.update(given, times(state["hidden"], kernel) + bias, state)
-            return state, (state, context, weights)
+            return state, (state, *(look(state["hidden"]) if context_kernel is None else found))
 
         start = found["states"]
         _, (states, contexts, weights) = jax.lax.scan(step, start, inputs, unroll=recurrence.UNROLL)
@@ -155,7 +160,7 @@ class SearchLayer(nn.Module):
     def _searcher(
         self, found: Cache, ctx: Context, score: Compatibility | None
     ) -> Callable[[jax.Array], tuple[jax.Array, jax.Array | None]]:
-        """Returns the function s_{i-1} [B, D] -> c_i [B, D] and its weights [B, S]."""
+        """Returns the function state [B, D] -> c_i [B, D] and its weights [B, S]."""
         if score is None:
             return lambda hidden: (found["context"], None)
         assert ctx.source_mask is not None

@@ -5,14 +5,15 @@ Reference code: lisa-groundhog/GroundHog, experiments/nmt.
 GRUs read the source in both directions. Before each token, the decoder's GRU attends to their
 states (`nets/search.py`). `score` chooses one of eight compatibility functions
 (`nn/compatibility.py`). `score=None` is RNNenc (Cho et al. 2014): the context of all tokens is the
-last state of each direction.
+last state of each direction. `query=current` compares s_i, as Luong et al. 2015, 3.1, without their
+input feeding (3.3).
 
 Departs from the paper:
   - each direction is half as wide as the decoder's states, so that scores can multiply states;
   - a deeper decoder searches in each layer (Gehring et al. 2017, 3.3); the paper has one layer;
   - cells are those of torch.nn, whose GRU has the reset gate after the product;
   - RNNenc reads the source in both directions, too, and differs in the context alone;
-  - all scores compare s_{i-1}, as the paper's; Luong et al. 2015, 3.1, compare s_i;
+  - scores compare s_{i-1}, as the paper's, or s_i with `query`; those of Luong et al. compare s_i;
   - the output reads s_i, as in the paper's equation 4; its A.2.2 has s_{i-1};
   - source, inputs and outputs have one table of tokens, inputs times sqrt(D), as in `lstm`, and
     initial weights are torch.nn's; `model.output_embedding=untied` has a table for the outputs;
@@ -69,15 +70,20 @@ class Options:
     # How well a state of the source fits a state of the decoder; None: no attention.
     score: Annotated[str, choice(*SCORES)] | None = "additive"
     cell: Annotated[str, choice(*CELLS)] = "gru"
+    # The state that is compared: "current", s_i; None: s_{i-1}.
+    query: Annotated[str, choice("current")] | None = None
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
     """Builds the model, as `System.build`."""
     refuse(sizes, "activation", "norm_epsilon")
+    if options.score is None and options.query is not None:
+        raise ValueError("system_options.query = 'current': set a system_options.score, too")
     init, table_init = uniform(sizes.width**-0.5), uniform(0.1)
     rule = sizes.dropout_rate, init, sizes.dtype
     forward, backward = (Recurrent(options.cell, width, *rule) for width in _halves(sizes.width))
-    search = SearchLayer(options.cell, options.score, sizes.width, sizes.max_len, *rule)
+    how = options.cell, options.score, options.query
+    search = SearchLayer(*how, sizes.width, sizes.max_len, *rule)
     reader, searcher = (
         Stack(layer, sizes.num_layers, sizes.remat)
         for layer in (TwoDirections(forward, backward), search)
@@ -97,7 +103,7 @@ def n_model(sizes: Sizes, options: Options) -> int:
     D, gates = sizes.width, CELLS[options.cell].num_gates  # noqa: N806
     forward, backward = _halves(D)
     encoder = gates * (D**2 + forward**2 + backward**2)
-    decoder = 3 * gates * D**2 + backward * D
+    decoder = (3 if options.query is None else 2) * gates * D**2 + backward * D
     if options.score is not None:
         own = shapes(options.score, D, sizes.max_len)
         decoder += sum(math.prod(shape) for name, shape in own.items() if name != "bias")
