@@ -114,6 +114,9 @@ def predict(
     with tempfile.TemporaryDirectory() as cache_dir:  # new texts are not kept
         while part := list(itertools.islice(texts, rows)):
             by_column = tuple(map(list, zip(*part, strict=True)))
+            empty = (i for i, row in enumerate(part, start + 1) if not "".join(row).strip())
+            if task.kind == "texts" and (number := next(empty, None)):
+                raise ValueError(f"{path}: row {number} is empty: expected a text to read")
             records = Records(by_column, None, str(path), "")
             prepared = prepared or opened.prepare(records, cache_dir)
             encoded = prepared.encode(records) if start else prepared.train

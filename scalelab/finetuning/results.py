@@ -288,6 +288,9 @@ def remarks(run: TaskRun) -> list[str]:
     golds = [gold for own in texts if own and own.labels is not None for gold in own.labels]
     lines += [f"{title}: {name} by {how}" for name in run.task.metrics
               if (how := text_counts.signature(name, golds))]  # fmt: skip
+    tokens = np.concatenate([made.rows.arrays["tokens"] for made in read.values()])
+    if unknown := run.tokenizer.count_unknown(tokens):
+        lines.append(f"{title}: {unknown:,} of {len(tokens):,} tokens of the texts are unknown")
     if cut:
         what = f"{title}: texts cut to {config.max_len} tokens"
         lines.append(f"{what}: {run.start.opened.config.system} {cut}")

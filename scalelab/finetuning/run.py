@@ -57,9 +57,12 @@ class TaskRun:
         config: FinetuneConfig,
         workdir: pathlib.Path,
     ) -> None:
+        opened = start.opened
+        if task.kind == "texts" and opened.system.HAS_SOURCE:  # longer answers are cut
+            longest = min(task.answer_len, opened.config.model.max_len)
+            task = dataclasses.replace(task, answer_len=longest)
         self.task, self.splits, self.start = task, splits, start
         self.config, self.workdir = config, workdir
-        opened = start.opened
         adaptation, classifier = opened.system.ADAPTATION, start.classifier
         words, self.has_source = task.kind in kinds.GENERATED, opened.system.HAS_SOURCE
         # Texts are framed as in pre-training, but where a source has the place of the label.

@@ -73,6 +73,10 @@ def read(folder: pathlib.Path, special_tokens: Sequence[tuple[str, str]] = ()) -
     backend.no_padding()
     roles = dict(special for special in special_tokens if special[0] not in ROLES) | named
     roles = {r: t for r, t in roles.items() if t and backend.token_to_id(t) is not None}
+    sentinels = [(r, t) for r, t in special_tokens if r.startswith("sentinel_")]
+    for place, (role, text) in enumerate(sentinels):
+        if role not in roles and any(later in roles for later, _ in sentinels[place:]):
+            raise ValueError(f"the tokenizer in {folder} lacks {text!r}, but has later sentinels")
     for role, same in (("cls", "bos"), ("sep", "eos")):
         if roles.get(role) == roles.get(same):
             roles.pop(role, None)

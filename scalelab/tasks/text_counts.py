@@ -125,6 +125,8 @@ def _installed() -> Iterator[None]:
 def signature(metric: str, golds: Sequence[str] = ()) -> str | None:
     """Returns the library and settings of a metric of generated texts; None for other metrics.
 
+    Exact match and the F1 of answers are our own code.
+
     Args:
       metric: its name in `metrics.METRICS`.
       golds: labels of the scored examples. BLEU's `nrefs` is their number of accepted answers;
@@ -147,6 +149,8 @@ def signature(metric: str, golds: Sequence[str] = ()) -> str | None:
             import rouge_score  # noqa: F401
         version = importlib.metadata.version("rouge-score")
         return f"rouge-score {version}, stemmed, F1, best of the accepted answers"
+    if metric in ("exact_match", "answer_f1"):
+        return "SQuAD v1.1's normalization of words, best of the accepted answers"
     return None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_words import call, draw, one_bucket, prepare, prompts, translator  # noqa: F401
 
-from scalelab import finetune
+from scalelab import finetune, predict
 from scalelab.config.fields import science_diff
 from scalelab.config.finetuning import settings
 from scalelab.decode import beam, loop, stepper
@@ -154,6 +154,28 @@ def test_the_rows_of_a_text_hold_its_answer(prepare) -> None:  # noqa: F811
     assert "answers cut" not in str(results.remarks(fits))
 
 
+def test_answers_have_at_most_the_models_positions(prepare) -> None:  # noqa: F811
+    """Behind a source they have positions of their own, which the task does not know."""
+    task, records = dataclasses.replace(TASK, answer_len=500), planted(16, 0)
+    run = prepare("translator", None, task=task, records=records, num_rows=16)
+    positions = run.start.opened.config.model.max_len
+    assert run.train.labels.shape == (16, positions) and run.learner.net.longest == positions < 500
+
+
+def test_answers_in_a_language_that_the_tokenizer_does_not_know_are_refused(prepare) -> None:  # noqa: F811
+    records = planted(16, 0)
+    greek = np.array([json.dumps([["\u03b6\u03b7 \u03b8", -1]])] * 16)
+    labels = np.append(greek[:14], records.labels[14:])
+    with pytest.raises(ValueError, match=r"Cipher: \d+ of \d+ tokens of the answers are unknown"):
+        prepare("t5", None, task=TASK, num_rows=16,
+                records=dataclasses.replace(records, labels=labels))  # fmt: skip
+    texts = ["\u03b6 go", *records.texts[0][1:]]
+    read = dataclasses.replace(records, texts=(texts,))
+    run = prepare("t5", None, task=TASK, records=read, num_rows=16)
+    # A word in train and in dev; and the colon of each prompt.
+    assert f"Cipher: {2 * 16 + 2} of 198 tokens of the texts are unknown" in str(results.remarks(run))
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_planted_translation_is_learnt(prepare, tmp_path: pathlib.Path, system: str) -> None:  # noqa: F811
@@ -195,6 +217,10 @@ def test_models_that_write_together(prepare, tmp_path, monkeypatch, system: str)
     pairs = zip(together, given.texts[0], strict=True)
     right = np.mean([text == CIPHER[read.split()[-1]] for text, read in pairs])
     assert table["ensemble"].tolist() == [pytest.approx(right)]
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"text": "go"}\n{"text": " "}\n')
+    with pytest.raises(ValueError, match="row 2 is empty"):
+        list(predict.predict(one, file))
     path = other / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"num_beams": 2}))
     with pytest.raises(ValueError, match="num_beams or length_penalty differ"):

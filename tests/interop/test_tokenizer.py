@@ -150,6 +150,12 @@ def with_sentinels(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pa
     return folder
 
 
+def test_a_gap_in_the_sentinels_is_refused(with_sentinels) -> None:
+    named = [(role, text.replace("id_5>", "id_5x>")) for role, text in t5.SPECIAL_TOKENS]
+    with pytest.raises(ValueError, match="lacks '<extra_id_5x>', but has later sentinels"):
+        tokenizer.read(with_sentinels, named)
+
+
 def test_sentinels_in_text_have_the_same_ids(with_sentinels, tmp_path: pathlib.Path) -> None:
     import transformers
 

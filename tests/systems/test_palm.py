@@ -169,6 +169,8 @@ def test_a_token_that_is_not_in_the_source_is_only_generated(gate: float) -> Non
     generated = np.log([0.3, 0.3])
     found = np.exp(copy.mix(generated, jnp.array([0.0, 0.5]), jnp.full(2, gate)))
     np.testing.assert_allclose(found, [share * 0.3, share * 0.3 + (1 - share) * 0.5], rtol=1e-5)
+    only_copied = copy.mix(jnp.array([-jnp.inf]), jnp.array([0.5]), jnp.array([gate]))
+    np.testing.assert_allclose(np.exp(only_copied), [(1 - share) * 0.5], rtol=1e-5)
 
 
 def test_a_loss_of_one_softmax_is_refused() -> None:

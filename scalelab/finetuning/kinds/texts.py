@@ -29,13 +29,22 @@ def make_net(body: nn.Module, task: Task, reading: Reading, config: FinetuneConf
 
 
 def encode(task: Task, records: Records, reading: Reading, both_orders: bool) -> TaskExamples:
-    """Makes the rows of prompts; answers of more than `task.answer_len` tokens are cut."""
+    """Makes the rows of prompts; answers of more than `task.answer_len` tokens are cut.
+
+    Raises:
+      ValueError: more than a third of the tokens of the answers are unknown.
+    """
     longest, targets = task.answer_len, None
     if records.labels is not None:
         end = prompts.end_token(task, reading)
         first = [text_counts.accepted(label)[0] for label in records.labels]
         own = [[*ids, end][:longest] for ids in prompts.encode_targets(first, reading)]
-        targets = prompts.pad(own, longest)
+        targets, tokens = prompts.pad(own, longest), [token for ids in own for token in ids]
+        if 3 * (unknown := reading.tokenizer.count_unknown(np.array(tokens))) > len(tokens):
+            raise ValueError(
+                f"{task.title}: {unknown:,} of {len(tokens):,} tokens of the answers are unknown to"
+                " the model's tokenizer: choose a model that knows this language"
+            )
     return prompts.encode(task, records, reading, targets, longest)
 
 
