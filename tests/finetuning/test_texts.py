@@ -173,7 +173,8 @@ def test_answers_in_a_language_that_the_tokenizer_does_not_know_are_refused(prep
     read = dataclasses.replace(records, texts=(texts,))
     run = prepare("t5", None, task=TASK, records=read, num_rows=16)
     # A word in train and in dev; and the colon of each prompt.
-    assert f"Cipher: {2 * 16 + 2} of 198 tokens of the texts are unknown" in str(results.remarks(run))
+    noted = str(results.remarks(run))
+    assert f"Cipher: {2 * 16 + 2} of 198 tokens of the texts are unknown" in noted
 
 
 @pytest.mark.ci
