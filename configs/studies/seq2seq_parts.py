@@ -6,7 +6,7 @@
 |---|---|
 | mass | a hidden fragment of half of the text, as in Song et al. 2019 |
 | mass token | a hidden fragment of one token: masked language modeling, their k = 1 |
-| mass whole | a hidden fragment that is the whole text: left to right, their k = m |
+| mass whole | the whole text hidden: left to right, their k = m; a tenth of it stays visible |
 | t5 | feed-forward networks with ReLU, as in Raffel et al. 2020 |
 | t5 gelu | feed-forward networks with GELU |
 | t5 gated | GeGLU of two thirds of the width, so of equal parameters (Shazeer 2020) |

@@ -4,6 +4,8 @@ The variant is the one in `transformers` (`num_beams=K`, `length_penalty`, `earl
 so that texts are comparable. A text that ends counts only if it is among the K best at that step.
 2 K candidates ensure that K texts continue. A prompt is done when its best open text, at its
 present length, does not score better than the worst of K ended texts.
+
+Each of the K texts has its own copy of the prompt's cache, the projected source included.
 """
 
 import functools

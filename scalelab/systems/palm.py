@@ -9,8 +9,8 @@ Departs from them:
   - the copy head is the paper's (3.3); the code copies by the mean of its decoder's attention;
   - the decoder's norms come after sublayers and its positions are learned, as in BART;
   - one table embeds and scores all tokens; the code's decoder begins with a copy of it;
-  - byte-level BPE, trained on the corpus; fragments do not overlap; optimizer, batch size and
-    budget are the protocol's.
+  - byte-level BPE, trained on the corpus; fragments do not overlap; encoder and decoder are equally
+    deep, where LARGE has 24 and 6 layers; optimizer, batch size and budget are the protocol's.
 """
 
 import dataclasses

@@ -73,7 +73,7 @@ def test_places_masks_and_random_tokens_have_their_shares() -> None:
 
 
 def test_the_ends_of_the_rate() -> None:
-    """One token: a cloze. All tokens: a language model of a source that is masked throughout."""
+    """One token: a cloze. All tokens: the target is the whole text, in its order."""
     _, one = draw(9, 50, rate=0.01)
     _, all_ = draw(9, 50, rate=1.0)
     assert (one["lengths"] == 1).all() and (one["tokens"][:, 0] == one["offset"] + 99).all()
