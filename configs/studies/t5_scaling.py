@@ -13,7 +13,8 @@
 Raffel et al. 2020, 3.6 and table 13, find that each helps, and a larger model slightly more than
 more steps. Their ensembles are not part of this study; `scalelab.eval.ensemble` makes an ensemble
 of fine-tunings whose checkpoints are kept. The objective is bert_style of t5_objectives.py, which
-learns to translate at this budget; scales, text, pairs, recipe and scores are those of that study. At nano the shapes are 2x96x2, 2x96x4 and 2x192x2.
+learns to translate at this budget; scales, text, pairs, recipe and scores are those of that study.
+At nano the shapes are 2x96x2, 2x96x4 and 2x192x2.
 """
 
 import ml_collections

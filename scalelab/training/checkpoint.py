@@ -87,12 +87,12 @@ class Checkpoints:
                 cleanup_tmp_directories=True,
                 best_fn=rank,  # without it, the marks are not on disk
             )
-        registry = None
-        if write_bytes is not None:
-            gigabytes: Any = (write_bytes + 1) / 1e9  # orbax says int, and takes a float
-            handler = ocp.StandardCheckpointHandler(save_concurrent_gb=gigabytes)
-            registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
-            registry.add("state", ocp.args.StandardSave, handler)
+        # Orbax says int, and takes a float.
+        limit: Any = {} if write_bytes is None else {"save_concurrent_gb": (write_bytes + 1) / 1e9}
+        handler = ocp.StandardCheckpointHandler(**limit)
+        registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
+        for kind in (ocp.args.StandardSave, ocp.args.StandardRestore):
+            registry.add("state", kind, handler)  # without it `item_metadata` knows no state
         self._manager = ocp.CheckpointManager(
             self._directory, handler_registry=registry, options=options
         )

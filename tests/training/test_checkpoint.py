@@ -6,11 +6,14 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny
 
 from scalelab.records.metrics import Clocks
 from scalelab.state import TrainState
@@ -197,6 +200,28 @@ def test_another_layout_is_refused_and_left_alone(tmp_path: pathlib.Path, monkey
         restored(tmp_path)
     monkeypatch.undo()
     assert_same(restored(tmp_path)[0], state_of(3))
+
+
+SAVE_ON_TWO = """
+import pathlib, sys
+import jax, jax.numpy as jnp, numpy as np
+from scalelab.training.checkpoint import Checkpoints, Weights
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+halves = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+made = Checkpoints(pathlib.Path(sys.argv[1]), 2)
+made.save(Weights({"a": jax.device_put(jnp.arange(8.0), halves)}, jnp.int32(3)), {})
+made.close()
+"""
+
+
+def test_fewer_devices_read_what_several_have_saved(tmp_path: pathlib.Path) -> None:
+    """Without a state to compare with, as the programs that read a finished run."""
+    two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    given = {"env": os.environ | two, "cwd": tiny.ROOT, "check": True}
+    subprocess.run([sys.executable, "-c", SAVE_ON_TWO, tmp_path], **given)
+    state, _ = Checkpoints(tmp_path, None).restore(None) or ({}, {})
+    assert state["params"]["a"].tolist() == list(range(8)) and int(state["step"]) == 3
 
 
 @pytest.mark.parametrize("bit", [0, 13, 31])
