@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import systems
+from scalelab import objectives, systems
 from scalelab.nn import relative
 from scalelab.nn.attention import WEIGHTS
 from scalelab.nn.masks import Context, Mask
@@ -290,6 +290,21 @@ def test_a_memory_ends_with_its_document() -> None:
     for old, new in zip(jax.tree.leaves(after), jax.tree.leaves(kept), strict=True):
         np.testing.assert_array_equal(new, old)
     assert np.isfinite(padded).all()
+
+
+def test_examples_whose_format_does_not_continue_documents_begin_them() -> None:
+    net, params, rows = make(), draw(), tokens(T)
+    _, carried = read(net, params, tokens(T, 1), {})
+    terms, ctx = tiny.terms(transformer_xl, "clm"), objectives.Pass(jax.random.key(0))
+
+    def loss(carried: Any, **more: Any) -> float:
+        batch = objectives.prepare(batch_of(rows, **more), terms, jax.random.key(0))
+        found, _ = objectives.forward(net, params, batch, terms, ctx, carried)
+        return float(found["clm"]["loss"][0])
+
+    begun = loss(None)
+    assert loss(carried) == pytest.approx(begun, rel=1e-12)
+    assert loss(carried, continues=np.ones(B, int)) != pytest.approx(begun, rel=1e-3)
 
 
 @pytest.mark.parametrize(("options", "message"), [
