@@ -244,10 +244,17 @@ def keep_gradients(tx: Any) -> Any:
 
 @contextlib.contextmanager
 def in_double() -> Iterator[None]:
-    """Our code computes in float64, also where it says float32."""
+    """Our code computes in float64, also where it says float32.
+
+    All systems are imported before: defaults such as `dtype=jnp.float32` are made at the import.
+    """
     import jax
     import jax.numpy as jnp
 
+    from scalelab import systems
+
+    for name in SYSTEMS:
+        systems.load(name)
     with jax.enable_x64(True), mock.patch.object(jnp, "float32", jnp.float64):
         yield
 
