@@ -8,6 +8,7 @@ Departs from the paper:
     the paper's model;
   - inputs are multiplied by sqrt(D), as in Transformer-XL: a table that also scores tokens begins
     with small numbers, and the first gates would hardly depend on them;
+  - the first token of a segment is predicted by `eval.lm` alone, not in training and validation;
   - initial weights are torch.nn's, uniform within D^-1/2, tables within 0.1; all biases are 0;
   - a state ends with its document (format `segments`), as in evaluation; the paper reads one text;
   - the optimizer and its schedule are the protocol's; the paper has SGD.

@@ -11,7 +11,8 @@ tokens of each example, without special tokens and padding, so padding is never 
 
 Departs from it:
   - an example is one segment of a document, so there is no second segment and no next-sentence
-    prediction; `config.data.format=segment_pair` makes pairs. In both, <cls> is its own segment;
+    prediction; `config.data.format=segment_pair` makes pairs, each a document of its own, to which
+    a memory adds nothing. In both, <cls> is its own segment;
   - the memory keeps the whole segment with its special tokens and ends with its document; the code
     keeps the first half of a segment, without them. A fresh memory is empty;
   - a query that sees no token has attention output 0; in the reference code it averages the values
