@@ -116,7 +116,7 @@ def predict(
             by_column = tuple(map(list, zip(*part, strict=True)))
             empty = (i for i, row in enumerate(part, start + 1) if not "".join(row).strip())
             if task.kind == "texts" and (number := next(empty, None)):
-                raise ValueError(f"{path}: row {number} is empty: expected a text to read")
+                raise ValueError(f"{path}: text {number} is empty: expected one to read")
             records = Records(by_column, None, str(path), "")
             prepared = prepared or opened.prepare(records, cache_dir)
             encoded = prepared.encode(records) if start else prepared.train

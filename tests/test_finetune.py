@@ -437,7 +437,7 @@ def killed() -> None:
 def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
     run = prepare("bert", "cola", max_len=6)
     _, beyond, unknown, cut = finetune_results.remarks(run)
-    assert re.fullmatch(r"CoLA: \d+ of \d+ tokens of the texts are unknown", unknown)
+    assert re.fullmatch(r"CoLA: \d+ of \d+ tokens, prompts .* tokenizer of bert", unknown)
     fields = "epochs 2.0, batch_size 8, max_len 6, lm_weight 0.0, learning_rate 0.01"
     assert re.fullmatch(f"CoLA: .* thesis: {fields}", beyond)
     counts = [run.train.num_truncated, run.dev["dev"].num_truncated]

@@ -10,7 +10,7 @@
 | span_2, span_5, span_10 | 15% | 2, 5, 10 |
 
 Tokens that are dropped independently of each other, 15% of them, make spans of 1 / 0.85 = 1.18
-tokens; with these numbers of tokens and spans all ways to cut are equally likely in both.
+tokens. Texts of at most 64 tokens drop about ten, so span_10 drops them as one span.
 Raffel et al. 2020, 3.3.3, 3.3.4 and tables 6 and 7, find small differences: 50% and spans of 10 are
 somewhat worse, spans of 3 somewhat better than independent tokens. Scales, text, pairs, recipe and
 scores are those of t5_objectives.py.

@@ -102,12 +102,13 @@ def write_texts(folders: Sequence[pathlib.Path], given: Predictions) -> Predicti
         runs = [own.prepare(records, cache_dir) for own in opened]
     for folder, run in zip(folders, runs, strict=True):
         net = run.learner.net
-        beams = net.num_beams, net.length_penalty
+        beams = net.num_beams, net.length_penalty, net.longest
         kinds.append((run.tokenizer_digest, net.start, run.config.max_len, *beams))
         if kinds[-1] != kinds[0]:
             raise ValueError(
                 f"{folders[0]} and {folder} cannot write together: their tokenizer, the token that"
-                " begins a text, max_len, num_beams or length_penalty differ"
+                " begins a text, max_len, num_beams or length_penalty differ, or the tokens of the"
+                f" longest answer ({runs[0].learner.net.longest} and {net.longest})"
             )
     params = [own.params for own in opened]
 

@@ -288,9 +288,11 @@ def remarks(run: TaskRun) -> list[str]:
     golds = [gold for own in texts if own and own.labels is not None for gold in own.labels]
     lines += [f"{title}: {name} by {how}" for name in run.task.metrics
               if (how := text_counts.signature(name, golds))]  # fmt: skip
-    tokens = np.concatenate([made.rows.arrays["tokens"] for made in read.values()])
-    if unknown := run.tokenizer.count_unknown(tokens):
-        lines.append(f"{title}: {unknown:,} of {len(tokens):,} tokens of the texts are unknown")
+    rows = [made.rows.arrays["tokens"] for made in read.values()]
+    if unknown := sum(map(run.tokenizer.count_unknown, rows)):
+        system = run.start.opened.config.system
+        count = f"{unknown:,} of {sum(map(len, rows)):,} tokens, prompts included"
+        lines.append(f"{title}: {count}, are unknown to the tokenizer of {system}")
     if cut:
         what = f"{title}: texts cut to {config.max_len} tokens"
         lines.append(f"{what}: {run.start.opened.config.system} {cut}")

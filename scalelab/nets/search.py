@@ -124,11 +124,12 @@ class SearchLayer(nn.Module):
             return product("bd,dg->bg", rows.astype(self.dtype), kernel.astype(self.dtype))
 
         def step(state: State, x: jax.Array) -> tuple[State, tuple]:
-            found, given = look(state["hidden"]), x.astype(jnp.float32)
+            given, seen = x.astype(jnp.float32), None
             if context_kernel is not None:
-                given += times(found[0], context_kernel)
+                seen = look(state["hidden"])
+                given += times(seen[0], context_kernel)
             state = cell.update(given, times(state["hidden"], kernel) + bias, state)
-            return state, (state, *(look(state["hidden"]) if context_kernel is None else found))
+            return state, (state, *(seen or look(state["hidden"])))
 
         start = found["states"]
         _, (states, contexts, weights) = jax.lax.scan(step, start, inputs, unroll=recurrence.UNROLL)

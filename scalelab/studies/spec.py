@@ -122,7 +122,8 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
         from scalelab import systems  # late: it imports JAX, which --help does without
         from scalelab.finetuning.kinds import GENERATED
 
-        tasks = [finetunings.load_task(spec.finetune, name) for name in spec.finetune.tasks]
+        tuned = [finetunings.tune_variant(spec.finetune, spec.variants[x]) for x in stage.variants]
+        tasks = [finetunings.load_task(own, name) for own in tuned for name in own.tasks]
         written = all(task.kind in GENERATED for task in tasks)
         measured = all(evaluation.load(name).source for name in spec.evaluations)
         for name in stage.systems:

@@ -6,7 +6,7 @@ GRUs read the source in both directions. Before each token, the decoder's GRU at
 states (`nets/search.py`). `score` chooses one of eight compatibility functions
 (`nn/compatibility.py`). `score=None` is RNNenc (Cho et al. 2014): the context of all tokens is the
 last state of each direction. `query=current` compares s_i, as Luong et al. 2015, 3.1, without their
-input feeding (3.3).
+input feeding (3.3), in one layer.
 
 Departs from the paper:
   - each direction is half as wide as the decoder's states, so that scores can multiply states;
@@ -79,6 +79,11 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:
     refuse(sizes, "activation", "norm_epsilon")
     if options.score is None and options.query is not None:
         raise ValueError("system_options.query = 'current': set a system_options.score, too")
+    if options.query is not None and sizes.num_layers > 1:
+        raise ValueError(
+            f"system_options.query = 'current' with {sizes.num_layers} layers: only the last one"
+            " would use its context; choose a shape of one layer, such as 2x64x1"
+        )
     init, table_init = uniform(sizes.width**-0.5), uniform(0.1)
     rule = sizes.dropout_rate, init, sizes.dtype
     forward, backward = (Recurrent(options.cell, width, *rule) for width in _halves(sizes.width))

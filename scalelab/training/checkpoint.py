@@ -92,7 +92,7 @@ class Checkpoints:
         handler = ocp.StandardCheckpointHandler(**limit)
         registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
         for kind in (ocp.args.StandardSave, ocp.args.StandardRestore):
-            registry.add("state", kind, handler)  # without it `item_metadata` knows no state
+            registry.add("state", kind, handler)  # else `item_metadata` knows no state
         self._manager = ocp.CheckpointManager(
             self._directory, handler_registry=registry, options=options
         )

@@ -174,7 +174,7 @@ def test_answers_in_a_language_that_the_tokenizer_does_not_know_are_refused(prep
     run = prepare("t5", None, task=TASK, records=read, num_rows=16)
     # A word in train and in dev; and the colon of each prompt.
     noted = str(results.remarks(run))
-    assert f"Cipher: {2 * 16 + 2} of 198 tokens of the texts are unknown" in noted
+    assert f"Cipher: {2 * 16 + 2} of 198 tokens, prompts included, are unknown" in noted
 
 
 @pytest.mark.ci
@@ -220,7 +220,7 @@ def test_models_that_write_together(prepare, tmp_path, monkeypatch, system: str)
     assert table["ensemble"].tolist() == [pytest.approx(right)]
     file = tmp_path / "new.jsonl"
     file.write_text('{"text": "go"}\n{"text": " "}\n')
-    with pytest.raises(ValueError, match="row 2 is empty"):
+    with pytest.raises(ValueError, match="text 2 is empty"):
         list(predict.predict(one, file))
     path = other / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"num_beams": 2}))

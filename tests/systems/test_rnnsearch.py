@@ -37,7 +37,8 @@ def in_double() -> Iterator[None]:
 def make(
     score: str | None = "additive", cell: str = "gru", query: str | None = None
 ) -> tuple[Any, Any]:
-    net = rnnsearch.build(SIZES, rnnsearch.Options(score, cell, query), tiny.VOCAB)
+    sizes = dataclasses.replace(SIZES, num_layers=1 if query else L)
+    net = rnnsearch.build(sizes, rnnsearch.Options(score, cell, query), tiny.VOCAB)
     return net, tiny.draw(net, tiny.terms(rnnsearch, "seq2seq"), S)
 
 
@@ -95,6 +96,10 @@ class ByHand:
     params: Any
     wrong: str = ""
 
+    @property
+    def num_layers(self) -> int:
+        return len(self.params["encoder"]["layer"]["forward"]["input"]["bias"])
+
     def zeros(self, size: int) -> State:
         return {
             name: self.lib.zeros(size, dtype=self.lib.float64) for name in CELLS[self.cell].names
@@ -105,7 +110,7 @@ class ByHand:
 
     def encode(self, row: np.ndarray) -> list[Any]:
         states, layer = self.embed(row), self.params["encoder"]["layer"]
-        for n in range(L):
+        for n in range(self.num_layers):
             sides = []
             for side, size in (("forward", D - HALF), ("backward", HALF)):
                 state, found = self.zeros(size), []
@@ -132,7 +137,7 @@ class ByHand:
         """The states [T, D] that predict tokens."""
         inputs = given = self.embed(row)
         w, contexts = self.params["decoder"]["stack"]["stack"]["layer"], []
-        for n in range(L):
+        for n in range(self.num_layers):
             state = self.zeros(D)
             state["hidden"] = self.lib.tanh(states[0][-HALF:] @ w["start"]["kernel"][n])
             found, contexts, context = [], [], 0 * given[0]
@@ -178,7 +183,7 @@ def test_the_model_is_a_loop_over_places_and_pairs(
         apart = np.abs(dataclasses.replace(hand, wrong=wrong).states() - found).max(axis=(1, 2))
         # Row 0 has no padding. Row 1 has one state, so all its contexts are alike.
         rows = [True, query is None, True] if wrong == "query" else [False, True, True]
-        assert (apart > 1e-4).tolist() == rows, wrong
+        assert (apart > 1e-3).tolist() == rows, wrong
 
 
 @pytest.mark.ci
@@ -243,12 +248,13 @@ def test_alignments_are_distributions_over_the_real_source() -> None:
 def test_n_model_counts_the_kernels_of_every_score_and_cell(score: str | None) -> None:
     for cell, query in [(cell, None) for cell in CELLS] + [("gru", score and "current")]:
         options, terms = rnnsearch.Options(score, cell, query), tiny.terms(rnnsearch, "seq2seq")
-        shapes = tiny.draw(rnnsearch.build(SIZES, options, tiny.VOCAB), terms, S)
+        sizes = dataclasses.replace(SIZES, num_layers=1 if query else L)
+        shapes = tiny.draw(rnnsearch.build(sizes, options, tiny.VOCAB), terms, S)
         kernels = [
             x.size for path, x in jax.tree_util.tree_leaves_with_path(shapes)
             if path[-1].key.endswith("kernel")
         ]  # fmt: skip
-        assert sum(kernels) == rnnsearch.n_model(SIZES, options)
+        assert sum(kernels) == rnnsearch.n_model(sizes, options)
 
 
 def test_a_score_without_a_name_is_refused() -> None:
@@ -256,6 +262,9 @@ def test_a_score_without_a_name_is_refused() -> None:
         tiny.parts("rnnsearch", system_options__score="addditive")
 
 
-def test_a_query_without_a_score_is_refused() -> None:
+def test_a_query_without_a_score_and_in_several_layers_is_refused() -> None:
     with pytest.raises(ValueError, match="'current': set a system_options.score"):
         make(None, query="current")
+    options = rnnsearch.Options("dot", "gru", "current")
+    with pytest.raises(ValueError, match=f"'current' with {L} layers"):
+        rnnsearch.build(SIZES, options, tiny.VOCAB)

@@ -41,7 +41,7 @@ FINETUNE_WORDS = ("data", "init", "numerics", "relation", "labels", "regression"
 # Science fields of a fine-tuning that belong to its model or its task.
 NOT_SHARED = (
     "task", "seed", "system", "system_options", "model", "data", "init", "tokenizer_digest",
-    "peers",
+    "peers", "kind",  # `head.kind` says it, too
 )  # fmt: skip
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
 # The fields, and groups of fields, that decide what a loss is a loss of.
