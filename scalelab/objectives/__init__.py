@@ -386,8 +386,8 @@ def forward(
       terms: the objectives.
       ctx: inputs of the pass, with the key of dropout.
       carried: the collection CARRIED of the model before the pass; None: a fresh one; {}: none, as
-        in a fine-tuning, whose rows are not the continuation of others. Without batch["continues"]
-        [B] each example begins a document, such as a pair of segments.
+        in a fine-tuning, whose rows are not the continuation of others. Without `continues` in the
+        batch each example begins a document, such as a pair of segments.
     """
     if carried and "continues" not in batch:
         batch = batch | {"continues": jnp.zeros_like(batch["lengths"])}
