@@ -5,8 +5,8 @@ Reference code: kimiyoung/transformer-xl, pytorch/mem_transformer.py.
 Departs from it:
   - a memory ends with its document (format `segments`), as in evaluation; the code lets the memory
     of one document reach into the next;
-  - the first token of a segment is not predicted in training and validation, as in all our systems
-    that predict the next token; `eval.lm` and the code predict it from the memory;
+  - training and validation do not predict the first token of a segment, as for all systems of this
+    repository that predict the next token; the reference code and `eval.lm` predict it;
   - a fresh memory is empty; the code begins with a memory of zeros that queries see;
   - no adaptive softmax and no adaptive input, and 30,000 tokens; the optimizer and its weight decay
     are the protocol's; no dropout on R and after the last layer;

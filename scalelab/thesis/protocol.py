@@ -78,7 +78,7 @@ FINETUNING = {  # 7.4
 OWN = ("system", "seed", "model.num_heads", "model.width", "model.num_layers", "data.corpus")
 # A different sentence splitter or tokenizer changes counts by less, another corpus by more.
 COUNT_CLOSE = 0.1
-# The official files have them, and words that no tokenizer of the protocol knows.
+# What the official files have; and unknown words, which depend on the tokenizer alone.
 HARMLESS = re.compile("empty texts|broken lines left out|are unknown to the tokenizer")
 
 

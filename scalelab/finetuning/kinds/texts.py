@@ -40,6 +40,7 @@ def encode(task: Task, records: Records, reading: Reading, both_orders: bool) ->
         first = [text_counts.accepted(label)[0] for label in records.labels]
         own = [[*ids, end][:longest] for ids in prompts.encode_targets(first, reading)]
         targets, tokens = prompts.pad(own, longest), [token for ids in own for token in ids]
+        # A third: pieces of spaces and the ends of answers are always known.
         if 3 * (unknown := reading.tokenizer.count_unknown(np.array(tokens))) > len(tokens):
             raise ValueError(
                 f"{task.title}: {unknown:,} of {len(tokens):,} tokens of the answers are unknown to"
