@@ -94,6 +94,22 @@ def test_what_a_variant_changes_of_its_fine_tuning_may_differ(workdir) -> None:
         check(workdir)
 
 
+def test_an_arm_may_answer_in_words(workdir) -> None:
+    """Such a fine-tuning also names its kind; that of classes names none."""
+    (path,) = (workdir / "studies").glob("*.json")
+    content = json.loads(path.read_text())
+    content["variants"]["words"] = ["finetune.head.kind=words"]
+    for run in content["runs"]:
+        run["variant"] = "words" if run["system"] == "gpt2" else run["variant"]
+    path.write_text(json.dumps(content))
+    for seed in ("seed0", "seed1"):
+        own = B.replace("seed1", seed)
+        adapt(workdir, "head.kind", "words", own)
+        config = workdir / "runs" / own / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"kind": "words"}))
+    assert check(workdir) == []
+
+
 def test_what_a_system_declares_of_its_fine_tuning_may_differ(workdir) -> None:
     """As ALBERT's dropout of 0; another field still may not."""
     for run in ("seed0", "seed1"):
