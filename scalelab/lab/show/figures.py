@@ -3,9 +3,11 @@
   differences     every claim of the report with its 95% interval
   score_by_cost   the primary score against the training FLOPs of a run
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
+  loss_by_parameters   final validation loss against the size N
 
 Losses of one kind have a row of panels, with a column for each length. A thin line is a run, a bold
-one the mean over its seeds. Color is the system, shade the size or variant.
+one the mean over its seeds. Color is the system, shade the size or variant. In a study whose
+primary score is bits per byte, these figures draw bits per byte.
 """
 
 import functools
@@ -33,15 +35,23 @@ if TYPE_CHECKING:
 
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
-CAPTIONS = {
-    "differences": "Every test of the report: difference with its interval, at the level of the"
-    " corrected test. Green: confirmed; orange: refuted; gray: undecided or not testable.",
-    "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
-    " Small dots: seeds. Color: system; shade: size or variant. Rows stand slightly apart.",
-} | {
-    f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
-    for name in AXES
-}
+CAPTIONS = (
+    {
+        "differences": "Every test of the report: difference with its interval, at the level of the"
+        " corrected test. Green: confirmed; orange: refuted; gray: undecided or not testable.",
+        "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
+        " Small dots: seeds. Color: system; shade: size or variant. Rows stand slightly apart.",
+    }
+    | {
+        f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
+        for name in AXES
+    }
+    | {
+        "loss_by_parameters": "Final validation loss by the size N (parameters without embeddings), of"
+        " each system's best row at each size. Small dots: seeds.",
+    }
+)
+LABELS = {"loss": "loss (nats)", "bits_per_byte": "bits per byte"}
 LIGHTEST = 0.7  # share of white that a shade of a color may have
 ALWAYS = ("loss_by_tokens",)  # drawn even if the study does not ask for it
 REMOVED = ("score_by_task", "score_by_value")  # asked for by older studies; tables have the numbers
@@ -174,17 +184,15 @@ def draw_losses(study: Study, *_: object, clock: Clock) -> "Figure | None":
     points = [point for point in study.points if any(run.curves for run in point.runs)]
     if not points:
         return None
-    groups: dict[str, list[Point]] = {}  # rows whose losses compare, but for their length
-    for point in points:
-        kind = comparability.loss_fields(point.runs[0].config)
-        groups.setdefault(str(kind), []).append(point)
+    score = _loss_score(study)
+    groups = _group_losses(points, score)
     looks = row_styles(study.points)
     lengths = sorted({length for p in points for run in p.runs for length in run.curves})
-    differing = comparability.differing_losses(points)
-    names = [sorted({point.system for point in own}) for own in groups.values()]
+    differing = comparability.differing_losses(points, score)
+    names = [sorted({point.system for point in own}) for own in groups]
     figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(groups))
     panels = figure.subplots(len(groups), len(lengths), squeeze=False)
-    for row, own in zip(panels, groups.values(), strict=True):
+    for row, own in zip(panels, groups, strict=True):
         fields = comparability.loss_fields(own[0].runs[0].config)
         named = [  # a path is long: only its last part
             f"{name.rpartition('.')[2]} {str(fields[name]).rpartition('/')[2]}"
@@ -197,9 +205,10 @@ def draw_losses(study: Study, *_: object, clock: Clock) -> "Figure | None":
             for point in own:
                 curves = [run.curves[length] for run in point.runs if length in run.curves]
                 seeds = [
-                    np.array([(x.get(clock.logged, math.nan), x["eval/loss"]) for x in lines]).T
+                    np.array([[x.get(key, math.nan) for key in (clock.logged, f"eval/{score}")]
+                              for x in lines]).T
                     for lines in curves
-                ]
+                ]  # fmt: skip
                 _draw_seeds(axis, seeds, f"{point.label}, N {point.n_model:,}", looks[point])
             axis.set_title(f"{title}, length {length}", fontsize="medium")
             plots.label_clock(axis, clock.label)
@@ -209,7 +218,7 @@ def draw_losses(study: Study, *_: object, clock: Clock) -> "Figure | None":
             else:  # no run of these systems has this length
                 axis.set_axis_off()
                 axis.set_title("")
-        row[0].set_ylabel("validation loss (nats)")
+        row[0].set_ylabel(f"validation {LABELS[score]}")
         # Beside the panels, where it covers no line.
         shown = {}  # label -> line; a system of one phase has curves of one length
         for axis in row:
@@ -217,6 +226,52 @@ def draw_losses(study: Study, *_: object, clock: Clock) -> "Figure | None":
             shown |= dict(zip(labels, handles, strict=True))
         row[-1].legend(shown.values(), shown, frameon=False, fontsize="small",
                        loc="center left", bbox_to_anchor=(1, 0.5))  # fmt: skip
+    return figure
+
+
+def _loss_score(study: Study) -> str:
+    """Returns what figures of losses draw: the primary score if it is bits per byte, or "loss"."""
+    return "bits_per_byte" if study.facts.primary == "bits_per_byte" else "loss"
+
+
+def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
+    """Returns rows whose losses compare, but for their length, in groups."""
+    groups: list[list[Point]] = []
+    for point in points:
+        for own in groups:
+            if not comparability.loss_apart(own[0].runs[0].config, point.runs[0].config, score):
+                own.append(point)
+                break
+        else:
+            groups.append([point])
+    return groups
+
+
+def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None":
+    """Draws the final loss of each system's best row against N; None if no system has two sizes."""
+    score = _loss_score(study)
+    known = {p: x for p in study.points if p.finished and (x := scores.value(p, score))}
+    best: dict[str, dict[int, Point]] = {}  # system -> N -> its row with the lowest loss
+    for point in sorted(known, key=lambda p: (p.n_model, -known[p].value)):
+        best.setdefault(point.system, {})[point.n_model] = point
+    if all(len(own) < 2 for own in best.values()):
+        return None
+    groups = _group_losses([p for own in best.values() for p in own.values()], score)
+    figure = plots.canvas(7.5, 0.6 + 3.6 * len(groups))
+    panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
+    looks = row_styles([point for own in best.values() for point in [*own.values()][:1]])
+    for system, own in best.items():
+        look: dict[str, Any] = looks[next(iter(own.values()))] | {"capsize": 3, "ms": 6}
+        axis = panels[next(k for k, g in enumerate(groups) if [*own.values()][0] in g)]
+        means, bars = with_bars([known[point] for point in own.values()], 1)
+        axis.errorbar([*own], means, yerr=bars, label=system, **look)
+        for size, point in own.items():
+            seeds = scores.by_seed(point, score)
+            axis.plot([size] * len(seeds), seeds, color=look["color"], marker=".", ms=4, ls="none")
+    for axis in panels:
+        plots.label_clock(axis, "N (parameters without embeddings)", log=True)
+        axis.set_ylabel(f"validation {LABELS[score]}")
+        axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
@@ -235,4 +290,4 @@ def _draw_seeds(axis: Any, seeds: Sequence[np.ndarray], label: str, look: dict[s
 
 FIGURES: dict[str, MakeFigure] = {
     f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()
-}
+} | {"loss_by_parameters": draw_parameters}
