@@ -196,7 +196,6 @@ def test_sample_refuses_what_does_not_fit(
 
 @pytest.mark.parametrize("program", [
     lambda run, tmp: in_process.run(fill_mask, [f"--run={run}", "a [MASK] b"]),
-    lambda run, tmp: in_process.run(lm, [f"--run={run}", "--corpus=builtin"]),
     lambda run, tmp: in_process.run(word_order, [f"--run={run}"]),
     lambda run, tmp: evaluation.evaluate(EMPTY, run, tmp, tmp / "work"),
 ])  # fmt: skip
@@ -209,6 +208,31 @@ def test_programs_that_give_one_text_refuse_the_net(
     message = capsys.readouterr().err
     assert ended.value.code == 2 and "translator, whose model reads a source beside a" in message
     assert "Traceback" not in message
+
+
+def test_a_text_is_predicted_after_the_declared_source(
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As single sentences are, which are proved below; another source gives other scores."""
+    documents = "".join(f" = Title = \n\n {text} \n\n" for text in SOURCES)
+    for split in ("train", "valid"):
+        (tmp_path / f"wiki.{split}.raw").write_text(documents)
+
+    def measure(folder: str) -> np.ndarray:
+        corpus = f"--corpus=wikitext:{tmp_path}"
+        in_process.run(lm, [f"--run={run}", corpus, f"--workdir={tmp_path / folder}"])
+        rows = (tmp_path / folder / "documents.tsv").read_text().splitlines()
+        return np.array([float(row.split("\t")[4]) for row in rows[1:]])
+
+    opened = pretrained.load(run)
+    encoded = sentence_scores.encode(opened.tokenizer, SOURCES)
+    nats = sentence_scores.score(opened, encoded, "conditional", batch_tokens=64)
+    np.testing.assert_allclose(measure("a"), encoded.add_up(nats), atol=1e-4)
+    (note,) = json.loads((tmp_path / "a/result.json").read_text())["notes"]
+    assert "pre-training had no such inputs" in note
+    other = systems.Reading(source=("eos", "eos"))
+    monkeypatch.setattr(systems, "reading", lambda _: other)
+    assert np.abs(measure("b") - encoded.add_up(nats)).min() > 0.01
 
 
 @pytest.mark.parity

@@ -4,7 +4,9 @@
 
 RUN is a run folder: a pre-training, or an import from Hugging Face. For gpt and gpt2 the measure is
 the log-likelihood. For bert and roberta it is the pseudo-log-likelihood (PLL), which masks each
-token in turn and so costs one pass for each token. The two measures are not comparable.
+token in turn and so costs one pass for each token. The two measures are not comparable. A model
+that reads a source predicts the text after the source that its system declares for single texts,
+such as one blank; a note says so.
 
 The text of a document is the same as in training: its sentences joined by single spaces. Special
 tokens are not scored. Losses are nats per predicted token. Bits per byte are loss x tokens / (bytes
@@ -317,7 +319,7 @@ def main(given: argparse.Namespace) -> None:
     from scalelab.training import pretrained
 
     opened = with_options(pretrained.load(given.run, given.step), given.option)
-    opened.check_alone()
+    opened.check_alone(source=True)
     config = opened.config
     reading = make_reading(opened, given.context, given.stride)
     documents = read(given, opened)

@@ -36,9 +36,9 @@ LADDERS = {  # runs a seed; objectives_8 has SpanBERT at equal FLOPs only at nan
 SYNTHETIC = {"depth_or_width": 6, "sizes": 7, "norms": 6, "tuned_family": 33,
              "t5_objectives": 7, "t5_spans": 8, "t5_data": 8, "t5_scaling": 5,
              "t5_architectures": 10, "bart_noises": 6, "seq2seq_pretraining": 6, "seq2seq_parts": 6,
-             "autoregressive_or_autoencoding": 5, "before_transformers": 19, "language_model_sizes": 31,
-             "spans": 3, "tokenizers": 8, "auxiliary_lm": 4, "compatibility": 9,
-             "memory": 10}  # fmt: skip
+             "autoregressive_or_autoencoding": 5, "before_transformers": 19,
+             "language_model_sizes": 31, "spans": 3, "tokenizers": 8, "auxiliary_lm": 4,
+             "compatibility": 9, "memory": 10}  # fmt: skip
 OWN_SCALES = {"quickstart", "encoders", "family", *LADDERS, *SYNTHETIC}
 
 

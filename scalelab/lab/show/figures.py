@@ -35,22 +35,18 @@ if TYPE_CHECKING:
 
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
-CAPTIONS = (
-    {
-        "differences": "Every test of the report: difference with its interval, at the level of the"
-        " corrected test. Green: confirmed; orange: refuted; gray: undecided or not testable.",
-        "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
-        " Small dots: seeds. Color: system; shade: size or variant. Rows stand slightly apart.",
-    }
-    | {
-        f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their means."
+CAPTIONS = {
+    **{
+        f"loss_by_{name}": f"Validation loss by {name}. Thin lines: seeds; bold lines: their means."
         for name in AXES
-    }
-    | {
-        "loss_by_parameters": "Final validation loss by the size N (parameters without embeddings), of"
-        " each system's best row at each size. Small dots: seeds.",
-    }
-)
+    },
+    "differences": "Every test of the report: difference with its interval, at the level of the"
+    " corrected test. Green: confirmed; orange: refuted; gray: undecided or not testable.",
+    "score_by_cost": "Primary score with its 95% interval against the training FLOPs of a run."
+    " Small dots: seeds. Color: system; shade: size or variant. Rows stand slightly apart.",
+    "loss_by_parameters": "Final validation loss against the size N (parameters without"
+    " embeddings), of each system's best row at each size. Small dots: seeds.",
+}
 LABELS = {"loss": "loss (nats)", "bits_per_byte": "bits per byte"}
 LIGHTEST = 0.7  # share of white that a shade of a color may have
 ALWAYS = ("loss_by_tokens",)  # drawn even if the study does not ask for it
