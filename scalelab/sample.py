@@ -7,8 +7,9 @@ the best token is taken at each step; --num_beams searches further. A text start
 that begin a training text, such as [CLS]. If there are none, an empty prompt starts from the
 end-of-text token. A text ends at the end-of-text token, or else at the token that ends a training
 text, such as [SEP]. A model that reads a source needs a --source for each prompt; without prompts,
-its texts start from its start token. The texts drawn for a prompt depend only on --seed, the prompt
-and its source.
+its texts start from its start token. A model that fills the masks of its source, such as glm,
+writes the text of a single mask, or the source with all masks filled. The texts drawn for a prompt
+depend only on --seed, the prompt and its source.
 
 A model that predicts masked tokens gets --max_new_tokens masks behind the prompt. It draws each
 --sweeps times, given all other tokens (Gibbs sampling, Wang and Cho 2019).
@@ -122,6 +123,7 @@ def continuations(
     prompts: "Sequence[np.ndarray]",
     opened: "Pretrained",
     sources: "Sequence[np.ndarray]" = (),
+    blanks: Sequence[int] = (),
 ) -> "Iterator[tuple[int, int, Continuation]]":
     """Continues prompts as the flags say.
 
@@ -130,6 +132,7 @@ def continuations(
       prompts: token ids, each [n], n >= 1.
       opened: the run.
       sources: token ids of each prompt's source; (): the model reads none.
+      blanks: the masks of each source, which the model fills; (): it fills none.
 
     Yields:
       For each text the place of its prompt, its sample number and its new tokens; texts behind
@@ -145,12 +148,12 @@ def continuations(
     from scalelab.eval import placement
 
     rules = Rules(**{name: getattr(asked, name) for name in RULES})
-    max_len, special = opened.config.model.max_len, opened.tokenizer.special_ids
+    max_len = opened.config.model.max_len
     loop.check(prompts, asked.max_new_tokens, max_len)
     sizes = {
         "max_new_tokens": asked.max_new_tokens,
         "max_len": max_len,
-        "end_token": special.get("eos", next(iter(opened.frame_text(causal=False).end), None)),
+        "end_token": _end(opened),
     }
     placed = placement.place(opened, asked.tensor_parallel)
     sizes["rows"] = placed.rows
@@ -173,7 +176,8 @@ def continuations(
         else:
             whole = [np.concatenate(pair) for pair in zip(read, ids, strict=True)] if read else ids
             keys = loop.text_keys(asked.seed, whole, numbers)
-            texts = loop.generate(made, ids, rules, keys=keys, sources=read, **sizes)
+            ends = [blanks[place] for place, _ in filled] if blanks else None
+            texts = loop.generate(made, ids, rules, keys=keys, sources=read, ends=ends, **sizes)
             for (place, sample), text in zip(part, texts, strict=False):
                 yield place, sample, text
 
@@ -265,20 +269,58 @@ def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
     return predicts
 
 
-def _check_blanks(opened: "Pretrained", texts: Sequence[str], rows: "list[np.ndarray]") -> None:
-    """Raises ValueError if the model fills the masks of a source, and a source has none."""
+def _count_blanks(
+    opened: "Pretrained", texts: Sequence[str], rows: "list[np.ndarray]", searched: bool
+) -> list[int]:
+    """Returns the masks of each source if the model fills them, else [].
+
+    Raises:
+      ValueError: a source has no mask, or has several for a beam search.
+    """
     from scalelab import formats
 
     if not formats.has_array(opened.config.data.format, "blanks"):
-        return
+        return []
     mask = opened.tokenizer.special_ids["mask"]
     name = opened.tokenizer.token(mask)
-    for text, ids in zip(texts, rows, strict=True):
-        if mask not in ids:
-            raise ValueError(
-                f"--source={text!r} has no mask token, and {opened.config.system} writes only the"
-                f" texts of masks: give one, such as --special --source='The {name} flows.'"
-            )
+    found = [int((ids == mask).sum()) for ids in rows]
+    if 0 in found:
+        raise ValueError(
+            f"--source={texts[found.index(0)]!r} has no mask token, and {opened.config.system}"
+            " writes only the texts of masks: give one, such as --special --source='The"
+            f" {name} flows.'"
+        )
+    if searched and max(found) > 1:
+        raise ValueError("--num_beams fills one mask of a source: leave it out for several")
+    return found
+
+
+def _end(opened: "Pretrained") -> int | None:
+    """Returns the id of the token that ends a text, None without one."""
+    ends = opened.frame_text(causal=False).end
+    return opened.tokenizer.special_ids.get("eos", next(iter(ends), None))
+
+
+def _fill_blanks(
+    source: "np.ndarray", mask: int, written: Sequence[int], end: int | None
+) -> list[int]:
+    """Returns a source [n] with its masks replaced by texts; a mask without a text stays.
+
+    Args:
+      source: token ids.
+      mask: id of the mask.
+      written: the texts of all masks, one after another.
+      end: id of the token between two of them; None: there is one text.
+    """
+    texts: list[list[int]] = [[]]
+    for token in written:
+        if token == end:
+            texts.append([])
+        else:
+            texts[-1].append(token)
+    rest = iter(texts)
+    parts = [next(rest, [mask]) if token == mask else [token] for token in source.tolist()]
+    return [token for part in parts for token in part]
 
 
 def main(given: argparse.Namespace) -> None:
@@ -309,22 +351,26 @@ def main(given: argparse.Namespace) -> None:
         for text, row in zip(given.source, rows, strict=True):
             if not text.strip() or not len(row):
                 raise ValueError(f"the source {text!r} has no words: give at least one")
-        _check_blanks(opened, given.source, rows)
+        blanks = _count_blanks(opened, given.source, rows, given.num_beams > 1)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = [np.array([start, *row], np.int32) for row in ids]
     else:
-        read = []
+        read, blanks = [], []
         begun = [np.array([*begin, *row] or starts[:1], np.int32) for row in ids]
     masked = predicts == "masked"
-    texts_found = (
-        resamplings(given, ids, opened) if masked else continuations(given, begun, opened, read)
-    )
+    if masked:
+        texts_found = resamplings(given, ids, opened)
+    else:
+        texts_found = continuations(given, begun, opened, read, blanks)
     if read:
         texts_found = sorted(texts_found, key=lambda text: text[:2])
     for place, sample, found in texts_found:
         prompt, tokens = ids[place].tolist(), found.tokens.tolist()
         whole, head = tokenizer.decode([*prompt, *tokens]), tokenizer.decode(prompt)
         tail = whole.removeprefix(head) if whole.startswith(head) else tokenizer.decode(tokens)
+        if blanks and blanks[place] > 1:
+            written, mask = [*prompt, *tokens], special["mask"]
+            whole = tokenizer.decode(_fill_blanks(rows[place], mask, written, _end(opened)))
         if given.json:
             made = {"prompt": texts[place], "text": whole, "continuation": tail, "tokens": tokens}
             made |= {"sample": sample, "ended_by": found.ended_by}

@@ -26,7 +26,7 @@ class Continuation:
     """The continuation of a prompt.
 
     Attributes:
-      tokens: [n] int32, without the token that ends a text.
+      tokens: [n] int32, without the last token that ends a text.
       ended_by: one of ENDINGS: the length limit, the end token, or a repetition.
       score: the score of `beam.search`.
     """
@@ -61,6 +61,7 @@ def generate(
     keys: jax.Array | None = None,
     rows: jax.sharding.Sharding | None = None,
     sources: Sequence[np.ndarray] | None = None,
+    ends: Sequence[int] | None = None,
 ) -> list[Continuation]:
     """Continues prompts, all at once; raises ValueError as `check` and `fill` do.
 
@@ -74,6 +75,7 @@ def generate(
       keys: [B] random keys (`text_keys`); needed if the temperature is not 0.
       rows: sharding of the axis of prompts, the first axis of arrays; None: one device.
       sources: token ids of each prompt's source; None: the model has none.
+      ends: with how many end tokens each text is complete; None: with the first.
     """
     check(prompts, max_new_tokens, max_len)
     tokens, lengths = fill(prompts, max_len)
@@ -82,8 +84,11 @@ def generate(
         assert rules.temperature == 0, "keys are needed to draw"
         keys = jnp.broadcast_to(jax.random.key(0), len(tokens))
     sizes = (rules, max_new_tokens, max_len, end_token)
+    last = None if ends is None else np.array(ends, np.int32)
     found = in_parts(
-        lambda *given: generate_rows(stepper, *given, *sizes), (tokens, lengths, source, keys), rows
+        lambda *given: generate_rows(stepper, *given[:-1], *sizes, given[-1]),
+        (tokens, lengths, source, keys, last),
+        rows,
     )
     return [
         Continuation(row[:count], ENDINGS[ending])
@@ -139,6 +144,7 @@ def generate_rows(
     max_new_tokens: int,
     max_len: int,
     end_token: int | None,
+    ends: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Generates in one program.
 
@@ -152,6 +158,7 @@ def generate_rows(
       max_new_tokens: M.
       max_len: positions of the model.
       end_token: id that ends a text; None: there is none.
+      ends: [B] int32, with how many end tokens each text is complete; None: with the first.
 
     Returns:
       New tokens [B, M] int32, their number [B], and the index into ENDINGS [B].
@@ -172,6 +179,9 @@ def generate_rows(
             ending = jnp.where(running & again, ENDINGS.index("repetition"), ending)
         if end_token is not None:
             at_end = running & (chosen == end_token)
+            if ends is not None:
+                left = state["left"] = state["left"] - at_end
+                at_end &= left == 0
             ending = jnp.where(at_end, ENDINGS.index("end"), ending)
             count = count - at_end
         new = dict(step=step + 1, chosen=chosen, written=written, count=count, ending=ending)
@@ -192,6 +202,8 @@ def generate_rows(
     none = jnp.zeros((num_rows,), jnp.int32)
     state: State = dict(step=jnp.int32(0), chosen=none, count=none, ending=none, cache=cache)
     state["written"] = jnp.zeros((num_rows, max_new_tokens), jnp.int32)
+    if ends is not None:
+        state["left"] = ends
     if rules.repetition_penalty is not None:
         is_text = jnp.arange(prompt_len) < lengths[:, None]
         seen = jnp.zeros(logits.shape, bool)

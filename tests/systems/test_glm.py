@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import objectives, systems
+from scalelab import objectives, sample, systems
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
 from scalelab.nets import infiller
@@ -253,6 +253,49 @@ def test_a_blank_of_unknown_length_is_filled_until_its_end() -> None:
         if len(lengths) > 1:
             return
     raise AssertionError("every blank is as long")
+
+
+def test_several_blanks_are_filled_until_the_last_has_ended() -> None:
+    """Greedily, as by whole passes that name each token's mask; one end is too few."""
+    net, params = drawn()
+    params = jax.tree.map(np.copy, params)
+    source, masks = np.array([7, MASK, 9, MASK, MASK, 11], np.int32), (1, 3, 4)
+    given = {"source": source[None], "source_lengths": np.array([6], np.int32)}
+    ended = 0
+    for seed in range(20):
+        params["decoder"]["embed"]["tokens"]["table"][END] = 3 * np.random.default_rng(seed).normal(
+            size=SHAPE[1]
+        )  # large: some blanks end
+        written: list[int] = []
+        while len(written) < 6 and written.count(END) < 3:
+            tokens, blanks = np.zeros((2, 1, 6), np.int32)
+            begun = [START, *(START if token == END else token for token in written)]
+            tokens[0, : len(begun)] = begun
+            blanks[0, : len(begun)] = np.array(masks)[np.cumsum(np.array(begun) == START) - 1]
+            read = given | {"tokens": tokens, "blanks": blanks, "examples": np.arange(1)}
+            read["lengths"] = np.array([len(begun)], np.int32)
+            written.append(int(log_probs(net, params, read)[0, len(begun) - 1].argmax()))
+        if END not in written[:-1]:
+            continue
+        sizes = {"max_new_tokens": 6, "max_len": 12, "end_token": END, "sources": [source]}
+        made, start = stepper.prepare(net, params), [np.array([START], np.int32)]
+        (found,) = loop.generate(made, start, Rules(), ends=[3], **sizes)
+        all_ended = written.count(END) == 3
+        assert found.tokens.tolist() == written[: len(written) - all_ended]
+        assert found.ended_by == ("end" if all_ended else "length")
+        (one,) = loop.generate(made, start, Rules(), **sizes)
+        assert one.tokens.tolist() == written[: written.index(END)]
+        ended += all_ended
+    assert ended
+
+
+def test_the_texts_of_blanks_take_the_places_of_their_masks() -> None:
+    """A mask whose text was not written stays."""
+    source = np.array([7, MASK, 9, MASK, MASK])
+    written = [20, 21, END, 22, END]
+    assert sample._fill_blanks(source, MASK, [*written, 23], END) == [7, 20, 21, 9, 22, 23]
+    assert sample._fill_blanks(source, MASK, written[:3], END) == [7, 20, 21, 9, MASK]
+    assert sample._fill_blanks(source, MASK, [20], END) == [7, 20, 9, MASK, MASK]
 
 
 @pytest.mark.ci
