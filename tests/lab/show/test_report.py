@@ -341,6 +341,35 @@ def test_losses_are_drawn_for_every_run(made) -> None:
         figures.write(wrong, StudyScores(wrong), made[1].parent, makers=figures.FIGURES)
 
 
+def test_final_losses_by_parameters(tmp_path) -> None:
+    """By hand, from the runs' results: the better of two rows at each of two widths."""
+    reported_study.write(tmp_path, variants=("default", "half"))
+    study = study_runs.read(tmp_path)
+    for primary in ("loss", "bits_per_byte"):
+        facts = dataclasses.replace(study.facts, primary=primary)
+        own = study_runs.Study(study.workdir, facts, study.points)
+        figure = figures.draw_parameters(own, StudyScores(own))
+        assert figure is not None
+        drawn = {x.get_label(): x.lines[0] for axis in figure.axes for x in axis.containers}
+        assert {*drawn} == {"bert", "gpt2"}
+        assert len(figure.axes) == (1 if primary == "bits_per_byte" else 2)  # other tokenizers
+        for system, line in drawn.items():
+            best: dict[int, float] = {}
+            for point in (point for point in study.points if point.system == system):
+                last = [run.result.eval["64"][primary] for run in point.finished if run.result]
+                best[point.n_model] = min(best.get(point.n_model, 1e9), float(np.mean(last)))
+            assert len(best) == 2
+            assert dict(zip(*line.get_data(), strict=True)) == pytest.approx(best)
+            words = line.axes.get_ylabel()
+            assert ("bits per byte" in words) == (primary == "bits_per_byte")
+        curves = figures.draw_losses(own, clock=CLOCKS["tokens"]).axes[1].get_lines()
+        (first,) = study.points[0].runs[0].curves[64][:1]
+        assert any(x.get_ydata()[0] == first[f"eval/{primary}"] for x in curves)
+    one = study_runs.Study(study.workdir, study.facts, study.points[:2])
+    assert len({point.n_model for point in one.points}) == 1
+    assert figures.draw_parameters(one, StudyScores(one)) is None
+
+
 def test_seeds_are_dots_beside_their_mean_and_the_constant_answer(tmp_path) -> None:
     """60 dev examples, every second of a class, in MNLI every third; F1 of always 1: 2/3."""
     reported_study.write(tmp_path, tasks=("mnli", "qqp", "qnli", "sst2"))
