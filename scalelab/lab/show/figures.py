@@ -37,7 +37,8 @@ MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 CAPTIONS = {
     **{
-        f"loss_by_{name}": f"Validation loss by {name}. Thin lines: seeds; bold lines: their means."
+        f"loss_by_{name}": f"Validation loss by {name}. Thin lines are seeds, bold lines their"
+        " means."
         for name in AXES
     },
     "differences": "Every test of the report: difference with its interval, at the level of the"
