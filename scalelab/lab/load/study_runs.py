@@ -232,7 +232,8 @@ def read_run(
         task_runs.read(folder / part, num_seeds=finetune_seeds) if (folder / part).is_dir() else {}
         for part in ("tasks", "scratch")
     )
-    size = (result.n_model if result else planned.n_model) or planned.shape.n_model
+    size = result.n_model if result else planned.n_model
+    size = planned.shape.n_model if size is None else size
     early = {path.parent.parent for path in folder.glob("early/[01]*/*/seed0")}
     plan: dict[str, Any] = vars(planned) | {"n_model": size}
     return PretrainRun(

@@ -261,6 +261,9 @@ def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None"
         look: dict[str, Any] = looks[next(iter(own.values()))] | {"capsize": 3, "ms": 6}
         axis = panels[next(k for k, g in enumerate(groups) if [*own.values()][0] in g)]
         means, bars = with_bars([known[point] for point in own.values()], 1)
+        if 0 in own:  # counts, which have no place on a logarithmic axis
+            axis.axhline(means[0], label=f"{system}, N 0", color=look["color"], ls=(0, (4, 2)))
+            continue
         axis.errorbar([*own], means, yerr=bars, label=system, **look)
         for size, point in own.items():
             seeds = scores.by_seed(point, score)

@@ -370,6 +370,20 @@ def test_final_losses_by_parameters(tmp_path) -> None:
     assert figures.draw_parameters(one, StudyScores(one)) is None
 
 
+def test_counts_have_no_parameters(tmp_path) -> None:
+    """A system whose N is 0 keeps it, and is a line in the figure, which has no place for 0."""
+    reported_study.write(tmp_path)
+    for path in tmp_path.glob("runs/gpt2-*/result.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"n_model": 0}))
+    study = study_runs.read(tmp_path)
+    assert {p.n_model for p in study.points if p.system == "gpt2"} == {0}
+    figure = figures.draw_parameters(study, StudyScores(study))
+    assert figure is not None
+    (line,) = (x for axis in figure.axes for x in axis.get_lines() if x.get_label() == "gpt2, N 0")
+    (low, high) = line.get_ydata()
+    assert low == high
+
+
 def test_seeds_are_dots_beside_their_mean_and_the_constant_answer(tmp_path) -> None:
     """60 dev examples, every second of a class, in MNLI every third; F1 of always 1: 2/3."""
     reported_study.write(tmp_path, tasks=("mnli", "qqp", "qnli", "sst2"))
