@@ -363,7 +363,15 @@ def main(given: argparse.Namespace) -> None:
     else:
         texts_found = continuations(given, begun, opened, read, blanks)
     if read:
-        texts_found = sorted(texts_found, key=lambda text: text[:2])
+        try:
+            texts_found = sorted(texts_found, key=lambda text: text[:2])
+        except ValueError as error:
+            longest = max(read, key=len)
+            if len(longest) <= opened.config.model.max_len:
+                raise
+            raise ValueError(
+                f"a --source has {len(longest)} tokens, special ones included: {error}"
+            ) from error
     for place, sample, found in texts_found:
         prompt, tokens = ids[place].tolist(), found.tokens.tolist()
         whole, head = tokenizer.decode([*prompt, *tokens]), tokenizer.decode(prompt)

@@ -182,4 +182,4 @@ def test_a_long_source_is_read_where_no_position_lacks(start: Start) -> None:
     assert found["zizi"] != found["mumu"]
     code, out, errors = start("bart", f"--source={long}", *given)
     assert code == 2 and out == "" and "Traceback" not in errors
-    assert len(re.findall("^error: .* 64 positions", errors, re.MULTILINE)) == 1
+    assert len(re.findall("^error: a --source has .* 64 positions", errors, re.MULTILINE)) == 1
