@@ -132,7 +132,7 @@ def continuations(
       prompts: token ids, each [n], n >= 1.
       opened: the run.
       sources: token ids of each prompt's source; (): the model reads none.
-      blanks: the masks of each source, which the model fills; (): it fills none.
+      blanks: the masks of each source that are to be filled; (): the model fills none.
 
     Yields:
       For each text the place of its prompt, its sample number and its new tokens; texts behind
@@ -270,28 +270,43 @@ def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
 
 
 def _count_blanks(
-    opened: "Pretrained", texts: Sequence[str], rows: "list[np.ndarray]", searched: bool
+    opened: "Pretrained",
+    asked: argparse.Namespace,
+    rows: "list[np.ndarray]",
+    begun: "list[np.ndarray]",
 ) -> list[int]:
-    """Returns the masks of each source if the model fills them, else [].
+    """Returns the masks of each source that are to be filled; [] if the model fills none.
+
+    Args:
+      opened: the run.
+      asked: the flags.
+      rows: token ids of the sources.
+      begun: token ids of the prompts, which begin the texts of the masks.
 
     Raises:
-      ValueError: a source has no mask, or has several for a beam search.
+      ValueError: a source has no mask, or its prompt fills all; or a flag is for one mask alone.
     """
     from scalelab import formats
 
     if not formats.has_array(opened.config.data.format, "blanks"):
         return []
-    mask = opened.tokenizer.special_ids["mask"]
-    name = opened.tokenizer.token(mask)
-    found = [int((ids == mask).sum()) for ids in rows]
-    if 0 in found:
-        raise ValueError(
-            f"--source={texts[found.index(0)]!r} has no mask token, and {opened.config.system}"
-            " writes only the texts of masks: give one, such as --special --source='The"
-            f" {name} flows.'"
-        )
-    if searched and max(found) > 1:
-        raise ValueError("--num_beams fills one mask of a source: leave it out for several")
+    mask, end = opened.tokenizer.special_ids["mask"], _end(opened)
+    found = []
+    for text, source, prompt in zip(asked.source, rows, begun, strict=True):
+        masks, ended = int((source == mask).sum()), int((prompt == end).sum())
+        if not masks:
+            name = opened.tokenizer.token(mask)
+            raise ValueError(
+                f"--source={text!r} has no mask token, and {opened.config.system} writes only the"
+                f" texts of masks: give one, such as --special --source='The {name} flows.'"
+            )
+        if ended >= masks:
+            raise ValueError(f"--source={text!r}: its prompt fills all masks: shorten it")
+        found.append(masks - ended)
+    names = ("num_beams", "repetition_penalty", "repetition_stop")
+    given = [f"--{n}" for n in names if getattr(asked, n) not in (None, 1)]
+    if given and max(found) > 1:
+        raise ValueError(f"{', '.join(given)}: for one mask of a source; leave it out for several")
     return found
 
 
@@ -351,7 +366,7 @@ def main(given: argparse.Namespace) -> None:
         for text, row in zip(given.source, rows, strict=True):
             if not text.strip() or not len(row):
                 raise ValueError(f"the source {text!r} has no words: give at least one")
-        blanks = _count_blanks(opened, given.source, rows, given.num_beams > 1)
+        blanks = _count_blanks(opened, given, rows, ids)
         read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
         begun = [np.array([start, *row], np.int32) for row in ids]
     else:
@@ -376,7 +391,7 @@ def main(given: argparse.Namespace) -> None:
         prompt, tokens = ids[place].tolist(), found.tokens.tolist()
         whole, head = tokenizer.decode([*prompt, *tokens]), tokenizer.decode(prompt)
         tail = whole.removeprefix(head) if whole.startswith(head) else tokenizer.decode(tokens)
-        if blanks and blanks[place] > 1:
+        if blanks and int((rows[place] == special["mask"]).sum()) > 1:
             written, mask = [*prompt, *tokens], special["mask"]
             whole = tokenizer.decode(_fill_blanks(rows[place], mask, written, _end(opened)))
         if given.json:

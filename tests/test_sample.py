@@ -149,12 +149,24 @@ def test_sources(start: Start, system: str, flags: list[str]) -> None:
     ("glm", ["--source=bada gedu"], r"'bada gedu' .*--special --source=.*\[MASK\]"),
     ("glm", ["--source=bada [MASK] gedu"], "--special"),
     ("glm", ["--special", "--source=a [MASK]", "--source=b"], "'b' has no mask"),
+    ("glm", ["--special", "--source=a [MASK]", "--prompt=b<|endofpiece|>"], "fills all masks"),
+    ("glm", ["--special", "--source=a [MASK] b [MASK]", "--num_beams=2"], "num_beams.* one mask"),
+    ("glm", ["--special", "--source=[MASK] a [MASK]", "--repetition_stop=2"], "_stop.* one mask"),
 ])  # fmt: skip
 def test_bad_input(start: Start, system: str | None, flags: list[str], message: str) -> None:
     code, out, errors = start(system, *flags)
     assert code == 2 and out == "" and "Traceback" not in errors
     found = re.findall(r"^error: .*", errors, re.MULTILINE)
     assert len(found) == 1 and re.search(message, found[0]), errors
+
+
+def test_a_prompt_begins_the_texts_of_masks(start: Start) -> None:
+    """The first mask is "bada", the second begins with "gedu", the third is all the model's."""
+    given = "--special", "--source=dodo [MASK] mumu [MASK] zizi [MASK]", "--max_new_tokens=3"
+    code, out, errors = start("glm", *given, "--prompt=bada<|endofpiece|>gedu", "--json")
+    assert code == 0, errors
+    text = json.loads(out)["text"].replace(" ", "")
+    assert text.startswith("dodobadamumugedu") and "endofpiece" not in text, text
 
 
 @pytest.mark.parametrize("source", ["", " \t", "\u200b\U0001f422"])

@@ -233,6 +233,10 @@ def test_a_text_is_predicted_after_the_declared_source(
     other = systems.Reading(source=("eos", "eos"))
     monkeypatch.setattr(systems, "reading", lambda _: other)
     assert np.abs(measure("b") - encoded.add_up(nats)).min() > 0.01
+    monkeypatch.setattr(systems, "reading", lambda _: systems.Reading(source=()))
+    with pytest.raises(SystemExit, match="2"):
+        measure("c")
+    assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parity

@@ -4,8 +4,9 @@
     --config=configs/studies/language_model_sizes.py:seeds=2
 
 Systems, text, budget and scores are those of before_transformers.py, which has one width. Each
-system has its two best rates of that study; a hypothesis compares two systems at one width, each
-at the better rate. The figure `loss_by_parameters` draws bits per byte against the parameters.
+system has its best learning rate of that study and the next lower one; a hypothesis compares two
+systems at one width, each at the better rate. The figure `loss_by_parameters` draws bits per byte
+against the parameters.
 """
 
 import ml_collections

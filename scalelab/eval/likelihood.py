@@ -1,7 +1,8 @@
 """Likelihood of documents, token by token.
 
 A causal model predicts a token from the tokens before it: -log p(x_t | x_<t). The first token of a
-document is not predicted, as in training (`scalelab.objectives.clm`). A masked model predicts a
+document is not predicted, as in training (`scalelab.objectives.clm`), unless the system puts a
+token before it. A masked model predicts a
 token from all others: -log p(x_t | x without t), with each token masked in turn. The
 log-probabilities sum to the pseudo-log-likelihood of Salazar et al. 2020 ("Masked language model
 scoring", eq. 1).
@@ -114,8 +115,16 @@ def make_reading(
       causal: whether each token is predicted from the tokens before it.
       masked: whether a mask replaces the predicted token.
       length: tokens of a row, special ones included; None means the model's number of positions.
+
+    Raises:
+      ValueError: the model reads a source, but its READING and FRAME put no token into it.
     """
     begin, end, source = opened.frame_text(causal=causal)
+    if source == ():
+        raise ValueError(
+            f"the model in {opened.path} reads a source, but its system puts no special token into"
+            " the source of a single text: declare one in FRAME or READING"
+        )
     room = (length or opened.config.model.max_len) - len(begin) - len(end)
     mask_id = opened.tokenizer.special_ids["mask"] if masked else None
     return Reading(begin, end, mask_id, room, room, source=source)

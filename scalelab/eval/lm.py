@@ -11,9 +11,10 @@ such as one blank; a note says so.
 The text of a document is the same as in training: its sentences joined by single spaces. Special
 tokens are not scored. Losses are nats per predicted token. Bits per byte are loss x tokens / (bytes
 x ln 2), as in the validation of a training. `bytes` are the UTF-8 bytes of the text, equal for
-every tokenizer. `tokens` are all tokens: a causal model does not predict a document's first token,
-and the mean loss is used for it. The 95% interval is over documents. A tokenizer that lowers case
-or replaces unknown text predicts less than the text; a note below the table says so.
+every tokenizer. `tokens` are all tokens: without a token before a document a causal model does not
+predict the first one, and the mean loss is used for it. The 95% interval is over documents. A
+tokenizer that lowers case or replaces unknown text predicts less than the text; a note below the
+table says so.
 
 A document longer than the context is read in windows that start `stride` tokens apart; each token
 is scored once. In a causal model it has at least context - stride tokens before it, in a masked

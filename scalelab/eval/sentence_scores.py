@@ -133,18 +133,9 @@ def _is_discriminator(opened: Pretrained) -> bool:
 
 
 def make_reading(opened: Pretrained, rule: str) -> Reading:
-    """Returns the `Reading` of a rule: each sentence is one row, with its special tokens.
-
-    Raises:
-      ValueError: the model reads a source, but its READING and FRAME put no token into it.
-    """
+    """Returns the `Reading` of a rule: each sentence is one row, with its special tokens."""
     is_masked = rule.startswith("pll")
     made = likelihood.make_reading(opened, causal=rule in CAUSAL, masked=is_masked)
-    if made.source == ():
-        raise ValueError(
-            f"the model in {opened.path} reads a source, but its system puts no special token into"
-            " the source of a single sentence: declare one in FRAME or READING"
-        )
     shifted = is_masked and opened.shifts_masks
     return made._replace(in_place=rule == "discriminator", shifted=shifted)
 

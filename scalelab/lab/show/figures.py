@@ -227,8 +227,10 @@ def draw_losses(study: Study, *_: object, clock: Clock) -> "Figure | None":
 
 
 def _loss_score(study: Study) -> str:
-    """Returns what figures of losses draw: the primary score if it is bits per byte, or "loss"."""
-    return "bits_per_byte" if study.facts.primary == "bits_per_byte" else "loss"
+    """Returns what figures of losses draw: bits per byte if they are primary, else "loss"."""
+    lines = [line for run in study.runs for own in run.curves.values() for line in own]
+    everywhere = all("eval/bits_per_byte" in line for line in lines)
+    return "bits_per_byte" if study.facts.primary == "bits_per_byte" and everywhere else "loss"
 
 
 def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
@@ -245,30 +247,37 @@ def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
 
 
 def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None":
-    """Draws the final loss of each system's best row against N; None if no system has two sizes."""
+    """Draws the final loss of each system's best row against N; None if no system has two sizes.
+
+    Losses that do not compare, also for their length, have panels of their own.
+    """
     score = _loss_score(study)
     known = {p: x for p in study.points if p.finished and (x := scores.value(p, score))}
-    best: dict[str, dict[int, Point]] = {}  # system -> N -> its row with the lowest loss
-    for point in sorted(known, key=lambda p: (p.n_model, -known[p].value)):
-        best.setdefault(point.system, {})[point.n_model] = point
-    if all(len(own) < 2 for own in best.values()):
+    panels: list[dict[str, dict[int, Point]]] = []  # system -> N -> its row with the lowest loss
+    for group in _group_losses([*known], score):
+        by_length: dict[int, dict[str, dict[int, Point]]] = {}
+        for point in sorted(group, key=lambda p: (p.n_model, -known[p].value)):
+            best = by_length.setdefault(comparability.loss_kind(point)["length"], {})
+            best.setdefault(point.system, {})[point.n_model] = point
+        panels += by_length.values()
+    if all(len(own) < 2 for best in panels for own in best.values()):
         return None
-    groups = _group_losses([p for own in best.values() for p in own.values()], score)
-    figure = plots.canvas(7.5, 0.6 + 3.6 * len(groups))
-    panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
-    looks = row_styles([point for own in best.values() for point in [*own.values()][:1]])
-    for system, own in best.items():
-        look: dict[str, Any] = looks[next(iter(own.values()))] | {"capsize": 3, "ms": 6}
-        axis = panels[next(k for k, g in enumerate(groups) if [*own.values()][0] in g)]
-        means, bars = with_bars([known[point] for point in own.values()], 1)
-        if 0 in own:  # counts, which have no place on a logarithmic axis
-            axis.axhline(means[0], label=f"{system}, N 0", color=look["color"], ls=(0, (4, 2)))
-            continue
-        axis.errorbar([*own], means, yerr=bars, label=system, **look)
-        for size, point in own.items():
-            seeds = scores.by_seed(point, score)
-            axis.plot([size] * len(seeds), seeds, color=look["color"], marker=".", ms=4, ls="none")
-    for axis in panels:
+    figure = plots.canvas(7.5, 0.6 + 3.6 * len(panels))
+    systems = {system: [*own.values()][0] for best in panels for system, own in best.items()}
+    looks = row_styles([*systems.values()])
+    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    for axis, best in zip(axes, panels, strict=True):
+        for system, own in best.items():
+            look: dict[str, Any] = looks[systems[system]] | {"capsize": 3, "ms": 6}
+            means, bars = with_bars([known[point] for point in own.values()], 1)
+            if 0 in own:  # counts, which have no place on a logarithmic axis
+                axis.axhline(means[0], label=f"{system}, N 0", color=look["color"], ls=(0, (4, 2)))
+                continue
+            axis.errorbar([*own], means, yerr=bars, label=system, **look)
+            dot: dict[str, Any] = {"color": look["color"], "marker": ".", "ms": 4, "ls": "none"}
+            for size, point in own.items():
+                seeds = scores.by_seed(point, score)
+                axis.plot([size] * len(seeds), seeds, **dot)
         plots.label_clock(axis, "N (parameters without embeddings)", log=True)
         axis.set_ylabel(f"validation {LABELS[score]}")
         axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))

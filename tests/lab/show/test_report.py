@@ -370,6 +370,19 @@ def test_final_losses_by_parameters(tmp_path) -> None:
     assert figures.draw_parameters(one, StudyScores(one)) is None
 
 
+def test_losses_of_other_kinds_have_other_panels(tmp_path) -> None:
+    """Two mask rates of one system: neither is best, and no line joins them."""
+    reported_study.write(tmp_path, systems=("bert",), variants=("default", "half"))
+    study = study_runs.read(tmp_path)
+    for point in study.points:
+        for run in point.runs:
+            run.config["mask_rate"] = 0.4 if point.variant == "half" else 0.15
+    figure = figures.draw_parameters(study, StudyScores(study))
+    assert figure is not None
+    drawn = [x.lines[0].get_data() for axis in figure.axes for x in axis.containers]
+    assert len(figure.axes) == 2 and [len(sizes) for sizes, _ in drawn] == [2, 2]
+
+
 def test_counts_have_no_parameters(tmp_path) -> None:
     """A system whose N is 0 keeps it, and is a line in the figure, which has no place for 0."""
     reported_study.write(tmp_path)
