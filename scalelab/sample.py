@@ -312,8 +312,9 @@ def _count_blanks(
 
 def _end(opened: "Pretrained") -> int | None:
     """Returns the id of the token that ends a text, None without one."""
-    ends = opened.frame_text(causal=False).end
-    return opened.tokenizer.special_ids.get("eos", next(iter(ends), None))
+    if (found := opened.tokenizer.special_ids.get("eos")) is not None:
+        return found
+    return next(iter(opened.frame_text(causal=False).end), None)
 
 
 def _fill_blanks(
@@ -353,7 +354,8 @@ def main(given: argparse.Namespace) -> None:
     special, encode = tokenizer.special_ids, tokenizer.encode
     if given.special:
         encode = functools.partial(tokenizer.encode_special, roles=special)
-    ids, begin = [encode(text) for text in texts], opened.frame_text(causal=True).begin
+    ids = [encode(text) for text in texts]
+    begin = () if given.source else opened.frame_text(causal=True).begin
     starts = begin or [special[role] for role in ("eos", "bos") if role in special]
     if predicts == "next" and not (starts or given.source) and not all(map(len, ids)):
         raise ValueError(

@@ -80,7 +80,7 @@ def most_tokens(max_len: int, options: Options) -> np.ndarray:
     for name in options.noise.split("+"):
         taken = assembly.share(most, options.noise_rate)
         if name == "deletion":
-            most = most - taken
+            most = most - np.minimum(taken, np.maximum(most - 1, 0))
         elif name == "infilling":
             most = most - taken + most_spans(taken, options)
     return np.maximum.accumulate(most)
@@ -112,6 +112,7 @@ def build(
     options, frame = options or Options(), len(specials.begin) + len(specials.end)
     if {"masking", "infilling"} & {*options.noise.split("+")}:
         _ = specials.ids["mask"]
+    assembly.room_for_text(specials, max_len, num_pieces=1, at_least=1)
     most = most_tokens(max_len, options)
     room = int(np.searchsorted(most, most[-1] - frame, "right")) - 1
     units = np.zeros(len(documents.tokens), np.uint8)
@@ -144,6 +145,8 @@ def corrupt(
             text, lengths = infill(text, lengths, stream, specials.ids["mask"], options)
         else:
             count = assembly.share(lengths, options.noise_rate)
+            if name == "deletion":  # a single token stays, so that no source is empty
+                count = np.minimum(count, np.maximum(lengths - 1, 0))
             taken = draws.subset(stream, lengths, count, text.shape[1])
             if name == "masking":
                 text = np.where(taken, specials.ids["mask"], text)

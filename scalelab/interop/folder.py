@@ -21,6 +21,7 @@ WEIGHTS = "model.safetensors"
 HUB_NAME = r"\w[\w.-]*(/[\w.-]+)?"
 HUB_FILES = [
     "config.json",
+    "generation_config.json",
     "*.safetensors*",
     "tokenizer*",
     "vocab*",
@@ -28,6 +29,11 @@ HUB_FILES = [
     "*_tokens*.json",
 ]
 INDEX = f"{WEIGHTS}.index.json"
+# Rules that change what `transformers.generate` writes, beside its own arguments.
+GENERATION = (
+    "forced_bos_token_id", "forced_eos_token_id", "no_repeat_ngram_size", "min_length",
+    "min_new_tokens", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens",
+)  # fmt: skip
 FLOATS = ("F32", "F16", "BF16")  # float32 holds these exactly
 NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # early releases used TensorFlow's names
 MAX_LISTED = 8
@@ -181,8 +187,9 @@ def open_folder(path: pathlib.Path) -> Folder:
         )
     sizes = convert.Sizes(fields["num_heads"], num_layers, used, rows, num_groups or 1)
     tied = not family.untied(config)
+    one_table = not tied and family.one_table(config)
     named = str(config.get("architectures"))
-    architecture, names, unused = _match(family, tied, tensors, sizes, named)
+    architecture, names, unused = _match(family, tied, one_table, tensors, sizes, named)
     if not tied and architecture.scores_tokens and not architecture.untied:
         raise ValueError(
             "the files have no output table besides the embedding table, and a model with this"
@@ -190,13 +197,26 @@ def open_folder(path: pathlib.Path) -> Folder:
         )
     if unused:
         remarks.append(f"ignored, because no head uses them: {', '.join(unused)}")
+    if architecture.predicts == "next":
+        remarks += _list_generation(path, config)
     read = lambda name: tensors.read(names[name])  # noqa: E731
     params = convert.to_parameters(family.rows(architecture), read, sizes)
     return Folder(path, config, family, architecture, fields, dropout_rate, texts, params, remarks)
 
 
+def _list_generation(path: pathlib.Path, config: dict[str, Any]) -> list[str]:
+    """Returns a remark on the rules of decoding in a folder that `sample` does not follow."""
+    stored = config | (read_object(path / "generation_config.json") or {})
+    found = [
+        f"{name} = {value}"
+        for name in GENERATION
+        if (value := stored.get(name)) not in (None, []) and (value or name.endswith("_id"))
+    ]
+    return [f"decoding does not follow {', '.join(found)}"] if found else []
+
+
 def _match(
-    family: Map, tied: bool, tensors: Tensors, sizes: convert.Sizes, named: str
+    family: Map, tied: bool, one_table: bool, tensors: Tensors, sizes: convert.Sizes, named: str
 ) -> tuple[Architecture, dict[str, str], list[str]]:
     """Finds the architecture whose tensors a folder holds; of several the one that is `named`.
 
@@ -221,6 +241,8 @@ def _match(
             raise ValueError(f"{names[name]} and {stored} are the same parameter, stored twice")
         names[name] = stored
     _resolve_copies(family, tied, tensors, names)
+    if one_table and (table := names.get(family.tied[0][1])):
+        names.setdefault(family.tied[0][0], table)
     present = {name for name in names if not re.fullmatch(without_place, name)}
     for name in names:
         if re.fullmatch("|".join(family.zeros), name) and tensors.read(names[name]).any():

@@ -205,6 +205,7 @@ class Map:
         that scores tokens; an untied head has it as a separate parameter.
       copies: (copy, original) names of tensors that may be stored twice in untied models, too.
       untied: config.json -> True if a separate table scores tokens.
+      one_table: config.json -> True if this table may be missing, as a copy of the embedding's.
       buffers: patterns of names that hold no parameters.
       zeros: patterns of names of tensors that must hold zeros, such as a bias that we do not have.
       unused: patterns of names of parameters that our model does not have.
@@ -242,6 +243,7 @@ class Map:
     option_choices: tuple[Choice, ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
     untied: Callable[[Mapping[str, Any]], bool] = lambda c: c.get("tie_word_embeddings") is False
+    one_table: Callable[[Mapping[str, Any]], bool] = lambda c: False
 
     @property
     def variants(self) -> tuple[Architecture, ...]:

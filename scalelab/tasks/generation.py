@@ -5,7 +5,6 @@ A record's label is a JSON list of the accepted answers, each [text, -1], as in 
 
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -40,6 +39,8 @@ def _records(rows: Iterable[tuple[str, Sequence[str]]], path: Path, digest: str)
             )
         texts.append(text)
         labels.append(json.dumps([[answer, -1] for answer in answers]))
+    if not texts:
+        raise ValueError(f"{path}: there are no rows of data")
     return Records((texts,), np.array(labels), str(path), digest)
 
 
@@ -93,8 +94,10 @@ def read_e2e(path: Path, split: str, labels: Sequence[str]) -> Records:
     rows = [own for _, own in data_files.read_table(path, ("mr", "ref"), ",", quoted=True)]
     pairs = [(own["mr"], (own["ref"],)) for own in rows]
     if split != "train":
-        groups = itertools.groupby(rows, key=lambda own: own["mr"])
-        pairs = [(mr, tuple(own["ref"] for own in group)) for mr, group in groups]
+        texts: dict[str, list[str]] = {}
+        for own in rows:
+            texts.setdefault(own["mr"], []).append(own["ref"])
+        pairs = [*texts.items()]
     return _records(pairs, path, files.digest(path, split))
 
 

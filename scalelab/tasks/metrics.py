@@ -152,9 +152,12 @@ def bleu(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = N
     )
     import sacrebleu
 
+    smoothing = sacrebleu.BLEU().smooth_method  # as `text_counts.signature` says
+
     def score(sums: np.ndarray) -> float:
-        whole = sums.tolist()
-        return sacrebleu.BLEU.compute_bleu(whole[:4], whole[4:8], *whole[8:]).score / 100
+        whole = [*map(int, sums)]
+        found = sacrebleu.BLEU.compute_bleu(whole[:4], whole[4:8], *whole[8:], smoothing)
+        return found.score / 100
 
     sums = np.moveaxis(np.rint(np.atleast_2d(w)).astype(np.int64) @ counts, 0, 1)  # [R, S, 10]
     return _shaped(np.apply_along_axis(score, -1, sums), np.shape(w)[:-1] + predicted.shape[:-1])

@@ -59,7 +59,7 @@ def read_spans(
         raise ValueError(f"{path}: there are no questions for {split}")
     labels, num_absent = [], 0
     for _, name, question, context, answers in rows:
-        if not answers or not all(text for text, _ in answers):
+        if not answers or not all(text.strip() for text, _ in answers):
             raise ValueError(f"{path}: the question {name} ({brief(question)}) has no answer")
         placed = [
             (text, start if context[start : start + len(text)] == text and start >= 0 else -1)

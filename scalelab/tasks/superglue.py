@@ -117,6 +117,8 @@ def _copa(row: Row) -> Iterator[Made]:
 
 def _multirc(row: Row) -> Iterator[Made]:
     for asked in row["passage"]["questions"]:
+        if not asked["answers"]:
+            raise ValueError(f"the question {brief(asked['question'])} has no answer")
         lines = [asked["question"], *(answer["text"] for answer in asked["answers"])]
         texts = "\n".join(" ".join(line.split()) for line in lines)
         yield (row["passage"]["text"], texts), [answer["label"] for answer in asked["answers"]]

@@ -107,6 +107,8 @@ def test_rows_of_the_babylm_challenge(tmp_path, name: str) -> None:
     ("MultiRC", {"passage": []}, "MultiRC"),
     ("MultiRC", {"passage": {"text": "", "questions": [{"question": "Who?", "answers": [{
         "text": "a", "label": 3}]}]}}, "'3'"),
+    ("MultiRC", {"passage": {"text": "", "questions": [{"question": "Who?", "answers": []}]}},
+     "'Who\\?' has no answer"),
     ("WiC", {"end2": 70}, "5 to 70"),
     ("WSC", {"text": "The old dog"}, "word 4"),
 ])  # fmt: skip

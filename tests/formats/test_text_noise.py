@@ -125,6 +125,13 @@ def test_lengths_of_spans_are_poisson_draws() -> None:
     assert abs(num_spans.mean() - (3000 / 3 + 2 / 3)) < 5 * (3000 / 9 / 200) ** 0.5
 
 
+def test_a_single_token_is_not_deleted(documents_of, corrupted, row_of) -> None:
+    """So that no source is empty."""
+    for noise in ("deletion", "+".join(NOISES)):
+        _, made = corrupted("text_noise", documents_of([[1], [2]]), SPECIALS, 8, noise=noise)
+        assert [len(row_of(made, "source", i)) for i in range(2)] == [3, 3]
+
+
 def test_widths_fit_the_rates() -> None:
     """A source of 512 tokens loses 154 and gets 51 masks on average, 4 sd of 4.1 above it."""
     length = {noise: text_noise.source_length(512, text_noise.Options(noise)) for noise in NOISES}
@@ -140,8 +147,9 @@ def test_bad_options_are_refused(documents_of, corrupted) -> None:
         with pytest.raises(ValueError, match="no special token has the role 'mask'"):
             corrupted("text_noise", documents, bare, 16, noise=noise)
     corrupted("text_noise", documents, bare, 16, noise="deletion+rotation")
-    with pytest.raises(ValueError, match="max_len = 2 .*3"):
-        corrupted("text_noise", documents, SPECIALS, 2)
+    for noise in ("infilling", "deletion"):
+        with pytest.raises(ValueError, match="max_len = 2 .*3"):
+            corrupted("text_noise", documents, SPECIALS, 2, noise=noise)
     for noise in ("infill", "", "masking+masking"):
         with pytest.raises(ValueError, match="some of permutation, masking.* joined by"):
             corrupted("text_noise", documents, SPECIALS, 16, noise=noise)

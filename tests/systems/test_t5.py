@@ -17,11 +17,13 @@ import pytest
 import tiny
 from flax import linen as nn
 from flax import traverse_util
+from safetensors.numpy import load_file
 
 from scalelab import objectives, systems
 from scalelab.finetuning import methods
 from scalelab.interop import config_json, exporting, importing, maps
 from scalelab.nn import buckets, ffn
+from scalelab.nn.heads import token_logits
 from scalelab.nn.masks import Context, Mask
 from scalelab.resources import flops
 from scalelab.systems import t5
@@ -321,6 +323,44 @@ def test_version_1_1_there_and_back(
         own = {"ffn": "gated", "head_size": before.config.model.width // 2, "layers": None}
         assert after.config.system_options == own
         assert after.config.model == before.config.model
+
+
+@pytest.mark.parity
+def test_an_untied_model_of_one_table(wikitext, tmp_path) -> None:
+    """Transformers 5 makes a new untied model with one table, and does not scale its states."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import transformers
+
+    tiny.write_run(tmp_path / "run", "t5", wikitext, tmp_path / "cache", 0.5, **VERSION_1_1)
+    exporting.run(tmp_path / "run", out := tmp_path / "out")
+    config = transformers.T5Config.from_pretrained(out)
+    source, target = np.array([[5, 9, 7, 1]]), np.array([[0, 8, 6]])
+    batch = {"source": source, "source_lengths": [4], "tokens": target, "lengths": [3]}
+    batch = {key: np.asarray(x, np.int32) for key, x in (batch | {"examples": [0]}).items()}
+
+    def score(net: Any) -> jax.Array:
+        return token_logits(net, net(batch, train=False)[0])
+
+    for name in ("T5", "MT5"):
+        given = {
+            k: x
+            for k, x in config.to_dict().items()
+            if k not in ("model_type", "tie_word_embeddings")
+        }
+        own = getattr(transformers, f"{name}Config")(**given | {"tie_word_embeddings": False})
+        model = getattr(transformers, f"{name}ForConditionalGeneration")(own).eval()
+        folder = tmp_path / name
+        model.save_pretrained(folder)
+        for file in out.glob("*token*"):
+            shutil.copy(file, folder)
+        assert "lm_head.weight" not in load_file(folder / "model.safetensors")
+        importing.run(str(folder), tmp_path / f"{name}-run")
+        opened = pretrained.load(tmp_path / f"{name}-run")
+        ours = nn.apply(score, opened.net)({"params": opened.params})
+        with torch.no_grad():
+            ids = {"input_ids": torch.tensor(source), "decoder_input_ids": torch.tensor(target)}
+            theirs = model(**ids).logits.numpy()[..., : ours.shape[-1]]
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parity

@@ -3,19 +3,23 @@
 tests/systems/test_source_systems.py has what every system with a source owes.
 """
 
+import json
 import pathlib
+import shutil
 from typing import Any
 
 import damage
+import in_process
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+import tokenizers
 from flax import linen as nn
 from parts import context, init, normal
 
-from scalelab import formats, systems
+from scalelab import formats, sample, systems
 from scalelab.interop import exporting, importing
 from scalelab.nn.heads import token_logits
 from scalelab.nn.positions import SinusoidPositions
@@ -106,6 +110,32 @@ def test_an_import_with_a_bias_on_the_scores_is_refused(
     damage.tensors(final_logits_bias=lambda x: x + 1e-3)(exported / "out")
     with pytest.raises(ValueError, match="final_logits_bias is not zero"):
         importing.run(str(exported / "out"), tmp_path / "ones")
+
+
+def test_an_import_without_sentinels_translates(
+    exported: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its tokenizer needs none; the import names rules of decoding that `sample` does not have."""
+    if exported.name.startswith("pegasus"):
+        pytest.skip("PEGASUS' tokenizer has masks")
+    folder = shutil.copytree(exported / "out", tmp_path / "out")
+    special = ["<pad>", "</s>", "<unk>"]
+    words = {token: i for i, token in enumerate([*special, *(f"w{i}" for i in range(20))])}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.add_special_tokens(special)
+    ends = [("</s>", 1)]
+    made.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=ends)
+    made.save(str(folder / "tokenizer.json"))
+    facts = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    facts["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(facts))
+    (folder / "generation_config.json").write_text('{"min_length": 3, "forced_bos_token_id": 0}')
+    lines = importing.run(str(folder), tmp_path / "run")
+    assert any("forced_bos_token_id = 0" in line and "min_length = 3" in line for line in lines)
+    given = [f"--run={tmp_path / 'run'}", "--source=w1 w2", "--max_new_tokens=3"]
+    in_process.run(sample, given)
+    assert capsys.readouterr().out.startswith("[1] ")
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [

@@ -34,6 +34,18 @@ def test_bleu_is_that_of_sacrebleu() -> None:
     assert abs(sentence_mean - exact) > 0.01  # it is no mean over sentences
 
 
+def test_bleu_is_smoothed_as_its_signature_says() -> None:
+    """Without four words in a row that match; sacrebleu alone has no score of 0."""
+    import sacrebleu
+
+    gold, texts = ["the cat sat on the mat", "a dog runs fast"], ["the cat sat in it", "a dog is"]
+    labels = np.array([json.dumps([[text, -1]]) for text in gold])
+    exact = sacrebleu.BLEU().corpus_score(texts, [gold]).score / 100
+    assert exact > 0.1
+    assert metrics.METRICS["bleu"](labels, np.array(texts)) == pytest.approx(exact, abs=1e-12)
+    assert "smooth:exp" in str(text_counts.signature("bleu", labels))
+
+
 def test_rouge_is_the_mean_of_the_best_references() -> None:
     from rouge_score.rouge_scorer import RougeScorer
 
@@ -87,7 +99,7 @@ def write_all(root: pathlib.Path) -> pathlib.Path:
     row = json.dumps({"source": ["One.", "Two."], "target": ["A", "B"]})
     for split in ("train", "dev"):
         (root / f"scitldr/SciTLDR-A/{split}.jsonl").write_text(row)
-    table = 'mr,ref\n"name[A], area[b]",A is in b.\n"name[A], area[b]",In b is A.\nname[C],C.\n'
+    table = 'mr,ref\n"name[A], area[b]",A is in b.\nname[C],C.\n"name[A], area[b]",In b is A.\n'
     for split in ("train", "dev"):
         (root / f"e2e/{split}set.csv").write_text(table)
     asked = json.dumps([{"qId": "1", "qText": "who?", "answers": ["Ada", "Bob"]}])
@@ -110,7 +122,7 @@ def test_readers(tmp_path: pathlib.Path) -> None:
     assert first("dialogsum", "train") == (["#Person1#: Hi! #Person2#: Bye."], [["They meet."]])
     assert first("dialogsum", "test")[1] == [["S1", "S2", "S3"]]
     assert first("scitldr", "dev") == (["One. Two."], [["A", "B"]])
-    assert first("e2e", "train")[1] == [["A is in b."], ["In b is A."], ["C."]]
+    assert first("e2e", "train")[1] == [["A is in b."], ["C."], ["In b is A."]]
     assert first("e2e", "dev")[1] == [["A is in b.", "In b is A."], ["C."]]
     assert first("webquestions", "dev") == (["who?"], [["Ada", "Bob"]])
     assert found["multi30k_de"][1].dev["test_2017"] is None
@@ -131,6 +143,9 @@ def test_files_that_do_not_fit(tmp_path: pathlib.Path) -> None:
     (root / "scitldr/SciTLDR-A/dev.jsonl").write_text(json.dumps({"source": "a", "target": [3]}))
     with pytest.raises(ValueError, match=r"dev.jsonl, line 1: .*nor a list of texts: \[3\]"):
         load(load_task("scitldr"), root)
+    (root / "webquestions/val.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"val.json: there are no rows of data"):
+        load(load_task("webquestions"), root)
 
 
 def test_one_text_is_not_a_list_of_letters(tmp_path: pathlib.Path) -> None:

@@ -27,4 +27,5 @@ MAP = dataclasses.replace(
     option_choices=_with_defaults(t5.MAP.option_choices),
     architectures=(Architecture("MT5ForConditionalGeneration", ("seq2seq",), "next"),),
     untied=lambda _: True,
+    one_table=lambda _: True,  # transformers 5 ties its tables, as it does T5's
 )
