@@ -33,24 +33,10 @@ SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class PlannedRun:
-    """One planned pre-training of a study."""
+class PlannedRun(StudyRun):
+    """One planned pre-training of a study, with its checked config."""
 
-    name: str  # name of the folder: "bert-2x128x2-half_steps-seed0"
-    stage: str
-    system: str
-    shape: Shape
-    variant: str
-    seed: int
-    config: Config
-
-    def describe(self) -> StudyRun:
-        """Returns the run's entry in the study's file."""
-        values: dict[str, Any] = vars(self) | {"config": dataclasses.asdict(self.config)}
-        size = systems.n_model(
-            systems.load(self.system), self.config.model, self.config.system_options
-        )
-        return StudyRun(**values, n_model=size)
+    config: Config  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 def expand_runs(spec: StudySpec) -> list[PlannedRun]:
@@ -72,7 +58,8 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
                 config = _config(spec, system, shape, variant, seed)
             except ValueError as error:
                 raise ValueError(f"run {name}: {error}") from None
-            run = PlannedRun(name, stage_name, system, shape, variant, seed, config)
+            size = systems.n_model(systems.load(system), config.model, config.system_options)
+            run = PlannedRun(name, stage_name, system, shape, variant, seed, config, size)
             found.setdefault(name, run)
             tuned = finetunings.split_lines(spec.variants[variant])[1]
             same = known.setdefault((system, shape, seed, repr(config), tuned), variant)
@@ -104,7 +91,11 @@ def _check_claims(spec: StudySpec, runs: list[PlannedRun]) -> None:
 
 def make_rows(spec: StudySpec, runs: Iterable[PlannedRun]) -> list[Row]:
     """Returns the rows of a report of some runs."""
-    return study_runs.make_rows((run.describe() for run in runs if not run.seed), spec.variants)
+    first = (
+        StudyRun(**vars(run) | {"config": dataclasses.asdict(run.config)})
+        for run in runs if not run.seed
+    )  # fmt: skip
+    return study_runs.make_rows(first, spec.variants)
 
 
 def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int) -> Config:
@@ -185,7 +176,7 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
         },
         "command": command,
         "base": science(_override(spec, [parse_fields(spec.fields)])),
-        "runs": [json_files.dump(run.describe()) for run in runs],
+        "runs": [json_files.dump(run) for run in runs],
     }
     for field in ("pretrain", "stage_order"):
         del facts[field]
