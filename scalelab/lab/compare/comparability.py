@@ -24,7 +24,7 @@ format.
 
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import OWNERS, differing, own_options, parse_fields, science
@@ -55,6 +55,7 @@ LOSSES = (
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 
+T = TypeVar("T")
 Fields = Mapping[str, Any]
 Run = tuple[str, Any, Fields]  # its name, whatever says which runs it must agree with, its fields
 
@@ -76,6 +77,15 @@ def comparable(runs: Iterable[Run], by: Callable[[Any, str], Hashable]) -> dict[
                 x, value = ({k: v for k, v in y.items() if k in parts} for y in (x, value))
             found[field] = f"{x!r} in {other}, {value!r} in {name}"
     return found
+
+
+def group_alike(items: Iterable[T], alike: Callable[[T, T], bool]) -> list[list[T]]:
+    """Adds each item to the group whose first item is `alike`, or else begins a group with it."""
+    groups: list[list[T]] = []
+    for item in items:
+        own = next((own for own in groups if alike(own[0], item)), None)
+        groups.append([item]) if own is None else own.append(item)
+    return groups
 
 
 def check(study: Study) -> list[str]:

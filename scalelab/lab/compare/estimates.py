@@ -232,8 +232,8 @@ def pooled_variances(
     of_all = sum(weights.values()) ** 2 / (size * num_groups)
     of_groups = sum(w * w for w in weights.values()) / size if num_groups > 1 else of_all
     of_rows = sum(w * w for _, w in parts)
-    by_group = size * (_interaction(means) ** 2).sum()
-    rest = sum((_interaction(rows[own]) ** 2).sum() for own in groups)
+    by_group = size * (interaction(means) ** 2).sum()
+    rest = sum((interaction(rows[own]) ** 2).sum() for own in groups)
     terms = [(of_all, size * num_groups * means.mean(axis=0).var(ddof=1), num_seeds - 1)]
     for factor, squares, spare in (
         (of_groups - of_all, by_group, num_groups - 1),
@@ -245,7 +245,7 @@ def pooled_variances(
     return [(float(factor * square / num_seeds), float(n)) for factor, square, n in terms]
 
 
-def _interaction(table: np.ndarray) -> np.ndarray:
+def interaction(table: np.ndarray) -> np.ndarray:
     """Returns a table [R, S] without the effects of its rows and its columns."""
     by_row, by_column = table.mean(axis=1, keepdims=True), table.mean(axis=0)
     return table - by_row - by_column + table.mean()

@@ -232,15 +232,11 @@ def _loss_score(study: Study) -> str:
 
 def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
     """Returns rows whose losses compare, but for their length, in groups."""
-    groups: list[list[Point]] = []
-    for point in points:
-        for own in groups:
-            if not comparability.loss_apart(own[0].runs[0].config, point.runs[0].config, score):
-                own.append(point)
-                break
-        else:
-            groups.append([point])
-    return groups
+
+    def alike(a: Point, b: Point) -> bool:
+        return not comparability.loss_apart(a.runs[0].config, b.runs[0].config, score)
+
+    return comparability.group_alike(points, alike)
 
 
 def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None":
