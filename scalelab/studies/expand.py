@@ -17,9 +17,9 @@ from typing import Any
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import OWNERS, flatten, parse_fields, science, science_diff
+from scalelab.config.finetuning import override
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
-from scalelab.helpers.names import nearest
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Row
@@ -115,28 +115,20 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
 
 
 def _override(spec: StudySpec, layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the nested values of the study's `pretrain`, overridden by layers of fields."""
+    """Returns the nested values of the study's `pretrain`, overridden by layers of fields.
+
+    A number times 0.5 is "x0.5".
+    """
     values = dataclasses.asdict(spec.pretrain)
     for field, value in (item for layer in layers for item in layer.items()):
-        _set(values, field, value)
+        before = flatten(values).get(field)
+        if isinstance(value, str) and value[:1] == "x" and isinstance(before, int | float):
+            try:
+                value = type(before)(before * float(value[1:]))
+            except ValueError:
+                raise ValueError(f"{field}={value}: expected x and a factor") from None
+        values = override(values, {field: value})
     return values
-
-
-def _set(values: dict[str, Any], field: str, value: Any) -> None:
-    """Replaces a dotted field, or multiplies it by "x0.5"."""
-    flat = flatten(values)
-    if field not in flat and field.partition(".")[0] not in OWNERS:  # `resolve` checks options
-        raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
-    before = flat.get(field)
-    if isinstance(value, str) and value[:1] == "x" and isinstance(before, int | float):
-        try:
-            value = type(before)(before * float(value[1:]))
-        except ValueError:
-            raise ValueError(f"{field}={value}: expected x and a factor") from None
-    *groups, name = field.split(".")
-    for group in groups:
-        values = values[group]
-    values[name] = value
 
 
 def _departures(system: systems.System) -> list[systems.Departure]:
