@@ -21,6 +21,7 @@ from scalelab.eval.names import TRIVIAL
 from scalelab.eval.score_names import PARTS, PRETRAINING_SCORES, SCORES, TASK_SCORES
 from scalelab.lab.compare import bootstrap, comparability, estimates, learned
 from scalelab.lab.compare.bootstrap import DevSet
+from scalelab.lab.compare.claim_lines import Arm
 from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import Block, Row, Scores, mean_weights
@@ -32,7 +33,6 @@ from scalelab.records.baselines import Baseline
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
-Arm = tuple[Row, ...]  # rows that differ in the fields that validation chooses
 Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # seeds of pre-training, seeds of fine-tuning
 
 
