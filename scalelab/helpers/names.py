@@ -1,5 +1,6 @@
-"""Finds modules, config files and special tokens by name; the nearest valid name."""
+"""Finds modules, config files and special tokens by name; parts of messages on names."""
 
+import contextlib
 import difflib
 import importlib
 import importlib.metadata
@@ -8,7 +9,7 @@ import pkgutil
 import re
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 FEW = 40  # valid names that one message lists
 
@@ -91,6 +92,15 @@ def brief(value: object) -> str:
     """Returns repr(value), shortened beyond 100 characters, for a message."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
+
+
+@contextlib.contextmanager
+def prefix_errors(where: str) -> Iterator[None]:
+    """Context: the message of a ValueError gets `where` and a colon before it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 # Helper modules of a package that cannot be chosen by name.

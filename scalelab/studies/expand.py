@@ -20,6 +20,7 @@ from scalelab.config.fields import OWNERS, flatten, parse_fields, science, scien
 from scalelab.config.finetuning import override
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
+from scalelab.helpers.names import prefix_errors
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Row
@@ -54,10 +55,8 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
         for seed, variant, system, shape in factors:
             middle = [] if variant == DEFAULT else [variant]
             name = "-".join([system, str(shape), *middle, f"seed{seed}"])
-            try:
+            with prefix_errors(f"run {name}"):
                 config = _config(spec, system, shape, variant, seed)
-            except ValueError as error:
-                raise ValueError(f"run {name}: {error}") from None
             size = systems.n_model(systems.load(system), config.model, config.system_options)
             run = PlannedRun(name, stage_name, system, shape, variant, seed, config, size)
             found.setdefault(name, run)
@@ -79,14 +78,12 @@ def _check_claims(spec: StudySpec, runs: list[PlannedRun]) -> None:
 
     rows = make_rows(spec, runs) if spec.lines else []
     for line in spec.lines:
-        try:
+        with prefix_errors(f"config.hypotheses: {line!r}"):
             claim = claim_lines.parse(line, rows, (*spec.finetune.tasks, *spec.evaluations))
             if not claim.pairs:
                 held = ", ".join(claim.matched)
                 same = f" of the same {held}" if held else ""
                 raise ValueError(f"the study has no two rows to compare{same}; see config.stages")
-        except ValueError as error:
-            raise ValueError(f"config.hypotheses: {line!r}: {error}") from None
 
 
 def make_rows(spec: StudySpec, runs: Iterable[PlannedRun]) -> list[Row]:

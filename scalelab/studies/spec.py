@@ -15,7 +15,7 @@ from scalelab.config.fields import Count, field_names, fill, warn
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape, rename
 from scalelab.eval import evaluation
-from scalelab.helpers.names import module_names, nearest
+from scalelab.helpers.names import module_names, nearest, prefix_errors
 from scalelab.lab.tables import parse_name
 from scalelab.records.study_file import (
     DEFAULT,
@@ -102,11 +102,9 @@ def _find_primary(spec: StudySpec) -> str | None:
     """Returns the score that config.primary names, None if it names none."""
     from scalelab.eval import score_names
 
-    try:
-        measured = (*spec.finetune.tasks, *spec.evaluations)
+    measured = (*spec.finetune.tasks, *spec.evaluations)
+    with prefix_errors("config.primary"):
         return spec.primary and score_names.find_score(spec.primary, measured)
-    except ValueError as error:
-        raise ValueError(f"config.primary: {error}") from None
 
 
 def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
