@@ -241,6 +241,7 @@ def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
 
 def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None":
     """Draws the final loss of each system's best row against N; None if no system has two sizes."""
+    assert isinstance(scores, StudyScores)
     score = _loss_score(study)
     known = {p: x for p in study.points if p.finished and (x := scores.value(p, score))}
     best: dict[str, dict[int, Point]] = {}  # system -> N -> its row with the lowest loss
@@ -281,5 +282,6 @@ def _draw_seeds(axis: Any, seeds: Sequence[np.ndarray], label: str, look: dict[s
 
 
 FIGURES: dict[str, MakeFigure] = {
-    f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()
-} | {"loss_by_parameters": draw_parameters}
+    **{f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()},
+    "loss_by_parameters": draw_parameters,
+}
