@@ -9,7 +9,7 @@ import pkgutil
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 FEW = 40  # valid names that one message lists
 
@@ -72,6 +72,13 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 def _last_part(name: str) -> str:
     """Returns "learning_rate" of "optim.learning_rate", and of "--learning-rate"."""
     return name.rpartition(".")[2].lstrip("-").replace("-", "_").lower()
+
+
+def check_names(names: Iterable[str], valid: Collection[str], what: str) -> None:
+    """Raises ValueError with the nearest names, such as "unknown column 'x': ...", `what` first."""
+    for name in names:
+        if name not in valid:
+            raise ValueError(f"{what} {name!r}: {nearest(name, valid)}")
 
 
 def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:
@@ -155,9 +162,7 @@ def load_module(group: str, name: str) -> types.ModuleType:
     Raises:
       ValueError: no such module; the message names the nearest ones.
     """
-    valid = module_names(group)
-    if name not in valid:
-        raise ValueError(f"unknown {group.removesuffix('s')} {name!r}: {nearest(name, valid)}")
+    check_names([name], module_names(group), f"unknown {group.removesuffix('s')}")
     return importlib.import_module(f"scalelab.{group}.{name}")
 
 

@@ -28,10 +28,9 @@ from typing import Any, TypeVar
 
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import OWNERS, differing, own_options, parse_fields, science
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
-from scalelab.records.run_files import RunRecord
 
 SHAPE_FIELDS = ("model.num_heads", "model.width", "model.num_layers", "model.ffn_width")
 PREFIX = "finetune."
@@ -98,7 +97,7 @@ def check(study: Study) -> list[str]:
         Or the study matches no clock.
     """
     allowed = study.facts.allow
-    check_clock(study.facts.matched, f"study {study.name}, matched")
+    check_names([study.facts.matched], CLOCKS, f"study {study.name}, matched: unknown budget")
     found = dict(sorted((_compare_pretrainings(study) | _compare_tunings(study)).items()))
     if undeclared := [field for field in found if field not in allowed]:
         lines = "".join(f"\n  {field}: {found[field]}" for field in undeclared)
@@ -156,7 +155,7 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
     return found
 
 
-def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
+def describe_tuning(tuned: SeedRun) -> dict[str, Any]:
     """Returns the settings of a fine-tuning, except those of its model, task, seed and machine."""
     fields = science(tuned.config).items()
     shared = {k: v for k, v in fields if k.partition(".")[0] not in NOT_SHARED}
@@ -245,12 +244,6 @@ def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, 
 
 
 # --- The matched clock ----------------------------------------------------------------------------
-
-
-def check_clock(clock: object, where: str) -> None:
-    """Raises a ValueError, which begins with `where`, if there is no such clock."""
-    if clock not in CLOCKS:
-        raise ValueError(f"{where}: unknown budget {clock!r}: {nearest(str(clock), CLOCKS)}")
 
 
 def reading(run: PretrainRun, clock: str) -> float:
