@@ -117,7 +117,7 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
     Two runs may differ in a field if one of them declares it, and in what a free factor says.
     """
     facts = study.facts
-    free, clock = set(facts.free), facts.matched
+    free, clock = set(facts.free), CLOCKS[facts.matched]
     declared = {
         system: {departure.field for departure in facts.departures.get(system, ())}
         | {*parse_fields(facts.system_fields.get(system, ())), "system"}
@@ -148,10 +148,10 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
         }) for run in runs if run.result
     ]  # fmt: skip
     found = comparable(rows, by)
-    readings = [((run.variant, run.stage), run.name, reading(run, clock)) for run in runs]
+    readings = [((r.variant, r.stage), r.name, getattr(r.result, clock.result)) for r in runs]
     for (p, a, x), (q, b, y) in itertools.combinations(readings, 2):
         if p == q and not are_equal((x, y)):
-            found.setdefault("matched", f"{x:,.0f} {CLOCKS[clock].label} in {a}, {y:,.0f} in {b}")
+            found.setdefault("matched", f"{x:,.0f} {clock.label} in {a}, {y:,.0f} in {b}")
     return found
 
 
@@ -246,11 +246,6 @@ def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, 
 # --- The matched clock ----------------------------------------------------------------------------
 
 
-def reading(run: PretrainRun, clock: str) -> float:
-    """Returns the reading of a clock at the end of a finished run."""
-    return getattr(run.result, CLOCKS[clock].result)
-
-
 def are_equal(values: Iterable[float]) -> bool:
     """Returns True if readings of a clock agree within TOLERANCE."""
     low, *_, high = sorted([*values] * 2)
@@ -259,13 +254,13 @@ def are_equal(values: Iterable[float]) -> bool:
 
 def describe_clock(study: Study) -> str:
     """Returns a sentence on how far the finished runs of a study agree on the matched clock."""
-    clock, name = study.facts.matched, CLOCKS[study.facts.matched].label
+    _, result, name = CLOCKS[study.facts.matched]
     runs = [(point.arm, run) for point in study.points for run in point.finished]
     several = len({run.stage for _, run in runs}) > 1
     groups: dict[str, list[float]] = {}
     for arm, run in runs:
         label = f"{arm} ({run.stage})" if several else arm
-        groups.setdefault(label, []).append(reading(run, clock))
+        groups.setdefault(label, []).append(getattr(run.result, result))
     if apart := {label: values for label, values in groups.items() if not are_equal(values)}:
         ranges = (f"{min(v):,.0f} to {max(v):,.0f} in {label}" for label, v in apart.items())
         return f"Not held equal: {name}, {'; '.join(ranges)}."

@@ -232,11 +232,10 @@ def _loss_score(study: Study) -> str:
 
 def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
     """Returns rows whose losses compare, but for their length, in groups."""
-
-    def alike(a: Point, b: Point) -> bool:
-        return not comparability.loss_apart(a.runs[0].config, b.runs[0].config, score)
-
-    return comparability.group_alike(points, alike)
+    apart = comparability.loss_apart
+    return comparability.group_alike(
+        points, lambda a, b: not apart(a.runs[0].config, b.runs[0].config, score)
+    )
 
 
 def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None":
