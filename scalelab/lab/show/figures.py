@@ -240,8 +240,8 @@ def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
 
 def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None":
     """Draws the final loss of each system's best row against N; None if no system has two sizes."""
-    assert isinstance(scores, StudyScores)
     score = _loss_score(study)
+    assert isinstance(scores, StudyScores)
     known = {p: x for p in study.points if p.finished and (x := scores.value(p, score))}
     best: dict[str, dict[int, Point]] = {}  # system -> N -> its row with the lowest loss
     for point in sorted(known, key=lambda p: (p.n_model, -known[p].value)):
